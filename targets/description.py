@@ -1,0 +1,186 @@
+"""What a library says of itself, and the C file that says it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nnefc.diagnostics import CompileError
+
+__all__ = ["LibraryDescription", "TensorDescription", "c_string", "check_description", "model_source"]
+
+_TYPES = {  # dtype → enumerator of nnefc_type, bytes
+    "bool": ("NNEFC_BOOL", 1),
+    "int8": ("NNEFC_INT8", 1),
+    "int16": ("NNEFC_INT16", 2),
+    "int32": ("NNEFC_INT32", 4),
+    "int64": ("NNEFC_INT64", 8),
+    "uint8": ("NNEFC_UINT8", 1),
+    "uint16": ("NNEFC_UINT16", 2),
+    "uint32": ("NNEFC_UINT32", 4),
+    "uint64": ("NNEFC_UINT64", 8),
+    "float16": ("NNEFC_FLOAT16", 2),
+    "bfloat16": ("NNEFC_BFLOAT16", 2),
+    "float32": ("NNEFC_FLOAT32", 4),
+    "float64": ("NNEFC_FLOAT64", 8),
+}
+
+
+@dataclass(frozen=True)
+class TensorDescription:
+    """An input, output or state: its name in the model, NumPy's name of its element type (or bfloat16), its extents."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LibraryDescription:
+    """What a library says of itself, and what its runtime has to provide.
+
+    Args:
+        model: the network's name.
+        target: the machine, as the user named it.
+        compiler: the compiler and its version.
+        inputs, outputs, states: in the order of the entry's arguments.
+        workspace_bytes: memory between kernels, aligned to 64 bytes.
+        scratch_bytes: what one worker may hold at a time from TVMBackendAllocWorkspace, each block rounded up to 64.
+        constant_bytes: size of the constants' file.
+        state_bytes: size of all states.
+        state_initial_offset: where in the constants the states' initial image starts.
+        cpu_features: instruction sets, by LLVM's names, that the network's objects use.
+        variables: what the model calls its trained values.
+    """
+
+    model: str
+    target: str
+    compiler: str
+    inputs: tuple[TensorDescription, ...]
+    outputs: tuple[TensorDescription, ...]
+    states: tuple[TensorDescription, ...] = ()
+    workspace_bytes: int = 0
+    scratch_bytes: int = 0
+    constant_bytes: int = 0
+    state_bytes: int = 0
+    state_initial_offset: int = 0
+    cpu_features: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+
+def check_description(description: LibraryDescription, size: int) -> None:
+    """Refuse descriptions that would make a library lie or read beyond its constants, which have `size` bytes."""
+    if size != description.constant_bytes:
+        raise CompileError(f"the constants have {size} bytes, but the description says {description.constant_bytes}")
+    sizes = ("workspace_bytes", "scratch_bytes", "constant_bytes", "state_bytes", "state_initial_offset")
+    for name in sizes:
+        if not 0 <= getattr(description, name) < 1 << 63:
+            raise CompileError(f"{name} is {getattr(description, name)}, not a size")
+    if description.state_bytes and description.state_initial_offset + description.state_bytes > size:
+        raise CompileError("the states' initial image lies beyond the constants")
+    for tensor in (*description.inputs, *description.outputs, *description.states):
+        if tensor.dtype not in _TYPES:
+            raise CompileError(f'"{tensor.name}" has type {tensor.dtype}, which a library cannot take or give')
+        if any(extent < 0 for extent in tensor.shape) or _bytes(tensor) >= 1 << 63:
+            raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which is none')
+    for role in ("inputs", "outputs", "states"):
+        names = [tensor.name for tensor in getattr(description, role)]
+        if len(set(names)) != len(names):
+            raise CompileError(f"two {role} have the same name")
+
+
+def _bytes(tensor: TensorDescription) -> int:
+    return math.prod(tensor.shape) * _TYPES[tensor.dtype][1]
+
+
+def c_string(text: bytes) -> str:
+    """The inside of a C string literal, printable ASCII as it is; octal, for it ends after three digits."""
+    plain = bytes(c for c in range(32, 127) if c not in b'"\\?')
+    return "".join(chr(c) if c in plain else f"\\{c:03o}" for c in text)
+
+
+def _string(text: str) -> str:
+    if "\0" in text:
+        raise CompileError(f"the name {text!r} holds a null character")
+    try:
+        return f'"{c_string(text.encode())}"'
+    except UnicodeEncodeError:
+        raise CompileError(f"the name {text!r} is no text that UTF-8 can hold") from None
+
+
+def _tensor_table(role: str, tensors: tuple[TensorDescription, ...]) -> str:
+    """The shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
+    lines = []
+    for i, tensor in enumerate(tensors):
+        if tensor.shape:
+            extents = ", ".join(f"INT64_C({extent})" for extent in tensor.shape)
+            lines.append(f"static const int64_t {role}_shape_{i}[] = {{{extents}}};")
+    if tensors:
+        lines.append(f"static const nnefc_tensor {role}[] = {{")
+        for i, tensor in enumerate(tensors):
+            shape = f"{role}_shape_{i}" if tensor.shape else "NULL"
+            kind, rank, size = _TYPES[tensor.dtype][0], len(tensor.shape), _bytes(tensor)
+            lines.append(f"    {{{_string(tensor.name)}, {kind}, {rank}, {shape}, UINT64_C({size})}},")
+        lines.append("};")
+    return "\n".join(lines)
+
+
+def model_source(description: LibraryDescription) -> str:
+    """The C file of one network: its description and the call of its entry."""
+    counts = len(description.inputs), len(description.outputs)
+    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
+    arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
+    features = ", ".join(_string(feature) for feature in description.cpu_features)
+    variables = ", ".join(_string(variable) for variable in description.variables)
+    has_constants = description.constant_bytes > 0
+    tables = [
+        _tensor_table("inputs", description.inputs),
+        _tensor_table("outputs", description.outputs),
+        _tensor_table("states", description.states),
+        f"static const char *const features[] = {{{features}}};" if features else "",
+        f"static const char *const variables[] = {{{variables}}};" if variables else "",
+    ]
+    members = {
+        "abi_version": "NNEFC_ABI_VERSION",
+        "struct_size": "sizeof(nnefc_description)",
+        "model": _string(description.model),
+        "target": _string(description.target),
+        "compiler": _string(description.compiler),
+        "inputs": "inputs" if description.inputs else "NULL",
+        "outputs": "outputs" if description.outputs else "NULL",
+        "states": "states" if description.states else "NULL",
+        "input_count": counts[0],
+        "output_count": counts[1],
+        "state_count": len(description.states),
+        "cpu_feature_count": len(description.cpu_features),
+        "cpu_features": "features" if features else "NULL",
+        "workspace_bytes": f"UINT64_C({description.workspace_bytes})",
+        "scratch_bytes": f"UINT64_C({description.scratch_bytes})",
+        "constant_bytes": f"UINT64_C({description.constant_bytes})",
+        "state_bytes": f"UINT64_C({description.state_bytes})",
+        "variable_count": len(description.variables),
+        "variables": "variables" if variables else "NULL",
+    }
+    return "\n".join(
+        [
+            "#include <stddef.h>",
+            '#include "model.h"',
+            f"int32_t nnefc_network({', '.join(pointers)});",
+            "extern const uint8_t nnefc_constants[];" if has_constants else "",
+            *tables,
+            "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
+            "                    const uint8_t *constants) {",
+            "    (void)in, (void)out;",
+            f"    return nnefc_network({', '.join([*arguments, 'state', 'workspace', 'constants'])});",
+            "}",
+            "const nnefc_model nnefc_this_model = {",
+            "    .description = {",
+            *(f"        .{name} = {value}," for name, value in members.items()),
+            "    },",
+            f"    .constants = {'nnefc_constants' if has_constants else 'NULL'},",
+            f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
+            "    .call = call,",
+            "};",
+            "",
+        ]
+    )
