@@ -20,5 +20,6 @@ if __name__ == "__main__":
     from nnefc.frontends import nnef
     from nnefc.inspection import inspect_network
 
-    sizes["multiply_adds"] = inspect_network(nnef.load(Path(model))).multiply_adds
+    found = inspect_network(nnef.load(Path(model)))
+    sizes |= {"multiply_adds": found.multiply_adds, "parameter_bytes": found.parameter_bytes}
     print(json.dumps({"seconds": seconds} | sizes))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from models.networks import input_of, write_twins
-from peak import build_peak, multiply_adds_per_second
+from peak import build_peak, bytes_per_second, multiply_adds_per_second
 from peers import installed
 from worker import EngineError, Worker
 
@@ -56,7 +56,9 @@ class Measurement:
         code_bytes: size of the library without its constants.
         latency: by number of threads, then engine.
         multiply_adds: of convolutions and matrix products, for one run, by their definition.
+        parameter_bytes: of the trained values, as the model has them; each is read at least once a run.
         peak: multiply-adds a second that the machine did beside these runs, by number of threads.
+        bandwidth: bytes a second that it read of an array as large as the parameters, likewise.
     """
 
     network: str
@@ -68,7 +70,9 @@ class Measurement:
     versions: dict[str, str]
     latency: dict[int, dict[str, Latency]] = field(default_factory=dict)
     multiply_adds: int = 0
+    parameter_bytes: int = 0
     peak: dict[int, float] = field(default_factory=dict)
+    bandwidth: dict[int, float] = field(default_factory=dict)
 
     def ratio(self, threads: int, of: Callable[[Latency], float]) -> float | None:
         """The fastest peer's time over nnefc's: above one, nnefc is faster. None without a peer."""
@@ -81,6 +85,13 @@ class Measurement:
         if threads not in self.peak or engine not in self.latency[threads]:
             return None
         return self.multiply_adds / (1e-3 * self.latency[threads][engine].median) / self.peak[threads]
+
+    def roofline(self, threads: int, engine: str) -> float | None:
+        """The time that multiply-adds or parameters need at least, whichever is longer, over an engine's median run."""
+        if threads not in self.bandwidth or engine not in self.latency[threads]:
+            return None
+        bound = max(self.multiply_adds / self.peak[threads], self.parameter_bytes / self.bandwidth[threads])
+        return bound / (1e-3 * self.latency[threads][engine].median)
 
 
 def measure(network: str, folder: Path, plan: Plan, *, divide: int = 1) -> Measurement:
@@ -97,6 +108,7 @@ def measure(network: str, folder: Path, plan: Plan, *, divide: int = 1) -> Measu
     agreement: dict[str, float] = {}
     latency = {}
     peak = {}
+    bandwidth = {}
     versions: dict[str, str] = {}
     for threads in plan.threads:
         workers = start(models, value, threads)
@@ -106,6 +118,7 @@ def measure(network: str, folder: Path, plan: Plan, *, divide: int = 1) -> Measu
                 agreement[name] = max(agreement.get(name, 0.0), difference)
             latency[threads] = take_turns(workers, plan)
             peak[threads] = multiply_adds_per_second(kernel, threads)
+            bandwidth[threads] = bytes_per_second(kernel, int(facts["parameter_bytes"]), threads)
         finally:
             for worker in workers:
                 worker.close()
@@ -119,7 +132,9 @@ def measure(network: str, folder: Path, plan: Plan, *, divide: int = 1) -> Measu
         versions=versions,
         latency=latency,
         multiply_adds=int(facts["multiply_adds"]),
+        parameter_bytes=int(facts["parameter_bytes"]),
         peak=peak,
+        bandwidth=bandwidth,
     )
 
 
@@ -139,7 +154,7 @@ def start(models: Mapping[str, Path], value: Path, threads: int) -> list[Worker]
 
 
 def compile_library(model: Path, library: Path) -> dict[str, float]:
-    """Compile in a process of its own; seconds, constant_bytes, workspace_bytes and multiply_adds."""
+    """Compile in a process of its own; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes."""
     program = Path(__file__).with_name("compile_one.py")
     done = subprocess.run(
         [sys.executable, str(program), str(model), str(library)],

@@ -1,25 +1,31 @@
-"""The most multiply-adds a second that this machine does: fused multiply-adds on registers, nothing else.
+"""What bounds a network on this machine: the most multiply-adds a second, and the most bytes read a second.
 
-Sums are independent of each other and more than a processor has in flight; the vectors are as wide as nnefc uses here.
+Multiply-adds are fused ones on registers, nothing else: sums are independent of each other and more than a processor
+has in flight. Bytes are those of an array that is read from end to end, again and again. Vectors are as in nnefc's.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from nnefc.targets.target import parse_target
 
-__all__ = ["build_peak", "multiply_adds_per_second"]
+__all__ = ["build_peak", "bytes_per_second", "multiply_adds_per_second"]
 
 SUMS = 12  # a multiply-add takes 4 cycles, and at most two start in each
 ROUNDS = 1_000_000  # a few milliseconds
 REPEATS = 20
+LEAST_READ = 1 << 28  # bytes between two looks at the clock
 
 SOURCE = """
 typedef float vector __attribute__((vector_size(BYTES)));
@@ -35,6 +41,17 @@ float run(long rounds, float factor) {{
     vector all = {all};
     return all[0];
 }}
+
+float read_all(long passes, const vector *values, long count) {{
+    vector {declared_zero};
+    for (long pass = 0; pass < passes; pass++)
+        for (long i = 0; i + SUMS <= count; i += SUMS) {{
+            {reads}
+            __asm__ volatile("" : {kept});
+        }}
+    vector all = {all};
+    return all[0];
+}}
 """
 
 
@@ -46,11 +63,13 @@ def build_peak(folder: Path) -> Path:
         steps=" ".join(f"{name} = {name} * f + f;" for name in sums),
         kept=", ".join(f'"+{_register()}"({name})' for name in sums),
         all=" + ".join(sums),
+        declared_zero=", ".join(f"{name} = {{0}}" for name in sums),
+        reads=" ".join(f"{name} += values[i + {place}];" for place, name in enumerate(sums)),
     )
     folder.mkdir(parents=True, exist_ok=True)
     text, library = folder / "peak.c", folder / "peak.so"
     text.write_text(source)
-    flags = ["-O3", "-mcpu=native", "-ffp-contract=fast", "-shared", "-fPIC", f"-DBYTES={_width()}"]
+    flags = ["-O3", "-mcpu=native", "-ffp-contract=fast", "-shared", "-fPIC", f"-DBYTES={_width()}", f"-DSUMS={SUMS}"]
     subprocess.run([sys.executable, "-m", "ziglang", "cc", *flags, str(text), "-o", str(library)], check=True)
     return library
 
@@ -59,6 +78,25 @@ def multiply_adds_per_second(library: Path, threads: int) -> float:
     """The best of several runs, all threads together, each on a processor of its own."""
     run = ctypes.CDLL(str(library)).run  # ctypes lets other threads run meanwhile
     run.argtypes, run.restype = (ctypes.c_long, ctypes.c_float), ctypes.c_float
+    best = _best_of_each_thread(lambda place: run(ROUNDS, 0.5), threads)
+    return sum(SUMS * (_width() // 4) * ROUNDS / seconds for seconds in best)
+
+
+def bytes_per_second(library: Path, size: int, threads: int) -> float:
+    """How fast an array of `size` bytes can be read, each thread a part: from the cache that it fits into, if any."""
+    read = ctypes.CDLL(str(library)).read_all
+    read.argtypes, read.restype = (ctypes.c_long, ctypes.c_void_p, ctypes.c_long), ctypes.c_float
+    step = SUMS * _width()
+    part = max(1, size // threads // step) * step
+    passes = math.ceil(LEAST_READ / part)
+    arrays = [np.ones(part + _width(), np.uint8) for _ in range(threads)]
+    starts = [array.ctypes.data + -array.ctypes.data % _width() for array in arrays]
+    best = _best_of_each_thread(lambda place: read(passes, starts[place], part // _width()), threads)
+    return sum(passes * part / seconds for seconds in best)
+
+
+def _best_of_each_thread(run: Callable[[int], object], threads: int) -> list[float]:
+    """The least seconds that `run` takes in each thread, while all run, each on a processor of its own."""
     processors = sorted(os.sched_getaffinity(0))[:threads]
     best = [float("inf")] * threads
     ready = threading.Barrier(threads)
@@ -68,7 +106,7 @@ def multiply_adds_per_second(library: Path, threads: int) -> float:
         ready.wait()
         for _ in range(REPEATS):
             start = time.perf_counter()
-            run(ROUNDS, 0.5)
+            run(place)
             best[place] = min(best[place], time.perf_counter() - start)
 
     workers = [threading.Thread(target=work, args=(place,)) for place in range(threads)]
@@ -76,7 +114,7 @@ def multiply_adds_per_second(library: Path, threads: int) -> float:
         worker.start()
     for worker in workers:
         worker.join()
-    return sum(SUMS * (_width() // 4) * ROUNDS / seconds for seconds in best)
+    return best
 
 
 def _width() -> int:

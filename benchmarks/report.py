@@ -57,6 +57,8 @@ def markdown(measurements: Sequence[Measurement], plan: Plan, load: float) -> st
             "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. Weights are random.",
             "*Share*: multiply-adds a second of convolutions and matrix products over what the machine does in"
             " registers alone; counted by their definition, so that Winograd's algorithm can pass 100%.",
+            "*Roofline*: the time that these multiply-adds take at that rate, or that reading every parameter once"
+            " takes (an array of their size, read beside the runs), whichever is longer, over nnefc's.",
             "tract runs on one thread always.",
             "",
             f"Geometric mean of the ratios: {_means(measurements, plan)}.",
@@ -90,9 +92,9 @@ def _times(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
             cells = ["-" if each is None else f"{_time(each.median)} ({_time(each.least)})" for each in found]
             ratios = [m.ratio(threads, of) for of in (attrgetter("median"), attrgetter("least"))]
             cells.append("-" if None in ratios else f"{ratios[0]:.2f} ({ratios[1]:.2f})")
-            cells.append(_number(m.share(threads, "nnefc"), "{:.0%}"))
+            cells += [_number(share(threads, "nnefc"), "{:.0%}") for share in (m.share, m.roofline)]
             rows.append([m.network, str(threads), *cells])
-    return _table(["network", "threads", *engines, "ratio", "share"], rows)
+    return _table(["network", "threads", *engines, "ratio", "share", "roofline"], rows)
 
 
 def _time(milliseconds: float) -> str:

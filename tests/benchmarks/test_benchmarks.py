@@ -27,7 +27,7 @@ def measurement(network: str) -> Measurement:
     }
     agreement = {"nnefc": 2e-6, "onnxruntime": 0.0, "openvino": 3e-7}
     versions = {"nnefc": "1", "onnxruntime": "2", "openvino": "3"}
-    work = {"multiply_adds": 10**7, "peak": {1: 1e10, 2: 4e10}}
+    work = {"multiply_adds": 10**7, "parameter_bytes": 3000, "peak": {1: 1e10, 2: 4e10}, "bandwidth": {1: 2e6, 2: 1e9}}
     return Measurement(network, agreement, 1.25, 70_000, 5 << 20, 1 << 20, versions, latency, **work)
 
 
@@ -38,11 +38,17 @@ def test_the_ratio_is_that_to_the_fastest_peer() -> None:
     assert found.ratio(2, lambda latency: latency.median) == 0.5
 
 
+def test_the_roofline_is_the_longer_of_computing_and_reading() -> None:
+    found = measurement("net")
+    assert found.roofline(1, "nnefc") == 1.5e-3 / 2e-3, "reading bounds one thread"
+    assert found.roofline(2, "nnefc") == 0.25e-3 / 1e-3, "computing bounds two"
+
+
 def test_the_report_is_a_page_a_table_and_a_document(tmp_path: Path) -> None:
     write_report(tmp_path, "cpu", [measurement("a"), measurement("b")], PLAN, load=0.25)
     page = (tmp_path / "cpu.md").read_text()
     assert page == markdown([measurement("a"), measurement("b")], PLAN, load=0.25)
-    assert "| a | 1 | 2.00 (1.00) | 3.50 (3.00) | 4.00 (0.5000) | 1.75 (0.50) | 50% |" in page.splitlines()
+    assert "| a | 1 | 2.00 (1.00) | 3.50 (3.00) | 4.00 (0.5000) | 1.75 (0.50) | 50% | 75% |" in page.splitlines()
     assert "| b | 2.0e-06 | 1.2 | 68 | 5.0 | 1.00 |" in page.splitlines()
     assert "Geometric mean of the ratios: 1.75 on 1 thread, 0.50 on 2 threads." in page
     assert (tmp_path / "cpu.svg").read_text().startswith("<svg")
@@ -61,14 +67,14 @@ def test_a_network_without_a_peer_has_no_ratio() -> None:
     alone.latency[1] = {"nnefc": Latency(1.0, 2.0, 9)}
     assert alone.ratio(1, lambda latency: latency.least) is None
     del alone.latency[2]
-    assert "| net | 1 | 2.00 (1.00) | - | 50% |" in markdown([alone], Plan(threads=(1,)), load=0.0).splitlines()
+    assert "| net | 1 | 2.00 (1.00) | - | 50% | 75% |" in markdown([alone], Plan(threads=(1,)), load=0.0).splitlines()
 
 
 def test_an_engine_that_does_not_load_a_network_has_an_empty_cell() -> None:
     first, second = measurement("a"), measurement("b")
     del second.latency[1]["onnxruntime"]
     lines = markdown([first, second], Plan(threads=(1,)), load=0.0).splitlines()
-    assert "| b | 1 | 2.00 (1.00) | - | 4.00 (0.5000) | 2.00 (0.50) | 50% |" in lines
+    assert "| b | 1 | 2.00 (1.00) | - | 4.00 (0.5000) | 2.00 (0.50) | 50% | 75% |" in lines
 
 
 def test_an_engine_that_fails_is_left_out_and_a_needed_one_is_an_error(tmp_path: Path) -> None:

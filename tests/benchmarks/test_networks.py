@@ -19,7 +19,7 @@ from measure import Latency, Measurement, Plan, measure
 from models import networks
 from models.onnx_graph import OnnxGraph
 from onnx import numpy_helper
-from peak import build_peak, multiply_adds_per_second
+from peak import build_peak, bytes_per_second, multiply_adds_per_second
 from picture import picture
 
 import nnefc
@@ -156,6 +156,8 @@ def test_measuring_a_document_gives_its_share_of_the_peak(tmp_path: Path) -> Non
     assert share == pytest.approx(found.multiply_adds / found.latency[1]["nnefc"].median / 1e-3 / found.peak[1])
     assert share is not None and 0 < share < 1
     assert found.share(2, "nnefc") is None
+    assert found.parameter_bytes == 4 * (784 * 128 + 128 * 64 + 64 * 10 + 128 + 64 + 10)
+    assert 0 < found.roofline(1, "nnefc") < 1
 
 
 def test_the_peak_is_more_than_numpy_reaches_by_far_and_less_than_is_possible(tmp_path: Path) -> None:
@@ -190,3 +192,9 @@ def test_a_network_that_does_not_compile_in_time_does_not_stop_the_others(monkey
     assert result.exit_code == 1
     assert "| mlp | 1 | 1.00 (1.00) | 3.00 (3.00) | 2.00 (2.00) | 2.00 (2.00) | - |" in result.output
     assert "not measured: unet" in result.output
+
+
+def test_what_fits_into_the_first_cache_is_read_faster_than_what_fits_into_none(tmp_path: Path) -> None:
+    library = build_peak(tmp_path)
+    near, far = bytes_per_second(library, 12 << 10, 1), bytes_per_second(library, 1 << 30, 1)
+    assert 1e8 < far < near < 2 * 64 * 8e9, "two vectors of 64 bytes a cycle at 8 GHz"
