@@ -5,43 +5,24 @@ Passes and schedule rules ask a :class:`Target`; nothing in the compiler assumes
 
 from __future__ import annotations
 
+import difflib
+import json
 import platform
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.architecture import ARCHITECTURES, Architecture, architecture_of
+from nnefc.targets.named import NAMED_TARGETS
+from nnefc.targets.system import FileFormat, format_of, system_of, zig_target
 
 __all__ = ["Target", "parse_target"]
-
-# x86 features that generated code may use, as LLVM names them, and the flag of /proc/cpuinfo that shows each.
-_X86_FEATURES = {
-    "sse4.2": "sse4_2",
-    "avx": "avx",
-    "avx2": "avx2",
-    "fma": "fma",
-    "f16c": "f16c",
-    "bmi": "bmi1",
-    "bmi2": "bmi2",
-    "avx512f": "avx512f",
-    "avx512bw": "avx512bw",
-    "avx512cd": "avx512cd",
-    "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
-    "avx512vnni": "avx512_vnni",
-    "avx512bf16": "avx512_bf16",
-    "avx512vbmi": "avx512vbmi",
-    "avx512vbmi2": "avx512_vbmi2",
-    "avx512ifma": "avx512ifma",
-    "avx512bitalg": "avx512_bitalg",
-    "avx512vpopcntdq": "avx512_vpopcntdq",
-    "gfni": "gfni",
-    "vaes": "vaes",
-    "vpclmulqdq": "vpclmulqdq",
-}
 
 
 @dataclass(frozen=True)
@@ -56,8 +37,11 @@ class Target:
         features: LLVM features that the code may use; a library refuses a machine that lacks one it checks.
         vector_bytes: width of a vector register.
         vector_registers: how many there are.
+        fused: whether one instruction multiplies and adds.
+        threads: whether the system has threads.
         l1_bytes, l2_bytes: data cache of one core.
         zig_target: the linker's name of the machine.
+        abi: LLVM's name of the calling convention, where the triple does not tell.
     """
 
     name: str
@@ -68,8 +52,16 @@ class Target:
     vector_bytes: int
     vector_registers: int
     zig_target: str
+    fused: bool = True
+    threads: bool = True
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
+    abi: str = ""
+
+    @property
+    def format(self) -> FileFormat:
+        """How its libraries are stored."""
+        return format_of(self.zig_target)
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in one vector register."""
@@ -79,76 +71,224 @@ class Target:
         """The same machine, as TVM's code generator wants it."""
         # Kernels come scheduled: level 3 makes them no faster, and LLVM 22 then vectorizes some loops with computed
         # indices wrongly for 512 bits.
-        config = {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu, "opt-level": 2}
-        if self.attributes:
-            config["mattr"] = list(self.attributes)
-        return tvm.target.Target(config)
+        return tvm.target.Target({**_llvm(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 2})
 
 
 def parse_target(text: str) -> Target:
-    """The target called `text`: `llvm` (this machine, all its features) or `llvm -mcpu=NAME`.
+    """The target called `text`.
+
+    It is `llvm` or `native` (this machine, all its features), a name of `nnefc targets`, LLVM's name of a processor, a
+    string in TVM's manner such as `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+dotprod`, or the name of a
+    JSON file, see :func:`_from_file`.
 
     Raises:
-        CompileError: no such target or CPU.
+        CompileError: no such target, CPU or feature.
     """
+    if text.endswith(".json"):
+        return _from_file(text)
     try:
         kind, *options = shlex.split(text) or [""]
     except ValueError as error:
         raise CompileError(f"target {text!r} ends inside a quotation") from error
-    if kind not in ("llvm", "native"):
-        raise CompileError(
-            f"unknown target {text!r}", hint="write 'llvm' for this machine or 'llvm -mcpu=NAME' for another CPU"
-        )
-    cpu = None
-    for option in options:
-        key, _, value = option.partition("=")
-        if key != "-mcpu" or not value:
-            raise CompileError(f"unknown option {option!r} of target {text!r}", hint="the one option is -mcpu=NAME")
-        cpu = value
-    return _x86_64(text, cpu)
-
-
-def _x86_64(name: str, cpu: str | None) -> Target:
-    if platform.machine() not in ("x86_64", "AMD64"):
-        raise CompileError(f"target {name!r} is for x86-64, and this machine is {platform.machine()}")
-    attributes: tuple[str, ...] = ()
-    triple = "x86_64-unknown-linux-gnu"
-    if cpu is None:
-        cpu = codegen.llvm_get_system_cpu()
-        attributes = _hidden_features(triple, cpu)
-    elif cpu not in codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm", "mtriple": triple})):
-        raise CompileError(f"unknown CPU {cpu!r} in target {name!r}", hint="use LLVM's names, such as x86-64-v3")
-    known = codegen.llvm_get_cpu_features(tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": cpu}))
-    off = {a[1:] for a in attributes}
-    features = tuple(f for f in _X86_FEATURES if f in known and f not in off)
-    wide = "avx512f" in features and "avx512vl" in features
-    if wide:  # LLVM prefers 256 bits on some CPUs that have 512
-        attributes += ("-prefer-256-bit",)
-    return Target(
-        name=name,
-        triple=triple,
-        cpu=cpu,
-        attributes=attributes,
-        features=features,
-        vector_bytes=64 if wide else 32 if "avx" in features else 16,
-        vector_registers=32 if wide else 16,
-        zig_target="x86_64-linux-gnu.2.17",
-        l2_bytes=_l2_bytes() if name in ("llvm", "native") else 512 << 10,
+    if kind in ("llvm", "native"):
+        return _from_options(text, options)
+    if options:
+        raise CompileError(f"unknown target {text!r}", hint="options such as -mcpu=NAME follow the word llvm")
+    for known in NAMED_TARGETS:
+        if known.name == kind:
+            found = _cross(text, known.triple, known.cpu, known.attributes)
+            return replace(found, l1_bytes=known.l1_bytes, l2_bytes=known.l2_bytes)
+    for architecture in ARCHITECTURES:  # the first that has such a processor
+        if kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
+            return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
+    names = ["llvm", "native", *(known.name for known in NAMED_TARGETS)]
+    raise CompileError(
+        f"unknown target {text!r}", hint=_near(kind, names, "`nnefc targets` lists them; 'llvm' is this machine")
     )
 
 
+def _from_options(text: str, options: Sequence[str]) -> Target:
+    given = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        if key not in ("-mtriple", "-mcpu", "-mattr") or not value:
+            raise CompileError(
+                f"unknown option {option!r} of target {text!r}",
+                hint="the options are -mtriple=TRIPLE, -mcpu=NAME and -mattr=+FEATURE,-FEATURE",
+            )
+        given[key] = value
+    attributes = tuple(given["-mattr"].split(",")) if "-mattr" in given else ()
+    if "-mtriple" in given:
+        return _cross(text, given["-mtriple"], given.get("-mcpu", ""), attributes)
+    triple = _own_triple(text)
+    if "-mcpu" in given:
+        return _cross(text, triple, given["-mcpu"], attributes)
+    cpu = codegen.llvm_get_system_cpu()
+    hidden = _hidden_features(triple, cpu)
+    return replace(_cross(text, triple, cpu, (*hidden, *attributes)), l2_bytes=_own_l2_bytes())
+
+
+_LARGEST_FILE = 64 << 10
+
+_MEMBERS: dict[str, type] = {
+    "name": str,
+    "triple": str,
+    "cpu": str,
+    "attributes": list,
+    "l1_bytes": int,
+    "l2_bytes": int,
+}
+
+
+def _from_file(path: str) -> Target:
+    """A target from a JSON file: an object with `triple` and, as wanted, `name`, `cpu`, `attributes` and cache sizes.
+
+    {"name": "our board", "triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"]}
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        members = json.loads(content) if len(content) <= _LARGEST_FILE else None
+    except OSError as error:
+        raise CompileError(f"cannot read the target {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise CompileError(f"the target {path} is not JSON: {error}") from error
+    if not isinstance(members, dict):
+        raise CompileError(f"the target {path} is not one JSON object", hint='write {"triple": "aarch64-linux-gnu"}')
+    for name, value in members.items():
+        if name not in _MEMBERS:
+            raise CompileError(f"unknown member {name!r} of the target {path}", hint=_near(name, list(_MEMBERS), ""))
+        if type(value) is not _MEMBERS[name] or (name == "attributes" and any(type(item) is not str for item in value)):
+            wanted = {str: "a string", list: "a list of strings", int: "a whole number"}[_MEMBERS[name]]
+            raise CompileError(f"{name} of the target {path} is not {wanted}")
+    if "triple" not in members:
+        raise CompileError(f"the target {path} has no triple", hint='such as "triple": "aarch64-linux-gnu"')
+    sizes = {name: members[name] for name in ("l1_bytes", "l2_bytes") if name in members}
+    for name, size in sizes.items():
+        if not 1 << 10 <= size <= 1 << 30:
+            raise CompileError(f"{name} of the target {path} is {size}, not a number of bytes from 1 KiB to 1 GiB")
+    name = members.get("name", Path(path).stem)
+    found = _cross(name, members["triple"], members.get("cpu", ""), tuple(members.get("attributes", ())))
+    return replace(found, **sizes)
+
+
+def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
+    """The machine of `triple` with LLVM's processor `cpu`, "" for the oldest, with features switched on or off."""
+    architecture, system = architecture_of(triple), system_of(triple)
+    llvm_triple = f"{architecture.llvm}-{system.llvm}"
+    cpu = cpu or architecture.cpu
+    known = _cpus(llvm_triple)
+    if cpu not in known:
+        raise CompileError(
+            f"unknown CPU {cpu!r} in target {name!r}",
+            hint=_near(cpu, known, f"use LLVM's names, such as {architecture.cpu}"),
+        )
+    if cpu == architecture.cpu:
+        attributes = (*architecture.attributes, *attributes)
+    available = _features(
+        llvm_triple, cpu, _checked(name, architecture, llvm_triple, cpu, attributes), architecture.abi
+    )
+    missing = [feature for feature in architecture.required if feature not in available]
+    if missing:
+        raise CompileError(f"target {name!r} lacks {', '.join(missing)}, which nnefc's code needs")
+    vectors = architecture.vectors(available)
+    if vectors.bytes == 64 and architecture.name == "x86_64":  # LLVM prefers 256 bits on some CPUs that have 512
+        attributes += ("-prefer-256-bit",)
+    return Target(
+        name=name,
+        triple=llvm_triple,
+        cpu=cpu,
+        attributes=attributes,
+        features=tuple(feature for feature in architecture.checked if feature in available),
+        vector_bytes=vectors.bytes,
+        vector_registers=vectors.registers,
+        fused=vectors.fused,
+        threads=system.threads,
+        zig_target=zig_target(architecture.name, system),
+        abi=architecture.abi,
+    )
+
+
+def _checked(
+    name: str, architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The attributes, of which each says `+` or `-` and is a feature that LLVM knows; it ignores others."""
+    for attribute in attributes:
+        if attribute[:1] not in ("+", "-") or not attribute[1:].replace("-", "").replace(".", "").isalnum():
+            raise CompileError(f"attribute {attribute!r} of target {name!r} is not of the form +FEATURE or -FEATURE")
+        if attribute[1:] not in _features(triple, cpu, (f"+{attribute[1:]}",), architecture.abi):
+            raise CompileError(f"unknown feature {attribute[1:]!r} in target {name!r}", hint="use LLVM's names")
+    return attributes
+
+
+def _near(name: str, known: Sequence[str], otherwise: str) -> str:
+    matches = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    return "; ".join(filter(None, (f"did you mean {' or '.join(map(repr, matches))}?" if matches else "", otherwise)))
+
+
+def _llvm(triple: str, cpu: str = "", attributes: tuple[str, ...] = (), abi: str = "") -> dict[str, Any]:
+    config: dict[str, Any] = {"kind": "llvm", "mtriple": triple}
+    if cpu:
+        config["mcpu"] = cpu
+    if attributes:
+        config["mattr"] = list(attributes)
+    if abi:
+        config["mabi"] = abi
+    return config
+
+
+def _cpus(triple: str) -> list[str]:
+    return [str(name) for name in codegen.llvm_get_cpu_archlist(tvm.target.Target(_llvm(triple)))]
+
+
+def _features(triple: str, cpu: str, attributes: tuple[str, ...] = (), abi: str = "") -> frozenset[str]:
+    machine = tvm.target.Target(_llvm(triple, cpu, attributes, abi))
+    return frozenset(str(name) for name in codegen.llvm_get_cpu_features(machine))
+
+
+_OWN_TRIPLES = {
+    ("Linux", "x86_64"): "x86_64-linux-gnu",
+    ("Linux", "aarch64"): "aarch64-linux-gnu",
+    ("Linux", "riscv64"): "riscv64-linux-gnu",
+    ("Darwin", "arm64"): "aarch64-macos",
+    ("Windows", "AMD64"): "x86_64-windows-gnu",
+}
+
+
+def _own_triple(name: str) -> str:
+    own = (platform.system(), platform.machine())
+    if own not in _OWN_TRIPLES:
+        raise CompileError(
+            f"target {name!r} is this machine, {own[1]} with {own[0]}, which nnefc does not know",
+            hint="name another: `nnefc targets` lists them",
+        )
+    return _OWN_TRIPLES[own]
+
+
+# How /proc/cpuinfo calls those features of x86 that it does not call as LLVM does.
+_FLAGS = {
+    "sse4.2": "sse4_2",
+    "bmi": "bmi1",
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+}
+
+
 def _hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
-    """Features that the CPU's model has and this machine does not show, as a hypervisor may decide."""
+    """Features that the CPU's model has and this machine does not show, as a hypervisor may decide; x86 only."""
     try:
         flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
     except (OSError, StopIteration):
         return ()
-    shown = set(flags.split())
-    known = codegen.llvm_get_cpu_features(tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": cpu}))
-    return tuple(f"-{name}" for name, flag in _X86_FEATURES.items() if name in known and flag not in shown)
+    shown, known = set(flags.split()), _features(triple, cpu)
+    checked = architecture_of(triple).checked
+    return tuple(f"-{name}" for name in checked if name in known and _FLAGS.get(name, name) not in shown)
 
 
-def _l2_bytes() -> int:
+def _own_l2_bytes() -> int:
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
     except OSError:

@@ -14,7 +14,7 @@ from nnefc.targets.target import parse_target
     [
         ("", "unknown target ''", "'llvm'"),
         ("cuda-nonsense", "unknown target 'cuda-nonsense'", "'llvm'"),
-        ("llvm -mcpu=pentium-99", "unknown CPU 'pentium-99'", "x86-64-v3"),
+        ("llvm -mcpu=pentium-99", "unknown CPU 'pentium-99'", "such as x86-64"),
         ("llvm -mcpu", "unknown option '-mcpu'", "-mcpu=NAME"),
         ("llvm -mcpu=", "unknown option '-mcpu='", "-mcpu=NAME"),
         ("llvm -O3", "unknown option '-O3'", "-mcpu=NAME"),

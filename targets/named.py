@@ -1,0 +1,127 @@
+"""The targets that have names of their own: `nnefc targets` and docs/targets.md list this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["NAMED_TARGETS", "NamedTarget"]
+
+_HERE = "runs on such a machine"
+_LINKED = "links; file format, symbols and headers are checked"
+
+
+@dataclass(frozen=True)
+class NamedTarget:
+    """A machine by a name.
+
+    Attributes:
+        name: of the target.
+        triple: instruction set and system.
+        cpu: LLVM's name of the processor; "" for the oldest that the triple stands for.
+        about: what machines these are.
+        proof: how it is tested that libraries for it work.
+        attributes: LLVM features besides those of the processor.
+        l1_bytes, l2_bytes: data caches of one core.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    about: str
+    proof: str
+    attributes: tuple[str, ...] = ()
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+
+
+_FUSED_ARM = ("+vfp4", "+hwdiv-arm")
+
+NAMED_TARGETS = (
+    NamedTarget("x86-64", "x86_64-linux-gnu", "x86-64", "every x86-64 processor: SSE2", _HERE),
+    NamedTarget(
+        "x86-64-v2", "x86_64-linux-gnu", "x86-64-v2", "x86-64 from about 2009: SSE4.2", "qemu-x86_64 -cpu Nehalem"
+    ),
+    NamedTarget(
+        "x86-64-v3", "x86_64-linux-gnu", "x86-64-v3", "x86-64 from about 2013: AVX2 and FMA", "qemu-x86_64 -cpu max"
+    ),
+    NamedTarget(
+        "x86-64-v4", "x86_64-linux-gnu", "x86-64-v4", "x86-64 with AVX-512", _HERE, l1_bytes=48 << 10, l2_bytes=1 << 20
+    ),
+    NamedTarget("x86_64-linux-musl", "x86_64-linux-musl", "x86-64-v3", "Alpine and static programs", _HERE),
+    NamedTarget("aarch64-linux-gnu", "aarch64-linux-gnu", "", "every 64-bit Arm processor: NEON", "qemu-aarch64"),
+    NamedTarget("aarch64-linux-musl", "aarch64-linux-musl", "", "the same without glibc", "qemu-aarch64"),
+    NamedTarget("cortex-a53", "aarch64-linux-gnu", "cortex-a53", "small cores, in order", "qemu-aarch64"),
+    NamedTarget(
+        "cortex-a72",
+        "aarch64-linux-gnu",
+        "cortex-a72",
+        "large cores of 2015",
+        "qemu-aarch64 -cpu cortex-a72",
+        l2_bytes=1 << 20,
+    ),
+    NamedTarget(
+        "cortex-a76",
+        "aarch64-linux-gnu",
+        "cortex-a76",
+        "large cores of 2018: dot products, half precision",
+        "qemu-aarch64 -cpu cortex-a76",
+        l1_bytes=64 << 10,
+    ),
+    NamedTarget("raspberrypi3", "aarch64-linux-gnu", "cortex-a53", "Raspberry Pi 3, 64-bit system", "qemu-aarch64"),
+    NamedTarget(
+        "raspberrypi4",
+        "aarch64-linux-gnu",
+        "cortex-a72",
+        "Raspberry Pi 4, 64-bit system",
+        "qemu-aarch64 -cpu cortex-a72",
+        attributes=("-aes", "-sha2"),  # its processor comes without the cryptographic extension
+        l2_bytes=1 << 20,
+    ),
+    NamedTarget(
+        "raspberrypi5",
+        "aarch64-linux-gnu",
+        "cortex-a76",
+        "Raspberry Pi 5",
+        "qemu-aarch64 -cpu cortex-a76",
+        l1_bytes=64 << 10,
+    ),
+    NamedTarget(
+        "armv7-linux-gnueabihf",
+        "armv7-linux-gnueabihf",
+        "",
+        "32-bit Arm from Cortex-A7 and A15 on: NEON with fused multiply-add",
+        "qemu-arm",
+        attributes=_FUSED_ARM,
+    ),
+    NamedTarget(
+        "armv7-linux-musleabihf",
+        "armv7-linux-musleabihf",
+        "",
+        "the same without glibc",
+        "qemu-arm",
+        attributes=_FUSED_ARM,
+    ),
+    NamedTarget("raspberrypi2", "armv7-linux-gnueabihf", "cortex-a7", "Raspberry Pi 2", "qemu-arm"),
+    NamedTarget("riscv64-linux-gnu", "riscv64-linux-gnu", "", "RV64GC, without vectors", "qemu-riscv64"),
+    NamedTarget("riscv64-linux-musl", "riscv64-linux-musl", "", "the same without glibc", "qemu-riscv64"),
+    NamedTarget(
+        "riscv64gcv-linux-gnu",
+        "riscv64-linux-gnu",
+        "",
+        "RV64GC with vectors of 128 bits or more",
+        "qemu-riscv64 -cpu rv64,v=true",
+        attributes=("+v", "+zvl128b"),
+    ),
+    NamedTarget(
+        "riscv64gcv-linux-musl",
+        "riscv64-linux-musl",
+        "",
+        "the same without glibc",
+        "qemu-riscv64 -cpu rv64,v=true",
+        attributes=("+v", "+zvl128b"),
+    ),
+    NamedTarget("wasm32-wasi", "wasm32-wasi", "", "WebAssembly with SIMD128, one thread", "Node.js"),
+    NamedTarget("aarch64-linux-android", "aarch64-linux-android", "", "Android 9 and newer", _LINKED),
+    NamedTarget("aarch64-macos", "aarch64-macos", "apple-a14", "macOS 11 and newer on Apple's processors", _LINKED),
+    NamedTarget("x86_64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3", "Windows 10 and newer", _LINKED),
+)
