@@ -24,9 +24,9 @@ import platform
 import struct
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ _TYPES = {  # nnefc_type → the name of the element type, NumPy's type for it
 }
 
 _DTYPES = dict(_TYPES.values())
+
+_DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
 _MACHINES = {  # e_machine of ELF → bits → what Python's platform.machine() calls it
     3: {32: "i686"},
@@ -158,6 +160,9 @@ class Model:
         _lock_owners.add(self)
         self._session: c_void_p | None = None
         self._session = library.create(threads)
+        self._run_native = library.dll.nnefc_run
+        self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
+        self._result_pointers = (c_void_p * len(library.outputs))()
         self.name = library.name
         self.target = library.target
         self.compiler = library.compiler
@@ -179,25 +184,21 @@ class Model:
         Raises:
             LoadError: inputs or arrays of `out` that do not fit, a closed model, a failure of the network's code.
         """
-        if len(arrays) > len(self.inputs):
-            raise LoadError(f"{len(arrays)} inputs given, but the model has {len(self.inputs)}: {_listed(self.inputs)}")
-        given = {tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=False)}
-        doubled = [name for name in named if name in given]
-        if doubled:
-            raise LoadError(f'input "{doubled[0]}" is given twice, by position and by name')
+        values = self._by_position(arrays, named) if named or len(arrays) != len(self.inputs) else arrays
         targets = out if out is None or isinstance(out, (tuple, list)) else [out]
         if targets is not None and len(targets) != len(self.outputs):
             raise LoadError(f"out has {len(targets)} arrays, but the model has {len(self.outputs)} outputs")
-        results = self._run({**given, **named}, targets)
+        results = self._run(values, targets)
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Run on inputs by name; return the outputs by name. `out` gives arrays to write some of the outputs into."""
+        _check_names("input", inputs, self.inputs, complete=True)
         targets = None
         if out is not None:
             _check_names("output", out, self.outputs, complete=False)
             targets = [out.get(tensor.name) for tensor in self.outputs]
-        results = self._run(inputs, targets)
+        results = self._run([inputs[tensor.name] for tensor in self.inputs], targets)
         return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
 
     def reset(self) -> None:
@@ -237,18 +238,31 @@ class Model:
             raise LoadError(f"the model {self.name} is closed: load it again")
         return self._session
 
-    def _run(self, inputs: Mapping[str, Any], out: Any) -> list[np.ndarray]:
-        _check_names("input", inputs, self.inputs, complete=True)
-        sources = [_source(tensor, inputs[tensor.name]) for tensor in self.inputs]
-        given = out if out is not None else [None] * len(self.outputs)
-        results = [_target(tensor, array) for tensor, array in zip(self.outputs, given, strict=True)]
+    def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """The inputs in the model's order."""
+        if len(arrays) > len(self.inputs):
+            raise LoadError(f"{len(arrays)} inputs given, but the model has {len(self.inputs)}: {_listed(self.inputs)}")
+        given = {tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=False)}
+        doubled = [name for name in named if name in given]
+        if doubled:
+            raise LoadError(f'input "{doubled[0]}" is given twice, by position and by name')
+        given |= named
+        _check_names("input", given, self.inputs, complete=True)
+        return [given[tensor.name] for tensor in self.inputs]
+
+    def _run(self, values: Sequence[Any], out: Sequence[Any] | None) -> list[np.ndarray]:
+        """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here."""
+        sources = list(map(_source, self.inputs, values))
+        results = list(map(_target, self.outputs, out or [None] * len(self.outputs)))
         if out is not None:
             _check_overlap(self.inputs, sources, self.outputs, results)
-        source_pointers = (c_void_p * len(sources))(*(array.ctypes.data for array in sources))
-        result_pointers = (c_void_p * len(results))(*(array.ctypes.data for array in results))
         with self._lock:
             session = self._open()
-            self._library.check(self._library.dll.nnefc_run(session, source_pointers, result_pointers), session)
+            self._source_pointers[:] = list(map(_address, sources))
+            self._result_pointers[:] = list(map(_address, results))
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+            if status != _OK:
+                self._library.check(status, session)
         return results
 
 
@@ -282,7 +296,7 @@ class _Library:
             "nnefc_describe": (POINTER(_DescriptionStruct), []),
             "nnefc_create": (c_int32, [POINTER(_OptionsStruct), POINTER(session)]),
             "nnefc_destroy": (c_int32, [session]),
-            "nnefc_run": (c_int32, [session, POINTER(c_void_p), POINTER(c_void_p)]),
+            "nnefc_run": (c_int32, [session, c_void_p, c_void_p]),  # not POINTER(c_void_p): that is slow to check
             "nnefc_reset": (c_int32, [session]),
             "nnefc_last_error": (c_char_p, [session]),
             "nnefc_status_name": (c_char_p, [c_int32]),
@@ -520,10 +534,10 @@ def _check_type(role: str, tensor: Tensor, array: np.ndarray) -> None:
 
 def _source(tensor: Tensor, value: Any) -> np.ndarray:
     """The input as a dense, aligned, row-major array of the right type: itself if it is one, else a copy."""
-    array = _array(tensor, value)
-    _check_type("input", tensor, array)
-    flags = array.flags
-    return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
+    array = value if type(value) is np.ndarray else _array(tensor, value)
+    if array.dtype is not _DTYPES[tensor.dtype] or array.shape != tensor.shape:
+        _check_type("input", tensor, array)
+    return array if array.flags.num & _DENSE == _DENSE else np.require(array, requirements=["C", "A"])
 
 
 def _target(tensor: Tensor, value: Any) -> np.ndarray:
@@ -537,6 +551,14 @@ def _target(tensor: Tensor, value: Any) -> np.ndarray:
     if not (flags.c_contiguous and flags.aligned and flags.writeable):
         raise LoadError(f'out for "{tensor.name}" must be writable, dense and row-major, as np.empty makes it')
     return value
+
+
+def _address(array: np.ndarray) -> int:
+    """Where a dense array has its elements; `array.ctypes` says the same, in five times as long."""
+    try:
+        return ctypes.addressof(c_char.from_buffer(array))
+    except (TypeError, ValueError):  # an array that may not be written, one without elements
+        return int(array.ctypes.data)
 
 
 def _check_overlap(
