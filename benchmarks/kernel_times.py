@@ -1,0 +1,115 @@
+"""Every kernel of a network, compiled and timed by itself."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from nnefc.network import Network
+from nnefc.passes.compute.vector_math import use_vector_math
+from nnefc.passes.kernels import lower_kernel
+from nnefc.passes.pipeline import graph_passes
+from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.rule import ScheduleKernels
+from nnefc.passes.steps import program_of
+from nnefc.targets.target import Target
+
+__all__ = ["KernelTime", "kernel_times"]
+
+BUDGET = 0.15  # seconds for each kernel
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """What one kernel takes.
+
+    Attributes:
+        rule: the schedule rule that it got.
+        calls: in one run of the network.
+        seconds: of processor time, for one call on one thread: the least of several.
+        flops: of one call, additions and multiplications counted each; without the steps that move data only.
+        bytes: of all operands and results, once.
+        shapes: of operands and results.
+    """
+
+    name: str
+    rule: str
+    calls: int
+    seconds: float
+    flops: float
+    bytes: int
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def kernel_times(network: Network, target: Target, strict: bool = False) -> list[KernelTime]:
+    """The kernels of `network`, the costliest first."""
+    use_vector_math()
+    module = network.module
+    with target.to_tvm():
+        for _, transform in graph_passes(target, strict):
+            module = transform(module)
+    program = program_of(replace(network, module=module))
+    calls = Counter(step.kernel.name_hint for step in program.steps)
+    scheduled = ScheduleKernels(CPU_RULES, target)(tvm.IRModule(program.kernels))
+    kernels = {gv: lower_kernel(func) for gv, func in scheduled.functions.items()}
+    library = _compiled({gv.name_hint: kernel.func for gv, kernel in kernels.items()}, target)
+    found = []
+    for gv, kernel in kernels.items():
+        source = scheduled[gv]
+        sizes = [_bytes(param) for param in source.params]
+        found.append(
+            KernelTime(
+                name=gv.name_hint,
+                rule=str(source.attrs["nnefc.rule"]),
+                calls=calls[gv.name_hint],
+                seconds=_least(library[gv.name_hint], [*sizes, kernel.workspace_bytes][: len(kernel.func.params)]),
+                flops=float(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": program.kernels[gv]}))),
+                bytes=sum(sizes),
+                shapes=tuple(tuple(int(extent) for extent in param.shape) for param in source.params),
+            )
+        )
+    return sorted(found, key=lambda kernel: -kernel.seconds * kernel.calls)
+
+
+def _compiled(kernels: dict[str, tirx.PrimFunc], target: Target) -> Any:
+    """Kernels have the calling convention of C; functions around them can be called from here."""
+    functions = {}
+    for name, kernel in kernels.items():
+        private = tvm.ir.GlobalVar(f"private_{name}")
+        params = [tirx.Var(param.name, param.ty) for param in kernel.params]
+        call = tirx.Evaluate(tvm.ir.Call(private, params, ret_ty="int32"))
+        functions[private] = kernel
+        functions[tvm.ir.GlobalVar(name)] = tirx.PrimFunc(params, call).with_attr("global_symbol", name)
+    with tvm.transform.PassContext(config={"tirx.disable_storage_rewrite": True}):
+        return tvm.compile(tvm.IRModule(functions), target=target.to_tvm())
+
+
+def _bytes(buffer: tirx.Var) -> int:
+    return math.prod(int(extent) for extent in buffer.shape) * max(1, tvm.DataType(str(buffer.dtype)).bits // 8)
+
+
+def _least(function: Callable[..., None], sizes: Sequence[int]) -> float:
+    buffers = [np.random.default_rng(0).random(size // 4 + 16, dtype=np.float32) for size in sizes]
+    pointers = [ctypes.c_void_p(buffer.ctypes.data) for buffer in buffers]
+    function(*pointers)
+    best, spent, calls = math.inf, 0.0, 1
+    while spent < BUDGET:
+        start = time.thread_time()
+        for _ in range(calls):
+            function(*pointers)
+        took = time.thread_time() - start
+        spent += took
+        if took < 1e-4:  # too short for the clock
+            calls *= 4
+        else:
+            best = min(best, took / calls)
+    return best
