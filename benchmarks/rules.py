@@ -2,7 +2,7 @@
 
     python benchmarks/rules.py [RULE ...] [--strict]
 
-compiles each computation below as a network of its own and times its kernels on one thread. The share is that of the time
+compiles each computation below as a network of its own and times its kernels on one thread. The share is of the time
 which the kernel needs at least: to compute as fast as registers allow, or to read and write its operands as fast as an
 array of their size can be read, whichever is longer; the rate is in its unit.
 """

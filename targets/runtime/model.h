@@ -3,10 +3,12 @@
 #define NNEFC_MODEL_H
 
 #include "nnefc.h"
+#include "weights.h"
 
 typedef struct nnefc_model {
     nnefc_description description;
     const uint8_t *constants; /* a 64-bit pointer here, so that no code need be within 2 GB of them; null without any */
+    const nnefc_weights *weights; /* null unless the constants are in a file of their own */
     uint64_t state_initial_offset;
     /* Runs the network; 0 on success. */
     int32_t (*call)(const void *const *inputs, void *const *outputs, uint8_t *state, uint8_t *workspace,

@@ -1,7 +1,7 @@
 /* nnefc.h - the C interface of a network compiled by nnefc, ABI version 1.
  *
- * A compiled network is one shared library that needs the C library and nothing else. It exports the functions below,
- * whatever the network and the machine. In short:
+ * A compiled network is one library, shared or static, that needs the C library and nothing else. It has the functions
+ * below, whatever the network and the machine. In short:
  *
  *     const nnefc_description *network = nnefc_describe();       // names, types and shapes of inputs and outputs
  *     nnefc_session *session = NULL;
@@ -23,12 +23,14 @@
  *
  * Memory. nnefc_create allocates all that the session will ever need; nnefc_run allocates nothing (the C library
  * itself may set up a few bytes when a thread other than the session's maker calls for the first time). The trained values
- * are mapped from the library file and shared between all sessions and processes.
+ * are mapped from the library file, or from a file of their own beside it, and shared between all sessions and processes.
  *
  * Fork. A child process inherits a session without its worker threads: nnefc_run works there on the calling thread alone,
  * with the same results. A session that was in the middle of a call when another thread forked stays NNEFC_BUSY.
  *
- * Two libraries in one program export the same names: link against one at most, and open others with
+ * Names. Every shared library exports the functions below. A network that was compiled with `--name digits` has them as
+ * digits_describe, digits_create and so on, declared in digits.h, so that several can be linked into one program; object
+ * files and archives of it have those names only. Without a name, link against one library at most and open others with
  * dlopen(path, RTLD_NOW | RTLD_LOCAL).
  */
 #ifndef NNEFC_H
@@ -56,7 +58,8 @@ typedef enum nnefc_status {
     NNEFC_UNSUPPORTED_CPU = 3, /* the network was compiled for instructions that this processor lacks */
     NNEFC_OUT_OF_MEMORY = 4,   /* the session's memory or threads could not be had */
     NNEFC_KERNEL_ERROR = 5,    /* the network's code reported a failure; outputs and states are undefined */
-    NNEFC_BUSY = 6             /* another thread is inside a call on the same session; nothing was done */
+    NNEFC_BUSY = 6,            /* another thread is inside a call on the same session; nothing was done */
+    NNEFC_BAD_WEIGHTS = 7      /* the file of trained values is missing, cut off, damaged or another network's */
 } nnefc_status;
 
 /* Element types. */
@@ -105,6 +108,10 @@ typedef struct nnefc_description {
     uint64_t state_bytes;            /* a session's memory for states */
     uint32_t variable_count;
     const char *const *variables; /* what the model calls its trained values; they are not stored as they were */
+    const char *source;           /* "sha256:" and the digest of the model's file; of several files, of the lines
+                                     "digest  name" that the command sha256sum prints for them in the order of their
+                                     names; "" if there was no file */
+    const char *weights;          /* the name of the file with the trained values; null if they are in the library */
 } nnefc_description;
 
 /* Always answers, on every processor. */
@@ -115,19 +122,25 @@ NNEFC_API const nnefc_description *nnefc_describe(void);
  *     options.struct_size = sizeof options;
  */
 typedef struct nnefc_options {
-    uint32_t struct_size;     /* sizeof(nnefc_options), else NNEFC_WRONG_ABI */
+    uint32_t struct_size;     /* sizeof(nnefc_options), or what it was when it ended with workspace_bytes; others are
+                                 NNEFC_WRONG_ABI */
     int32_t threads;          /* 1 to 1024, the caller's own thread among them; 0: the environment's NNEFC_NUM_THREADS, and
                                  without it the number of processors that the calling thread may run on */
     void *workspace;          /* null, or memory of the caller's own, aligned to 64 bytes, which the session uses until it
                                  is destroyed; its content matters neither before nor after a run */
     uint64_t workspace_bytes; /* its size, at least the description's workspace_bytes */
+    const char *weights;      /* the path of the file with the trained values, if they are not in the library; null: the
+                                 file that the description names, in the folder of the library (of the program, if the
+                                 network is linked into it) */
 } nnefc_options;
 
 typedef struct nnefc_session nnefc_session;
 
 /* Makes a session and stores it in *session (null if it fails). Null options mean the defaults.
- * NNEFC_BAD_ARGUMENT, NNEFC_WRONG_ABI, NNEFC_UNSUPPORTED_CPU, NNEFC_OUT_OF_MEMORY; nnefc_last_error(NULL) says more.
- * None of the network's code runs before the processor has been checked. */
+ * NNEFC_BAD_ARGUMENT, NNEFC_WRONG_ABI, NNEFC_UNSUPPORTED_CPU, NNEFC_OUT_OF_MEMORY, NNEFC_BAD_WEIGHTS;
+ * nnefc_last_error(NULL) says more. None of the network's code runs before the processor has been checked. A file of
+ * trained values is read once, to compare its checksum with the library's; it must not be overwritten in place while
+ * sessions use it (put a new file in its place instead). */
 NNEFC_API nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session);
 
 /* Ends a session: joins its threads and frees its memory. Null does nothing. NNEFC_BUSY if a call on the session is
@@ -149,6 +162,21 @@ NNEFC_API const char *nnefc_last_error(const nnefc_session *session);
 
 /* "ok", "bad argument", ...; "unknown status" for others. */
 NNEFC_API const char *nnefc_status_name(nnefc_status status);
+
+/* One network's functions as a value, for code that serves networks of several names or opens libraries itself. */
+typedef struct nnefc_interface {
+    const nnefc_description *(*describe)(void);
+    nnefc_status (*create)(const nnefc_options *options, nnefc_session **session);
+    nnefc_status (*destroy)(nnefc_session *session);
+    nnefc_status (*run)(nnefc_session *session, const void *const *inputs, void *const *outputs);
+    nnefc_status (*reset)(nnefc_session *session);
+    const char *(*last_error)(const nnefc_session *session);
+    const char *(*status_name)(nnefc_status status);
+} nnefc_interface;
+
+/* Initializes an nnefc_interface with the functions of a name: NNEFC_INTERFACE(nnefc), NNEFC_INTERFACE(digits). */
+#define NNEFC_INTERFACE(name) \
+    {name##_describe, name##_create, name##_destroy, name##_run, name##_reset, name##_last_error, name##_status_name}
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,8 @@ struct nnefc_session {
     uint8_t *state;
     uint8_t *workspace;
     uint8_t *owned_workspace; /* null if the caller's is used */
+    const uint8_t *constants;
+    nnefc_mapping mapping; /* of the constants, if they are in a file of their own */
     char error[ERROR_BYTES];
 };
 
@@ -47,6 +49,7 @@ const char *nnefc_status_name(nnefc_status status) {
         [NNEFC_OUT_OF_MEMORY] = "out of memory",
         [NNEFC_KERNEL_ERROR] = "kernel error",
         [NNEFC_BUSY] = "busy",
+        [NNEFC_BAD_WEIGHTS] = "bad weights",
     };
     unsigned index = (unsigned)status;
     return index < sizeof names / sizeof *names ? names[index] : "unknown status";
@@ -110,7 +113,7 @@ static uint8_t *allocate(uint64_t bytes, bool *failed) {
 
 static void set_initial_state(nnefc_session *session) {
     if (description->state_bytes > 0)
-        memcpy(session->state, nnefc_this_model.constants + nnefc_this_model.state_initial_offset,
+        memcpy(session->state, session->constants + nnefc_this_model.state_initial_offset,
                (size_t)description->state_bytes);
 }
 
@@ -118,40 +121,70 @@ static void release(nnefc_session *session) {
     if (session->pool != NULL) nnefc_pool_destroy(session->pool);
     free(session->owned_workspace);
     free(session->state);
+    if (session->mapping.start != NULL) nnefc_this_model.weights->unmap(&session->mapping);
     free(session);
 }
 
-nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session) {
-    static const nnefc_options defaults = {.struct_size = sizeof defaults};
+/* Copies what the caller's version of the options has; the rest is zero. False for a size that no version has. */
+static bool read_options(const nnefc_options *given, nnefc_options *options) {
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    if (given == NULL) return true;
+    if (given->struct_size != sizeof *given && given->struct_size != offsetof(nnefc_options, weights)) return false;
+    memcpy(options, given, given->struct_size);
+    return true;
+}
+
+/* Finds the constants: in the library, or in a file that is mapped for this session. */
+static nnefc_status open_constants(nnefc_session *session, const char *path) {
+    session->constants = nnefc_this_model.constants;
+    if (nnefc_this_model.weights == NULL) return NNEFC_OK;
+    nnefc_status status =
+        nnefc_this_model.weights->map(nnefc_this_model.weights, path, &session->mapping, create_error, ERROR_BYTES);
+    session->constants = session->mapping.constants;
+    return status;
+}
+
+/* Everything that a session owns; what has been made when something fails is for `release`. */
+static nnefc_status fill(nnefc_session *session, const nnefc_options *options, uint32_t threads) {
+    nnefc_status status = open_constants(session, options->weights);
+    if (status != NNEFC_OK) return status;
+    bool failed = false;
+    session->state = allocate(description->state_bytes, &failed);
+    if (options->workspace == NULL) session->owned_workspace = allocate(description->workspace_bytes, &failed);
+    session->workspace = options->workspace != NULL ? options->workspace : session->owned_workspace;
+    if (!failed) session->pool = nnefc_pool_create(threads, description->scratch_bytes);
+    if (session->pool == NULL)
+        return fail(NNEFC_OUT_OF_MEMORY, create_error, "no memory or threads for a session of %llu bytes and %u threads",
+                    (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads);
+    set_initial_state(session);
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_create(const nnefc_options *given, nnefc_session **session) {
     create_error[0] = '\0';
     if (session == NULL) return fail(NNEFC_BAD_ARGUMENT, create_error, "nnefc_create: session is null");
     *session = NULL;
-    if (options == NULL) options = &defaults;
-    if (options->struct_size != sizeof *options)
-        return fail(NNEFC_WRONG_ABI, create_error, "nnefc_options.struct_size is %u, but ABI version %u has %u",
-                    (unsigned)options->struct_size, NNEFC_ABI_VERSION, (unsigned)sizeof *options);
+    nnefc_options options;
+    if (!read_options(given, &options))
+        return fail(NNEFC_WRONG_ABI, create_error, "nnefc_options.struct_size is %u, but ABI version %u has %u or %u",
+                    (unsigned)given->struct_size, NNEFC_ABI_VERSION, (unsigned)offsetof(nnefc_options, weights),
+                    (unsigned)sizeof options);
     uint32_t threads = 0;
     nnefc_status status = check_cpu(create_error);
-    if (status == NNEFC_OK) status = choose_threads(options->threads, &threads, create_error);
-    if (status == NNEFC_OK) status = check_workspace(options, create_error);
+    if (status == NNEFC_OK) status = choose_threads(options.threads, &threads, create_error);
+    if (status == NNEFC_OK) status = check_workspace(&options, create_error);
     if (status != NNEFC_OK) return status;
 
     nnefc_session *made = calloc(1, sizeof *made);
     if (made == NULL) return fail(NNEFC_OUT_OF_MEMORY, create_error, "no memory for a session");
     atomic_flag_clear(&made->busy);
-    bool failed = false;
-    made->state = allocate(description->state_bytes, &failed);
-    if (options->workspace == NULL) made->owned_workspace = allocate(description->workspace_bytes, &failed);
-    made->workspace = options->workspace != NULL ? options->workspace : made->owned_workspace;
-    if (!failed) made->pool = nnefc_pool_create(threads, description->scratch_bytes);
-    if (made->pool == NULL) {
+    status = fill(made, &options, threads);
+    if (status == NNEFC_OK)
+        *session = made;
+    else
         release(made);
-        return fail(NNEFC_OUT_OF_MEMORY, create_error, "no memory or threads for a session of %llu bytes and %u threads",
-                    (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads);
-    }
-    set_initial_state(made);
-    *session = made;
-    return NNEFC_OK;
+    return status;
 }
 
 /* Takes the session for one call. While it is taken by another thread, nothing of it may be touched. */
@@ -207,7 +240,7 @@ static nnefc_status check_tensors(const void *const *inputs, void *const *output
 static nnefc_status run_network(nnefc_session *session, const void *const *inputs, void *const *outputs) {
     nnefc_worker *previous = nnefc_pool_enter(session->pool);
     int32_t result =
-        nnefc_this_model.call(inputs, outputs, session->state, session->workspace, nnefc_this_model.constants);
+        nnefc_this_model.call(inputs, outputs, session->state, session->workspace, session->constants);
     nnefc_pool_leave(previous);
     if (result == 0 && !nnefc_pool_failed(session->pool)) return NNEFC_OK;
     const char *reason = nnefc_pool_error(session->pool);
