@@ -46,6 +46,7 @@ COMPUTATIONS: dict[str, tuple[list[int], list[int] | None, str]] = {
     "softmax of 1,000 × 128": ([1000, 128], None, "softmax(x, axes = [1])"),
     "sum of rows, 1,000 × 1,000": ([1000, 1000], None, "sum_reduce(x, axes = [1])"),
     "sum of columns, 1,000 × 1,000": ([1000, 1000], None, "sum_reduce(x, axes = [0])"),
+    "largest of columns, 1,000 × 997": ([1000, 997], None, "max_reduce(x, axes = [0])"),
     "transposition, 1,000 × 1,000": ([1000, 1000], None, "transpose(x, axes = [1, 0])"),
     "tanh of 1,000,000": ([1000, 1000], None, "tanh(x)"),
 }

@@ -1,5 +1,6 @@
 """Schedule rules for CPUs, in the order in which they are tried."""
 
+from nnefc.passes.schedule.cpu.columns import ColumnsRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.cpu.rows import RowsRule
@@ -8,4 +9,4 @@ from nnefc.passes.schedule.cpu.windows import WindowsRule
 
 __all__ = ["CPU_RULES"]
 
-CPU_RULES = (ContractionRule(), TileTransformRule(), WindowsRule(), RowsRule(), FallbackRule())
+CPU_RULES = (ContractionRule(), TileTransformRule(), WindowsRule(), RowsRule(), ColumnsRule(), FallbackRule())

@@ -146,6 +146,10 @@ REDUCED = [
     ((2, 16, 4, 4), (0, 2)),
     ((3, 48, 1, 1, 1), (0, 1, 2, 3, 4)),
     ((1, 128, 7, 7), (2, 3)),
+    ((4, 3, 1031), (1,)),
+    ((50, 640), (0,)),
+    ((3, 2, 5, 2, 64), (1, 3)),
+    ((1, 9, 1), (1,)),
 ]
 
 
@@ -166,7 +170,7 @@ def test_reductions_and_softmax(name: str) -> None:
     ]
     cases += [
         Case([values(*shape)], lambda graph, x, axis=axis: graph.softmax(x, axis), 1e-5, f"softmax {shape} {axis}")
-        for shape, axis in [((1, 1000), 1), ((7, 17), 0), ((3, 16, 5), 1), ((2, 3, 33), 2), ((1,), 0)]
+        for shape, axis in [((1, 1000), 1), ((7, 17), 0), ((33, 200), 0), ((3, 16, 5), 1), ((2, 3, 33), 2), ((1,), 0)]
     ]
     check(cases, name)
 
@@ -195,6 +199,7 @@ def padded_for_the_next(graph: Graph, x: Value, y: Value) -> Value:
 
 
 EPILOGUES = [
+    epilogue("sum of columns", lambda graph, x, y: graph.unary("relu", graph.reduce("sum", y, [0, 1, 2], False))),
     epilogue("residual", lambda graph, x, y: graph.unary("relu", graph.binary("add", x, y))),
     epilogue("used twice", lambda graph, x, y: graph.binary("add", graph.unary("relu", y), graph.unary("tanh", y))),
     epilogue("squeeze and excite", excited),
