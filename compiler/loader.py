@@ -116,7 +116,12 @@ class _DescriptionStruct(Structure):
         ("state_bytes", c_uint64),
         ("variable_count", c_uint32),
         ("variables", POINTER(c_char_p)),
+        ("source", c_char_p),
+        ("weights", c_char_p),
     )
+
+
+_DESCRIPTION_BYTES = _DescriptionStruct.source.offset  # what the first libraries have; later ones may have more
 
 
 class _OptionsStruct(Structure):
@@ -125,20 +130,28 @@ class _OptionsStruct(Structure):
         ("threads", c_int32),
         ("workspace", c_void_p),
         ("workspace_bytes", c_uint64),
+        ("weights", c_char_p),
     )
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
+_OPTIONS_BYTES = _OptionsStruct.weights.offset  # what all libraries take
+
+
+def load(
+    path: str | os.PathLike[str], *, threads: int | None = None, weights: str | os.PathLike[str] | None = None
+) -> Model:
     """Load a compiled network.
 
     Args:
         path: the library.
         threads: of the session; None: the environment's NNEFC_NUM_THREADS, else all processors this process may use.
+        weights: the file with the trained values of a library that was compiled with `--weights separate`; None: the
+            file that it was compiled with, in the library's folder.
 
     Raises:
         LoadError: no such file, not a compiled network, one for another machine, processor or version of the interface.
     """
-    return Model(_Library(Path(path)), threads)
+    return Model(_Library(Path(path), None if weights is None else Path(weights)), threads)
 
 
 class Model:
@@ -152,6 +165,8 @@ class Model:
         workspace_bytes, constant_bytes, state_bytes: memory of a session, of the trained values, of the states.
         cpu_features: the instruction sets that the code needs.
         variables: what the model calls its trained values.
+        source: "sha256:" and the digest of the model's files; "" where the library does not say.
+        weights: the name of the file with the trained values; None if they are in the library.
     """
 
     def __init__(self, library: _Library, threads: int | None) -> None:
@@ -174,6 +189,8 @@ class Model:
         self.state_bytes = library.state_bytes
         self.cpu_features = library.cpu_features
         self.variables = library.variables
+        self.source = library.source
+        self.weights = library.weights
 
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run on inputs by position, by name, or both; return the output, or a tuple if there is not just one.
@@ -269,8 +286,9 @@ class Model:
 class _Library:
     """The shared library itself: opened, its description read, closed with its last session."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, weights: Path | None) -> None:
         self.path = path
+        self._weights_path = weights
         _check_file(path)
         self._spelling = _claim_spelling(path)
         try:
@@ -310,7 +328,7 @@ class _Library:
 
     def _describe(self) -> None:
         description = self.dll.nnefc_describe().contents
-        if description.abi_version != _ABI_VERSION or description.struct_size < ctypes.sizeof(_DescriptionStruct):
+        if description.abi_version != _ABI_VERSION or description.struct_size < _DESCRIPTION_BYTES:
             raise LoadError(
                 f"{self.path} has version {description.abi_version} of nnefc's interface, but this loader knows "
                 f"version {_ABI_VERSION}: compile the model again, or use the loader of the nnefc that compiled it"
@@ -326,11 +344,19 @@ class _Library:
         self.state_bytes = int(description.state_bytes)
         self.cpu_features = tuple(description.cpu_features[i].decode() for i in range(description.cpu_feature_count))
         self.variables = tuple(description.variables[i].decode() for i in range(description.variable_count))
+        whole = description.struct_size >= ctypes.sizeof(_DescriptionStruct)
+        self.source = description.source.decode() if whole else ""
+        self.weights = description.weights.decode() if whole and description.weights is not None else None
+        if self._weights_path is not None and self.weights is None:
+            raise LoadError(f"{self.path} has its trained values in itself: load it without a file of weights")
 
     def create(self, threads: int | None) -> c_void_p:
         if threads is not None and (type(threads) is not int or not 1 <= threads <= 1024):
             raise LoadError(f"threads is {threads!r}, not a number from 1 to 1024, nor None for as many as there are")
-        options = _OptionsStruct(ctypes.sizeof(_OptionsStruct), threads or 0, None, 0)
+        options = _OptionsStruct(_OPTIONS_BYTES, threads or 0, None, 0, None)
+        if self._weights_path is not None:
+            options.struct_size = ctypes.sizeof(_OptionsStruct)
+            options.weights = os.fsencode(self._weights_path)
         session = c_void_p()
         with self._lock:
             if self._unloaded:

@@ -3,11 +3,41 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["LibraryDescription", "TensorDescription", "c_string", "check_description", "model_source"]
+__all__ = [
+    "LibraryDescription",
+    "TensorDescription",
+    "WeightsFile",
+    "c_string",
+    "check_description",
+    "check_prefix",
+    "declarations",
+    "model_source",
+    "public_symbols",
+]
+
+PLAIN = "nnefc"  # the prefix of the functions in every library
+
+_FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the arguments of a call
+    "create": ("nnefc_status", "const nnefc_options *options, nnefc_session **session", "options, session"),
+    "describe": ("const nnefc_description *", "void", ""),
+    "destroy": ("nnefc_status", "nnefc_session *session", "session"),
+    "last_error": ("const char *", "const nnefc_session *session", "session"),
+    "reset": ("nnefc_status", "nnefc_session *session", "session"),
+    "run": (
+        "nnefc_status",
+        "nnefc_session *session, const void *const *inputs, void *const *outputs",
+        "session, inputs, outputs",
+    ),
+    "status_name": ("const char *", "nnefc_status status", "status"),
+}
+
+# Prefixes with which the functions would take the names of functions of the C library.
+_TAKEN = ("cnd", "mtx", "nnefc", "pthread", "sem", "thrd", "timer")
 
 _TYPES = {  # dtype → enumerator of nnefc_type, bytes
     "bool": ("NNEFC_BOOL", 1),
@@ -36,6 +66,14 @@ class TensorDescription:
 
 
 @dataclass(frozen=True)
+class WeightsFile:
+    """Trained values in a file of their own: its name, without a folder, and the checksum of what is in it."""
+
+    name: str
+    checksum: int
+
+
+@dataclass(frozen=True)
 class LibraryDescription:
     """What a library says of itself, and what its runtime has to provide.
 
@@ -51,6 +89,10 @@ class LibraryDescription:
         state_initial_offset: where in the constants the states' initial image starts.
         cpu_features: instruction sets, by LLVM's names, that the network's objects use.
         variables: what the model calls its trained values.
+        source: `sha256:` and the digest of the model's files; empty if it came from none.
+        prefix: what the names of the functions begin with, in object files and archives; a shared library has them
+            besides those that begin with `nnefc`.
+        weights: the file with the trained values, if they are not in the library.
     """
 
     model: str
@@ -66,6 +108,33 @@ class LibraryDescription:
     state_initial_offset: int = 0
     cpu_features: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    source: str = ""
+    prefix: str = PLAIN
+    weights: WeightsFile | None = None
+
+
+def public_symbols(prefix: str = PLAIN) -> tuple[str, ...]:
+    """The names of the functions of `nnefc.h`, sorted, with another prefix if one is given."""
+    return tuple(f"{prefix}_{name}" for name in _FUNCTIONS)
+
+
+def declarations(prefix: str) -> str:
+    """The prototypes of the functions with this prefix, in C."""
+    return "".join(
+        f"NNEFC_API {result}{'' if result.endswith('*') else ' '}{prefix}_{name}({parameters});\n"
+        for name, (result, parameters, _) in _FUNCTIONS.items()
+    )
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse what C could not call a function."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", prefix):
+        raise CompileError(
+            f"{prefix!r} cannot begin the names of C functions",
+            hint="take letters, digits and underscores, not a digit first, 64 characters at most",
+        )
+    if prefix != PLAIN and (prefix in _TAKEN or prefix.startswith(("nnefc_", "TVM", "__"))):
+        raise CompileError(f"functions of other libraries begin with {prefix!r}", hint="choose another name")
 
 
 def check_description(description: LibraryDescription, size: int) -> None:
@@ -76,6 +145,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
     for name in sizes:
         if not 0 <= getattr(description, name) < 1 << 63:
             raise CompileError(f"{name} is {getattr(description, name)}, not a size")
+    check_prefix(description.prefix)
     if description.state_bytes and description.state_initial_offset + description.state_bytes > size:
         raise CompileError("the states' initial image lies beyond the constants")
     for tensor in (*description.inputs, *description.outputs, *description.states):
@@ -132,7 +202,7 @@ def model_source(description: LibraryDescription) -> str:
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
     features = ", ".join(_string(feature) for feature in description.cpu_features)
     variables = ", ".join(_string(variable) for variable in description.variables)
-    has_constants = description.constant_bytes > 0
+    has_constants = description.constant_bytes > 0 and description.weights is None
     tables = [
         _tensor_table("inputs", description.inputs),
         _tensor_table("outputs", description.outputs),
@@ -160,6 +230,8 @@ def model_source(description: LibraryDescription) -> str:
         "state_bytes": f"UINT64_C({description.state_bytes})",
         "variable_count": len(description.variables),
         "variables": "variables" if variables else "NULL",
+        "source": _string(description.source),
+        "weights": _string(description.weights.name) if description.weights is not None else "NULL",
     }
     return "\n".join(
         [
@@ -168,6 +240,7 @@ def model_source(description: LibraryDescription) -> str:
             f"int32_t nnefc_network({', '.join(pointers)});",
             "extern const uint8_t nnefc_constants[];" if has_constants else "",
             *tables,
+            *_weights(description),
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
             "                    const uint8_t *constants) {",
             "    (void)in, (void)out;",
@@ -178,9 +251,33 @@ def model_source(description: LibraryDescription) -> str:
             *(f"        .{name} = {value}," for name, value in members.items()),
             "    },",
             f"    .constants = {'nnefc_constants' if has_constants else 'NULL'},",
+            f"    .weights = {'&weights' if description.weights is not None else 'NULL'},",
             f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
             "    .call = call,",
             "};",
+            *_aliases(description.prefix),
             "",
         ]
     )
+
+
+def _weights(description: LibraryDescription) -> list[str]:
+    file = description.weights
+    if file is None:
+        return []
+    sizes = f"UINT64_C({description.constant_bytes}), UINT64_C({file.checksum})"
+    functions = "nnefc_weights_map, nnefc_weights_unmap"
+    return [f"static const nnefc_weights weights = {{{_string(file.name)}, {sizes}, {functions}}};"]
+
+
+def _aliases(prefix: str) -> list[str]:
+    """The functions by the network's own names; the runtime is the same for every network and has the plain ones."""
+    if prefix == PLAIN:
+        return []
+    return [
+        declarations(prefix),
+        *(
+            f"{result} {prefix}_{name}({parameters}) {{ return {PLAIN}_{name}({arguments}); }}"
+            for name, (result, parameters, arguments) in _FUNCTIONS.items()
+        ),
+    ]

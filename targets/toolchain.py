@@ -29,21 +29,14 @@ from nnefc.targets.description import (
     c_string,
     check_description,
     model_source,
+    public_symbols,
 )
 
 __all__ = ["LibraryDescription", "TensorDescription", "link_library", "model_source", "public_symbols"]
 
 RUNTIME = Path(__file__).parent / "runtime"
 
-_PUBLIC = (
-    "nnefc_create",
-    "nnefc_describe",
-    "nnefc_destroy",
-    "nnefc_last_error",
-    "nnefc_reset",
-    "nnefc_run",
-    "nnefc_status_name",
-)
+_OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
 
 _COMPILE_FLAGS = (
     "-std=c11",
@@ -68,11 +61,6 @@ _LINK_FLAGS = (
 )
 
 
-def public_symbols() -> tuple[str, ...]:
-    """The names that every library exports, sorted."""
-    return _PUBLIC
-
-
 def link_library(
     objects: Sequence[Path],
     constants: Path | None,
@@ -86,7 +74,8 @@ def link_library(
 
     Args:
         objects: object files for the target; one of them defines `nnefc_network`.
-        constants: the trained values, 4096-aligned in the library; None if the network has none.
+        constants: the trained values, 4096-aligned in the library; None if the network has none, or has them in a
+            file of their own.
         description: see there; it is checked against the constants.
         output: the library; its file name becomes the SONAME. Written whole or not at all.
         zig_target: zig's name of the target, such as `x86_64-linux-gnu.2.28`.
@@ -95,7 +84,7 @@ def link_library(
     Raises:
         CompileError: an inconsistent description, a file that cannot be read or written, an error of the linker.
     """
-    check_description(description, _size(constants))
+    check_description(description, description.constant_bytes if description.weights else _size(constants))
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as folder:
             _link(Path(folder), objects, constants, description, output, zig_target, zig_cpu)
@@ -113,16 +102,10 @@ def _link(
     zig_cpu: str,
 ) -> None:
     machine = ["-target", zig_target, f"-mcpu={zig_cpu}"]
-    model = folder / "model.c"
-    model.write_text(model_source(description), encoding="utf-8")
-    inputs = [*map(str, sorted(RUNTIME.glob("*.c"))), str(model), *(str(path.resolve()) for path in objects)]
-    if constants is not None:
-        image = folder / "constants.o"
-        definition = f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(constants.resolve()))}"'
-        _zig(["cc", *machine, definition, "-c", str(RUNTIME / "constants.S"), "-o", str(image)], folder)
-        inputs.append(str(image))
+    inputs = _inputs(folder, objects, constants, description, machine)
+    names = {*public_symbols(), *public_symbols(description.prefix)}
     exports = folder / "exports.map"
-    exports.write_text("{ global: " + " ".join(f"{name};" for name in _PUBLIC) + " local: *; };\n")
+    exports.write_text("{ global: " + " ".join(f"{name};" for name in sorted(names)) + " local: *; };\n")
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
         library = Path(beside) / output.name
@@ -131,6 +114,26 @@ def _link(
         flags = [*_COMPILE_FLAGS, *_LINK_FLAGS, *(part for name in named for part in ("-Xlinker", name))]
         _zig(["cc", *machine, f"-I{RUNTIME}", *flags, *inputs, "-lm", "-lpthread", "-o", str(library)], folder)
         library.replace(output)
+
+
+def _inputs(
+    folder: Path,
+    objects: Sequence[Path],
+    constants: Path | None,
+    description: LibraryDescription,
+    machine: Sequence[str],
+) -> list[str]:
+    """Everything that a library is made of, as sources and objects."""
+    model = folder / "model.c"
+    model.write_text(model_source(description), encoding="utf-8")
+    sources = [path for path in sorted(RUNTIME.glob("*.c")) if description.weights or path.name != _OF_WEIGHTS]
+    inputs = [*map(str, sources), str(model), *(str(path.resolve()) for path in objects)]
+    if constants is not None:
+        image = folder / "constants.o"
+        definition = f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(constants.resolve()))}"'
+        _zig(["cc", *machine, definition, "-c", str(RUNTIME / "constants.S"), "-o", str(image)], folder)
+        inputs.append(str(image))
+    return inputs
 
 
 def _zig(arguments: list[str], folder: Path) -> None:

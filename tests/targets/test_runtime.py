@@ -41,6 +41,7 @@ class Options(ctypes.Structure):
         ("threads", c_int32),
         ("workspace", c_void_p),
         ("workspace_bytes", c_uint64),
+        ("weights", c_char_p),
     )
 
 
@@ -168,11 +169,18 @@ def test_threads_out_of_range(sample: Sample, threads: int) -> None:
     assert sample.error(None) == f"threads is {threads}, not a number from 0 to 1024"
 
 
-@pytest.mark.parametrize("size", [0, 8, 23, 25, 1 << 31])
+@pytest.mark.parametrize("size", [0, 8, 23, 25, 31, 33, 1 << 31])
 def test_options_of_another_size(sample: Sample, size: int) -> None:
     status, session = sample.create(struct_size=size)
     assert (status, session.value) == (WRONG_ABI, None)
-    assert f"struct_size is {size}, but ABI version 1 has 24" in sample.error(None)
+    assert f"struct_size is {size}, but ABI version 1 has 24 or 32" in sample.error(None)
+
+
+def test_options_of_the_first_version_are_taken(sample: Sample) -> None:
+    status, session = sample.create(struct_size=24)
+    assert status == OK
+    assert sample.run(session) == OK
+    assert sample.dll.nnefc_destroy(session) == OK
 
 
 def test_null_everywhere(sample: Sample, session: c_void_p) -> None:
@@ -411,11 +419,11 @@ assert sample.run(session) == OK and sample.right()
 
 
 def test_status_names(sample: Sample) -> None:
-    names = [sample.dll.nnefc_status_name(status).decode() for status in (*range(7), 7, -1)]
-    assert names[:7] == [
-        "ok", "bad argument", "wrong ABI", "unsupported CPU", "out of memory", "kernel error", "busy",
+    names = [sample.dll.nnefc_status_name(status).decode() for status in (*range(8), 8, -1)]
+    assert names[:8] == [
+        "ok", "bad argument", "wrong ABI", "unsupported CPU", "out of memory", "kernel error", "busy", "bad weights",
     ]  # fmt: skip
-    assert names[7:] == ["unknown status"] * 2
+    assert names[8:] == ["unknown status"] * 2
 
 
 def test_errors_of_create_belong_to_the_thread(sample: Sample) -> None:

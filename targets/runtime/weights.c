@@ -1,0 +1,163 @@
+/* The file is a header of a page, then the constants, then zeros up to a multiple of 64 bytes:
+ *
+ *     0  "NNEFCWTS"
+ *     8  uint32: version of this layout, 1        12  uint32: bytes before the constants, 4096
+ *    16  uint64: bytes of the constants           24  uint64: checksum of the constants
+ *    32  the network's name, UTF-8, cut to 255 bytes and followed by zeros
+ *
+ * Numbers are little-endian. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* MAP_POPULATE; on others the functions of POSIX are there without it */
+#endif
+#include "weights.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if defined(__APPLE__)
+#include <dlfcn.h>
+#endif
+
+#ifndef MAP_POPULATE
+#define MAP_POPULATE 0
+#endif
+
+enum { VERSION = 1, HEADER_BYTES = 4096, NAME_OFFSET = 32, NAME_BYTES = 256, BLOCK = 64, LANES = 8, PATH_BYTES = 4096 };
+
+__attribute__((format(printf, 3, 4))) static nnefc_status refuse(char *error, size_t error_bytes, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error, error_bytes, format, arguments);
+    va_end(arguments);
+    return NNEFC_BAD_WEIGHTS;
+}
+
+static const char magic[8] = {'N', 'N', 'E', 'F', 'C', 'W', 'T', 'S'};
+
+/* The path of the file that this code was loaded from, in `path`; false if it cannot be told. */
+#if defined(__linux__)
+static bool own_path(char *path) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (maps == NULL) return false;
+    const uintptr_t here = (uintptr_t)magic;
+    char line[PATH_BYTES + 128];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, maps) != NULL) {
+        unsigned long long start, end;
+        int place = 0;
+        if (sscanf(line, "%llx-%llx %*s %*s %*s %*s %n", &start, &end, &place) < 2 || here < start || here >= end) continue;
+        line[strcspn(line, "\n")] = '\0';
+        found = place > 0 && line[place] == '/' && strlen(line + place) < PATH_BYTES;
+        if (found) memcpy(path, line + place, strlen(line + place) + 1);
+        break;
+    }
+    fclose(maps);
+    return found;
+}
+#else
+static bool own_path(char *path) {
+    Dl_info information;
+    if (dladdr(magic, &information) == 0 || strlen(information.dli_fname) >= PATH_BYTES) return false;
+    memcpy(path, information.dli_fname, strlen(information.dli_fname) + 1);
+    return true;
+}
+#endif
+
+/* The path of the file called `name` in the folder of the library. */
+static bool path_beside(const char *name, char *path) {
+    if (!own_path(path)) return false;
+    size_t folder = (size_t)(strrchr(path, '/') + 1 - path), length = strlen(name) + 1;
+    if (folder + length > PATH_BYTES) return false;
+    memcpy(path + folder, name, length);
+    return true;
+}
+
+static uint64_t little_endian(const uint8_t *bytes, int count) {
+    uint64_t number = 0;
+    for (int i = count; i-- > 0;) number = number << 8 | bytes[i];
+    return number;
+}
+
+/* A polynomial in each of eight lanes of 64-bit words, modulo 2^64; then one of the lanes and the size. */
+static uint64_t checksum(const uint8_t *data, uint64_t bytes) {
+    static const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t lanes[LANES] = {0};
+    for (uint64_t at = 0; at < bytes; at += BLOCK) {
+        uint64_t words[LANES];
+        memcpy(words, data + at, sizeof words);
+        for (int i = 0; i < LANES; i++) lanes[i] = lanes[i] * factor + (words[i] ^ words[i] >> 32);
+    }
+    uint64_t sum = bytes;
+    for (int i = 0; i < LANES; i++) sum = sum * factor + (lanes[i] ^ lanes[i] >> 32);
+    return sum;
+}
+
+static nnefc_status check(const nnefc_weights *weights, const char *path, const nnefc_mapping *mapping, char *error,
+                          size_t error_bytes) {
+    const uint8_t *header = mapping->start;
+    if (memcmp(header, magic, sizeof magic) != 0 || little_endian(header + 8, 4) != VERSION ||
+        little_endian(header + 12, 4) != HEADER_BYTES)
+        return refuse(error, error_bytes, "%s is no file of trained values that this library knows", path);
+    uint64_t bytes = little_endian(header + 16, 8), padded = (weights->bytes + BLOCK - 1) / BLOCK * BLOCK;
+    if (bytes != weights->bytes || little_endian(header + 24, 8) != weights->checksum)
+        return refuse(error, error_bytes, "%s belongs to another network or compilation, called \"%.*s\"", path, NAME_BYTES - 1,
+                      (const char *)header + NAME_OFFSET);
+    if (mapping->bytes != HEADER_BYTES + padded)
+        return refuse(error, error_bytes, "%s is cut off: it has %llu bytes of %llu", path,
+                      (unsigned long long)mapping->bytes, (unsigned long long)(HEADER_BYTES + padded));
+    if (checksum(mapping->constants, padded) != weights->checksum)
+        return refuse(error, error_bytes, "%s is damaged: its checksum is wrong", path);
+    return NNEFC_OK;
+}
+
+static nnefc_status map_file(const char *path, nnefc_mapping *mapping, char *error, size_t error_bytes) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return refuse(error, error_bytes, "%s cannot be read: %s", path, strerror(errno));
+    struct stat status;
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+        close(file);
+        return refuse(error, error_bytes, "%s is no regular file", path);
+    }
+    if (status.st_size < HEADER_BYTES || (uint64_t)status.st_size > SIZE_MAX / 2) {
+        close(file);
+        return refuse(error, error_bytes, "%s is cut off: it has %lld bytes", path, (long long)status.st_size);
+    }
+    void *start = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0);
+    int reason = errno;
+    close(file);
+    if (start == MAP_FAILED) {
+        refuse(error, error_bytes, "%s cannot be mapped: %s", path, strerror(reason));
+        return reason == ENOMEM ? NNEFC_OUT_OF_MEMORY : NNEFC_BAD_WEIGHTS;
+    }
+    mapping->start = start;
+    mapping->bytes = (size_t)status.st_size;
+    mapping->constants = (const uint8_t *)start + HEADER_BYTES;
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_weights_map(const nnefc_weights *weights, const char *path, nnefc_mapping *mapping, char *error,
+                               size_t error_bytes) {
+    char beside[PATH_BYTES];
+    if (path == NULL) {
+        if (!path_beside(weights->name, beside))
+            return refuse(error, error_bytes, "the folder of %s cannot be told: give its path in nnefc_options.weights",
+                          weights->name);
+        path = beside;
+    }
+    nnefc_status status = map_file(path, mapping, error, error_bytes);
+    if (status == NNEFC_OK) status = check(weights, path, mapping, error, error_bytes);
+    if (status != NNEFC_OK) nnefc_weights_unmap(mapping);
+    return status;
+}
+
+void nnefc_weights_unmap(nnefc_mapping *mapping) {
+    if (mapping->start != NULL) munmap(mapping->start, mapping->bytes);
+    *mapping = (nnefc_mapping){0};
+}
