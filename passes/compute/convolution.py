@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array
 
-__all__ = ["convolve", "convolve_depthwise", "pack_depthwise_filter", "pack_filter", "pad_spatially"]
+__all__ = ["convolve", "convolve_depthwise", "pack_depthwise_filter", "pack_filter"]
 
 
 def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int) -> np.ndarray:
@@ -27,29 +27,6 @@ def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int)
 def pack_depthwise_filter(weights: np.ndarray, block: int, groups: int = 1) -> np.ndarray:
     """`[C, 1, *k]` → `[C blocks, *k, block]`, filled up with zeros; `groups` as in the layout of the data."""
     return np.ascontiguousarray(block_array(weights[:, 0], 0, block, groups))
-
-
-def pad_spatially(data: te.Tensor, first: int, before: Sequence[int], after: Sequence[int]) -> te.Tensor:
-    """Zeros around the dimensions `first`, `first + 1`, …, as many as `before` and `after` have."""
-    shape = list(data.shape)
-    for i, (low, high) in enumerate(zip(before, after, strict=True)):
-        shape[first + i] += low + high
-
-    def element(*index: tirx.Var) -> tirx.Expr:
-        source = list(index)
-        inside = []
-        for i, (low, high) in enumerate(zip(before, after, strict=True)):
-            axis = first + i
-            source[axis] = index[axis] - low
-            if low:
-                inside.append(index[axis] >= low)
-            if high:
-                inside.append(index[axis] < low + data.shape[axis])
-        if not inside:
-            return data(*source)
-        return tirx.if_then_else(tirx.all(*inside), data(*source), tirx.const(0, data.dtype))
-
-    return te.compute(shape, element, name="pad")
 
 
 def convolve(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import tvm
 from tvm import relax
 
 from nnefc.passes.compute.blocked import block, block_array, unblock
-from nnefc.passes.compute.convolution import pad_spatially
+from nnefc.passes.compute.padding import Border, write_inside
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
 from nnefc.targets.target import Target
@@ -52,6 +53,7 @@ class LayoutRewriter(Rewriter):
         self._rule_of = rule_of
         self._layout: dict[relax.Expr, Blocked] = {}  # of tensors in blocked layout
         self._other_form: dict[tuple[relax.Expr, Blocked | None], relax.Expr] = {}
+        self._padded: dict[tuple[relax.Expr, Border], relax.Expr] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         rule = self._rule_of(call)
@@ -120,10 +122,30 @@ class LayoutRewriter(Rewriter):
     # Emitting computations.
 
     def padded(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...]) -> relax.Expr:
-        """`data` with zeros around its spatial dimensions."""
+        """`data` with zeros around its spatial dimensions; what makes `data` then writes there, if it can."""
         if not any(before) and not any(after):
             return data
-        return self.emit(pad_spatially, data, 2, before, after, pattern=OpPattern.INJECTIVE)
+        if min(*before, *after) < 0:
+            data = self._cropped(data, before, after)
+            before, after = (tuple(max(width, 0) for width in widths) for widths in (before, after))
+        shape = shape_of(data)
+        rest = (0,) * (len(shape) - 2 - len(before))
+        border = Border((0, 0, *before, *rest), (0, 0, *after, *rest))
+        if is_constant(data):
+            return constant(np.pad(array_of(data), list(zip(border.before, border.after, strict=True))))
+        if (data, border) not in self._padded:
+            inside = write_inside(shape, str(data.ty.dtype), border).with_attr(FUSION, OpPattern.ELEMENT_WISE)
+            result = relax.TensorType(border.around(shape), data.ty.dtype)
+            call = relax.call_tir(self.builder.add_func(inside, "pad"), [data], result)
+            self._padded[data, border] = self.builder.emit(call)
+        return self._padded[data, border]
+
+    def _cropped(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...]) -> relax.Expr:
+        """What negative padding leaves of the spatial dimensions."""
+        axes = range(2, 2 + len(before))
+        begin = [max(-low, 0) for low in before]
+        end = [shape_of(data)[axis] + min(high, 0) for axis, high in zip(axes, after, strict=True)]
+        return self.builder.emit(relax.op.strided_slice(data, list(axes), begin, end))
 
     def kernel(self, function: Callable[..., object], *args: object, name: str) -> relax.Var:
         """Emit a computation that element-wise steps after it are joined with."""

@@ -18,6 +18,7 @@ FUSION = "op_pattern"
 class OpPattern:
     """How a kernel may be joined with others; the numbers are TVM's."""
 
+    ELEMENT_WISE = 0  # each result depends on the same element of an operand; joined with what makes the operand
     INJECTIVE = 2  # each result depends on few operands; not joined with a convolution before it
     OUT_FUSABLE = 4  # element-wise steps after it may be joined with it
     OPAQUE = 8  # stays alone
@@ -38,7 +39,8 @@ class AnnotatePatterns:
                 known = annotated[gv].with_attr(FUSION, int(func.attrs[FUSION]))
                 annotated.update_func(gv, known)
         for gv in _spreading(mod["main"]):
-            if int(annotated[gv].attrs[FUSION]) < OpPattern.INJECTIVE:
+            known = mod[gv].attrs
+            if (not known or FUSION not in known) and int(annotated[gv].attrs[FUSION]) < OpPattern.INJECTIVE:
                 annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.INJECTIVE))
         return annotated
 

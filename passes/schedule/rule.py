@@ -8,6 +8,7 @@ from typing import Protocol
 import tvm
 from tvm import s_tir, tirx
 
+from nnefc.passes.schedule.border import clear_border
 from nnefc.targets.target import Target
 
 __all__ = ["ScheduleKernels", "ScheduleRule"]
@@ -41,5 +42,5 @@ class ScheduleKernels:
             except s_tir.ScheduleError:
                 continue  # of the rule's kind at first sight, but not quite: the next rule is slower, and right too
             if schedule is not None:
-                return schedule.mod["main"].with_attr("nnefc.rule", type(rule).__name__)
+                return clear_border(schedule, self._target).with_attr("nnefc.rule", type(rule).__name__)
         return func

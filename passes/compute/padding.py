@@ -1,0 +1,65 @@
+"""Zeros around a tensor, written by two: a step that copies what is inside, and loops that clear the border.
+
+    for v: P[v + before] = X[v]           # a computation like others, which joins the kernel that makes X
+    for the places of P outside: P = 0    # added after scheduling: see `passes/schedule/border.py`
+
+The first alone is element-wise. Joined with the kernel that makes X, it lets that kernel write its results straight
+into the middle of P, and no copy is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import s_tir, tirx
+from tvm.ir import Range
+from tvm.ir.expr import TensorRegion
+
+__all__ = ["BORDER", "Border", "write_inside"]
+
+# Annotation of the step that writes what is inside: the border's places before each dimension, then those after each.
+BORDER = "nnefc.border"
+
+
+@dataclass(frozen=True)
+class Border:
+    """Places before and after each dimension of a tensor, those that are not padded included."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def around(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape with the border."""
+        return tuple(low + extent + high for low, extent, high in zip(self.before, shape, self.after, strict=True))
+
+
+def write_inside(shape: Sequence[int], dtype: str, border: Border) -> tirx.PrimFunc:
+    """The kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
+    extents = [_index(extent) for extent in shape]
+    data = tirx.decl_buffer(extents, dtype, "data", layout=None)
+    padded = tirx.decl_buffer([_index(extent) for extent in border.around(shape)], dtype, "padded", layout=None)
+    axes = [_axis(extent, f"v{i}") for i, extent in enumerate(extents)]
+    source = [axis.var for axis in axes]
+    target = [v + _index(low) if low else v for v, low in zip(source, border.before, strict=True)]
+    copy = tirx.BufferStore(padded, data[tuple(source)], target)
+    note = {BORDER: [_index(width) for width in (*border.before, *border.after)]}
+    step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=note)
+    loops = [tirx.Var(f"i{i}", "int64") for i in range(len(extents))]
+    body: tirx.Stmt = s_tir.SBlockRealize(loops, True, step)
+    for loop, extent in reversed(list(zip(loops, extents, strict=True))):
+        body = tirx.For(loop, _index(0), extent, tirx.ForKind.SERIAL, body)
+    root = s_tir.SBlock([], [], [], "root", body)
+    return tirx.PrimFunc([data, padded], s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
+
+
+def _index(value: int) -> tirx.IntImm:
+    return tirx.IntImm("int64", value)
+
+
+def _axis(extent: tirx.IntImm, name: str) -> tirx.IterVar:
+    return tirx.IterVar(Range(_index(0), extent), tirx.Var(name, "int64"), tirx.IterVar.DataPar)
+
+
+def _element(buffer: tirx.Var, index: Sequence[tirx.Expr]) -> TensorRegion:
+    return TensorRegion(buffer, [Range.from_min_extent(i, _index(1)) for i in index], buffer.ty)
