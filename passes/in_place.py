@@ -8,16 +8,21 @@ from tvm.ir.expr import TensorRegion
 from nnefc.passes.memory import InPlace
 from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of
 
-__all__ = ["CONCATENATION", "in_place_of"]
+__all__ = ["CONCATENATION", "PARTS", "in_place_of"]
 
 # Attribute of a kernel whose result is its operands' bytes, one after the other.
 CONCATENATION = "nnefc.concatenation"
 
+# Attribute of a kernel whose results are its operand's bytes, one after the other.
+PARTS = "nnefc.parts"
+
 
 def in_place_of(func: tirx.PrimFunc) -> InPlace:
-    """What the kernel `func`, whose last parameter is its result, allows."""
+    """What the kernel `func`, whose last parameter is its result (or parameters, its results), allows."""
     if func.attrs and CONCATENATION in func.attrs:
         return InPlace(concatenation=True)
+    if func.attrs and PARTS in func.attrs:
+        return InPlace(parts=True)
     if len(func.params) == 2 and _same_type(*func.params) and relax.analysis.has_reshape_pattern(func):
         return InPlace(reshape=True)
     return InPlace(overwritable=_overwritable(func))

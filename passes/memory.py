@@ -1,8 +1,9 @@
 """A static plan of the workspace: where every buffer between two kernels lives, decided at compile time.
 
-Four things bring buffers together before offsets are chosen:
+Five things bring buffers together before offsets are chosen:
 
 - a reshape is no work: its result is its operand;
+- the parts of a tensor that are whole slices of it are read where they lie;
 - the operands of a concatenation of whole slices are written straight to their place in its result;
 - an element-wise step writes over an operand that nobody reads any more;
 - a network's output is written straight to the caller's memory.
@@ -53,11 +54,13 @@ class InPlace:
     Attributes:
         reshape: its result has the bytes of its one operand.
         concatenation: its result is its operands' bytes, one after the other.
+        parts: its results are its operand's bytes, one after the other.
         overwritable: positions among its operands that its one result may overwrite.
     """
 
     reshape: bool = False
     concatenation: bool = False
+    parts: bool = False
     overwritable: tuple[int, ...] = ()
 
 
@@ -130,12 +133,17 @@ def plan_memory(
 
 
 def _join_views(planner: _Planner) -> list[Step | tuple[Buffer, Buffer, int]]:
-    """Resolve reshapes and concatenations; returns the kernels left and copies as (source, target, offset)."""
+    """Resolve reshapes, parts and concatenations; returns the kernels left and copies as (source, target, offset)."""
     left: list[Step | tuple[Buffer, Buffer, int]] = []
     for step in planner.program.steps:
         allowed = planner.in_place.get(step.kernel, InPlace())
         if allowed.reshape:
             planner.parent[step.writes[0]] = (step.reads[0], 0)
+        elif allowed.parts:
+            offset = 0
+            for part in step.writes:
+                planner.parent[part] = (step.reads[0], offset)
+                offset += part.bytes
         elif allowed.concatenation:
             offset = 0
             for part in step.reads:

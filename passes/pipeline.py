@@ -106,7 +106,7 @@ def lower(network: Network, target: Target, observe: Observer, strict: bool = Fa
     # Phase 6. Ask each kernel what the memory plan may do with its operands, then give it its schedule.
     program = program_of(replace(network, module=module))
     in_place = {gv: in_place_of(func) for gv, func in program.kernels.items()}
-    views = {gv for gv, allowed in in_place.items() if allowed.reshape or allowed.concatenation}
+    views = {gv for gv, allowed in in_place.items() if allowed.reshape or allowed.concatenation or allowed.parts}
     kernels = {gv: func for gv, func in program.kernels.items() if gv not in views}
     schedule: tvm.ir.transform.Pass = ScheduleKernels(CPU_RULES, target)
     scheduled = schedule(tvm.IRModule(kernels))

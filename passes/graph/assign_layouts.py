@@ -15,7 +15,15 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
-from nnefc.passes.graph.layout_rules import convolution, deconvolution, element_wise, pooling, rearrangement, resize
+from nnefc.passes.graph.layout_rules import (
+    convolution,
+    deconvolution,
+    element_wise,
+    pooling,
+    rearrangement,
+    resize,
+    splitting,
+)
 from nnefc.targets.target import Target
 
 __all__ = ["AssignLayouts"]
@@ -27,6 +35,7 @@ _RULES: dict[str, LayoutRule] = {
     **pooling.RULES,
     **rearrangement.RULES,
     **resize.RULES,
+    **splitting.RULES,
 }
 
 

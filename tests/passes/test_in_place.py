@@ -5,7 +5,7 @@ import pytest
 from relax_programs import Case, Graph, Value, check
 from tvm import te, tirx, topi
 
-from nnefc.passes.in_place import CONCATENATION, in_place_of
+from nnefc.passes.in_place import CONCATENATION, PARTS, in_place_of
 from nnefc.passes.memory import InPlace
 
 
@@ -97,6 +97,12 @@ def test_the_attribute_says_that_a_kernel_concatenates() -> None:
     x, y = tensor(4), tensor(4)
     func = kernel(x, y, topi.concatenate([x, y])).with_attr(CONCATENATION, True)
     assert in_place_of(func) == InPlace(concatenation=True)
+
+
+def test_the_attribute_says_that_a_kernel_takes_apart() -> None:
+    x = tensor(4)
+    func = kernel(x, *topi.split(x, [1], 0)).with_attr(PARTS, True)
+    assert in_place_of(func) == InPlace(parts=True)
 
 
 def test_a_matrix_plus_its_transpose_is_right_where_the_matrix_dies() -> None:

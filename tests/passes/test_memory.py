@@ -58,6 +58,9 @@ class Writer:
     def concatenate(self, parts: list[Buffer]) -> Buffer:
         return self.step(parts, [sum(part.bytes for part in parts)], InPlace(concatenation=True))[0]
 
+    def split(self, source: Buffer, sizes: list[int]) -> list[Buffer]:
+        return self.step([source], sizes, InPlace(parts=True))
+
     def plan(self, outputs: list[Buffer], new_states: list[Buffer] | None = None) -> tuple[Program, MemoryPlan]:
         program = Program(
             steps=tuple(self.steps),
@@ -103,7 +106,12 @@ class Machine:
         for step in self.program.steps:  # what the values must be, without any memory
             allowed = self.writer.in_place[step.kernel]
             parts = [self.content[read] for read in step.reads]
+            begin = 0
             for write in step.writes:
+                if allowed.parts:
+                    self.content[write] = parts[0][begin : begin + write.bytes]
+                    begin += write.bytes
+                    continue
                 joined = allowed.reshape or allowed.concatenation
                 self.content[write] = np.concatenate(parts) if joined else self.fresh(write.bytes)
         for time, action in enumerate(self.plan.actions):
@@ -162,7 +170,7 @@ def programs(draw: st.DrawFn) -> tuple[Writer, list[Buffer], list[Buffer]]:
     known += [writer.constant(draw(SIZES)) for _ in range(draw(st.integers(0, 2)))]
     for _ in range(draw(st.integers(1, 12))):
         recent = st.sampled_from(known[-6:])
-        match draw(st.sampled_from(["compute", "compute", "compute", "two", "reshape", "concatenate"])):
+        match draw(st.sampled_from(["compute", "compute", "compute", "two", "reshape", "concatenate", "split"])):
             case "compute":
                 reads = draw(st.lists(recent, min_size=1, max_size=3))
                 size = draw(st.sampled_from([reads[0].bytes, reads[0].bytes, draw(SIZES)]))
@@ -175,6 +183,10 @@ def programs(draw: st.DrawFn) -> tuple[Writer, list[Buffer], list[Buffer]]:
                 known.append(writer.reshape(draw(recent)))
             case "concatenate":
                 known.append(writer.concatenate(draw(st.lists(recent, min_size=1, max_size=4))))
+            case "split":
+                source = draw(recent)
+                size = draw(st.integers(1, source.bytes))
+                known += writer.split(source, [size, source.bytes - size] if size < source.bytes else [size])
     outputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=4))
     new_states = [draw(st.sampled_from([b for b in known if b.bytes == s.bytes])) for s in writer.states]
     return writer, outputs, new_states
@@ -233,6 +245,24 @@ def test_operands_of_a_concatenation_are_written_to_their_place() -> None:
     assert not [action for action in plan.actions if isinstance(action, Copy)]
     assert [plan.places[part] for part in parts] == [Place("output", 0, offset) for offset in (0, 100, 104)]
     assert plan.workspace_bytes == 0
+
+
+def test_parts_are_read_where_they_lie() -> None:
+    writer = Writer()
+    whole = writer.compute([writer.input(64)], 300)
+    parts = writer.split(whole, [100, 160, 40])
+    plan = check(writer, [writer.compute(parts, 10)])
+    assert len(plan.actions) == 2
+    begin = plan.places[whole].offset
+    assert [plan.places[part].offset - begin for part in parts] == [0, 100, 260]
+
+
+def test_a_tensor_is_not_overwritten_while_a_part_of_it_is_read_later() -> None:
+    writer = Writer()
+    whole = writer.compute([writer.input(64)], 128)
+    _, part = writer.split(whole, [64, 64])
+    result = writer.compute([whole], 128, overwritable=(0,))
+    check(writer, [writer.compute([result, part], 64)])
 
 
 def test_concatenations_of_concatenations_move_nothing() -> None:

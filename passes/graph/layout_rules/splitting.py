@@ -1,0 +1,58 @@
+"""Parts of a tensor that lie in memory one after the other: as the memory plan sees it, no work."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tvm import relax, tirx, topi
+
+from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.patterns import FUSION, OpPattern
+from nnefc.passes.in_place import PARTS
+
+__all__ = ["RULES"]
+
+
+def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """Whole slices, of a blocked tensor whole blocks; None where the parts are interleaved."""
+    data = call.args[0]
+    layout = layouts.layout_of(data)
+    shape = layouts.plain_shape(data)
+    axis = int(call.attrs.axis) % len(shape)
+    if any(extent != 1 for extent in shape[:axis]):
+        return None
+    seams = _seams(call, shape[axis])
+    if not all(part > 0 for part in _differences(seams, shape[axis])):
+        return None
+    if layout is None:
+        return _parts(layouts, data, seams, axis)
+    if axis != 1 or layout.groups != 1 or any(seam % layouts.size for seam in seams):
+        return None
+    parts = _parts(layouts, data, [seam // layouts.size for seam in seams], axis)
+    channels = _differences(seams, shape[1])
+    own = [layouts.builder.emit(parts[i]) for i in range(len(channels))]
+    return relax.Tuple([layouts.as_blocked(part, count) for part, count in zip(own, channels, strict=True)])
+
+
+def _seams(call: relax.Call, extent: int) -> list[int]:
+    """Where the second part begins, and each one after it."""
+    sections = call.attrs.indices_or_sections
+    if isinstance(sections, tirx.IntImm | int):
+        return list(range(-(-extent // int(sections)), extent, -(-extent // int(sections))))
+    return [int(index) for index in sections]
+
+
+def _differences(seams: list[int], extent: int) -> list[int]:
+    return [end - begin for begin, end in pairwise([0, *seams, extent])]
+
+
+def _parts(layouts: LayoutRewriter, data: relax.Expr, seams: list[int], axis: int) -> relax.Var:
+    return layouts.builder.emit_te(
+        lambda tensor: topi.split(tensor, seams, axis),
+        data,
+        primfunc_name_hint="split",
+        primfunc_attrs={FUSION: OpPattern.OPAQUE, PARTS: True},
+    )
+
+
+RULES: dict[str, LayoutRule] = {"split": _split}
