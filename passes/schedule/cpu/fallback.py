@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 
+import tvm
 from tvm import s_tir, tirx
+from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of, spatial_extents, variables_of
+from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of, variables_of
 from nnefc.targets.target import Target
 
 __all__ = ["FallbackRule"]
@@ -42,24 +45,44 @@ class FallbackRule:
         spatial = kinds.index(tirx.IterVar.CommReduce) if is_reduction(sch, block) else len(loops)
         if len(loops) != len(axes) or any(kind != tirx.IterVar.DataPar for kind in kinds[:spatial]) or not spatial:
             return
-        vectorized = None
-        if spatial == len(loops):
-            if _gathers_along(sch, block, len(loops) - 1):
-                loops = _bring_forward(sch, loops)
-            else:
-                vectorized = self._vectorize(sch, block, loops, target)
-        outer = loops[: spatial - 1] if vectorized is not None or spatial == len(loops) else loops[:spatial]
-        if work >= _LEAST_PARALLEL_WORK and outer and math.prod(spatial_extents(sch, block)[: len(outer)]) > 1:
+        if spatial < len(loops):
+            outer = loops[:spatial]
+        elif not _gathers_along(sch, block, spatial - 1):
+            outer = self._vectorize(sch, block, loops, target)
+        elif (partner := _partner(sch, block)) is not None:
+            outer = self._transpose(sch, block, loops, partner, target)
+        else:
+            outer = _bring_forward(sch, loops)[:-1]
+        if work >= _LEAST_PARALLEL_WORK and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
             sch.parallel(sch.fuse(*outer))
 
-    def _vectorize(self, sch: s_tir.Schedule, block: SBlockRV, loops: list[LoopRV], target: Target) -> LoopRV | None:
-        """Vectorize the last loop where whole vectors fit; LLVM may still do it elsewhere."""
+    def _transpose(
+        self, sch: s_tir.Schedule, block: SBlockRV, loops: list[LoopRV], partner: int, target: Target
+    ) -> list[LoopRV]:
+        """Tiles of registers: lines of the source in, lines of the result out. Returns the loops around them."""
         lanes = target.lanes(str(sch.get(block).writes[0].source.dtype))
-        if int(sch.get(loops[-1]).extent) % lanes:
-            return None
-        _, lane = sch.split(loops[-1], [None, lanes])
+        last = len(loops) - 1
+        length = _largest_divisor(int(sch.get(loops[last]).extent), lanes)
+        count = _largest_divisor(int(sch.get(loops[partner]).extent), lanes)
+        column, lane = sch.split(loops[last], [None, length])
+        line, step = sch.split(loops[partner], [None, count])
+        outer = [line if axis == partner else loop for axis, loop in enumerate(loops[:last])]
+        sch.reorder(*outer, column, step, lane)
+        if length > 1 and not _chooses_by(sch, block, last):
+            sch.vectorize(lane)
+        sch.unroll(step)
+        return [*outer, column]
+
+    def _vectorize(self, sch: s_tir.Schedule, block: SBlockRV, loops: list[LoopRV], target: Target) -> list[LoopRV]:
+        """Vectorize the last loop where whole vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
+        lanes = target.lanes(str(sch.get(block).writes[0].source.dtype))
+        *outer, last = loops
+        if int(sch.get(last).extent) % lanes:
+            return outer
+        vectors, lane = sch.split(last, [None, lanes])
         sch.vectorize(lane)
-        return lane
+        alone = math.prod(int(sch.get(loop).extent) for loop in outer) == 1
+        return [*outer, vectors] if alone else outer
 
 
 def _gathers_along(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> bool:
@@ -72,6 +95,50 @@ def _gathers_along(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> bool:
         not index.same_as(var) and any(var.same_as(v) for v in (*outer, *variables_of([index])))
         for index, outer in zip(last, elsewhere, strict=True)
     )
+
+
+def _partner(sch: s_tir.Schedule, block: SBlockRV) -> int | None:
+    """The axis of the result along which its only gathered operand lies line by line, as in a transposition."""
+    node = sch.get(block)
+    axes = list(node.iter_vars)
+    partners: set[int] = set()
+    for read in node.reads:
+        if len(read.region):
+            inner = variables_of([read.region[-1].min])
+            partners |= {i for i, a in enumerate(axes[:-1]) if any(a.var.same_as(v) for v in inner)}
+    return partners.pop() if len(partners) == 1 else None
+
+
+def _chooses_by(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> bool:
+    """Whether a condition of the block depends on one of its axes: as vectors, conditions have no code of their own."""
+    var = list(sch.get(block).iter_vars)[axis].var
+    body = sch.get(block).body
+    return not isinstance(body, tirx.BufferStore) or any(
+        any(var.same_as(v) for v in variables_of([condition])) for condition in _conditions(body.value)
+    )
+
+
+def _conditions(node: object) -> Iterator[tirx.Expr]:
+    match node:
+        case Call(op=tvm.ir.Op(name="prim.if_then_else")):
+            yield node.args[0]
+            parts = list(node.args[1:])
+        case Call():
+            parts = list(node.args)
+        case tirx.Select():
+            parts = [node.condition, node.true_value, node.false_value]
+        case tirx.Cast():
+            parts = [node.value]
+        case TensorLoad():
+            parts = list(node.indices)
+        case _:
+            parts = [part for side in "ab" if (part := getattr(node, side, None)) is not None]
+    for part in parts:
+        yield from _conditions(part)
+
+
+def _largest_divisor(extent: int, limit: int) -> int:
+    return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
 
 
 def _bring_forward(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:

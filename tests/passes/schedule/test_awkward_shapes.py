@@ -251,3 +251,24 @@ def test_winograd_at_extents_that_are_no_multiple_of_its_tiles(name: str) -> Non
     if name == "llvm":
         assert "TileTransformRule" in rules(cases[0])
     check(cases, name)
+
+
+TRANSPOSITIONS = [
+    ((64, 80), (1, 0)),
+    ((7, 48), (1, 0)),
+    ((37, 41), (1, 0)),
+    ((2, 16, 30, 28), (0, 2, 3, 1)),
+    ((3, 5, 32, 17), (3, 1, 0, 2)),
+    ((4, 1, 24, 8), (2, 3, 1, 0)),
+]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_transpositions(name: str) -> None:
+    check(
+        [
+            Case([values(*shape)], lambda graph, x, axes=axes: graph.transpose(x, axes), 0.0, f"{shape} as {axes}")
+            for shape, axes in TRANSPOSITIONS
+        ],
+        name,
+    )
