@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from nnefc.passes.entry import ENTRY
 from nnefc.passes.pipeline import Lowered
 from nnefc.passes.steps import Buffer
 from nnefc.targets.cpu import write_objects
+from nnefc.targets.description import LibraryDescription, TensorDescription
+from nnefc.targets.outputs import write_network
 from nnefc.targets.target import Target
-from nnefc.targets.toolchain import LibraryDescription, TensorDescription, link_library
 
 __all__ = ["Artifact", "build"]
 
@@ -52,23 +53,35 @@ class Artifact:
         """Names, types and shapes of the outputs."""
         return self.description.outputs
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the network as one shared library; whole or not at all.
+    def export(self, path: str | os.PathLike[str], *, name: str | None = None, weights: str = "embedded") -> None:
+        """Write the network as a library of the kind that the end of `path` asks for; whole or not at all.
+
+        A shared library ends with `.so` (`.dylib`, `.dll` or `.wasm` where the target has those), a static one with
+        `.a`, an object file with `.o`. The latter two come with a C header beside them, `NAME.h`.
+
+        Args:
+            path: the file.
+            name: what the names of the functions begin with, `NAME_create` and so on, so that several networks can be
+                linked into one program; `nnefc` without it. Shared libraries have the functions by both names.
+            weights: where the trained values are: "embedded" in the library, or "separate" in a file beside it, whose
+                name ends with `.weights`.
 
         Raises:
-            CompileError: the file cannot be written, or the linker fails.
+            CompileError: an option or a name that does not fit, a file that cannot be written, a failure of the linker.
         """
+        description = replace(self.description, prefix=name) if name is not None else self.description
         with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
             objects = [Path(folder) / f"{number}.o" for number in range(len(self._objects))]
             for file, code in zip(objects, self._objects, strict=True):
                 file.write_bytes(code)
             constants = self._write_constants(Path(folder) / "constants.bin")
-            link_library(objects, constants, self.description, Path(path), zig_target=self.target.zig_target)
+            target = self.target.zig_target
+            write_network(objects, constants, description, Path(path), zig_target=target, weights=weights)
 
     def load(self, *, threads: int | None = None) -> Model:
         """Load the network into this process, without leaving a file."""
         with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
-            path = Path(folder) / "network.so"
+            path = Path(folder) / f"network{self.target.format.suffix}"
             self.export(path)
             return load(path, threads=threads)
 

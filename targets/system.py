@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["SYSTEMS", "FileFormat", "System", "format_of", "system_of"]
+__all__ = ["ELF", "SYSTEMS", "FileFormat", "System", "format_of", "system_of"]
 
 
 @dataclass(frozen=True)

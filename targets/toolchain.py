@@ -31,8 +31,18 @@ from nnefc.targets.description import (
     model_source,
     public_symbols,
 )
+from nnefc.targets.elf_symbols import hide_symbols
+from nnefc.targets.system import ELF, format_of
 
-__all__ = ["LibraryDescription", "TensorDescription", "link_library", "model_source", "public_symbols"]
+__all__ = [
+    "LibraryDescription",
+    "TensorDescription",
+    "archive",
+    "link_library",
+    "link_object",
+    "model_source",
+    "public_symbols",
+]
 
 RUNTIME = Path(__file__).parent / "runtime"
 
@@ -114,6 +124,49 @@ def _link(
         flags = [*_COMPILE_FLAGS, *_LINK_FLAGS, *(part for name in named for part in ("-Xlinker", name))]
         _zig(["cc", *machine, f"-I{RUNTIME}", *flags, *inputs, "-lm", "-lpthread", "-o", str(library)], folder)
         library.replace(output)
+
+
+def link_object(
+    objects: Sequence[Path],
+    constants: Path | None,
+    description: LibraryDescription,
+    output: Path,
+    *,
+    zig_target: str,
+    zig_cpu: str = "baseline",
+) -> None:
+    """Link a network and its runtime into one relocatable object, to be linked into programs.
+
+    The functions of `nnefc.h`, with the description's prefix, are the only symbols that other objects see, so that
+    several networks go into one program. The arguments are those of :func:`link_library`; `output` is not written whole
+    or not at all, but meant for a folder that is.
+
+    Raises:
+        CompileError: as :func:`link_library`; a target whose objects are not of the format ELF.
+    """
+    format_ = format_of(zig_target)
+    if format_ is not ELF:
+        raise CompileError(
+            f"object files and archives are made for systems with the format ELF, not {format_.name}",
+            hint=f"write a shared library: a name that ends with {format_.suffix}",
+        )
+    check_description(description, description.constant_bytes if description.weights else _size(constants))
+    machine = ["-target", zig_target, f"-mcpu={zig_cpu}"]
+    try:
+        with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
+            folder = Path(name)
+            inputs = _inputs(folder, objects, constants, description, machine)
+            flags = [*_COMPILE_FLAGS, "-g0", "-r", "-Wl,--strip-debug"]
+            _zig(["cc", *machine, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
+            hide_symbols(output, public_symbols(description.prefix))
+    except OSError as error:
+        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def archive(members: Sequence[Path], output: Path) -> None:
+    """Write a static library, of `members` in their order; the same members give the same bytes."""
+    with tempfile.TemporaryDirectory(prefix="nnefc-archive-") as folder:
+        _zig(["ar", "rcsD", str(output), *map(str, members)], Path(folder))
 
 
 def _inputs(
