@@ -1,7 +1,7 @@
 """Elementary functions of float32 as polynomials, which run on whole vectors; libm's run on one value at a time.
 
 The largest errors over all finite arguments, in units of the last place, are measured by the tests: exp 2, tanh 8,
-sigmoid 4, erf 8. Powers of e below 2⁻¹²⁵ (2.4e-38) become zero. The coefficients were fitted here, by iterated
+sigmoid 3, erf 8. Powers of e below 2⁻¹²⁵ (2.4e-38) become zero. The coefficients were fitted here, by iterated
 weighted least squares on Chebyshev points.
 """
 
@@ -24,6 +24,12 @@ _SMALLEST_EXP = -86.64339756999316  # 2⁻¹²⁵
 
 # (eʳ − 1 − r) / r² for |r| ≤ ln 2 / 2, lowest power first
 _EXP = (0.4999999403953552, 0.1666652113199234, 0.04166839271783829, 0.008368746377527714, 0.0013814532430842519)
+
+# e⁻ʳ for such r
+_EXP_NEGATIVE = (1.0, -1.0, *(-c if k % 2 else c for k, c in enumerate(_EXP)))
+# Added to a small number, it rounds it to n; the sum's last bits are n + 127, the exponent's bits of 2ⁿ.
+_ROUNDING = 1.5 * 2**23 + 127
+_SIGMOID_RANGE = (-88.8, 87.0)  # at the ends the exponent is 255, of infinity, and 1
 
 # tanh(x) ≈ x P(x²) / Q(x²) for |x| ≤ 9, where the result is 1 in float32
 _TANH_RANGE = 9.0
@@ -132,8 +138,26 @@ def erf(x: tirx.Expr) -> tirx.Expr:
 
 
 def sigmoid(x: tirx.Expr) -> tirx.Expr:
-    """1 / (1 + e⁻ˣ)."""
-    return _like(x, 1.0) / (_like(x, 1.0) + exp(_like(x, 0.0) - x))
+    """1 / (1 + e⁻ˣ), with e⁻ˣ = 2ⁿ e⁻ʳ and n = −round(x / ln 2).
+
+    The denominator forgives: e⁻ˣ may overflow, where the result is 0, and needs no care where 1 is much larger. So n is
+    rounded by adding a number whose last place is 1, and read off that sum's bits.
+    """
+
+    def of_sum(total: tirx.Expr, c: tirx.Expr) -> tirx.Expr:
+        n = total - _like(x, _ROUNDING)
+        rest = c + n * _like(x, _LN2_HIGH) + n * _like(x, _LN2_LOW)
+        scale = tirx.reinterpret(
+            _typed(x, "float32"), tirx.reinterpret(_typed(x, "int32"), total) << _like(x, 23, "int32")
+        )
+        power = _named(rest, "r", lambda r: _polynomial(_EXP_NEGATIVE, r))
+        return _like(x, 1.0) / (_like(x, 1.0) + power * scale)
+
+    def of_clamped(c: tirx.Expr) -> tirx.Expr:
+        return _named(c * _like(x, -_LOG2E) + _like(x, _ROUNDING), "t", lambda total: of_sum(total, c))
+
+    low, high = _SIGMOID_RANGE
+    return _named(tirx.Max(_like(x, low), tirx.Min(_like(x, high), x)), "c", of_clamped)  # in this order for NaN
 
 
 def cosh(x: tirx.Expr) -> tirx.Expr:
@@ -159,9 +183,15 @@ def _half_powers(x: tirx.Expr, join: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
     return _named(tirx.exp(x * half), "h", lambda h: join(half * h * h, half / h / h))
 
 
+# Other types of what TVM has no lowering for.
+_PLAIN: dict[str, Callable[[tirx.Call], tirx.Expr]] = {
+    "sigmoid": lambda call: _like(call, 1.0) / (_like(call, 1.0) + tirx.exp(_like(call, 0.0) - call.args[0]))
+}
+
+
 def _lowering(name: str, function: Callable[[tirx.Expr], tirx.Expr]) -> Callable[[tirx.Call], tirx.Expr]:
     operation = tvm.ir.Op.get(f"tirx.{name}")
-    own = operation.get_attr("llvm.FLowerIntrinsic") or operation.get_attr("default.FLowerIntrinsic")
+    own = operation.get_attr("llvm.FLowerIntrinsic") or operation.get_attr("default.FLowerIntrinsic") or _PLAIN[name]
 
     def lower(call: tirx.Call) -> tirx.Expr:
         (x,) = call.args

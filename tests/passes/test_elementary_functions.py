@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
-from relax_programs import Case, check
+from relax_programs import UNARY, Case, build, check, target
 from tvm import relax
+
+from nnefc.driver import compile_network
 
 FUNCTIONS = {
     "acos": (np.arccos, -0.99, 0.99),
@@ -16,6 +18,7 @@ FUNCTIONS = {
     "cosh": (np.cosh, -20.0, 20.0),
     "exp": (np.exp, -80.0, 80.0),
     "log": (np.log, 1e-6, 1e6),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), -80.0, 80.0),
     "sin": (np.sin, -10.0, 10.0),
     "sinh": (np.sinh, -20.0, 20.0),
     "sqrt": (np.sqrt, 0.0, 1e6),
@@ -53,6 +56,18 @@ def test_infinities_and_nans_pass_through() -> None:
                     ),
                     name=name,
                 )
-                for name in ("exp", "tanh", "cosh", "sinh", "sqrt", "log")
+                for name in ("exp", "tanh", "sigmoid", "cosh", "sinh", "sqrt", "log")
             ]
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "places"), [("exp", 86.0, 2), ("tanh", 10.0, 8), ("sigmoid", 87.0, 3), ("erf", 5.0, 8)]
+)
+def test_polynomials_err_in_the_last_places_only(name: str, limit: float, places: int) -> None:
+    x = np.concatenate([np.linspace(-limit, limit, 40_000), np.geomspace(1e-6, limit, 8_000)]).astype(np.float32)
+    built = build([Case([x], lambda graph, v: graph.unary(name, v))])
+    with compile_network(built.network, target("llvm")).load(threads=1) as model:
+        (result,) = model.run(built.inputs).values()
+    expected = UNARY[name][1](x.astype(np.float64))
+    assert np.max(np.abs(result - expected) / np.spacing(np.abs(expected).astype(np.float32))) <= places
