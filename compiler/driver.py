@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +17,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.formats import load_network
 from nnefc.network import Network
 from nnefc.passes.pipeline import Observer, lower
+from nnefc.provenance import source_digest
 from nnefc.targets.target import Target, parse_target
 
 __all__ = ["Progress", "compile", "compile_network"]
@@ -89,7 +92,10 @@ def compile(
             max_depth=max_depth,
             max_operations=max_operations,
         )
-    return compile_network(network, machine, strict=strict, dump=dump, progress=progress)
+    with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
+        source = pool.submit(source_digest, Path(model), network.files)
+        artifact = compile_network(network, machine, strict=strict, dump=dump, progress=progress)
+        return replace(artifact, description=replace(artifact.description, source=source.result()))
 
 
 def compile_network(

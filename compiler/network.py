@@ -37,6 +37,7 @@ class Network:
     of `outputs`, then the states' new values, in the order of `states`. Trained values are `tvm.ir.GenericConst`.
     `quantization` is what the model says about tensors by name; the values in the module are reals all the same.
     `variables` are the model's names of its trained values; passes change the values, so that the names alone survive.
+    `files` are the names of files that the model refers to, relative to its folder.
     """
 
     name: str
@@ -46,3 +47,4 @@ class Network:
     states: tuple[State, ...] = ()
     quantization: Mapping[str, Quantized] = field(default_factory=dict)
     variables: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()

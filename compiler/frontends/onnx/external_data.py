@@ -35,6 +35,11 @@ class ExternalData:
         self._files: dict[str, Array] = {}
         self._checked: set[tuple[str, str]] = set()
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the files read so far, relative to the folder, sorted."""
+        return tuple(sorted(self._files))
+
     def read(self, entries: Iterable[Any], size: int, what: str) -> Array:
         """`[size]` uint8: a read-only view of the bytes of one tensor.
 

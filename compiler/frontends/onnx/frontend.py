@@ -154,6 +154,7 @@ class _Builder:
             tuple(params),
             tuple(outputs),
             tuple(State(name, np.array(array)) for name, array in self._states.items()),
+            files=self._model.files,
         )
 
     def _outputs(self, scope: Scope, symbols: Symbols, further: Iterable[str]) -> dict[str, Value]:

@@ -129,10 +129,11 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A whole model."""
+    """A whole model; `files` are the names of those beside it with data of tensors."""
 
     name: str
     opsets: Opsets
     graph: Graph
     functions: Mapping[FunctionKey, Function]
     trainings: tuple[Training, ...]
+    files: tuple[str, ...] = ()

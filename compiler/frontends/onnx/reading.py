@@ -115,6 +115,7 @@ class _Reader:
             graph=self.graph(proto.graph, "the model's graph"),
             functions=functions,
             trainings=tuple(self._training(item, i) for i, item in enumerate(proto.training_info)),
+            files=self._external.files,
         )
 
     def graph(self, proto: onnx.GraphProto, what: str) -> Graph:
