@@ -20,7 +20,7 @@ from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.pipeline import graph_passes
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import ScheduleKernels
-from nnefc.passes.steps import program_of
+from nnefc.passes.steps import Buffer, Kind, Program, program_of
 from nnefc.targets.target import Target
 
 __all__ = ["KernelTime", "kernel_times"]
@@ -58,6 +58,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
         for _, transform in graph_passes(target, strict):
             module = transform(module)
     program = program_of(replace(network, module=module))
+    reads = {step.kernel.name_hint: step.reads for step in program.steps}
     calls = Counter(step.kernel.name_hint for step in program.steps)
     scheduled = ScheduleKernels(CPU_RULES, target)(tvm.IRModule(program.kernels))
     kernels = {gv: lower_kernel(func) for gv, func in scheduled.functions.items()}
@@ -66,12 +67,14 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     for gv, kernel in kernels.items():
         source = scheduled[gv]
         sizes = [_bytes(param) for param in source.params]
+        operands = [_operand(read, program) for read in reads[gv.name_hint]]
+        rest = [_random(size) for size in [*sizes[len(operands) :], kernel.workspace_bytes]]
         found.append(
             KernelTime(
                 name=gv.name_hint,
                 rule=str(source.attrs["nnefc.rule"]),
                 calls=calls[gv.name_hint],
-                seconds=_least(library[gv.name_hint], [*sizes, kernel.workspace_bytes][: len(kernel.func.params)]),
+                seconds=_least(library[gv.name_hint], [*operands, *rest][: len(kernel.func.params)]),
                 flops=float(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": program.kernels[gv]}))),
                 bytes=sum(sizes),
                 shapes=tuple(tuple(int(extent) for extent in param.shape) for param in source.params),
@@ -97,8 +100,16 @@ def _bytes(buffer: tirx.Var) -> int:
     return math.prod(int(extent) for extent in buffer.shape) * max(1, tvm.DataType(str(buffer.dtype)).bits // 8)
 
 
-def _least(function: Callable[..., None], sizes: Sequence[int]) -> float:
-    buffers = [np.random.default_rng(0).random(size // 4 + 16, dtype=np.float32) for size in sizes]
+def _operand(buffer: Buffer, program: Program) -> np.ndarray:
+    """A constant as it is, for it may hold indices; anything else at random."""
+    return program.constants[buffer.index] if buffer.kind is Kind.CONSTANT else _random(buffer.bytes)
+
+
+def _random(size: int) -> np.ndarray:
+    return np.random.default_rng(0).random(size // 4 + 16, dtype=np.float32)
+
+
+def _least(function: Callable[..., None], buffers: Sequence[np.ndarray]) -> float:
     pointers = [ctypes.c_void_p(buffer.ctypes.data) for buffer in buffers]
     function(*pointers)
     best, spent, calls = math.inf, 0.0, 1

@@ -16,43 +16,33 @@ def blocks(channels: int, size: int) -> int:
     return -(-channels // size)
 
 
-def block(data: te.Tensor, size: int, groups: int = 1) -> te.Tensor:
-    """`[N, C, *spatial]` → `[N, groups · ceil(C / groups / size), *spatial, size]`; each group starts a block."""
+def block(data: te.Tensor, size: int) -> te.Tensor:
+    """`[N, C, *spatial]` → `[N, ceil(C / size), *spatial, size]`."""
     batch, channels, *spatial = data.shape
-    of_group = int(channels) // groups
-    count = blocks(of_group, size)
 
     def element(n: tirx.Var, cb: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, ci = rest
-        within = cb % count * size + ci
-        value = data(n, cb // count * of_group + within, *position)
-        if of_group % size == 0:
+        channel = cb * size + ci
+        value = data(n, channel, *position)
+        if channels % size == 0:
             return value
-        return tirx.if_then_else(within < of_group, value, tirx.const(0, data.dtype))
+        return tirx.if_then_else(channel < channels, value, tirx.const(0, data.dtype))
 
-    return te.compute((batch, groups * count, *spatial, size), element, name="block")
+    return te.compute((batch, blocks(int(channels), size), *spatial, size), element, name="block")
 
 
-def unblock(data: te.Tensor, channels: int, groups: int = 1) -> te.Tensor:
-    """The reverse of :func:`block`: `[N, groups · blocks, *spatial, size]` → `[N, channels, *spatial]`."""
-    batch, outer, *spatial, size = data.shape
-    of_group, count = channels // groups, int(outer) // groups
+def unblock(data: te.Tensor, channels: int) -> te.Tensor:
+    """The reverse of :func:`block`: `[N, blocks, *spatial, size]` → `[N, channels, *spatial]`."""
+    batch, _, *spatial, size = data.shape
 
     def element(n: tirx.Var, c: tirx.Var, *position: tirx.Var) -> tirx.Expr:
-        within = c % of_group
-        return data(n, c // of_group * count + within // size, *position, within % size)
+        return data(n, c // size, *position, c % size)
 
     return te.compute((batch, channels, *spatial), element, name="unblock")
 
 
-def block_array(array: np.ndarray, axis: int, size: int, groups: int = 1) -> np.ndarray:
-    """Split `axis` of a constant into blocks of `size`, filled up with zeros; the place in the block comes last.
-
-    Each of `groups` equal parts of the axis starts a block.
-    """
-    if groups > 1:
-        parts = np.split(array, groups, axis)
-        return np.concatenate([block_array(part, axis, size) for part in parts], axis)
+def block_array(array: np.ndarray, axis: int, size: int) -> np.ndarray:
+    """Split `axis` of a constant into blocks of `size`, filled up with zeros; the place in the block comes last."""
     extent = array.shape[axis]
     missing = -extent % size
     if missing:

@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array
 
-__all__ = ["convolve", "convolve_depthwise", "pack_depthwise_filter", "pack_filter"]
+__all__ = ["convolve", "convolve_depthwise", "pack_filter"]
 
 
 def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int) -> np.ndarray:
@@ -22,11 +22,6 @@ def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int)
     grouped = weights.reshape(groups, outputs // groups, inputs, *kernel)
     packed = block_array(block_array(grouped, 2, block_in or inputs), 1, block_out)
     return np.ascontiguousarray(packed.reshape(-1, *packed.shape[2:]))
-
-
-def pack_depthwise_filter(weights: np.ndarray, block: int, groups: int = 1) -> np.ndarray:
-    """`[C, 1, *k]` → `[C blocks, *k, block]`, filled up with zeros; `groups` as in the layout of the data."""
-    return np.ascontiguousarray(block_array(weights[:, 0], 0, block, groups))
 
 
 def convolve(

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.compute.blocked import block, block_array, unblock
+from nnefc.passes.compute.blocked import block, unblock
+from nnefc.passes.compute.channel_order import arrange, arrange_array, rearrange, unarrange
 from nnefc.passes.compute.padding import Border, write_inside
+from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
 from nnefc.targets.target import Target
 
-__all__ = ["Blocked", "LayoutRewriter", "LayoutRule"]
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """Blocked layout of `channels` real channels; each of `groups` equal parts of them starts a block."""
-
-    channels: int
-    groups: int = 1
-
-    def fills(self, size: int) -> bool:
-        """Whether no block is filled up."""
-        return self.channels // self.groups % size == 0
+__all__ = ["LayoutRewriter", "LayoutRule"]
 
 
 # What becomes of a call: an expression in whichever layout suits the operation, or None where it must stay plain.
@@ -72,9 +61,17 @@ class LayoutRewriter(Rewriter):
         return self._layout.get(expr)
 
     def as_blocked(self, expr: relax.Var, channels: int, groups: int = 1) -> relax.Var:
-        """Note that `expr` is in blocked layout."""
-        self._layout[expr] = Blocked(channels, groups)
+        """Note that `expr` is in blocked layout, each of `groups` equal parts of its channels in blocks of its own."""
+        return self.having(expr, Blocked.of(channels, self.size, groups))
+
+    def having(self, expr: relax.Var, layout: Blocked) -> relax.Var:
+        """Note that `expr` has the layout `layout`."""
+        self._layout[expr] = layout
         return expr
+
+    def renamed(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
+        """The data of `expr`, in blocked layout, where the slots hold other channels; no work at all."""
+        return expr if self._layout[expr] == layout else self.having(self.builder.emit(expr), layout)
 
     def like(self, source: relax.Expr, result: relax.Var) -> relax.Var:
         """Note that `result` has the layout and the channels of `source`."""
@@ -89,17 +86,20 @@ class LayoutRewriter(Rewriter):
         batch, _, *spatial, _ = shape_of(expr)
         return (batch, self._layout[expr].channels, *spatial)
 
-    def blocked(self, expr: relax.Expr, groups: int = 1) -> relax.Expr:
-        """`[N, C, *spatial]` in blocked layout."""
-        wanted = Blocked(self.plain_shape(expr)[1], groups)
+    def blocked(self, expr: relax.Expr) -> relax.Expr:
+        """`[N, C, *spatial]` in blocked layout, its channels in order."""
+        return self.laid_out(expr, Blocked.of(self.plain_shape(expr)[1], self.size))
+
+    def laid_out(self, expr: relax.Expr, wanted: Blocked) -> relax.Expr:
+        """`[N, C, *spatial]` in the layout `wanted`."""
         own = self._layout.get(expr)
-        if own == wanted or (own is not None and own.fills(self.size) and wanted.fills(self.size)):
+        if own == wanted:
             return expr
         if is_constant(expr):
-            return constant(block_array(array_of(expr), 1, self.size, groups))
+            return constant(arrange_array(array_of(expr), 1, wanted.order, self.size))
         if (expr, wanted) not in self._other_form:
-            form = self.as_blocked(self.emit(block, self.plain(expr), self.size, groups), wanted.channels, groups)
-            self._other_form[expr, wanted] = form
+            form = self._arranged(expr, wanted) if own is None else self._rearranged(expr, own, wanted)
+            self._other_form[expr, wanted] = self.having(form, wanted)
         return self._other_form[expr, wanted]
 
     def plain(self, expr: relax.Expr) -> relax.Expr:
@@ -110,14 +110,29 @@ class LayoutRewriter(Rewriter):
         if layout is None:
             return expr
         if (expr, None) not in self._other_form:
-            self._other_form[expr, None] = self._unblocked(expr, layout)
+            self._other_form[expr, None] = self._unarranged(expr, layout)
         return self._other_form[expr, None]
 
-    def _unblocked(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
+    def _arranged(self, expr: relax.Expr, wanted: Blocked) -> relax.Var:
+        if self._is_ordered(wanted):
+            return self.emit(block, expr, self.size)
+        return self.emit(arrange, expr, constant(np.asarray(wanted.order, np.int32)), self.size)
+
+    def _rearranged(self, expr: relax.Expr, own: Blocked, wanted: Blocked) -> relax.Var:
+        order = np.asarray(wanted.order)
+        table = np.where(order >= 0, own.slots[np.maximum(order, 0)], order)
+        return self.emit(rearrange, expr, constant(table.astype(np.int32)))
+
+    def _unarranged(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
         shape = self.plain_shape(expr)
-        if layout.fills(self.size) and all(extent == 1 for extent in shape[2:]):
+        if not self._is_ordered(layout):
+            return self.emit(unarrange, expr, constant(layout.slots))
+        if layout.is_full and all(extent == 1 for extent in shape[2:]):
             return self.builder.emit(relax.op.reshape(expr, shape))  # the same bytes
-        return self.emit(unblock, expr, layout.channels, layout.groups)
+        return self.emit(unblock, expr, layout.channels)
+
+    def _is_ordered(self, layout: Blocked) -> bool:
+        return layout == Blocked.of(layout.channels, self.size)
 
     # Emitting computations.
 

@@ -76,10 +76,10 @@ PROGRAMS = {
         c = R.nn.relu(b)""",
         """lv[1, 1, 5, 5, 8] = block(x)
         lv1[1, 3, 3, 3, 8] = convolution(lv, const[3, 1, 3, 3, 8, 8])
-        lv2[1, 17, 3, 3] = unblock(lv1)
-        lv3[1, 34, 3, 3] = concatenate(lv2, lv2)
-        c[1, 34, 3, 3] = nn.relu(lv3)
-        -> c""",
+        lv2[1, 6, 3, 3, 8] = concatenate(lv1, lv1)
+        lv3[1, 6, 3, 3, 8] = nn.relu(lv2)
+        lv4[1, 34, 3, 3] = unarrange(lv3, const[34])
+        -> lv4""",
     ),
     "few input channels are read as they are": (
         """x[1, 3, 5, 5] -> a

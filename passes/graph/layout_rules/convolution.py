@@ -10,7 +10,8 @@ import numpy as np
 from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks
-from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_depthwise_filter, pack_filter
+from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered, merge_groups
+from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
 from nnefc.passes.compute.winograd import (
     OUTPUT_TILE,
     multiply_tiles,
@@ -19,6 +20,7 @@ from nnefc.passes.compute.winograd import (
     transform_input,
     transform_output,
 )
+from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.choose_convolution import Shape, winograd_pays
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.patterns import OpPattern
@@ -66,35 +68,58 @@ def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, 
     groups = sliding.groups
     if groups > 1 and inputs == 1 and outputs == groups:
         return _depthwise(layouts, data, filters, sliding)
-    if groups > 1 and (inputs % layouts.size or outputs // groups % layouts.size):
-        return _unaligned_groups(layouts, data, filters, sliding)
+    if groups == 1:
+        data, filters = _in_order(layouts, data, filters)
     if filters.ndim == 4 and not layouts.strict and _winograd_pays(layouts, data, filters, sliding):
         return _winograd(layouts, data, filters, sliding)
-    few = inputs < layouts.size and layouts.layout_of(data) is None
+    layout = layouts.layout_of(data)
+    aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
+    if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
+        return _gathered(layouts, data, filters, sliding)
+    few = inputs < layouts.size and layout is None
     source = layouts.padded(data if few else layouts.blocked(data), sliding.before, sliding.after)
     packed = to_constant(pack_filter(filters, layouts.size if inputs % layouts.size == 0 else 0, layouts.size, groups))
     result = layouts.kernel(convolve, source, packed, sliding.strides, sliding.dilation, groups, name="convolution")
     return layouts.as_blocked(result, outputs)
 
 
-def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
+    """`data`, if it has channels in every slot, under names that are in order; `filters` with the same names."""
     layout = layouts.layout_of(data)
-    groups = 1 if layout is None else layout.groups
-    packed = to_constant(pack_depthwise_filter(filters, layouts.size, groups))
-    source = layouts.padded(layouts.blocked(data, groups), sliding.before, sliding.after)
+    if layout is None or not layout.is_full:
+        return data, filters
+    return layouts.renamed(data, layout.permuted(layout.order)), filters[:, layout.order]
+
+
+def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    layout = layouts.layout_of(data) or Blocked.of(filters.shape[0], layouts.size)
+    packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layouts.size))
+    source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
     result = layouts.kernel(
         convolve_depthwise, source, packed, sliding.strides, sliding.dilation, name="depthwise_convolution"
     )
-    return layouts.as_blocked(result, filters.shape[0], groups)
+    return layouts.having(result, layout)
 
 
-def _unaligned_groups(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """Groups that do not fill whole blocks: each group starts a block of its own."""
-    groups = sliding.groups
-    packed = to_constant(pack_filter(filters, 0, layouts.size, groups))
-    source = layouts.padded(layouts.blocked(data, groups), sliding.before, sliding.after)
-    result = layouts.kernel(convolve, source, packed, sliding.strides, sliding.dilation, groups, name="convolution")
-    return layouts.as_blocked(result, filters.shape[0], groups)
+def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    """Each group reads its channels wherever they are, and begins a block of its own in the result."""
+    outputs, inputs = filters.shape[:2]
+    together = 1 if layouts.strict else _groups_in_a_block(outputs // sliding.groups, sliding.groups, layouts.size)
+    groups = sliding.groups // together
+    layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
+    source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
+    packed = to_constant(pack_filter(merge_groups(filters, groups, together), 0, layouts.size, groups))
+    table = to_constant(layout.slots.reshape(groups, -1))
+    result = layouts.kernel(
+        convolve_gathered, source, packed, table, sliding.strides, sliding.dilation, name="convolution"
+    )
+    return layouts.as_blocked(result, outputs, groups)
+
+
+def _groups_in_a_block(outputs: int, groups: int, size: int) -> int:
+    """How many groups fit into the blocks that one needs: with zeros for what they do not share they cost the same."""
+    room = blocks(outputs, size) * size
+    return next(count for count in range(room // outputs, 0, -1) if groups % count == 0)
 
 
 def _winograd_pays(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> bool:

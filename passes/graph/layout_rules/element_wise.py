@@ -67,7 +67,7 @@ def _tame(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 def _wild(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     leader = _leader(layouts, call)
     layout = None if leader is None else layouts.layout_of(leader)
-    if layout is None or not layout.fills(layouts.size):
+    if layout is None or not layout.is_full:
         return None
     return _tame(layouts, call)
 
@@ -87,7 +87,7 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
     if len(own) != len(shape) or own[1] != shape[1]:
         return None
     layout = layouts.layout_of(leader)
-    return layouts.blocked(arg, 1 if layout is None else layout.groups)
+    return arg if layout is None else layouts.laid_out(arg, layout)
 
 
 RULES: dict[str, LayoutRule] = {**dict.fromkeys(_TAME, _tame), **dict.fromkeys(_WILD, _wild)}

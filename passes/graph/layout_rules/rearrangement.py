@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import relax, topi
 
+from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
@@ -11,19 +12,21 @@ from nnefc.passes.in_place import CONCATENATION
 
 __all__ = ["RULES"]
 
+_LEAST_FILLED = 0.6  # of the slots of a concatenation; with fewer, whoever reads it loses more than a copy costs
+
 
 def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Of blocked tensors where the seams fall between blocks, else of plain ones."""
+    """Of blocks where they are full enough, else of plain tensors."""
     parts, axis = list(call.args[0].fields), call.attrs.axis
     if axis is None:
         return None
-    shapes = [layouts.plain_shape(part) for part in parts]
-    axis = int(axis) % len(shapes[0])
-    own = [layout for part in parts if (layout := layouts.layout_of(part)) is not None and layout.groups == 1]
-    if len(own) < len(parts) or (axis == 1 and not all(layout.fills(layouts.size) for layout in own[:-1])):
-        return _concatenated(layouts, [layouts.plain(part) for part in parts], axis)
-    channels = sum(shape[1] for shape in shapes) if axis == 1 else shapes[0][1]
-    return layouts.as_blocked(_concatenated(layouts, parts, axis), channels)
+    axis = int(axis) % len(layouts.plain_shape(parts[0]))
+    own = [layout for part in parts if (layout := layouts.layout_of(part)) is not None]
+    if len(own) == len(parts) and axis != 1:
+        return layouts.having(_concatenated(layouts, [layouts.laid_out(part, own[0]) for part in parts], axis), own[0])
+    if len(own) == len(parts) and (joined := Blocked.joined(own)).channels >= _LEAST_FILLED * len(joined.order):
+        return layouts.having(_concatenated(layouts, parts, axis), joined)
+    return _concatenated(layouts, [layouts.plain(part) for part in parts], axis)
 
 
 def _concatenated(layouts: LayoutRewriter, parts: list[relax.Expr], axis: int) -> relax.Var:

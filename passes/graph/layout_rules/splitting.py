@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from tvm import relax, tirx, topi
 
@@ -26,12 +26,12 @@ def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         return None
     if layout is None:
         return _parts(layouts, data, seams, axis)
-    if axis != 1 or layout.groups != 1 or any(seam % layouts.size for seam in seams):
+    if axis != 1 or (own := layout.split(seams, layouts.size)) is None:
         return None
-    parts = _parts(layouts, data, [seam // layouts.size for seam in seams], axis)
-    channels = _differences(seams, shape[1])
-    own = [layouts.builder.emit(parts[i]) for i in range(len(channels))]
-    return relax.Tuple([layouts.as_blocked(part, count) for part, count in zip(own, channels, strict=True)])
+    blocks = [len(part.order) // layouts.size for part in own]
+    parts = _parts(layouts, data, list(accumulate(blocks))[:-1], axis)
+    views = [layouts.builder.emit(parts[i]) for i in range(len(own))]
+    return relax.Tuple([layouts.having(view, part) for view, part in zip(views, own, strict=True)])
 
 
 def _seams(call: relax.Call, extent: int) -> list[int]:

@@ -1,0 +1,122 @@
+"""Blocked layouts whose channels have any order: changes of layout, and convolutions that read through one.
+
+A *slot* is a place for a channel: place `s % b` of block `s // b`, of blocks of `b`. Tables of slots and channels are
+tensors of int32; a negative entry stands for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import te, tirx
+
+__all__ = [
+    "arrange",
+    "arrange_array",
+    "convolve_gathered",
+    "merge_groups",
+    "permute_channels",
+    "rearrange",
+    "unarrange",
+]
+
+
+def arrange(data: te.Tensor, table: te.Tensor, size: int) -> te.Tensor:
+    """`[N, C, *spatial]` → `[N, blocks, *spatial, size]`, where `table` has the channel of each slot."""
+    batch, _, *spatial = data.shape
+
+    def element(n: tirx.Var, block: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+        *position, place = rest
+        channel = table(block * size + place)
+        return _or_zero(channel, data(n, tirx.max(channel, 0), *position))
+
+    return te.compute((batch, table.shape[0] // size, *spatial, size), element, name="arrange")
+
+
+def rearrange(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+    """From blocks to blocks of the same size, where `table` has the slot in `data` for each slot of the result."""
+    batch, _, *spatial, size = data.shape
+
+    def element(n: tirx.Var, block: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+        *position, place = rest
+        slot = table(block * size + place)
+        source = tirx.max(slot, 0)
+        return _or_zero(slot, data(n, source // size, *position, source % size))
+
+    return te.compute((batch, table.shape[0] // size, *spatial, size), element, name="rearrange")
+
+
+def unarrange(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+    """`[N, blocks, *spatial, size]` → `[N, C, *spatial]`, where `table` has the slot of each channel."""
+    batch, _, *spatial, size = data.shape
+
+    def element(n: tirx.Var, channel: tirx.Var, *position: tirx.Var) -> tirx.Expr:
+        slot = table(channel)
+        return data(n, slot // size, *position, slot % size)
+
+    return te.compute((batch, *table.shape, *spatial), element, name="unarrange")
+
+
+def permute_channels(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+    """`[N, C, *rest]` in plain layout, where `table` has the channel of `data` for each channel of the result."""
+    return te.compute(data.shape, lambda n, channel, *rest: data(n, table(channel), *rest), name="permute_channels")
+
+
+def _or_zero(entry: tirx.Expr, value: tirx.Expr) -> tirx.Expr:
+    return tirx.if_then_else(entry >= 0, value, tirx.const(0, value.expr_ty().dtype))
+
+
+def arrange_array(array: np.ndarray, axis: int, order: Sequence[int], size: int) -> np.ndarray:
+    """A constant with `axis` in blocks of `size`, filled up with zeros: slot s holds element `order[s]` of the axis.
+
+    The place in the block comes last.
+    """
+    slots = np.asarray(order)
+    array = np.moveaxis(array, axis, -1)
+    arranged = np.where(slots >= 0, array[..., np.maximum(slots, 0)], np.zeros((), array.dtype))
+    return np.ascontiguousarray(np.moveaxis(arranged.reshape(*array.shape[:-1], -1, size), -2, axis))
+
+
+def merge_groups(weights: np.ndarray, groups: int, together: int) -> np.ndarray:
+    """Filters `[O, I, *k]` of `groups · together` groups as filters `[O, together · I, *k]` of `groups`.
+
+    A filter has zeros for the channels of the groups that its own was merged with.
+    """
+    outputs, inputs, *kernel = weights.shape
+    own = weights.reshape(groups, together, -1, inputs, *kernel)
+    merged = np.zeros((groups, together, own.shape[2], together, inputs, *kernel), weights.dtype)
+    for group in range(together):
+        merged[:, group, :, group] = own[:, group]
+    return merged.reshape(outputs, together * inputs, *kernel)
+
+
+def convolve_gathered(
+    data: te.Tensor, weights: te.Tensor, table: te.Tensor, strides: Sequence[int], dilation: Sequence[int]
+) -> te.Tensor:
+    """Convolution in groups without padding; each group takes its channels from wherever they are.
+
+    Args:
+        data: `[N, blocks, *spatial, b]`.
+        weights: `[groups · O blocks, 1, *k, I, b']`, as :func:`.convolution.pack_filter` makes them.
+        table: `[groups, I]`, the slot in `data` of each channel that a group reads.
+
+    Returns:
+        `[N, groups · O blocks, *spatial, b']`.
+    """
+    outer, _, *kernel, inputs, lanes = weights.shape
+    rank, size = len(kernel), data.shape[-1]
+    of_group = int(outer) // int(table.shape[0])
+    reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    spatial = [(int(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
+    channel = te.reduce_axis((0, inputs), "channel")
+    taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+
+    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+        *position, lane = rest
+        at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
+        slot = table(o // of_group, channel)
+        value = data(n, slot // size, *at, slot % size)
+        return te.sum(value * weights(o, 0, *taps, channel, lane), axis=[*taps, channel])
+
+    return te.compute((data.shape[0], outer, *spatial, lanes), element, name="convolution")

@@ -1,0 +1,85 @@
+"""The blocked layouts that tensors have while layouts are assigned: which channel is where.
+
+`[N, C, *spatial]` lies in memory as `[N, blocks, *spatial, b]`. A *slot* is a place for a channel: place `s % b` of
+block `s // b`. A layout says which channel each slot holds, so that operations which only move channels, as the
+shuffles between grouped convolutions do, change the layout and no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+__all__ = ["EMPTY", "Blocked"]
+
+EMPTY = -1  # in a slot without a channel is some finite number
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Blocked layout: slot s holds channel `order[s]`, or is :data:`EMPTY`; each channel has one slot."""
+
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, channels: int, size: int, groups: int = 1) -> Blocked:
+        """The channels in order, in blocks of `size`; each of `groups` equal parts of them starts a block."""
+        of_group = channels // groups
+        slots = np.full((groups, -(-of_group // size) * size), EMPTY)
+        slots[:, :of_group] = np.arange(channels).reshape(groups, of_group)
+        return cls(tuple(slots.reshape(-1).tolist()))
+
+    @cached_property
+    def slots(self) -> np.ndarray:
+        """The slot of each channel."""
+        order = np.asarray(self.order)
+        found = np.empty(self.channels, np.int32)
+        found[order[order >= 0]] = np.flatnonzero(order >= 0)
+        return found
+
+    @cached_property
+    def channels(self) -> int:
+        """How many channels there are."""
+        return max(self.order) + 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every slot holds a channel."""
+        return self.channels == len(self.order)
+
+    def permuted(self, sources: Sequence[int]) -> Blocked:
+        """The same data where channel i is what was channel `sources[i]`; `sources` has every channel once."""
+        places = self.slots[np.asarray(sources)]
+        order = np.full(len(self.order), EMPTY)
+        order[places] = np.arange(len(places))
+        return Blocked(tuple(order.tolist()))
+
+    def split(self, seams: Sequence[int], size: int) -> list[Blocked] | None:
+        """The layouts of parts of the channels, the second from `seams[0]` on, …, as blocks that follow each other.
+
+        None if a block has channels of several parts, or the blocks have another order than the parts.
+        """
+        ends = [*seams, self.channels]
+        block_of = self.slots // size
+        firsts = [0, *(int(block_of[seam:end].min()) for seam, end in pairwise(ends)), len(self.order) // size]
+        parts = []
+        for begin, end, first, last in zip([0, *seams], ends, firsts, firsts[1:], strict=False):
+            if block_of[begin:end].max() >= last or block_of[begin:end].min() < first:
+                return None
+            order = self.order[first * size : last * size]
+            parts.append(Blocked(tuple(channel - begin if channel >= 0 else channel for channel in order)))
+        return parts
+
+    @staticmethod
+    def joined(parts: Iterable[Blocked]) -> Blocked:
+        """The layout of blocks of one tensor after the blocks of another, channels likewise."""
+        order: list[int] = []
+        before = 0
+        for part in parts:
+            order += [before + channel if channel >= 0 else channel for channel in part.order]
+            before += part.channels
+        return Blocked(tuple(order))

@@ -1,0 +1,219 @@
+"""Shuffles and groups of channels: which kernels are left of them, and the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from relax_programs import Case, Graph, Value, build, check, program, summary, target
+
+from nnefc.driver import compile_network
+from nnefc.passes.compute.channel_order import arrange_array, merge_groups
+from nnefc.passes.graph.assign_layouts import AssignLayouts
+from nnefc.passes.graph.blocked_layout import EMPTY, Blocked
+from nnefc.passes.graph.fold_permutations import FoldPermutations
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def filters(outputs: int, inputs: int, *kernel: int) -> np.ndarray:
+    return (values(outputs, inputs, *kernel) / np.sqrt(inputs * np.prod(kernel))).astype(np.float32)
+
+
+# Layouts.
+
+
+def test_each_group_begins_a_block() -> None:
+    layout = Blocked.of(6, 4, groups=2)
+    assert layout.order == (0, 1, 2, EMPTY, 3, 4, 5, EMPTY)
+    assert layout.slots.tolist() == [0, 1, 2, 4, 5, 6]
+    assert not layout.is_full
+
+
+def test_a_permutation_of_channels_moves_names_and_no_data() -> None:
+    data, sources = values(6, 3), [3, 0, 4, 1, 5, 2]
+    layout = Blocked.of(6, 4, groups=2)
+    stored = arrange_array(data, 0, layout.order, 4)
+    shuffled = layout.permuted(sources)
+    assert np.array_equal(arrange_array(data[sources], 0, shuffled.order, 4), stored)
+
+
+def test_blocks_after_blocks_hold_channels_after_channels() -> None:
+    parts = Blocked.of(3, 4), Blocked.of(5, 4).permuted([4, 3, 2, 1, 0])
+    joined = Blocked.joined(parts)
+    assert joined.order == (0, 1, 2, EMPTY, 7, 6, 5, 4, 3, EMPTY, EMPTY, EMPTY)
+    assert joined.channels == 8
+
+
+def test_parts_of_whole_blocks_keep_their_order() -> None:
+    joined = Blocked.joined([Blocked.of(3, 4), Blocked.of(8, 4, groups=2), Blocked.of(8, 4).permuted(range(7, -1, -1))])
+    parts = joined.split([3, 11], 4)
+    assert parts == [Blocked.of(3, 4), Blocked.of(8, 4, groups=2), Blocked.of(8, 4).permuted(range(7, -1, -1))]
+    assert joined.split([4], 4) is None
+    assert Blocked.of(8, 4).permuted(range(7, -1, -1)).split([4], 4) is None
+
+
+def test_merged_groups_have_zeros_for_what_they_do_not_share() -> None:
+    weights = values(6, 2, 3)
+    merged = merge_groups(weights, 1, 3)
+    assert merged.shape == (6, 6, 3)
+    for output in range(6):
+        first = output // 2 * 2
+        assert np.array_equal(merged[output, first : first + 2], weights[output])
+        assert not np.delete(merged[output], [first, first + 1], 0).any()
+
+
+# Recognizing permutations.
+
+SHUFFLES = {
+    "a shuffle": (
+        """x[2, 6, 5, 4] -> c
+        a = R.reshape(x, R.shape([2, 3, 2, 5, 4]))
+        b = R.permute_dims(a, axes=[0, 2, 1, 3, 4])
+        c = R.reshape(b, R.shape([2, 6, 5, 4]))""",
+        [0, 2, 4, 1, 3, 5],
+    ),
+    "with positions in one dimension": (
+        """x[2, 6, 5, 4] -> c
+        a = R.reshape(x, R.shape([2, 3, 2, 20]))
+        b = R.permute_dims(a, axes=[0, 2, 1, 3])
+        c = R.reshape(b, R.shape([2, 6, 5, 4]))""",
+        [0, 2, 4, 1, 3, 5],
+    ),
+    "with one picture in the dimension of channels": (
+        """x[1, 6, 5, 4] -> c
+        a = R.reshape(x, R.shape([2, 3, 20]))
+        b = R.permute_dims(a, axes=[1, 0, 2])
+        c = R.reshape(b, R.shape([1, 6, 5, 4]))""",
+        [0, 3, 1, 4, 2, 5],
+    ),
+    "two shuffles": (
+        """x[1, 6, 5] -> f
+        a = R.reshape(x, R.shape([1, 3, 2, 5]))
+        b = R.permute_dims(a, axes=[0, 2, 1, 3])
+        c = R.reshape(b, R.shape([1, 6, 5]))
+        d = R.reshape(c, R.shape([1, 3, 2, 5]))
+        e = R.permute_dims(d, axes=[0, 2, 1, 3])
+        f = R.reshape(e, R.shape([1, 6, 5]))""",
+        [0, 4, 3, 2, 1, 5],
+    ),
+    "pictures change places": (
+        """x[2, 6, 5, 4] -> c
+        a = R.reshape(x, R.shape([2, 3, 2, 5, 4]))
+        b = R.permute_dims(a, axes=[1, 2, 0, 3, 4])
+        c = R.reshape(b, R.shape([2, 6, 5, 4]))""",
+        None,
+    ),
+    "rows change places": (
+        """x[1, 6, 4, 4] -> c
+        a = R.reshape(x, R.shape([1, 3, 2, 4, 4]))
+        b = R.permute_dims(a, axes=[0, 2, 1, 4, 3])
+        c = R.reshape(b, R.shape([1, 6, 4, 4]))""",
+        None,
+    ),
+    "positions become channels": (
+        """x[1, 4, 4, 4] -> c
+        a = R.reshape(x, R.shape([1, 4, 16]))
+        b = R.permute_dims(a, axes=[0, 2, 1])
+        c = R.reshape(b, R.shape([1, 4, 4, 4]))""",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "order"), SHUFFLES.values(), ids=SHUFFLES)
+def test_what_moves_whole_channels_becomes_one_gather(text: str, order: list[int] | None) -> None:
+    folded = FoldPermutations()(program(text))
+    bindings = [binding.value for block in folded["main"].body.blocks for binding in block.bindings]
+    gathers = [call for call in bindings if getattr(call, "op", None) is not None and call.op.name == "relax.take"]
+    if order is None:
+        assert not gathers
+    else:
+        assert gathers[-1].args[1].value.numpy().tolist() == order
+        assert "permute_dims" not in summary(folded)
+
+
+# Kernels that are left.
+
+
+def test_a_shuffle_between_grouped_convolutions_leaves_no_kernel() -> None:
+    text = """x[1, 6, 5, 5] -> f
+    a = R.nn.conv2d(x, G, groups=2)
+    b = R.reshape(a, R.shape([1, 2, 9, 5, 5]))
+    c = R.permute_dims(b, axes=[0, 2, 1, 3, 4])
+    d = R.reshape(c, R.shape([1, 18, 5, 5]))
+    e = R.nn.conv2d(d, D, groups=18)
+    f = R.nn.conv2d(e, H, groups=2)"""
+    module = program(text, G=filters(18, 3, 1, 1), D=filters(18, 1, 3, 3), H=filters(6, 9, 1, 1))
+    changed = AssignLayouts(target("llvm -mcpu=x86-64-v3"))(FoldPermutations()(module))
+    kernels = [line.split(" = ")[1].split("(")[0] for line in summary(changed).splitlines()[:-1]]
+    assert [name for name in kernels if not name.startswith("lv")] == [
+        "block", "convolution", "depthwise_convolution", "convolution1", "unblock",
+    ]  # fmt: skip
+
+
+# The numbers.
+
+
+def shuffled(graph: Graph, x: Value, groups: int) -> Value:
+    batch, channels, *spatial = x.shape
+    y = graph.reshape(x, (batch, groups, channels // groups, *spatial))
+    y = graph.transpose(y, (0, 2, 1, *range(3, 3 + len(spatial))))
+    return graph.reshape(y, x.shape)
+
+
+def unit(groups: int, inputs: int, outputs: int, shuffle: int, rank: int) -> Case:
+    """A unit of ShuffleNet, with more users of its tensors than it has."""
+    width, one, three = groups * outputs, (1,) * rank, (3,) * rank
+
+    def make(graph: Graph, x: Value) -> list[Value]:
+        y = graph.convolve(x, filters(width, inputs, *one), groups=groups)
+        y = graph.unary("relu", graph.binary("add", y, graph.constant(values(1, width, *one))))
+        short = y = shuffled(graph, y, shuffle)
+        y = graph.convolve(y, filters(width, 1, *three), padding=1, groups=width)
+        y = graph.convolve(y, filters(width, outputs, *three), padding=1, groups=groups)
+        joined = graph.binary("add", y, short)
+        dense = graph.convolve(joined, filters(9, width, *three), padding=1)
+        pooled = graph.average_pool(short, 3, 1, 1)
+        everything = graph.concatenate([joined, pooled, dense], 1)
+        last = graph.convolve(shuffled(graph, everything, 1), filters(5, everything.shape[1], *one))
+        mean = graph.reduce("mean", shuffled(graph, joined, shuffle), range(2, 2 + rank), False)
+        return [everything, last, mean, graph.unary("exp", graph.unary("tanh", short))]
+
+    extents = (6, 5, 3)[:rank]
+    return Case([values(2, groups * inputs, *extents, seed=1)], make, 1e-4, f"{groups} x {inputs} to {outputs}")
+
+
+UNITS = [
+    (3, 5, 7, 3, 2), (4, 34, 34, 4, 2), (2, 3, 8, 2, 1), (8, 4, 4, 4, 2), (6, 1, 3, 9, 3), (5, 16, 16, 5, 2),
+    (2, 32, 16, 4, 2), (3, 20, 20, 4, 1), (64, 3, 3, 8, 2), (1, 24, 24, 3, 2), (1, 16, 32, 8, 2), (7, 9, 1, 7, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
+def test_shuffled_groups_have_the_same_values(name: str) -> None:
+    check([unit(*sizes) for sizes in UNITS], name)
+
+
+def multiplied(channels: int, times: int) -> Case:
+    weights = filters(channels * times, 1, 3, 3)
+
+    def make(graph: Graph, x: Value) -> Value:
+        return graph.convolve(x, weights, strides=2, padding=1, groups=channels)
+
+    return Case([values(1, channels, 7, 6)], make, 1e-5, f"{channels} channels, {times} times")
+
+
+def test_groups_of_one_channel_may_have_several_results() -> None:
+    check([multiplied(*sizes) for sizes in [(3, 2), (16, 2), (5, 3), (8, 16), (4, 17), (12, 5)]])
+
+
+def test_strict_compilation_keeps_an_infinity_in_its_group() -> None:
+    data = values(1, 4, 3, 3)
+    data[0, 0, 1, 1] = np.inf
+    case = Case([data], lambda graph, x: graph.convolve(x, filters(8, 1, 1, 1), groups=4))
+    built = build([case])
+    with compile_network(built.network, target("llvm"), strict=True).load(threads=1) as model:
+        (result,) = model.run(built.inputs).values()
+    assert np.isfinite(result[:, 2:]).all()
