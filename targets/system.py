@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nnefc.diagnostics import CompileError
 
@@ -11,27 +13,55 @@ __all__ = ["ELF", "SYSTEMS", "FileFormat", "System", "format_of", "system_of"]
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How programs and libraries are stored.
+    """How libraries are stored.
 
     Attributes:
         name: what it is called.
         suffix: of a library's name.
-        compile_flags, link_flags: for a shared library.
+        compile_flags: for the runtime.
+        link_flags: for the library.
         libraries: that the runtime needs.
+        name_flags: what tells the linker the library's own name and the only names that it shall show, from the two
+            and a folder for files.
     """
 
     name: str
     suffix: str
     compile_flags: tuple[str, ...]
     link_flags: tuple[str, ...]
-    libraries: tuple[str, ...] = ()
+    libraries: tuple[str, ...]
+    name_flags: Callable[[str, Sequence[str], Path], list[str]]
+
+
+def _for_linker(*flags: str) -> list[str]:
+    return [part for flag in flags for part in ("-Xlinker", flag)]  # -Wl, would cut names at commas
+
+
+def _elf_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    script = folder / "exports.map"
+    script.write_text("{ global: " + " ".join(f"{name};" for name in names) + " local: *; };\n")
+    return _for_linker("-soname", library, "--version-script", str(script))
+
+
+def _mach_o_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    return _for_linker("-install_name", f"@rpath/{library}")  # the runtime's visibility does the rest
+
+
+def _pe_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    definition = folder / "exports.def"
+    definition.write_text("EXPORTS\n" + "".join(f"    {name}\n" for name in names))
+    return [str(definition)]
+
+
+def _wasm_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    return [f"-Wl,--export={name}" for name in (*names, "malloc", "free")]  # callers bring their tensors inside
 
 
 ELF = FileFormat(
     "ELF",
     ".so",
-    ("-fPIC", "-ffunction-sections", "-fdata-sections"),
-    (
+    compile_flags=("-fPIC", "-ffunction-sections", "-fdata-sections"),
+    link_flags=(
         "-shared",
         "-s",
         "-Wl,--gc-sections",
@@ -39,16 +69,32 @@ ELF = FileFormat(
         "-Wl,--no-undefined",
         "-Wl,-Bsymbolic",
     ),
-    ("-lm", "-lpthread"),
+    libraries=("-lm", "-lpthread"),
+    name_flags=_elf_names,
 )
-MACH_O = FileFormat("Mach-O", ".dylib", ("-fPIC",), ("-shared", "-s", "-Wl,-dead_strip"))
-PE = FileFormat("PE", ".dll", (), ("-shared", "-s", "-Wl,--gc-sections"))
+MACH_O = FileFormat(
+    "Mach-O",
+    ".dylib",
+    compile_flags=("-fPIC",),
+    link_flags=("-shared", "-s", "-Wl,-dead_strip"),
+    libraries=(),
+    name_flags=_mach_o_names,
+)
+PE = FileFormat(
+    "PE",
+    ".dll",
+    compile_flags=("-ffunction-sections", "-fdata-sections"),
+    link_flags=("-shared", "-s", "-Wl,--gc-sections"),
+    libraries=("-lpthread",),
+    name_flags=_pe_names,
+)
 WASM = FileFormat(
     "WebAssembly",
     ".wasm",
-    ("-ffunction-sections", "-fdata-sections"),
-    ("-mexec-model=reactor", "-s", "-Wl,--gc-sections"),
-    ("-lm",),
+    compile_flags=("-ffunction-sections", "-fdata-sections"),
+    link_flags=("-mexec-model=reactor", "-s", "-Wl,--gc-sections"),
+    libraries=("-lm",),
+    name_flags=_wasm_names,
 )
 
 

@@ -48,27 +48,7 @@ RUNTIME = Path(__file__).parent / "runtime"
 
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
 
-_COMPILE_FLAGS = (
-    "-std=c11",
-    "-O2",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-ffunction-sections",
-    "-fdata-sections",
-    "-fno-sanitize=all",
-    "-Wall",
-    "-Wextra",
-    "-Wpedantic",
-)
-
-_LINK_FLAGS = (
-    "-shared",
-    "-s",
-    "-Wl,--gc-sections",
-    "-Wl,--build-id=none",
-    "-Wl,--no-undefined",
-    "-Wl,-Bsymbolic",
-)
+_COMPILE_FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
 
 
 def link_library(
@@ -112,17 +92,15 @@ def _link(
     zig_cpu: str,
 ) -> None:
     machine = ["-target", zig_target, f"-mcpu={zig_cpu}"]
+    form = format_of(zig_target)
     inputs = _inputs(folder, objects, constants, description, machine)
-    names = {*public_symbols(), *public_symbols(description.prefix)}
-    exports = folder / "exports.map"
-    exports.write_text("{ global: " + " ".join(f"{name};" for name in sorted(names)) + " local: *; };\n")
+    names = sorted({*public_symbols(), *public_symbols(description.prefix)})
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
         library = Path(beside) / output.name
-        # one argument each: -Wl, would cut names at commas
-        named = ["-soname", output.name, "--version-script", str(exports)]
-        flags = [*_COMPILE_FLAGS, *_LINK_FLAGS, *(part for name in named for part in ("-Xlinker", name))]
-        _zig(["cc", *machine, f"-I{RUNTIME}", *flags, *inputs, "-lm", "-lpthread", "-o", str(library)], folder)
+        flags = [*_COMPILE_FLAGS, *form.compile_flags, *form.link_flags]
+        flags += form.name_flags(output.name, names, folder)
+        _zig(["cc", *machine, f"-I{RUNTIME}", *flags, *inputs, *form.libraries, "-o", str(library)], folder)
         library.replace(output)
 
 
@@ -156,7 +134,7 @@ def link_object(
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
             inputs = _inputs(folder, objects, constants, description, machine)
-            flags = [*_COMPILE_FLAGS, "-g0", "-r", "-Wl,--strip-debug"]
+            flags = [*_COMPILE_FLAGS, *ELF.compile_flags, "-g0", "-r", "-Wl,--strip-debug"]
             _zig(["cc", *machine, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
             hide_symbols(output, public_symbols(description.prefix))
     except OSError as error:

@@ -1,6 +1,24 @@
 /* The trained values, as one read-only section of their own. NNEFC_CONSTANTS is the file's name, in quotes.
  * On x86-64 the section is marked large: the linker then keeps it out of the 2 GB that code reaches directly. */
-#if defined(__x86_64__)
+#if defined(__APPLE__)
+    .section __TEXT,__nnefc
+    .p2align 12
+    .globl _nnefc_constants
+    .private_extern _nnefc_constants
+_nnefc_constants:
+    .incbin NNEFC_CONSTANTS
+
+#elif defined(_WIN32)
+    .section .rdata$nnefc,"dr"
+    .p2align 12
+    .globl nnefc_constants
+nnefc_constants:
+    .incbin NNEFC_CONSTANTS
+
+#else
+#if defined(__wasm__)
+    .section .rodata.nnefc,"",@
+#elif defined(__x86_64__)
     .section .lrodata.nnefc,"al",%progbits
 #else
     .section .rodata.nnefc,"a",%progbits
@@ -8,9 +26,17 @@
     .p2align 12
     .globl nnefc_constants
     .hidden nnefc_constants
-    .type nnefc_constants, %object
+#if defined(__wasm__)
+    .type nnefc_constants,@object
+#else
+    .type nnefc_constants, %object /* Arm takes @ for a comment */
+#endif
 nnefc_constants:
     .incbin NNEFC_CONSTANTS
-    .size nnefc_constants, . - nnefc_constants
+.Lend:
+    .size nnefc_constants, .Lend - nnefc_constants
 
+#if !defined(__wasm__)
     .section .note.GNU-stack,"",%progbits
+#endif
+#endif

@@ -1,4 +1,4 @@
-/* The one place that knows processors by name. */
+/* What the processor is asked. */
 #ifndef NNEFC_CPU_H
 #define NNEFC_CPU_H
 

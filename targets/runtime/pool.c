@@ -6,30 +6,23 @@
  * Both sides watch for a short while, then sleep on a condition variable: who is about to sleep says so first and looks
  * once more, who raises looks for sleepers after, so that one of the two always sees the other (all four accesses are
  * sequentially consistent). */
-#if defined(__linux__) && !defined(_GNU_SOURCE)
-#define _GNU_SOURCE /* sched_getaffinity */
-#endif
 #include "pool.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "cpu.h"
+#include "system.h"
 
 enum {
     LINE = 64,               /* bytes that caches move as one */
     WATCH_NANOSECONDS = 50000, /* longer than most gaps between kernels, shorter than anybody would notice as load */
-    WATCH_ROUND = 64,        /* looks between two readings of the clock */
-    STACK_BYTES = 1 << 20    /* the same on every C library; some give new threads only 128 KB */
+    WATCH_ROUND = 64         /* looks between two readings of the clock */
 };
 
 typedef struct launch {
@@ -58,7 +51,7 @@ struct nnefc_pool {
     _Alignas(LINE) uint32_t threads; /* constant from here on */
     uint32_t started;                /* workers with a thread of their own, worker 0 not among them */
     int64_t watch;                   /* nanoseconds; none when there are more threads than processors */
-    pid_t owner;
+    int64_t owner;
     uint8_t *scratch;
     thread_slot slots[];
 };
@@ -67,39 +60,18 @@ static _Thread_local nnefc_worker *current;
 
 nnefc_worker *nnefc_pool_current(void) { return current; }
 
-uint32_t nnefc_processor_count(void) {
-#if defined(__linux__)
-    for (size_t capacity = 1024; capacity <= 1u << 20; capacity *= 4) { /* the kernel refuses sets that are too small */
-        cpu_set_t *set = CPU_ALLOC(capacity);
-        if (set == NULL) break;
-        size_t bytes = CPU_ALLOC_SIZE(capacity);
-        int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
-        CPU_FREE(set);
-        if (count > 0) return (uint32_t)count;
-    }
-#endif
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (uint32_t)online : 1;
-}
-
-static int64_t nanoseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Watches a number until it changes, for so many nanoseconds at most; returns what it is then. */
 static unsigned watch_while(const atomic_uint *number, unsigned old, int64_t patience) {
     unsigned now = atomic_load_explicit(number, memory_order_acquire);
     if (now != old || patience == 0) return now;
-    int64_t start = nanoseconds();
+    int64_t start = nnefc_nanoseconds();
     do {
         for (int i = 0; i < WATCH_ROUND; i++) {
             nnefc_cpu_relax();
             now = atomic_load_explicit(number, memory_order_acquire);
             if (now != old) return now;
         }
-    } while (nanoseconds() - start < patience);
+    } while (nnefc_nanoseconds() - start < patience);
     return now;
 }
 
@@ -178,7 +150,7 @@ static unsigned publish(nnefc_pool *pool, launch job) {
     return epoch;
 }
 
-static bool is_forked_child(const nnefc_pool *pool) { return getpid() != pool->owner; }
+static bool is_forked_child(const nnefc_pool *pool) { return nnefc_process_number() != pool->owner; }
 
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks) {
     nnefc_pool *pool = worker->pool;
@@ -200,23 +172,13 @@ int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data
     return status;
 }
 
-static bool start_thread(thread_slot *slot) {
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) return false;
-    bool started = pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0 &&
-                   pthread_create(&slot->thread, &attributes, worker_main, slot) == 0;
-    pthread_attr_destroy(&attributes);
-    return started;
-}
-
-/* Starts the workers with all signals blocked, so that the program's handlers run on the program's threads. */
 static bool start_threads(nnefc_pool *pool) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (pool->started < pool->threads - 1 && start_thread(&pool->slots[pool->started + 1])) pool->started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return pool->started == pool->threads - 1;
+    while (pool->started < pool->threads - 1) {
+        thread_slot *slot = &pool->slots[pool->started + 1];
+        if (!nnefc_start_thread(&slot->thread, worker_main, slot)) return false;
+        pool->started++;
+    }
+    return true;
 }
 
 static int touch_scratch(int task, nnefc_parallel_environment *environment, void *data) {
@@ -242,15 +204,15 @@ nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes) {
     if (scratch_bytes > SIZE_MAX / 2 / NNEFC_MAX_THREADS) return NULL;
     uint64_t stride = round_up(scratch_bytes, LINE);
     size_t bytes = (size_t)round_up(sizeof(nnefc_pool) + threads * sizeof(thread_slot), LINE);
-    nnefc_pool *pool = aligned_alloc(LINE, bytes);
+    nnefc_pool *pool = nnefc_allocate_aligned(bytes);
     if (pool == NULL) return NULL;
     memset(pool, 0, bytes);
-    if (stride > 0 && (pool->scratch = aligned_alloc(LINE, (size_t)(threads * stride))) == NULL) {
-        free(pool);
+    if (stride > 0 && (pool->scratch = nnefc_allocate_aligned((size_t)(threads * stride))) == NULL) {
+        nnefc_free_aligned(pool);
         return NULL;
     }
     pool->threads = threads;
-    pool->owner = getpid();
+    pool->owner = nnefc_process_number();
     pool->watch = threads <= nnefc_processor_count() ? WATCH_NANOSECONDS : 0;
     for (uint32_t i = 0; i < threads; i++) {
         nnefc_worker *worker = &pool->slots[i].worker;
@@ -278,8 +240,8 @@ void nnefc_pool_destroy(nnefc_pool *pool) {
         pthread_cond_destroy(&pool->work);
         pthread_mutex_destroy(&pool->mutex);
     }
-    free(pool->scratch);
-    free(pool);
+    nnefc_free_aligned(pool->scratch);
+    nnefc_free_aligned(pool);
 }
 
 nnefc_worker *nnefc_pool_enter(nnefc_pool *pool) {

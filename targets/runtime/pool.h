@@ -35,9 +35,6 @@ typedef struct nnefc_worker {
 
 typedef struct nnefc_pool nnefc_pool;
 
-/* Number of processors that the calling thread may run on, 1 at least. */
-uint32_t nnefc_processor_count(void);
-
 /* A pool of so many threads, each with a scratch stack of so many bytes; null if memory or threads cannot be had. */
 nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes);
 

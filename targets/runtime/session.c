@@ -11,6 +11,7 @@
 #include "cpu.h"
 #include "model.h"
 #include "pool.h"
+#include "system.h"
 
 enum { ALIGNMENT = 64, ERROR_BYTES = 512 };
 
@@ -103,7 +104,7 @@ static nnefc_status check_workspace(const nnefc_options *options, char *error) {
 static uint8_t *allocate(uint64_t bytes, bool *failed) {
     if (bytes == 0) return NULL;
     uint64_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    uint8_t *memory = rounded >= bytes && rounded <= SIZE_MAX / 2 ? aligned_alloc(ALIGNMENT, (size_t)rounded) : NULL;
+    uint8_t *memory = rounded >= bytes && rounded <= SIZE_MAX / 2 ? nnefc_allocate_aligned((size_t)rounded) : NULL;
     if (memory == NULL)
         *failed = true;
     else
@@ -119,8 +120,8 @@ static void set_initial_state(nnefc_session *session) {
 
 static void release(nnefc_session *session) {
     if (session->pool != NULL) nnefc_pool_destroy(session->pool);
-    free(session->owned_workspace);
-    free(session->state);
+    nnefc_free_aligned(session->owned_workspace);
+    nnefc_free_aligned(session->state);
     if (session->mapping.start != NULL) nnefc_this_model.weights->unmap(&session->mapping);
     free(session);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import re
@@ -284,21 +285,41 @@ OTHER_NAMES = {
 
 @pytest.mark.skipif(platform.machine() not in OTHER_NAMES, reason="needs: x86_64 or aarch64")
 def test_processor_detection_agrees_with_the_operating_system(tmp_path: Path) -> None:
-    source = (RUNTIME / "cpu.c").read_text()
+    file = RUNTIME / {"x86_64": "cpu_x86.c", "aarch64": "cpu_arm.c"}[platform.machine()]
     library = tmp_path / "cpu.so"
     command = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-shared", "-O2", f"-I{RUNTIME}"]
-    subprocess.run([*command, str(RUNTIME / "cpu.c"), "-o", str(library)], check=True)
+    subprocess.run([*command, str(file), "-o", str(library)], check=True)
     detect = ctypes.CDLL(str(library)).nnefc_cpu_has
     detect.restype = ctypes.c_bool
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     present = set(next(line for line in lines if line.startswith(("flags", "Features"))).split(":")[1].split())
-    part = source[source.index("#elif defined(__aarch64__)") :] if platform.machine() == "aarch64" else source
-    part = part[: part.index("bool nnefc_cpu_has")]
+    part = re.split(r"#else|bool nnefc_cpu_has", file.read_text())[0]
     known = re.findall(r'\{"([a-z0-9.-]+)", ', part)
     assert len(known) > 10
     linux = {name: OTHER_NAMES[platform.machine()].get(name, name) for name in known}
     assert {name: detect(name.encode()) for name in known} == {name: linux[name] in present for name in known}
     assert not detect(b"") and not detect(b"avx1024f")
+
+
+def processors_allowed() -> int:
+    """As many as the affinity mask has, or as the quotas of this process' control groups make up."""
+    allowed = float(len(os.sched_getaffinity(0)))
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = Path("/sys/fs/cgroup/cpu" if controllers else "/sys/fs/cgroup")
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if (folder / "cpu.max").exists():
+                quota, period = (folder / "cpu.max").read_text().split()
+            elif (folder / "cpu.cfs_quota_us").exists():
+                quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            else:
+                continue
+            if quota != "max" and int(quota) > 0:
+                allowed = min(allowed, math.ceil(int(quota) / int(period)))
+    return int(allowed)
 
 
 def test_number_of_threads_from_the_environment(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +332,7 @@ def test_number_of_threads_from_the_environment(sample: Sample, monkeypatch: pyt
         return made
 
     assert [threads_of(value) for value in ("1", "2", "7")] == [1, 2, 7]
-    assert threads_of("") == len(os.sched_getaffinity(0))
+    assert threads_of("") == processors_allowed()
     for wrong in ("0", "-1", "many", "2x", "99999999999999999999", "1025"):
         monkeypatch.setenv("NNEFC_NUM_THREADS", wrong)
         assert sample.create(0)[0] == BAD_ARGUMENT

@@ -1,3 +1,4 @@
+/* Features of x86 processors, from the CPUID instruction. */
 #include "cpu.h"
 
 #include <stddef.h>
@@ -80,33 +81,6 @@ bool nnefc_cpu_has(const char *feature) {
         return (registers[features[i].in] >> features[i].bit & 1) &&
                (saved_state() & features[i].state) == features[i].state;
     }
-    return false;
-}
-
-#elif defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-
-/* Bits of AT_HWCAP and AT_HWCAP2, part of Linux' binary interface. */
-static const struct {
-    const char *name;
-    unsigned long vector, bit;
-} features[] = {
-    {"neon", AT_HWCAP, 1},      {"aes", AT_HWCAP, 3},      {"sha2", AT_HWCAP, 6}, {"crc", AT_HWCAP, 7},
-    {"lse", AT_HWCAP, 8},       {"fullfp16", AT_HWCAP, 10}, {"rdm", AT_HWCAP, 12}, {"dotprod", AT_HWCAP, 20},
-    {"sve", AT_HWCAP, 22},      {"fp16fml", AT_HWCAP, 23}, {"sve2", AT_HWCAP2, 1}, {"i8mm", AT_HWCAP2, 13},
-    {"bf16", AT_HWCAP2, 14},
-};
-
-bool nnefc_cpu_has(const char *feature) {
-    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
-        if (strcmp(feature, features[i].name) == 0) return getauxval(features[i].vector) >> features[i].bit & 1;
-    return false;
-}
-
-#else
-
-bool nnefc_cpu_has(const char *feature) {
-    (void)feature;
     return false;
 }
 

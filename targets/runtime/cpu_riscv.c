@@ -1,0 +1,52 @@
+/* Features of RISC-V processors, as Linux tells them. */
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* syscall */
+#endif
+#include "cpu.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__riscv)
+#include <sys/auxv.h>
+#include <unistd.h>
+
+/* The system call riscv_hwprobe, of Linux 6.4, and what it says of the extensions beyond the general ones. */
+enum { HWPROBE = 258, HWPROBE_EXTENSIONS = 4 };
+
+static const struct {
+    const char *name;
+    unsigned bit;
+} probed[] = {
+    {"zba", 3}, {"zbb", 4}, {"zbs", 5}, {"zfh", 27}, {"zfhmin", 28}, {"zvfh", 30}, {"zvfhmin", 31},
+};
+
+static uint64_t probe(void) {
+    struct {
+        int64_t key;
+        uint64_t value;
+    } pair = {HWPROBE_EXTENSIONS, 0};
+    return syscall(HWPROBE, &pair, 1, 0, NULL, 0) == 0 && pair.key == HWPROBE_EXTENSIONS ? pair.value : 0;
+}
+
+static bool has_vectors(void) { return getauxval(AT_HWCAP) >> ('v' - 'a') & 1; }
+
+/* Length of a vector register in bits. The instruction is `csrr %0, vlenb`, in numbers for assemblers that are not told
+ * of vectors. */
+static unsigned long vector_bits(void) {
+    unsigned long bytes;
+    __asm__ volatile("csrr %0, 0xc22" : "=r"(bytes));
+    return bytes * 8;
+}
+
+bool nnefc_cpu_has(const char *feature) {
+    if (strcmp(feature, "v") == 0) return has_vectors();
+    if (strncmp(feature, "zvl", 3) == 0) return has_vectors() && vector_bits() >= strtoul(feature + 3, NULL, 10);
+    for (size_t i = 0; i < sizeof probed / sizeof *probed; i++)
+        if (strcmp(feature, probed[i].name) == 0) return probe() >> probed[i].bit & 1;
+    return false;
+}
+
+#endif

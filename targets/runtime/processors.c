@@ -1,0 +1,135 @@
+/* How many processors a session may use. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
+#include "system.h"
+
+#if defined(__linux__)
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Where the system shows control groups; tests have others. */
+#if !defined(NNEFC_OWN_GROUPS)
+#define NNEFC_OWN_GROUPS "/proc/self/cgroup"
+#endif
+#if !defined(NNEFC_GROUPS)
+#define NNEFC_GROUPS "/sys/fs/cgroup"
+#endif
+
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+static uint32_t affinity(void) {
+    for (size_t capacity = 1024; capacity <= 1u << 20; capacity *= 4) { /* the kernel refuses sets that are too small */
+        cpu_set_t *set = CPU_ALLOC(capacity);
+        if (set == NULL) break;
+        size_t bytes = CPU_ALLOC_SIZE(capacity);
+        int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        CPU_FREE(set);
+        if (count > 0) return (uint32_t)count;
+    }
+    return 1;
+}
+
+/* The first line of a file, without its end; false if there is no such file. */
+static bool read_line(const char *folder, const char *name, char *line, int capacity) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return false;
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return false;
+    bool found = fgets(line, capacity, file) != NULL;
+    fclose(file);
+    return found;
+}
+
+/* Processors that a quota of time in each period makes up, rounded up; UINT32_MAX for no limit. */
+static uint32_t processors(long long quota, long long period) {
+    if (quota <= 0 || period <= 0) return UINT32_MAX;
+    long long count = (quota - 1) / period + 1;
+    return count < UINT32_MAX ? (uint32_t)count : UINT32_MAX;
+}
+
+/* What one group allows, in either version of the files. */
+static uint32_t quota_of_group(const char *folder) {
+    char line[64], other[64];
+    long long quota = 0, period = 0;
+    if (read_line(folder, "cpu.max", line, sizeof line)) /* "max 100000" or "150000 100000" */
+        return sscanf(line, "%lld %lld", &quota, &period) == 2 ? processors(quota, period) : UINT32_MAX;
+    if (read_line(folder, "cpu.cfs_quota_us", line, sizeof line) &&
+        read_line(folder, "cpu.cfs_period_us", other, sizeof other) && sscanf(line, "%lld", &quota) == 1 &&
+        sscanf(other, "%lld", &period) == 1)
+        return processors(quota, period);
+    return UINT32_MAX;
+}
+
+/* What a group and those that it is in allow; `group` is its path below `root`, and is cut. */
+static uint32_t quota_below(const char *root, char *group) {
+    uint32_t count = UINT32_MAX;
+    for (;;) {
+        char folder[PATH_MAX];
+        if (snprintf(folder, sizeof folder, "%s%s", root, group) < (int)sizeof folder)
+            count = least(count, quota_of_group(folder));
+        char *slash = strrchr(group, '/');
+        if (slash == NULL) return count;
+        *slash = '\0';
+    }
+}
+
+/* Whether a comma-separated list has the word "cpu". */
+static bool names_cpu(const char *list, size_t length) {
+    for (size_t start = 0; start + 3 <= length; start++) {
+        bool begins = start == 0 || list[start - 1] == ',';
+        bool ends = start + 3 == length || list[start + 3] == ',';
+        if (begins && ends && strncmp(list + start, "cpu", 3) == 0) return true;
+    }
+    return false;
+}
+
+/* The least quota of all groups of this process. Each line says "number:controllers:path"; version 2 has none. */
+static uint32_t quota(void) {
+    FILE *file = fopen(NNEFC_OWN_GROUPS, "r");
+    if (file == NULL) return UINT32_MAX;
+    uint32_t count = UINT32_MAX;
+    char line[PATH_MAX];
+    while (fgets(line, sizeof line, file) != NULL) {
+        char *controllers = strchr(line, ':');
+        char *path = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+        if (path == NULL) continue;
+        size_t length = (size_t)(path - controllers) - 1;
+        path[1 + strcspn(path + 1, "\n")] = '\0';
+        if (length == 0)
+            count = least(count, quota_below(NNEFC_GROUPS, path + 1));
+        else if (names_cpu(controllers + 1, length))
+            count = least(count, quota_below(NNEFC_GROUPS "/cpu", path + 1));
+    }
+    fclose(file);
+    return count;
+}
+
+uint32_t nnefc_processor_count(void) { return least(affinity(), quota()); }
+
+#elif defined(_WIN32)
+#include <windows.h>
+
+uint32_t nnefc_processor_count(void) {
+    DWORD_PTR own = 0, all = 0;
+    if (!GetProcessAffinityMask(GetCurrentProcess(), &own, &all)) return 1;
+    uint32_t count = 0;
+    for (; own != 0; own &= own - 1) count++;
+    return count > 0 ? count : 1;
+}
+
+#elif defined(__wasi__)
+
+uint32_t nnefc_processor_count(void) { return 1; }
+
+#else
+#include <unistd.h>
+
+uint32_t nnefc_processor_count(void) {
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (uint32_t)online : 1;
+}
+
+#endif

@@ -1,0 +1,75 @@
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#include "system.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    ALIGNMENT = 64,
+    STACK_BYTES = 1 << 20 /* the same on every C library; some give new threads only 128 KB */
+};
+
+#if defined(_WIN32)
+#include <malloc.h>
+
+void *nnefc_allocate_aligned(size_t bytes) { return _aligned_malloc(bytes > 0 ? bytes : 1, ALIGNMENT); }
+
+void nnefc_free_aligned(void *memory) { _aligned_free(memory); }
+
+#else
+
+/* aligned_alloc is younger than some systems that libraries shall load on */
+void *nnefc_allocate_aligned(size_t bytes) {
+    void *memory = NULL;
+    return posix_memalign(&memory, ALIGNMENT, bytes > 0 ? bytes : 1) == 0 ? memory : NULL;
+}
+
+void nnefc_free_aligned(void *memory) { free(memory); }
+
+#endif
+
+#if defined(__wasi__)
+
+int64_t nnefc_nanoseconds(void) { return 0; }
+
+int64_t nnefc_process_number(void) { return 0; }
+
+bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
+    (void)thread, (void)body, (void)argument;
+    return false;
+}
+
+#else
+#include <unistd.h>
+#if !defined(_WIN32)
+#include <signal.h>
+#endif
+
+int64_t nnefc_nanoseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t nnefc_process_number(void) { return getpid(); }
+
+bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return false;
+#if !defined(_WIN32)
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+#endif
+    bool started = pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0 &&
+                   pthread_create(thread, &attributes, body, argument) == 0;
+#if !defined(_WIN32)
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+#endif
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+#endif

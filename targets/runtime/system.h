@@ -1,0 +1,29 @@
+/* What operating systems do differently: processors, memory, time and threads. */
+#ifndef NNEFC_SYSTEM_H
+#define NNEFC_SYSTEM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Number of processors' worth of time that the calling thread may use, 1 at least: those that it may run on, but no more
+ * than the quota of its container allows, rounded up. */
+uint32_t nnefc_processor_count(void);
+
+/* Memory aligned to 64 bytes, for nnefc_free_aligned; null if there is none to be had. */
+void *nnefc_allocate_aligned(size_t bytes);
+
+void nnefc_free_aligned(void *memory);
+
+/* Time since some moment in the past; stands still where there is no clock. */
+int64_t nnefc_nanoseconds(void);
+
+/* A number that differs between a process and its forked children. */
+int64_t nnefc_process_number(void);
+
+/* Starts a thread to which no signal is delivered, so that the program's handlers run on the program's threads; false if
+ * there is none to be had. pthread_join ends it. */
+bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument);
+
+#endif

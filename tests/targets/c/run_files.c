@@ -1,0 +1,86 @@
+/* Runs a network on inputs from files: run_files [LIBRARY] INPUT... OUTPUT...
+ *
+ * Inputs and outputs are the tensors' elements as they lie in memory. Built with OPEN_LIBRARY it opens the library by its
+ * name, else it is linked with one. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "nnefc.h"
+
+#ifdef OPEN_LIBRARY
+#include <dlfcn.h>
+
+static void *library;
+
+static void *symbol(const char *name) {
+    void *found = dlsym(library, name);
+    if (found == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    return found;
+}
+#define nnefc_describe ((const nnefc_description *(*)(void))symbol("nnefc_describe"))
+#define nnefc_create ((nnefc_status(*)(const nnefc_options *, nnefc_session **))symbol("nnefc_create"))
+#define nnefc_run ((nnefc_status(*)(nnefc_session *, const void *const *, void *const *))symbol("nnefc_run"))
+#define nnefc_destroy ((nnefc_status(*)(nnefc_session *))symbol("nnefc_destroy"))
+#define nnefc_last_error ((const char *(*)(const nnefc_session *))symbol("nnefc_last_error"))
+#endif
+
+static void *memory_of(const nnefc_tensor *tensor) {
+    void *memory = malloc(tensor->bytes > 0 ? (size_t)tensor->bytes : 1);
+    if (memory == NULL) exit(3);
+    return memory;
+}
+
+static FILE *opened(const char *path, const char *mode) {
+    FILE *file = fopen(path, mode);
+    if (file == NULL) {
+        perror(path);
+        exit(1);
+    }
+    return file;
+}
+
+int main(int argc, char **argv) {
+    int next = 1;
+#ifdef OPEN_LIBRARY
+    library = argc > 1 ? dlopen(argv[next++], RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+#endif
+    const nnefc_description *network = nnefc_describe();
+    if (argc - next != (int)(network->input_count + network->output_count)) {
+        fprintf(stderr, "the network has %u inputs and %u outputs\n", (unsigned)network->input_count,
+                (unsigned)network->output_count);
+        return 2;
+    }
+    const void **inputs = calloc(network->input_count + 1, sizeof *inputs);
+    void **outputs = calloc(network->output_count + 1, sizeof *outputs);
+    if (inputs == NULL || outputs == NULL) return 3;
+    for (uint32_t i = 0; i < network->input_count; i++) {
+        void *data = memory_of(&network->inputs[i]);
+        FILE *file = opened(argv[next++], "rb");
+        if (fread(data, 1, (size_t)network->inputs[i].bytes, file) != network->inputs[i].bytes) return 3;
+        fclose(file);
+        inputs[i] = data;
+    }
+    for (uint32_t i = 0; i < network->output_count; i++) outputs[i] = memory_of(&network->outputs[i]);
+
+    nnefc_session *session = NULL;
+    nnefc_status status = nnefc_create(NULL, &session);
+    if (status == NNEFC_OK) status = nnefc_run(session, inputs, outputs);
+    if (status != NNEFC_OK) {
+        fprintf(stderr, "status %d: %s\n", (int)status, nnefc_last_error(session));
+        return 4;
+    }
+    for (uint32_t i = 0; i < network->output_count; i++) {
+        FILE *file = opened(argv[next++], "wb");
+        if (fwrite(outputs[i], 1, (size_t)network->outputs[i].bytes, file) != network->outputs[i].bytes) return 3;
+        fclose(file);
+    }
+    nnefc_destroy(session);
+    return 0;
+}

@@ -1,0 +1,93 @@
+"""The number of workers under the quotas of containers: control groups as files in a folder."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runtime_samples import ZIG_TARGET
+
+from nnefc.targets.toolchain import RUNTIME
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="needs: Linux")
+
+
+def workers(folder: Path, own_groups: str, files: dict[str, str]) -> int:
+    """What the runtime counts where `own_groups` is /proc/self/cgroup and `files` are in /sys/fs/cgroup."""
+    for name, text in files.items():
+        (folder / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "groups" / name).write_text(text)
+    (folder / "own").write_text(own_groups)
+    library = folder / "processors.so"
+    places = [f'-DNNEFC_OWN_GROUPS="{folder / "own"}"', f'-DNNEFC_GROUPS="{folder / "groups"}"']
+    source = folder / "all.c"
+    source.write_text(
+        "#define _GNU_SOURCE\n#include <sched.h>\n#undef CPU_COUNT_S\n"
+        "#define CPU_COUNT_S(bytes, set) 1000\n"  # as if the machine had so many processors
+        f'#include "{RUNTIME / "processors.c"}"\n'
+    )
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-shared", "-fPIC", f"-I{RUNTIME}"]
+    subprocess.run([*command, *places, str(source), "-o", str(library)], check=True)
+    count = ctypes.CDLL(str(library)).nnefc_processor_count
+    count.restype = ctypes.c_uint32
+    return int(count())
+
+
+@pytest.mark.parametrize(
+    ("own_groups", "files", "expected"),
+    [
+        pytest.param("0::/\n", {"cpu.max": "200000 100000\n"}, 2, id="the container sees itself as the root"),
+        pytest.param("0::/\n", {"cpu.max": "150000 100000\n"}, 2, id="a part of a processor counts as one"),
+        pytest.param("0::/\n", {"cpu.max": "10000 100000\n"}, 1, id="at least one"),
+        pytest.param("0::/\n", {"cpu.max": "max 100000\n"}, 1000, id="no quota"),
+        pytest.param(
+            "0::/a/b\n", {"a/b/cpu.max": "800000 100000\n", "a/cpu.max": "300000 100000\n"}, 3, id="a parent's"
+        ),
+        pytest.param("0::/a b\n", {"a b/cpu.max": "500000 100000\n"}, 5, id="a name with a space"),
+        pytest.param(
+            "5:memory:/x\n4:cpu,cpuacct:/x\n",
+            {"cpu/x/cpu.cfs_quota_us": "400000\n", "cpu/x/cpu.cfs_period_us": "100000\n"},
+            4,
+            id="version 1",
+        ),
+        pytest.param(
+            "4:cpuacct,cpu:/docker/abc\n0::/\n",
+            {"cpu/cpu.cfs_quota_us": "700000\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            7,
+            id="version 1 whose path is the host's",
+        ),
+        pytest.param(
+            "4:cpu:/\n",
+            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            1000,
+            id="version 1 without a quota",
+        ),
+        pytest.param(
+            "4:cpuset:/\n",
+            {"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            1000,
+            id="another controller whose name begins alike",
+        ),
+        pytest.param("nonsense\n:\n::\n\n", {"cpu.max": "100000 0\n"}, 1000, id="nonsense"),
+        pytest.param("0::/" + "x" * 5000 + "\n", {}, 1000, id="a path longer than paths can be"),
+    ],
+)
+def test_quotas_limit_the_number_of_workers(
+    own_groups: str, files: dict[str, str], expected: int, tmp_path: Path
+) -> None:
+    assert workers(tmp_path, own_groups, files) == expected
+
+
+def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
+    source = f'"{RUNTIME / "processors.c"}"'
+    library = tmp_path / "processors.so"
+    (tmp_path / "all.c").write_text(f"#include {source}\n")
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-shared", "-fPIC", f"-I{RUNTIME}"]
+    nowhere = [f'-DNNEFC_OWN_GROUPS="{tmp_path / "none"}"']
+    subprocess.run([*command, *nowhere, str(tmp_path / "all.c"), "-o", str(library)], check=True)
+    assert ctypes.CDLL(str(library)).nnefc_processor_count() == len(os.sched_getaffinity(0))
