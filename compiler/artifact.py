@@ -10,16 +10,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import tvm
 from numpy.typing import ArrayLike
 
+from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, load
 from nnefc.network import Network
 from nnefc.passes.entry import ENTRY
 from nnefc.passes.pipeline import Lowered
 from nnefc.passes.steps import Buffer
-from nnefc.targets.cpu import write_objects
+from nnefc.targets.cpu import CODE_SUFFIXES, write_objects
 from nnefc.targets.description import LibraryDescription, TensorDescription
-from nnefc.targets.outputs import write_network
+from nnefc.targets.outputs import write_network, write_together
 from nnefc.targets.target import Target
 
 __all__ = ["Artifact", "build"]
@@ -40,6 +42,7 @@ class Artifact:
     description: LibraryDescription
     target: Target
     lower_bound_bytes: int
+    _module: tvm.IRModule
     _objects: tuple[bytes, ...]
     _constants: tuple[tuple[int, np.ndarray], ...]
 
@@ -77,6 +80,28 @@ class Artifact:
             constants = self._write_constants(Path(folder) / "constants.bin")
             target = self.target.zig_target
             write_network(objects, constants, description, Path(path), zig_target=target, weights=weights)
+
+    def emit(self, kind: str, folder: str | os.PathLike[str]) -> None:
+        """Write the code as text into `folder`, a file for each module of LLVM's: `entry` and `kernels0`, `kernels1`, …
+
+        Args:
+            kind: "llvm-ir" (files that end with `.ll`, optimized) or "asm" (`.s`).
+            folder: made if it is not there. Files of an earlier call are replaced.
+
+        Raises:
+            CompileError: another kind, or a folder that cannot be written.
+        """
+        if kind not in CODE_SUFFIXES:
+            raise CompileError(f"cannot emit {kind!r}", hint=f"choose one of {', '.join(CODE_SUFFIXES)}")
+        suffix, place = CODE_SUFFIXES[kind], Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            old = [*place.glob(f"entry.{suffix}"), *place.glob(f"kernels[0-9]*.{suffix}")]
+        except OSError as error:
+            raise CompileError(f"cannot write to {place}: {error.strerror}") from error
+        new = write_together(place, lambda new: write_objects(self._module, self.target, ENTRY, new, suffix=suffix))
+        for file in set(old) - set(new):
+            file.unlink(missing_ok=True)
 
     def load(self, *, threads: int | None = None) -> Model:
         """Load the network into this process, without leaving a file."""
@@ -129,7 +154,7 @@ def build(network: Network, target: Target, lowered: Lowered) -> Artifact:
     with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
         files = write_objects(lowered.module, target, ENTRY, Path(folder))
         machine_code = tuple(file.read_bytes() for file in files)
-    return Artifact(description, target, plan.lower_bound, machine_code, tuple(constants))
+    return Artifact(description, target, plan.lower_bound, lowered.module, machine_code, tuple(constants))
 
 
 def _described(names: tuple[str, ...] | list[str], buffers: tuple[Buffer, ...]) -> tuple[TensorDescription, ...]:

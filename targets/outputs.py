@@ -124,10 +124,10 @@ def write_network(
     write_together(path.parent, write, last=path.name)
 
 
-def write_together(folder: Path, write: Callable[[Path], None], *, last: str = "") -> None:
+def write_together(folder: Path, write: Callable[[Path], object], *, last: str = "") -> list[Path]:
     """Let `write` fill a new folder, then move its files into `folder`: nothing is there by halves if it fails.
 
-    The file called `last` is moved after the others, which it may need.
+    The file called `last` is moved after the others, which it may need. Returns where the files are now.
 
     Raises:
         CompileError: a file cannot be written; what was there under its name stays.
@@ -138,8 +138,7 @@ def write_together(folder: Path, write: Callable[[Path], None], *, last: str = "
             write(Path(name))
             files = sorted(Path(name).iterdir(), key=lambda file: (file.name == last, file.name))
             _refuse_folders(folder / file.name for file in files)
-            for file in files:
-                file.replace(folder / file.name)
+            return [file.replace(folder / file.name) for file in files]
     except OSError as error:
         raise CompileError(f"cannot write {folder / last}: {error.strerror or error}") from error
 

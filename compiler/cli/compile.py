@@ -16,7 +16,14 @@ __all__ = ["compile_model"]
 
 @click.command("compile")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The library to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The library to write: NAME.so is a shared one (.dylib, .dll, .wasm for targets that have those), NAME.a a "
+    "static one, NAME.o an object file; the last two with a C header beside them. With --emit, a folder.",
+)
 @click.option("--target", help="The machine that the library is for.  [default: llvm, this machine]")
 @model_options
 @click.option("--strict", is_flag=True, default=None, help="No algorithm that rounds otherwise than a plain sum.")
@@ -26,11 +33,33 @@ __all__ = ["compile_model"]
     metavar="DIR",
     help="A folder for the program after each phase, as text.",
 )
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="What the names of the C functions begin with, NAME_create and so on, so that several networks can be linked "
+    "into one program.  [default: nnefc]",
+)
+@click.option(
+    "--weights",
+    type=click.Choice(["embedded", "separate"]),
+    help="Where the trained values are: in the library, or in a file beside it that it maps.  [default: embedded]",
+)
+@click.option(
+    "--emit",
+    type=click.Choice(["llvm-ir", "asm"]),
+    help="Write the network's code as text instead of a library: a file for each module of LLVM's.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what was done, also where stderr is no terminal.")
-def compile_model(model: Path, output: Path, verbose: bool, **options: Any) -> None:
+def compile_model(
+    model: Path, output: Path, name: str | None, weights: str | None, emit: str | None, verbose: bool, **options: Any
+) -> None:
     """Compile MODEL, of NNEF, ONNX or PNNX, to one self-contained library."""
     keywords = given(options)
-    check_writable(output)
+    form = given({"name": name, "weights": weights})
+    if emit is not None and form:
+        raise click.UsageError(f"--{next(iter(form))} is of libraries: it has no part in --emit")
+    if emit is None:
+        check_writable(output)
 
     from rich.console import Console
 
@@ -38,14 +67,20 @@ def compile_model(model: Path, output: Path, verbose: bool, **options: Any) -> N
     from nnefc.cli.progress import Phases
 
     phases = Phases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
+    if emit is None:
+        check_form(output, keywords.get("target", "llvm"), name)
     artifact = nnefc.compile(model, progress=phases, **keywords)
-    with phases.phase("link"):
-        artifact.export(output)
+    with phases.phase("link" if emit is None else "emit"):
+        if emit is None:
+            artifact.export(output, **form)
+        else:
+            artifact.emit(emit, output)
     if verbose:
         from nnefc.cli.text import face
 
         click.echo("\n".join(face(artifact.inputs, artifact.outputs)), err=True)
-        click.echo(f"wrote {output}, {output.stat().st_size:,} bytes", err=True)
+        size = f", {output.stat().st_size:,} bytes" if output.is_file() else ""
+        click.echo(f"wrote {output}{size}", err=True)
 
 
 def check_writable(output: Path) -> None:
@@ -57,3 +92,14 @@ def check_writable(output: Path) -> None:
         )
     if output.exists() and not output.is_file():
         raise CompileError(f"cannot write {output}: it is there and no regular file", hint="give the name of a file")
+
+
+def check_form(output: Path, target: str, name: str | None) -> None:
+    """Say before minutes of work that the target has no such file, or that C takes no such name."""
+    from nnefc.targets.description import check_prefix
+    from nnefc.targets.outputs import check_output
+    from nnefc.targets.target import parse_target
+
+    check_output(output, parse_target(target).zig_target)
+    if name is not None:
+        check_prefix(name)
