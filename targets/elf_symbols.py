@@ -22,6 +22,7 @@ __all__ = ["hide_symbols"]
 _SYMTAB, _RELA, _NOBITS, _REL, _GROUP, _SYMTAB_SHNDX, _ADDRSIG = 2, 4, 8, 9, 17, 18, 0x6FFF4C03
 _LOCAL = 0
 _UNDEFINED = 0
+_OURS = (b"nnefc_", b"TVM", b"__TVM")  # how names begin that the network and its runtime define themselves
 
 _Image = NDArray[np.uint8]
 
@@ -68,7 +69,7 @@ def hide_symbols(path: Path, public: Collection[str]) -> None:
     Groups of sections that linkers would keep once a program become ordinary ones: their names are shared no longer.
 
     Raises:
-        CompileError: no little-endian relocatable ELF file, or a public symbol is missing.
+        CompileError: no little-endian relocatable ELF file, or a symbol is missing.
     """
     image = np.memmap(path, np.uint8, "r+")
     layout = _layout(path, image)
@@ -102,8 +103,12 @@ def _hide(
     symbols = _part(image, table, layout.symbol)
     names = sections[table["link"]]
     strings = image[int(names["offset"]) : int(names["offset"] + names["size"])].tobytes()
-    called = np.array([strings[at : strings.index(b"\0", at)] in public for at in symbols["name"]], bool)
+    spelled = [strings[at : strings.index(b"\0", at)] for at in symbols["name"]]
+    called = np.array([name in public for name in spelled], bool)
     defined = symbols["section"] != _UNDEFINED
+    for name, here in zip(spelled, defined, strict=True):
+        if not here and name.startswith(_OURS):
+            raise CompileError(f"the network's code needs {name.decode()}, which nothing defines")
     if np.count_nonzero(called & defined) != len(public):
         raise CompileError(f"{path.name} does not define all the functions of the interface")
     visible = symbols["info"] >> 4 != _LOCAL

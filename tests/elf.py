@@ -41,3 +41,15 @@ def read(path: Path) -> Dynamic:
         next((text(strings + value) for tag, value in entries if tag == 14), ""),
         {name: (header[2], header[3], header[5]) for name, header in sections.items()},
     )
+
+
+def interpreter(path: Path) -> str | None:
+    """The loader that a program asks for; None if it is linked statically."""
+    data = path.read_bytes()
+    (start,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    for i in range(count):
+        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", data, start + i * size)
+        if kind == 3:
+            return data[offset : offset + length - 1].decode()
+    return None

@@ -59,7 +59,8 @@ def library_lines(path: Path) -> list[str]:
             ("target", model.target),
             ("needs", " ".join(model.cpu_features) or "no particular instructions"),
             ("compiler", model.compiler),
-            ("constants", memory(model.constant_bytes)),
+            ("source", model.source or "not a file"),
+            ("constants", memory(model.constant_bytes) + (f" in {model.weights}" if model.weights else "")),
             ("workspace", f"{memory(model.workspace_bytes)} a session"),
         ]
         if model.states:

@@ -85,7 +85,7 @@ static uint64_t little_endian(const uint8_t *bytes, int count) {
     return number;
 }
 
-/* A polynomial in each of eight lanes of 64-bit words, modulo 2^64; then one of the lanes and the size. */
+/* A polynomial in each of eight lanes of 64-bit words, modulo 2^64; then one of the lanes and the size. Reads whole blocks. */
 static uint64_t checksum(const uint8_t *data, uint64_t bytes) {
     static const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
     uint64_t lanes[LANES] = {0};
@@ -112,13 +112,14 @@ static nnefc_status check(const nnefc_weights *weights, const char *path, const 
     if (mapping->bytes != HEADER_BYTES + padded)
         return refuse(error, error_bytes, "%s is cut off: it has %llu bytes of %llu", path,
                       (unsigned long long)mapping->bytes, (unsigned long long)(HEADER_BYTES + padded));
-    if (checksum(mapping->constants, padded) != weights->checksum)
+    if (checksum(mapping->constants, weights->bytes) != weights->checksum)
         return refuse(error, error_bytes, "%s is damaged: its checksum is wrong", path);
     return NNEFC_OK;
 }
 
 static nnefc_status map_file(const char *path, nnefc_mapping *mapping, char *error, size_t error_bytes) {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    /* without waiting: a pipe would have it wait for a writer */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) return refuse(error, error_bytes, "%s cannot be read: %s", path, strerror(errno));
     struct stat status;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
