@@ -2,8 +2,8 @@
 
     kernel(A: Buffer, B: Buffer)     →     kernel(A: pointer, B: pointer, workspace: pointer) -> int32
 
-Buffers that a kernel needs for itself as a whole become parts of `workspace`, which the memory plan provides; small
-ones inside parallel loops stay, and live on the stack or in a worker's scratch memory.
+Buffers that a kernel needs for itself as a whole become parts of `workspace`, which the memory plan provides; those
+inside parallel loops stay, and live on the stack if they are small, else in a worker's scratch memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from tvm.ir import PointerType, PrimType
 __all__ = ["Kernel", "lower_kernel"]
 
 _ALIGNMENT = 64
+_ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
+_LARGEST_ON_THE_STACK = 4 << 10  # bytes of one buffer
+_MOST_ON_THE_STACK = 64 << 10  # bytes of a kernel's buffers: some C libraries give threads 128 KiB
 
 _PLACE_BUFFERS = tvm.ir.transform.Sequential(
     [
@@ -45,7 +48,7 @@ class Kernel:
     Attributes:
         func: its parameters are pointers to what it reads, to what it writes, then one to its workspace, if it has one.
         workspace_bytes: what it needs for itself during a call.
-        scratch_bytes: what one worker needs at most during a call.
+        scratch_bytes: what one worker needs at most during a call, besides its stack.
     """
 
     func: tirx.PrimFunc
@@ -58,6 +61,7 @@ def lower_kernel(func: tirx.PrimFunc) -> Kernel:
     func = _PLACE_BUFFERS(tvm.IRModule({"main": func}))["main"]
     func, own = _lift_own_buffers(func)
     func = _FLATTEN(tvm.IRModule({"main": func}))["main"]
+    func = _with_small_buffers_on_the_stack(func)
     pointers = [_pointer(param) for param in func.params]
     count = len(pointers) - len(own)
     params = pointers[:count]
@@ -71,7 +75,7 @@ def lower_kernel(func: tirx.PrimFunc) -> Kernel:
         for pointer, size in zip(pointers[count:], own, strict=True):
             address = tirx.address_of(base[offset])
             prologue.append(tirx.Bind(pointer, tirx.reinterpret(pointer.ty, address)))
-            offset += -(-size // _ALIGNMENT) * _ALIGNMENT
+            offset += _aligned(size)
     views = [tirx.DeclBuffer(param, data=pointer) for param, pointer in zip(func.params, pointers, strict=True)]
     # Scratch buffers of 1024 bytes and more ask for the device; the body must return a status.
     body = tirx.AttrStmt(
@@ -114,18 +118,52 @@ def _bytes(buffer: tirx.Var) -> int:
     return math.prod(int(extent) for extent in buffer.shape) * item
 
 
+def _with_small_buffers_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Keep small buffers from becoming scratch memory.
+
+    LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
+    epilogue; what lies elsewhere it writes there and reads back.
+    """
+    if sum(_aligned(_bytes(buffer)) for buffer in _allocations(func.body) if _is_small(buffer)) > _MOST_ON_THE_STACK:
+        return func
+    return tirx.PrimFunc(func.params, _onto_the_stack(func.body), func.ret_type, func.attrs)
+
+
+def _is_small(buffer: tirx.Var) -> bool:
+    return _bytes(buffer) <= _LARGEST_ON_THE_STACK
+
+
+def _onto_the_stack(stmt: tirx.Stmt) -> tirx.Stmt:
+    match stmt:
+        case tirx.AllocBuffer() if _is_small(stmt.buffer):
+            return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
+        case tirx.SeqStmt():
+            return tirx.SeqStmt([_onto_the_stack(part) for part in stmt.seq])
+        case tirx.For():
+            body, binding = _onto_the_stack(stmt.body), stmt.thread_binding
+            return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, binding, stmt.annotations, stmt.step)
+        case tirx.AttrStmt():
+            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _onto_the_stack(stmt.body))
+        case tirx.IfThenElse():
+            rest = None if stmt.else_case is None else _onto_the_stack(stmt.else_case)
+            return tirx.IfThenElse(stmt.condition, _onto_the_stack(stmt.then_case), rest)
+    return stmt
+
+
 def _scratch_bytes(body: tirx.Stmt) -> int:
-    """An upper bound of what the statements allocate while they run, each rounded up to the alignment."""
-    total = 0
-    for buffer in _allocations(body):
-        total += -(-_bytes(buffer) // _ALIGNMENT) * _ALIGNMENT
-    return total
+    """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
+    return sum(_aligned(_bytes(buffer)) for buffer in _allocations(body))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:
+    """What the statements allocate, but for what is on the stack already."""
     match stmt:
         case tirx.AllocBuffer():
-            return [stmt.buffer]
+            return [] if _ON_THE_STACK in stmt.annotations else [stmt.buffer]
         case tirx.SeqStmt():
             return [buffer for part in stmt.seq for buffer in _allocations(part)]
         case tirx.For() if stmt.kind == tirx.ForKind.UNROLLED:  # its copies lie in one scope, all alive to its end

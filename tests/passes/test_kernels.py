@@ -1,6 +1,7 @@
 """Kernels as the entry calls them: what memory they ask for, and what they really use."""
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -36,19 +37,43 @@ def test_a_buffer_of_the_whole_kernel_becomes_a_part_of_the_workspace() -> None:
 
 
 def test_a_buffer_inside_a_loop_is_scratch() -> None:
-    sch, inner, outer = intermediate(300)
+    sch, inner, outer = intermediate(3000)
     sch.compute_at(inner, sch.get_loops(outer)[0])
     kernel = lowered(sch)
-    assert (kernel.workspace_bytes, kernel.scratch_bytes) == (0, 1216)
+    assert (kernel.workspace_bytes, kernel.scratch_bytes) == (0, 12032)
     assert len(kernel.func.params) == 2
 
 
 def test_a_buffer_inside_an_unrolled_loop_counts_once_a_round() -> None:
-    sch, inner, outer = intermediate(300)
+    sch, inner, outer = intermediate(3000)
     loop = sch.get_loops(outer)[0]
     sch.compute_at(inner, loop)
     sch.unroll(loop)
-    assert lowered(sch).scratch_bytes == 4 * 1216
+    assert lowered(sch).scratch_bytes == 4 * 12032
+
+
+def machine_code(functions: Mapping[object, tvm.tirx.PrimFunc], name: str = "llvm") -> str:
+    """As LLVM's assembly."""
+    with tvm.transform.PassContext(config={"tirx.disable_storage_rewrite": True}):
+        return str(tvm.compile(tvm.IRModule(functions), target=target(name).to_tvm()).mod.inspect_source("ll"))
+
+
+@pytest.mark.parametrize(("size", "scratch"), [(10, 0), (1024, 0), (1025, 4160)])
+def test_a_small_buffer_inside_a_loop_is_on_the_stack(size: int, scratch: int) -> None:
+    sch, inner, outer = intermediate(size)
+    sch.compute_at(inner, sch.get_loops(outer)[0])
+    kernel = lowered(sch)
+    assert kernel.scratch_bytes == scratch
+    func = kernel.func.with_attrs({"global_symbol": "kernel", "calling_conv": 1})
+    assert ("AllocWorkspace" in machine_code({"kernel": func})) == bool(scratch)
+
+
+def test_many_small_buffers_are_scratch() -> None:
+    sch, inner, outer = intermediate(1000, rows=20)
+    loop = sch.get_loops(outer)[0]
+    sch.compute_at(inner, loop)
+    sch.unroll(loop)
+    assert lowered(sch).scratch_bytes == 20 * 4032
 
 
 def test_an_element_wise_kernel_needs_no_memory() -> None:
@@ -82,16 +107,15 @@ def test_no_function_allocates_more_than_its_kernel_has_said(name: str) -> None:
         weights = rng.standard_normal((channels, 33, 3, 3)).astype(np.float32)
         return Case([rng.random((1, 33, 13, 13), np.float32)], lambda g, x: g.convolve(x, weights, padding=1))
 
-    network = build([*map(product, (7, 10, 24, 40)), *map(convolution, (16, 33, 64))]).network
+    rows = Case([rng.random((5, 3000), np.float32)], lambda g, x: g.softmax(x, 1))
+    network = build([rows, *map(product, (7, 10, 24, 40)), *map(convolution, (16, 33, 64))]).network
     code = lower(network, target(name), lambda _name, _module: None)
-    with tvm.transform.PassContext(config={"tirx.disable_storage_rewrite": True}):
-        functions = {gv: f for gv, f in code.module.functions.items() if gv.name_hint != "nnefc_network"}
-        text = tvm.compile(tvm.IRModule(functions), target=target(name).to_tvm()).mod.inspect_source("ll")
+    text = machine_code({gv: f for gv, f in code.module.functions.items() if gv.name_hint != "nnefc_network"}, name)
     asked = [
         sum(-(-int(size) // 64) * 64 for size in re.findall(r"\(i32 1, i32 0, i64 (\d+), i32 2, i32 32\)", body))
         for body in re.split(r"^define ", text, flags=re.MULTILINE)
     ]
-    assert max(asked) <= code.scratch_bytes
+    assert 0 < max(asked) <= code.scratch_bytes
 
 
 def test_small_products_of_several_batches_have_enough_scratch() -> None:
