@@ -25,12 +25,17 @@ __all__ = [
 ]
 
 
+# TVM looks at the types of all arguments of each call, which takes longer than most calls.
+_UNCHECKED = {name: method.__wrapped__ for name, method in vars(s_tir.Schedule).items() if hasattr(method, "__wrapped__")}
+_Schedule: type[s_tir.Schedule] = type("Schedule", (s_tir.Schedule,), _UNCHECKED)
+
+
 def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
-    """A schedule that works on `func` alone."""
+    """A schedule that works on `func` alone; what its errors say is not for users, so that it is never written out."""
     if func.body.block.name_hint != "root":  # a single opaque computation stands alone; it gets a root of its own
         root = s_tir.SBlock([], [], [], "root", func.body)
         func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
-    return s_tir.Schedule(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}))
+    return _Schedule(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), error_render_level="none")
 
 
 def root_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
