@@ -19,7 +19,7 @@ from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.pipeline import graph_passes
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.rule import ScheduleKernels
+from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.steps import Buffer, Kind, Program, program_of
 from nnefc.targets.target import Target
 
@@ -60,12 +60,12 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     program = program_of(replace(network, module=module))
     reads = {step.kernel.name_hint: step.reads for step in program.steps}
     calls = Counter(step.kernel.name_hint for step in program.steps)
-    scheduled = ScheduleKernels(CPU_RULES, target)(tvm.IRModule(program.kernels))
-    kernels = {gv: lower_kernel(func) for gv, func in scheduled.functions.items()}
+    sources = {gv: scheduled(func, CPU_RULES, target) for gv, func in program.kernels.items()}
+    kernels = {gv: lower_kernel(func) for gv, func in sources.items()}
     library = _compiled({gv.name_hint: kernel.func for gv, kernel in kernels.items()}, target)
     found = []
     for gv, kernel in kernels.items():
-        source = scheduled[gv]
+        source = sources[gv]
         sizes = [_bytes(param) for param in source.params]
         operands = [_operand(read, program) for read in reads[gv.name_hint]]
         rest = [_random(size) for size in [*sizes[len(operands) :], kernel.workspace_bytes]]

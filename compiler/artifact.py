@@ -19,7 +19,7 @@ from nnefc.network import Network
 from nnefc.passes.entry import ENTRY
 from nnefc.passes.pipeline import Lowered
 from nnefc.passes.steps import Buffer
-from nnefc.targets.cpu import CODE_SUFFIXES, write_objects
+from nnefc.targets.cpu import CODE_SUFFIXES, write_texts
 from nnefc.targets.description import LibraryDescription, TensorDescription
 from nnefc.targets.outputs import write_network, write_together
 from nnefc.targets.target import Target
@@ -99,7 +99,7 @@ class Artifact:
             old = [*place.glob(f"entry.{suffix}"), *place.glob(f"kernels[0-9]*.{suffix}")]
         except OSError as error:
             raise CompileError(f"cannot write to {place}: {error.strerror}") from error
-        new = write_together(place, lambda new: write_objects(self._module, self.target, ENTRY, new, suffix=suffix))
+        new = write_together(place, lambda new: write_texts(self._module, self.target, ENTRY, new, suffix))
         for file in set(old) - set(new):
             file.unlink(missing_ok=True)
 
@@ -126,8 +126,8 @@ class Artifact:
         return path
 
 
-def build(network: Network, target: Target, lowered: Lowered) -> Artifact:
-    """Generate the machine code of a lowered network.
+def build(network: Network, target: Target, lowered: Lowered, objects: tuple[bytes, ...]) -> Artifact:
+    """Put a lowered network and its machine code together.
 
     The states' initial values follow the constants, in the order of the states and with the offsets of their area.
     """
@@ -151,10 +151,7 @@ def build(network: Network, target: Target, lowered: Lowered) -> Artifact:
         cpu_features=target.features,
         variables=network.variables,
     )
-    with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
-        files = write_objects(lowered.module, target, ENTRY, Path(folder))
-        machine_code = tuple(file.read_bytes() for file in files)
-    return Artifact(description, target, plan.lower_bound, lowered.module, machine_code, tuple(constants))
+    return Artifact(description, target, plan.lower_bound, lowered.module, objects, tuple(constants))
 
 
 def _described(names: tuple[str, ...] | list[str], buffers: tuple[Buffer, ...]) -> tuple[TensorDescription, ...]:

@@ -18,6 +18,7 @@ from nnefc.formats import load_network
 from nnefc.network import Network
 from nnefc.passes.pipeline import Observer, lower
 from nnefc.provenance import source_digest
+from nnefc.targets.cpu import CodeGenerator
 from nnefc.targets.target import Target, parse_target
 
 __all__ = ["Progress", "compile", "compile_network"]
@@ -108,10 +109,12 @@ def compile_network(
 ) -> Artifact:
     """The second half of :func:`compile`: from a front end's network on."""
     progress = progress or _Silent()
-    with progress.phase("lower"):
-        lowered = lower(network, target, _dumper(dump), strict=strict)
-    with progress.phase("generate code"):
-        return build(network, target, lowered)
+    with CodeGenerator(target) as generator:
+        with progress.phase("lower"):
+            lowered = lower(network, target, _dumper(dump), strict=strict, receive=generator.add)
+        with progress.phase("generate code"):
+            objects = generator.finish(lowered.entry)
+    return build(network, target, lowered, objects)
 
 
 def _dumper(folder: str | os.PathLike[str] | None) -> Observer:

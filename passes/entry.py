@@ -23,7 +23,7 @@ from nnefc.passes.kernels import Kernel
 from nnefc.passes.memory import Copy, MemoryPlan, Place
 from nnefc.passes.steps import Program, Step
 
-__all__ = ["ENTRY", "entry_module"]
+__all__ = ["ENTRY", "entry_module", "exported_kernel"]
 
 ENTRY = "nnefc_network"
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
@@ -37,8 +37,7 @@ def entry_module(program: Program, plan: MemoryPlan, kernels: dict[GlobalVar, Ke
     params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
     params |= {(name, 0): _byte_pointer(name) for name in ("state", "workspace", "constant")}
     views = {key: tirx.decl_buffer((_SPAN,), "uint8", name=p.name, data=p) for key, p in params.items()}
-    symbols = {gv: GlobalVar(f"nnefc_kernel_{gv.name_hint}") for gv in kernels}
-    used: dict[GlobalVar, tirx.PrimFunc] = {}
+    used: dict[str, tirx.PrimFunc] = {}
 
     def address(place: Place) -> tirx.Expr:
         return tirx.address_of(views[place.base, place.index][tirx.IntImm("int64", place.offset)])
@@ -48,20 +47,29 @@ def entry_module(program: Program, plan: MemoryPlan, kernels: dict[GlobalVar, Ke
         match action:
             case Step():
                 kernel = kernels[action.kernel]
-                symbol = symbols[action.kernel]
-                used[symbol] = _exported(kernel.func, symbol.name_hint)
+                symbol = _symbol(action.kernel)
+                used[symbol] = exported_kernel(action.kernel, kernel)
                 places = [plan.places[buffer] for buffer in (*action.reads, *action.writes)]
                 if time in plan.own_workspace:
                     places.append(plan.own_workspace[time])
                 types = [param.ty for param in kernel.func.params]
                 arguments = [tirx.reinterpret(t, address(p)) for t, p in zip(types, places, strict=True)]
-                body.append(tirx.Evaluate(tirx.call_extern("int32", symbol.name_hint, *arguments)))
+                body.append(tirx.Evaluate(tirx.call_extern("int32", symbol, *arguments)))
             case Copy():
                 source, target = address(plan.places[action.source]), address(action.target)
                 body.append(tirx.Evaluate(tirx.call_extern("handle", "memcpy", target, source, _size(action.bytes))))
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     entry = tirx.PrimFunc(list(params.values()), tirx.SeqStmt(body), ret_type=PrimType("int32"))
-    return tvm.IRModule({**used, GlobalVar(ENTRY): _exported(entry, ENTRY)})
+    return tvm.IRModule({**used, ENTRY: _exported(entry, ENTRY)})
+
+
+def exported_kernel(name: GlobalVar, kernel: Kernel) -> tirx.PrimFunc:
+    """The function of a kernel, under the symbol that the entry calls it by."""
+    return _exported(kernel.func, _symbol(name))
+
+
+def _symbol(kernel: GlobalVar) -> str:
+    return f"nnefc_kernel_{kernel.name_hint}"
 
 
 def _exported(func: tirx.PrimFunc, symbol: str) -> tirx.PrimFunc:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
+from tvm.ir import GlobalVar
 
 from nnefc.network import Network
 from nnefc.passes.compute.vector_math import use_vector_math
-from nnefc.passes.entry import entry_module
+from nnefc.passes.entry import ENTRY, entry_module, exported_kernel
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
@@ -23,10 +24,10 @@ from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.pack_matmul import PackMatmul
 from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.in_place import in_place_of
-from nnefc.passes.kernels import lower_kernel
-from nnefc.passes.memory import MemoryPlan, plan_memory
+from nnefc.passes.kernels import Kernel, lower_kernel
+from nnefc.passes.memory import InPlace, MemoryPlan, plan_memory
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.rule import ScheduleKernels
+from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.steps import Program, program_of
 from nnefc.targets.target import Target
 
@@ -34,6 +35,9 @@ __all__ = ["Lowered", "Observer", "lower"]
 
 # Called after each phase with its name and the module as it is then.
 Observer = Callable[[str, tvm.IRModule], None]
+
+# Given each kernel as soon as it is code.
+Receiver = Callable[[tirx.PrimFunc], None]
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class Lowered:
     program: Program
     plan: MemoryPlan
     scratch_bytes: int
+
+    @property
+    def entry(self) -> tirx.PrimFunc:
+        """The function that calls the kernels."""
+        return self.module[ENTRY]
 
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
@@ -87,12 +96,19 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
     ]
 
 
-def lower(network: Network, target: Target, observe: Observer, strict: bool = False) -> Lowered:
+def lower(
+    network: Network,
+    target: Target,
+    observe: Observer,
+    strict: bool = False,
+    receive: Receiver = lambda _kernel: None,
+) -> Lowered:
     """Take a network all the way to code.
 
     Args:
         observe: called after each phase.
         strict: leave out algorithms that round otherwise than the plain sum does.
+        receive: given each kernel, so that code generation need not wait for the others.
 
     Raises:
         CompileError: an operation has no lowering.
@@ -107,15 +123,18 @@ def lower(network: Network, target: Target, observe: Observer, strict: bool = Fa
 
     # Phase 6. Ask each kernel what the memory plan may do with its operands, then give it its schedule.
     program = program_of(replace(network, module=module))
-    in_place = {gv: in_place_of(func) for gv, func in program.kernels.items()}
-    views = {gv for gv, allowed in in_place.items() if allowed.reshape or allowed.concatenation or allowed.parts}
-    kernels = {gv: func for gv, func in program.kernels.items() if gv not in views}
-    schedule: tvm.ir.transform.Pass = ScheduleKernels(CPU_RULES, target)
-    scheduled = schedule(tvm.IRModule(kernels))
-    observe("schedule", scheduled)
+    in_place: dict[GlobalVar, InPlace] = {}
+    kernels: dict[GlobalVar, tirx.PrimFunc] = {}
+    lowered: dict[GlobalVar, Kernel] = {}
+    for gv, func in program.kernels.items():
+        allowed = in_place[gv] = in_place_of(func)
+        if not (allowed.reshape or allowed.concatenation or allowed.parts):
+            kernels[gv] = scheduled(func, CPU_RULES, target)
+            lowered[gv] = lower_kernel(kernels[gv])
+            receive(exported_kernel(gv, lowered[gv]))
+    observe("schedule", tvm.IRModule(kernels))
 
     # Phase 7. Plan the memory, and make the plan a function that calls the kernels.
-    lowered = {gv: lower_kernel(func) for gv, func in scheduled.functions.items()}
     plan = plan_memory(program, in_place, {gv: kernel.workspace_bytes for gv, kernel in lowered.items()})
     entry = entry_module(program, plan, lowered)
     observe("entry", entry)

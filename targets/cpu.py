@@ -1,47 +1,122 @@
-"""From a module of TIR to machine code for a CPU."""
+"""From functions of TIR to machine code for a CPU, while the functions that follow are still being made."""
 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 
 import tvm
+from tvm import s_tir, tirx
 
 from nnefc.targets.target import Target
 
-__all__ = ["CODE_SUFFIXES", "write_objects"]
+__all__ = ["CODE_SUFFIXES", "CodeGenerator", "write_texts"]
 
 CODE_SUFFIXES = {"llvm-ir": "ll", "asm": "s"}
 """Texts that the code may be written as, and how their files end."""
 
-_PARTS = 4  # the same on every machine, so that the same input gives the same bytes
-_LEAST_KERNELS = 4  # that are worth a part of their own
+# Kernels in each object, the last number again and again. Threads have work early, and small networks have work for
+# several; but an object takes as long as a kernel. The same on every machine, for the same input gives the same bytes.
+_PARTS = (4, 8, 16)
 
 
-def write_objects(module: tvm.IRModule, target: Target, entry: str, folder: Path, *, suffix: str = "o") -> list[Path]:
-    """Compile the functions of `module` into object files in `folder`: the function `entry`, and the others in parts.
+class CodeGenerator:
+    """Compiles functions on all processors; a context, on whose end the work stops.
 
-    With the suffix "s" the files are assembly, with "ll" LLVM's intermediate representation, as text.
+    What comes out are object files; with the suffix "s" assembly, with "ll" LLVM's intermediate representation, as text.
 
-    The entry is apart so that LLVM does not inline kernels into it. TVM tells LLVM that two buffers never overlap,
-    which holds within a kernel, but not from one kernel to the next: they share the workspace. The kernels know
-    nothing of each other, so that several processors can compile them at the same time.
-
-    Kernels are already scheduled and their memory is planned: TVM must not plan it once more.
+    The entry is apart from the kernels so that LLVM does not inline them into it. TVM tells LLVM that two buffers never
+    overlap, which holds within a kernel, but not from one kernel to the next: they share the workspace. The kernels
+    know nothing of each other, so that several processors can compile them at the same time, and LLVM needs no lock
+    of Python's.
     """
-    entries = {gv: func for gv, func in module.functions.items() if gv.name_hint == entry}
-    kernels = [(gv, func) for gv, func in module.functions.items() if gv.name_hint != entry]
-    kernels.sort(key=lambda item: item[0].name_hint)
-    parts = max(1, min(_PARTS, len(kernels) // _LEAST_KERNELS))
-    named = [("entry", entries), *((f"kernels{part}", dict(kernels[part::parts])) for part in range(parts))]
 
-    def write(name: str, functions: dict[tvm.ir.GlobalVar, object]) -> Path:
-        path = folder / f"{name}.{suffix}"
-        with tvm.transform.PassContext(config={"tirx.disable_storage_rewrite": True}):
-            library = tvm.compile(tvm.IRModule(functions), target=target.to_tvm())
+    def __init__(self, target: Target, suffix: str = "o") -> None:
+        self._target = target.to_tvm()
+        self._suffix = suffix
+        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._waiting: list[tirx.PrimFunc] = []
+        self._parts: list[Future[bytes]] = []
+
+    def __enter__(self) -> CodeGenerator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, kernel: tirx.PrimFunc) -> None:
+        """Compile `kernel`, a flat function with a symbol, some time before :meth:`finish` returns."""
+        self._waiting.append(kernel)
+        if len(self._waiting) == _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
+            self._start()
+
+    def finish(self, entry: tirx.PrimFunc) -> tuple[bytes, ...]:
+        """The files' contents: first that of `entry`, then those of the kernels."""
+        if self._waiting:
+            self._start()
+        first = self._pool.submit(_compiled, [entry], self._target, self._suffix)
+        return tuple(part.result() for part in (first, *self._parts))
+
+    def _start(self) -> None:
+        self._parts.append(self._pool.submit(_compiled, self._waiting, self._target, self._suffix))
+        self._waiting = []
+
+
+def write_texts(module: tvm.IRModule, target: Target, entry: str, folder: Path, suffix: str) -> list[Path]:
+    """Write the code of `module` as files that end with `suffix`: of the function `entry`, and of the others."""
+    with CodeGenerator(target, suffix) as generator:
+        for gv, func in module.functions.items():
+            if gv.name_hint != entry:
+                generator.add(func)
+        first, *others = generator.finish(module[entry])
+    texts = {"entry": first, **{f"kernels{number}": text for number, text in enumerate(others)}}
+    for name, text in texts.items():
+        (folder / f"{name}.{suffix}").write_bytes(text)
+    return [folder / f"{name}.{suffix}" for name in texts]
+
+
+def _compiled(functions: Iterable[tirx.PrimFunc], target: tvm.target.Target, suffix: str) -> bytes:
+    module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
+    library = tvm.compile(module, target=target, tir_pipeline=_PIPELINE)
+    with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
+        path = Path(folder) / f"part.{suffix}"
         library.mod.write_to_file(str(path), suffix)
-        return path
+        return path.read_bytes()
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda part: write(*part), [part for part in named if part[1]]))
+
+def _lowering() -> tuple[tvm.transform.Pass, object, object]:
+    """TVM's own way from TIR to LLVM, without the passes that know nothing to do for flat kernels of a CPU.
+
+    The kernels are scheduled and their memory is planned: TVM must not plan it once more.
+    """
+    passes = [
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(32),
+        s_tir.transform.LoopPartition(),
+        tirx.transform.VectorizeLoop(True),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.CommonSubexprElim(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
+        tirx.transform.MakePackedAPI(),
+        tirx.transform.BF16StorageLegalize(),
+    ]
+
+    def last() -> tvm.transform.Pass:
+        return tvm.ir.transform.Sequential([tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()])
+
+    return tvm.ir.transform.Sequential(passes), last, last
+
+
+_PIPELINE = "nnefc"
+tirx.register_tir_pipeline(_PIPELINE, _lowering)

@@ -170,10 +170,4 @@ class LayoutRewriter(Rewriter):
         self, function: Callable[..., object], *args: object, pattern: int | None = None, name: str | None = None
     ) -> relax.Var:
         """Emit the TE computation `function(*args)`; the tensors come first in `args`."""
-        tensors = [arg for arg in args if isinstance(arg, relax.Expr)]
-        rest = args[len(tensors) :]
-        attrs = None if pattern is None else {FUSION: pattern}
-        hint = name or function.__name__
-        return self.builder.emit_te(
-            lambda *t: function(*t, *rest), *tensors, primfunc_name_hint=hint, primfunc_attrs=attrs
-        )
+        return self.emit_te(function, *args, name=name, attrs={} if pattern is None else {FUSION: pattern})

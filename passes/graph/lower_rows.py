@@ -92,12 +92,8 @@ class _Lowerer(Rewriter):
         return kept if call.attrs.keepdims else relax.op.reshape(kept, shape_of(data)[:-count])
 
     def _reduce(self, data: relax.Expr, count: int, name: str) -> relax.Var:
-        return self.builder.emit_te(
-            lambda t: reduce_rows(t, count, _REDUCERS[name]),
-            data,
-            primfunc_name_hint=f"row_{name}",
-            primfunc_attrs={FUSION: OpPattern.INJECTIVE},
-        )
+        attrs = {FUSION: OpPattern.INJECTIVE}
+        return self.emit_te(reduce_rows, data, count, _REDUCERS[name], name=f"row_{name}", attrs=attrs)
 
     def _mean(self, data: relax.Expr, count: int) -> relax.Var:
         length = math.prod(shape_of(data)[-count:])

@@ -51,17 +51,12 @@ class _Packer(Rewriter):
         if weights is not None:
             packed = self._packed(weights, size)
         elif rows >= _LEAST_ROWS:
-            packed = self.builder.emit_te(lambda t: pack_right(t, size), right, primfunc_name_hint="pack_right")
+            packed = self.emit_te(pack_right, right, size)
         else:
             return call
         padded = self._padded_rows(rows)
-        return self.builder.emit_te(
-            lambda a, b: multiply_packed(a, b, columns, padded),
-            left,
-            packed,
-            primfunc_name_hint="matmul",
-            primfunc_attrs={FUSION: OpPattern.OUT_FUSABLE},
-        )
+        attrs = {FUSION: OpPattern.OUT_FUSABLE}
+        return self.emit_te(multiply_packed, left, packed, columns, padded, name="matmul", attrs=attrs)
 
     def _packed(self, weights: np.ndarray, size: int) -> relax.Expr:
         """A constant factor, packed once however often it is used (a recurrent network uses its own at every step)."""

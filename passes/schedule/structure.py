@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import tvm
 from tvm import s_tir, tirx
@@ -25,17 +26,30 @@ __all__ = [
 ]
 
 
-# TVM looks at the types of all arguments of each call, which takes longer than most calls.
-_UNCHECKED = {name: method.__wrapped__ for name, method in vars(s_tir.Schedule).items() if hasattr(method, "__wrapped__")}
-_Schedule: type[s_tir.Schedule] = type("Schedule", (s_tir.Schedule,), _UNCHECKED)
+class _Schedule(s_tir.Schedule):  # type: ignore[misc]
+    """A copy of a schedule; without the checks of all arguments' types, which take longer than most calls."""
+
+    def __init__(self, source: s_tir.Schedule) -> None:
+        self.__init_handle_by_constructor__(tvm.get_global_func("s_tir.schedule.ScheduleCopy"), source)
+
+
+for _name, _method in vars(s_tir.Schedule).items():
+    if hasattr(_method, "__wrapped__") and _name != "__init__":
+        setattr(_Schedule, _name, _method.__wrapped__)
 
 
 def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
     """A schedule that works on `func` alone; what its errors say is not for users, so that it is never written out."""
+    return _Schedule(_first_schedule_of(func))
+
+
+@lru_cache(maxsize=1)  # several rules ask for one kernel's, and a copy takes a fiftieth of the time
+def _first_schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
     if func.body.block.name_hint != "root":  # a single opaque computation stands alone; it gets a root of its own
         root = s_tir.SBlock([], [], [], "root", func.body)
         func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
-    return _Schedule(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), error_render_level="none")
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return s_tir.Schedule(module, error_render_level="none")
 
 
 def root_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tvm import relax, topi
+from typing import Any
+
+from tvm import relax, te, topi
 
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
@@ -33,12 +35,13 @@ def _concatenated(layouts: LayoutRewriter, parts: list[relax.Expr], axis: int) -
     """Operands that lie one after the other in memory need no kernel, if the memory plan may place them: say so."""
     if any(extent != 1 for extent in shape_of(parts[0])[:axis]):
         return layouts.builder.emit(relax.op.concat(parts, axis))
-    return layouts.builder.emit_te(
-        lambda *tensors: topi.concatenate(tensors, axis),
-        *parts,
-        primfunc_name_hint="concatenate",
-        primfunc_attrs={FUSION: OpPattern.OPAQUE, CONCATENATION: True},
-    )
+    attrs = {FUSION: OpPattern.OPAQUE, CONCATENATION: True}
+    return layouts.emit_te(_concatenate, *parts, axis, name="concatenate", attrs=attrs)
+
+
+def _concatenate(*args: Any) -> te.Tensor:
+    *tensors, axis = args
+    return topi.concatenate(tensors, axis)
 
 
 def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:

@@ -47,12 +47,8 @@ def _differences(seams: list[int], extent: int) -> list[int]:
 
 
 def _parts(layouts: LayoutRewriter, data: relax.Expr, seams: list[int], axis: int) -> relax.Var:
-    return layouts.builder.emit_te(
-        lambda tensor: topi.split(tensor, seams, axis),
-        data,
-        primfunc_name_hint="split",
-        primfunc_attrs={FUSION: OpPattern.OPAQUE, PARTS: True},
-    )
+    attrs = {FUSION: OpPattern.OPAQUE, PARTS: True}
+    return layouts.emit_te(topi.split, data, tuple(seams), axis, name="split", attrs=attrs)
 
 
 RULES: dict[str, LayoutRule] = {"split": _split}
