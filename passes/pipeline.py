@@ -126,7 +126,7 @@ def lower(
     in_place: dict[GlobalVar, InPlace] = {}
     kernels: dict[GlobalVar, tirx.PrimFunc] = {}
     lowered: dict[GlobalVar, Kernel] = {}
-    for gv, func in program.kernels.items():
+    for gv, func in sorted(program.kernels.items(), key=lambda item: item[0].name_hint):
         allowed = in_place[gv] = in_place_of(func)
         if not (allowed.reshape or allowed.concatenation or allowed.parts):
             kernels[gv] = scheduled(func, CPU_RULES, target)

@@ -27,7 +27,7 @@ _PARTS = (4, 8, 16)
 class CodeGenerator:
     """Compiles functions on all processors; a context, on whose end the work stops.
 
-    What comes out are object files; with the suffix "s" assembly, with "ll" LLVM's intermediate representation, as text.
+    What comes out are object files; with the suffix "s" assembly, with "ll" LLVM's intermediate representation.
 
     The entry is apart from the kernels so that LLVM does not inline them into it. TVM tells LLVM that two buffers never
     overlap, which holds within a kernel, but not from one kernel to the next: they share the workspace. The kernels
@@ -71,9 +71,8 @@ class CodeGenerator:
 def write_texts(module: tvm.IRModule, target: Target, entry: str, folder: Path, suffix: str) -> list[Path]:
     """Write the code of `module` as files that end with `suffix`: of the function `entry`, and of the others."""
     with CodeGenerator(target, suffix) as generator:
-        for gv, func in module.functions.items():
-            if gv.name_hint != entry:
-                generator.add(func)
+        for name in sorted(gv.name_hint for gv in module.functions if gv.name_hint != entry):
+            generator.add(module[name])
         first, *others = generator.finish(module[entry])
     texts = {"entry": first, **{f"kernels{number}": text for number, text in enumerate(others)}}
     for name, text in texts.items():
