@@ -1,0 +1,267 @@
+// nnefc.hpp - a compiled network in C++17: nnefc.h with objects that clean up after themselves, exceptions and checks.
+//
+//     auto session = nnefc::Library("digits.so").session();     // opened at run time, or
+//     auto session = nnefc::linked();                           // linked into this program, or, by a name of its own,
+//     const nnefc_interface digits = NNEFC_INTERFACE(digits);   // with digits.h
+//     nnefc::Session session(digits);
+//
+//     std::vector<float> image(64);
+//     std::vector<float> probability = session.run<float>({image});      // one output
+//     session.run({image}, {probability});                               // any number, into memory of the caller's
+//
+// Inputs and outputs are whatever holds its elements one after another and has data() and size(): std::vector, std::array,
+// std::span, and pointers with a number of elements. Their element type and number are compared with the network's before
+// anything runs. Everything throws nnefc::Error with the status and the library's own message.
+#ifndef NNEFC_HPP
+#define NNEFC_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "nnefc.h"
+
+#if defined(__unix__) || defined(__APPLE__)
+#define NNEFC_HAS_DLOPEN 1
+#include <dlfcn.h>
+#endif
+
+namespace nnefc {
+
+class Error : public std::runtime_error {
+public:
+    Error(nnefc_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
+
+    // What a call answered; NNEFC_BAD_ARGUMENT for what was refused before a call.
+    nnefc_status status() const noexcept { return status_; }
+
+private:
+    nnefc_status status_;
+};
+
+// The name of an element type, as in messages: "float32".
+inline const char *type_name(std::int32_t type) noexcept {
+    static const char *const names[] = {"?",     "bool",   "int8",   "int16",   "int32",    "int64",   "uint8",
+                                        "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64"};
+    return type >= NNEFC_BOOL && type <= NNEFC_FLOAT64 ? names[type] : names[0];
+}
+
+// The element type that C++ calls T. Of types that the standard lacks, the bit patterns: std::uint16_t fits float16 and
+// bfloat16 too.
+template <class T> constexpr nnefc_type type_of() noexcept {
+    static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8 && !std::is_same_v<T, long double>, "no element type");
+    if constexpr (std::is_same_v<T, bool>) return NNEFC_BOOL;
+    else if constexpr (std::is_same_v<T, float>) return NNEFC_FLOAT32;
+    else if constexpr (std::is_same_v<T, double>) return NNEFC_FLOAT64;
+    else if constexpr (std::is_signed_v<T>)
+        return sizeof(T) == 1 ? NNEFC_INT8 : sizeof(T) == 2 ? NNEFC_INT16 : sizeof(T) == 4 ? NNEFC_INT32 : NNEFC_INT64;
+    else return sizeof(T) == 1 ? NNEFC_UINT8 : sizeof(T) == 2 ? NNEFC_UINT16 : sizeof(T) == 4 ? NNEFC_UINT32 : NNEFC_UINT64;
+}
+
+// An input, output or state of a network. Its texts live as long as the library.
+struct Tensor {
+    std::string name;
+    nnefc_type type;
+    std::vector<std::int64_t> shape;
+
+    std::size_t elements() const noexcept {
+        std::size_t count = 1;
+        for (std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+        return count;
+    }
+};
+
+// The elements of a tensor in the caller's memory; Pointer is const void * or void *. It must not outlive what it was made of.
+template <class Pointer> class Elements {
+public:
+    template <class T, class = std::enable_if_t<std::is_convertible_v<T *, Pointer>>>
+    Elements(T *data, std::size_t count) noexcept : data_(data), count_(count), type_(type_of<std::remove_cv_t<T>>()) {}
+
+    template <class Container, class T = std::remove_pointer_t<decltype(std::declval<Container &>().data())>,
+              class = std::enable_if_t<std::is_convertible_v<T *, Pointer> && !std::is_void_v<T>>>
+    Elements(Container &&container) noexcept : Elements(container.data(), container.size()) {} // not explicit, by intention
+
+    Pointer data() const noexcept { return data_; }
+
+    void check(const Tensor &tensor, const char *role) const {
+        const bool bits = type_ == NNEFC_UINT16 && (tensor.type == NNEFC_FLOAT16 || tensor.type == NNEFC_BFLOAT16);
+        if (type_ != tensor.type && !bits)
+            throw Error(NNEFC_BAD_ARGUMENT, std::string(role) + " \"" + tensor.name + "\" is given as " + type_name(type_) +
+                                                ", but the network has " + type_name(tensor.type));
+        if (count_ != tensor.elements())
+            throw Error(NNEFC_BAD_ARGUMENT, std::string(role) + " \"" + tensor.name + "\" is given " + std::to_string(count_) +
+                                                " elements, but the network has " + std::to_string(tensor.elements()));
+    }
+
+private:
+    Pointer data_;
+    std::size_t count_;
+    nnefc_type type_;
+};
+
+using Input = Elements<const void *>;
+using Output = Elements<void *>;
+
+struct Options {
+    int threads = 0;               // 0: the environment's NNEFC_NUM_THREADS, else as many as there are processors
+    std::string weights;           // the file with the trained values; empty: where the library looks for it
+    void *workspace = nullptr;     // memory of the caller's own, see nnefc.h
+    std::uint64_t workspace_bytes = 0;
+};
+
+// A session of a network: its states, memory and threads. Can be moved, not copied; what was moved from can be destroyed or
+// assigned to. One thread at a time may use it: a call beside another one throws NNEFC_BUSY.
+class Session {
+public:
+    // `owner`, if given, is kept as long as the session: what the functions live in.
+    explicit Session(const nnefc_interface &functions, const Options &options = {}, std::shared_ptr<void> owner = nullptr)
+        : owner_(std::move(owner)), functions_(functions), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
+          outputs_(tensors(functions.describe()->outputs, functions.describe()->output_count)) {
+        nnefc_options plain = {};
+        // what all libraries know, unless the rest is needed
+        plain.struct_size = static_cast<std::uint32_t>(options.weights.empty() ? offsetof(nnefc_options, weights) : sizeof plain);
+        plain.threads = options.threads;
+        plain.workspace = options.workspace;
+        plain.workspace_bytes = options.workspace_bytes;
+        plain.weights = options.weights.empty() ? nullptr : options.weights.c_str();
+        nnefc_session *made = nullptr;
+        check(functions_.create(&plain, &made), nullptr);
+        session_ = made;
+    }
+
+    Session(Session &&other) noexcept
+        : owner_(std::move(other.owner_)), functions_(other.functions_), inputs_(std::move(other.inputs_)),
+          outputs_(std::move(other.outputs_)), session_(std::exchange(other.session_, nullptr)) {}
+
+    Session &operator=(Session &&other) noexcept {
+        if (this == &other) return *this;
+        end();
+        session_ = std::exchange(other.session_, nullptr);
+        functions_ = other.functions_;
+        inputs_ = std::move(other.inputs_);
+        outputs_ = std::move(other.outputs_);
+        owner_ = std::move(other.owner_); // last: it may unload what destroyed the session
+        return *this;
+    }
+
+    Session(const Session &) = delete;
+    Session &operator=(const Session &) = delete;
+
+    ~Session() { end(); }
+
+    const nnefc_description &description() const noexcept { return *functions_.describe(); }
+    const std::vector<Tensor> &inputs() const noexcept { return inputs_; }
+    const std::vector<Tensor> &outputs() const noexcept { return outputs_; }
+
+    // Runs the network on inputs, into outputs, both in the network's order.
+    void run(const std::vector<Input> &inputs, const std::vector<Output> &outputs) {
+        const std::vector<const void *> in = checked<const void *>(inputs, inputs_, "input");
+        const std::vector<void *> out = checked<void *>(outputs, outputs_, "output");
+        check(functions_.run(session_, in.data(), out.data()), session_);
+    }
+
+    // Runs a network with one output of elements T, and returns it.
+    template <class T> std::vector<T> run(const std::vector<Input> &inputs) {
+        static_assert(!std::is_same_v<T, bool>, "std::vector<bool> holds no array: give an output of your own");
+        std::vector<T> result(outputs_.size() == 1 ? outputs_[0].elements() : 0);
+        run(inputs, {result});
+        return result;
+    }
+
+    // Brings the states back to their initial values.
+    void reset() { check(functions_.reset(session_), session_); }
+
+private:
+    void end() noexcept { // a session that was moved from may have outlived its library
+        if (session_ != nullptr) functions_.destroy(session_);
+    }
+
+    static std::vector<Tensor> tensors(const nnefc_tensor *first, std::uint32_t count) {
+        std::vector<Tensor> found;
+        for (std::uint32_t i = 0; i < count; i++)
+            found.push_back({first[i].name, static_cast<nnefc_type>(first[i].type), {first[i].shape, first[i].shape + first[i].rank}});
+        return found;
+    }
+
+    template <class Pointer>
+    std::vector<Pointer> checked(const std::vector<Elements<Pointer>> &given, const std::vector<Tensor> &tensors,
+                                 const char *role) const {
+        if (session_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the session was moved from");
+        if (given.size() != tensors.size())
+            throw Error(NNEFC_BAD_ARGUMENT, std::to_string(given.size()) + " " + role + "s are given, but the network has " +
+                                                std::to_string(tensors.size()));
+        std::vector<Pointer> pointers;
+        for (std::size_t i = 0; i < given.size(); i++) {
+            given[i].check(tensors[i], role);
+            pointers.push_back(given[i].data());
+        }
+        return pointers;
+    }
+
+    void check(nnefc_status status, const nnefc_session *session) const {
+        if (status == NNEFC_OK) return;
+        std::string message = functions_.status_name(status);
+        const char *more = status == NNEFC_BUSY ? "" : functions_.last_error(session); // it belongs to the other call
+        throw Error(status, *more != '\0' ? message + ": " + more : message);
+    }
+
+    std::shared_ptr<void> owner_; // first, so that it is destroyed last
+    nnefc_interface functions_;
+    std::vector<Tensor> inputs_, outputs_;
+    nnefc_session *session_ = nullptr;
+};
+
+// A session of the one network that is linked into this program without a name of its own.
+inline Session linked(const Options &options = {}) {
+    static const nnefc_interface functions = NNEFC_INTERFACE(nnefc);
+    return Session(functions, options);
+}
+
+#ifdef NNEFC_HAS_DLOPEN
+// A shared library, opened at run time. It stays open as long as it or one of its sessions lives.
+class Library {
+public:
+    explicit Library(const std::string &path) {
+        const char *file = path.find('/') == std::string::npos ? nullptr : path.c_str();
+        const std::string here = "./" + path; // without a slash dlopen would search the system's folders
+        handle_ = std::shared_ptr<void>(dlopen(file != nullptr ? file : here.c_str(), RTLD_NOW | RTLD_LOCAL), [](void *handle) {
+            if (handle != nullptr) dlclose(handle);
+        });
+        if (handle_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, dlerror());
+        find(path, "nnefc_describe", functions_.describe);
+        find(path, "nnefc_create", functions_.create);
+        find(path, "nnefc_destroy", functions_.destroy);
+        find(path, "nnefc_run", functions_.run);
+        find(path, "nnefc_reset", functions_.reset);
+        find(path, "nnefc_last_error", functions_.last_error);
+        find(path, "nnefc_status_name", functions_.status_name);
+        if (functions_.describe()->abi_version != NNEFC_ABI_VERSION)
+            throw Error(NNEFC_WRONG_ABI, path + " has version " + std::to_string(functions_.describe()->abi_version) +
+                                             " of nnefc's interface, but this program knows version " +
+                                             std::to_string(NNEFC_ABI_VERSION));
+    }
+
+    const nnefc_description &description() const noexcept { return *functions_.describe(); }
+
+    Session session(const Options &options = {}) const { return Session(functions_, options, handle_); }
+
+private:
+    template <class Function> void find(const std::string &path, const char *name, Function &function) {
+        function = reinterpret_cast<Function>(dlsym(handle_.get(), name));
+        if (function == nullptr)
+            throw Error(NNEFC_BAD_ARGUMENT, path + " is a shared library, but not a network compiled by nnefc");
+    }
+
+    std::shared_ptr<void> handle_;
+    nnefc_interface functions_ = {};
+};
+#endif
+
+} // namespace nnefc
+
+#endif

@@ -1,0 +1,120 @@
+"""The C++ header, used in every way, and the C++ example, built with its own Makefile."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, constants_file, link, object_file, object_of
+
+from nnefc.targets.description import TensorDescription
+from nnefc.targets.outputs import write_network
+from nnefc.targets.toolchain import RUNTIME
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cpp"
+ZIG = (sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET)
+
+
+def has(compiler: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(compiler) is None, reason=f"needs: {compiler}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param((*ZIG, "-std=c++17"), id="zig"),
+        pytest.param(("g++", "-std=c++17"), id="g++", marks=has("g++")),
+        pytest.param(("g++", "-std=c++20", "-fsanitize=address,undefined"), id="g++ sanitized", marks=has("g++")),
+        pytest.param(("clang++", "-std=c++17"), id="clang++", marks=has("clang++")),
+    ],
+)
+def test_the_header_does_what_it_says(command: tuple[str, ...], tmp_path: Path) -> None:
+    blob = constants_file(CONSTANTS, "cpp.bin")
+    for name, description, weights in (
+        ("sample.o", replace(SAMPLE, prefix="sample"), "embedded"),
+        ("plain.so", SAMPLE, "embedded"),
+        ("separate.so", SAMPLE, "separate"),
+    ):
+        path = tmp_path / name
+        write_network([object_file("network.c")], blob, description, path, zig_target=ZIG_TARGET, weights=weights)
+    elsewhere = (tmp_path / "separate.weights").rename(tmp_path / "elsewhere")
+    flags = ["-g", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror", "-pthread"]
+    sources = [f"-I{RUNTIME}", f"-I{tmp_path}", str(C_SOURCES / "session.cpp"), str(tmp_path / "sample.o")]
+    program = tmp_path / "session"
+    made = subprocess.run(
+        [*command, *flags, *sources, "-ldl", "-lm", "-o", str(program)],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    arguments = [program, tmp_path / "plain.so", tmp_path / "separate.so", elsewhere]
+    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the program, and a library that squares twelve numbers."""
+    folder = tmp_path_factory.mktemp("cpp") / "a folder"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("classify"))
+    source = (
+        "#include <stdint.h>\nint32_t nnefc_network(float *x, float *y, uint8_t *s, uint8_t *w, const uint8_t *c)"
+        " { for (int i = 0; i < 12; i++) y[i] = x[i] * x[i]; return x[0] < -100 ? -1 : 0; }"
+    )
+    x, y = (TensorDescription(name, "float32", (3, 4)) for name in "xy")
+    description = replace(
+        SAMPLE, model="squares", inputs=(x,), outputs=(y,), states=(), constant_bytes=0, state_bytes=0,
+        state_initial_offset=0,
+    )  # fmt: skip
+    link([object_of(source, "squares")], b"", description, folder / "squares.so")
+    if shutil.which("make") is None:
+        pytest.skip("needs: make")
+    made = subprocess.run(
+        ["make", f"INCLUDE={RUNTIME}", f"CXX={shlex.join(ZIG)}", "CXXFLAGS=-O1 -Wall -Wextra -Werror"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+def classify(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(
+        ["./classify", *arguments], cwd=folder, capture_output=True, text=True, env=environment, timeout=60
+    )
+
+
+def test_the_example_prints_the_largest(example: Path) -> None:
+    np.array([1, -9, 2, 3, 4, 5, -5, 0, 7, 0.5, 0, 4], np.float32).tofile(example / "x.f32")
+    done = classify(example, "squares.so", "x.f32", "6")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["squares, compiled for here by nnefc test", "y:"]
+    assert [line.split() for line in lines[2:]] == [
+        ["1", "81"], ["8", "49"], ["5", "25"], ["6", "25"], ["4", "16"], ["11", "16"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "usage:"),
+        (["squares.so", "x", "0"], 2, "usage:"),
+        (["none.so"], 1, "none.so: cannot open shared object file"),
+        (["Makefile"], 1, "invalid ELF header"),
+        (["squares.so", "none.f32"], 1, "none.f32 cannot be read"),
+        (["squares.so", "README.md"], 1, "does not have the 48 bytes of the input"),
+    ],
+)
+def test_what_goes_wrong_in_the_example_is_told(example: Path, arguments: list[str], status: int, message: str) -> None:
+    done = classify(example, *arguments)
+    assert (done.returncode, message in done.stderr) == (status, True), done.stderr
