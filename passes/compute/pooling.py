@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import te, tirx
+from tvm.ir import PrimType
 
 __all__ = ["Window", "average_pool", "max_pool"]
 
@@ -54,12 +56,21 @@ def _windowed(
     return tirx.if_then_else(_inside(at, extents), value, outside)
 
 
+def _least(dtype: PrimType | str) -> tirx.Expr:
+    """What no element is smaller than."""
+    return tirx.const(-math.inf, dtype) if "float" in str(dtype) else tirx.min_value(dtype)
+
+
+# TE's own maximum starts from the least finite number.
+_largest = te.comm_reducer(lambda a, b: tirx.max(a, b), _least, name="largest")
+
+
 def max_pool(data: te.Tensor, window: Window) -> te.Tensor:
     """The largest value under the window; positions outside never win."""
     rank, taps = len(window.size), window.taps()
     shape = (*data.shape[:2], *window.output, *data.shape[2 + rank :])
-    least = tirx.min_value(data.dtype)
-    return te.compute(shape, lambda *i: te.max(_windowed(data, window, taps, i, least), axis=taps), name="pool")
+    least = _least(data.dtype)
+    return te.compute(shape, lambda *i: _largest(_windowed(data, window, taps, i, least), axis=taps), name="pool")
 
 
 def average_pool(data: te.Tensor, window: Window, padded: Sequence[int] | None) -> te.Tensor:

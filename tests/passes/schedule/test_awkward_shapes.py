@@ -107,6 +107,21 @@ def test_poolings(name: str) -> None:
     check([*MAX_POOLS, *AVERAGE_POOLS, *map(blocked, MAX_POOLS), *map(blocked, AVERAGE_POOLS)], name)
 
 
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_largest_of_infinities_is_infinite(name: str) -> None:
+    low, high, mixed = (values(1, 16, 9, 8) for _ in range(3))
+    low[:], high[0, :, 4, 4], mixed[0, ::2] = -np.inf, np.inf, -np.inf
+    whole = np.full((1, 5, 7, 7), np.iinfo(np.int32).min, np.int32)
+    cases = [Case([x], lambda graph, x: graph.max_pool(x, 3, 2, 1), 0.0) for x in (low, high, mixed, whole)]
+
+    def logarithms_of_zeros(graph: Graph, x: Value) -> Value:
+        y = graph.convolve(x, -np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1))
+        with np.errstate(divide="ignore"):
+            return graph.max_pool(graph.unary("log", graph.unary("relu", y)), 3, 2, 1)
+
+    check([*cases, Case([np.abs(values(1, 16, 9, 8))], logarithms_of_zeros)], name)
+
+
 def product(shape: tuple[int, ...], columns: int) -> Case:
     weights = values(shape[-1], columns, scale=shape[-1] ** -0.5)
     return Case(
