@@ -15,8 +15,8 @@ __all__ = [
     "arrange",
     "arrange_array",
     "convolve_gathered",
+    "gather_channels",
     "merge_groups",
-    "permute_channels",
     "rearrange",
     "unarrange",
 ]
@@ -58,9 +58,13 @@ def unarrange(data: te.Tensor, table: te.Tensor) -> te.Tensor:
     return te.compute((batch, *table.shape, *spatial), element, name="unarrange")
 
 
-def permute_channels(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+def gather_channels(data: te.Tensor, table: te.Tensor) -> te.Tensor:
     """`[N, C, *rest]` in plain layout, where `table` has the channel of `data` for each channel of the result."""
-    return te.compute(data.shape, lambda n, channel, *rest: data(n, table(channel), *rest), name="permute_channels")
+
+    def element(n: tirx.Var, channel: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+        return data(n, table(channel), *rest)
+
+    return te.compute((data.shape[0], *table.shape, *data.shape[2:]), element, name="gather_channels")
 
 
 def _or_zero(entry: tirx.Expr, value: tirx.Expr) -> tirx.Expr:

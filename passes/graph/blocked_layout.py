@@ -14,14 +14,19 @@ from itertools import pairwise
 
 import numpy as np
 
-__all__ = ["EMPTY", "Blocked"]
+__all__ = ["EMPTY", "FOREIGN", "Blocked"]
 
-EMPTY = -1  # in a slot without a channel is some finite number
+# What a slot without a channel holds.
+EMPTY = -1  # some finite number
+FOREIGN = -2  # whatever a channel of another tensor has
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Blocked layout: slot s holds channel `order[s]`, or is :data:`EMPTY`; each channel has one slot."""
+    """Blocked layout: slot s holds channel `order[s]`, or is :data:`EMPTY` or :data:`FOREIGN`.
+
+    Each channel has one slot.
+    """
 
     order: tuple[int, ...]
 
@@ -51,11 +56,16 @@ class Blocked:
         """Whether every slot holds a channel."""
         return self.channels == len(self.order)
 
-    def permuted(self, sources: Sequence[int]) -> Blocked:
-        """The same data where channel i is what was channel `sources[i]`; `sources` has every channel once."""
-        places = self.slots[np.asarray(sources)]
-        order = np.full(len(self.order), EMPTY)
-        order[places] = np.arange(len(places))
+    @property
+    def is_whole(self) -> bool:
+        """Whether no slot is :data:`FOREIGN`."""
+        return FOREIGN not in self.order
+
+    def gathered(self, sources: Sequence[int]) -> Blocked:
+        """The same data where channel i is what was channel `sources[i]`; `sources` has each channel once at most."""
+        order = np.asarray(self.order)
+        order = np.where(order >= 0, FOREIGN, order)
+        order[self.slots[np.asarray(sources)]] = np.arange(len(sources))
         return Blocked(tuple(order.tolist()))
 
     def split(self, seams: Sequence[int], size: int) -> list[Blocked] | None:

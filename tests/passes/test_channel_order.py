@@ -35,23 +35,23 @@ def test_a_permutation_of_channels_moves_names_and_no_data() -> None:
     data, sources = values(6, 3), [3, 0, 4, 1, 5, 2]
     layout = Blocked.of(6, 4, groups=2)
     stored = arrange_array(data, 0, layout.order, 4)
-    shuffled = layout.permuted(sources)
+    shuffled = layout.gathered(sources)
     assert np.array_equal(arrange_array(data[sources], 0, shuffled.order, 4), stored)
 
 
 def test_blocks_after_blocks_hold_channels_after_channels() -> None:
-    parts = Blocked.of(3, 4), Blocked.of(5, 4).permuted([4, 3, 2, 1, 0])
+    parts = Blocked.of(3, 4), Blocked.of(5, 4).gathered([4, 3, 2, 1, 0])
     joined = Blocked.joined(parts)
     assert joined.order == (0, 1, 2, EMPTY, 7, 6, 5, 4, 3, EMPTY, EMPTY, EMPTY)
     assert joined.channels == 8
 
 
 def test_parts_of_whole_blocks_keep_their_order() -> None:
-    joined = Blocked.joined([Blocked.of(3, 4), Blocked.of(8, 4, groups=2), Blocked.of(8, 4).permuted(range(7, -1, -1))])
+    joined = Blocked.joined([Blocked.of(3, 4), Blocked.of(8, 4, groups=2), Blocked.of(8, 4).gathered(range(7, -1, -1))])
     parts = joined.split([3, 11], 4)
-    assert parts == [Blocked.of(3, 4), Blocked.of(8, 4, groups=2), Blocked.of(8, 4).permuted(range(7, -1, -1))]
+    assert parts == [Blocked.of(3, 4), Blocked.of(8, 4, groups=2), Blocked.of(8, 4).gathered(range(7, -1, -1))]
     assert joined.split([4], 4) is None
-    assert Blocked.of(8, 4).permuted(range(7, -1, -1)).split([4], 4) is None
+    assert Blocked.of(8, 4).gathered(range(7, -1, -1)).split([4], 4) is None
 
 
 def test_merged_groups_have_zeros_for_what_they_do_not_share() -> None:
@@ -97,6 +97,24 @@ SHUFFLES = {
         e = R.permute_dims(d, axes=[0, 2, 1, 3])
         f = R.reshape(e, R.shape([1, 6, 5]))""",
         [0, 4, 3, 2, 1, 5],
+    ),
+    "the second half of a shuffle, as a slice of another dimension": (
+        """x[1, 6, 5, 4] -> e
+        a = R.reshape(x, R.shape([3, 2, 20]))
+        b = R.permute_dims(a, axes=[1, 0, 2])
+        c = R.reshape(b, R.shape([2, 1, 3, 5, 4]))
+        d = R.strided_slice(c, (0,), (1,), (2,), (1,))
+        e = R.squeeze(d, axis=[0])""",
+        [1, 3, 5],
+    ),
+    "the second half of a shuffle, as a part": (
+        """x[1, 6, 5, 4] -> e
+        a = R.reshape(x, R.shape([3, 2, 20]))
+        b = R.permute_dims(a, axes=[1, 0, 2])
+        c = R.split(b, indices_or_sections=2, axis=0)
+        d = c[1]
+        e = R.reshape(d, R.shape([1, 3, 5, 4]))""",
+        [1, 3, 5],
     ),
     "pictures change places": (
         """x[2, 6, 5, 4] -> c
@@ -194,6 +212,50 @@ UNITS = [
 @pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
 def test_shuffled_groups_have_the_same_values(name: str) -> None:
     check([unit(*sizes) for sizes in UNITS], name)
+
+
+def halves(batch: int, half: int) -> Case:
+    """Units of ShuffleNet v2, with other users of parts of their channels."""
+    first, dense = filters(2 * half, 7, 1, 1), filters(half, half, 1, 1)
+
+    def make(graph: Graph, x: Value) -> list[Value]:
+        x = graph.unary("relu", graph.convolve(x, first))
+        for _ in range(3):
+            left, right = graph.split(x, [half], 1)
+            y = graph.unary("relu", graph.convolve(right, dense))
+            y = graph.convolve(y, filters(half, 1, 3, 3), padding=1, groups=half)
+            y = graph.unary("relu", graph.convolve(y, dense))
+            x = shuffled(graph, graph.concatenate([left, y], 1), 2)
+        some = graph.slice(x, 1, 1, 2 * half, 3)
+        some = graph.binary("add", graph.unary("exp", graph.unary("tanh", some)), some)
+        last = graph.convolve(some, filters(5, some.shape[1], 3, 3), padding=1)
+        return [x, graph.reduce("mean", x, [2, 3], False), last, graph.unary("relu", graph.slice(x, 1, 0, 3))]
+
+    return Case([values(batch, 7, 6, 5)], make, 1e-4, f"halves of {half} channels")
+
+
+@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
+def test_halves_of_shuffled_channels_have_the_same_values(name: str) -> None:
+    check([halves(*sizes) for sizes in [(1, 58), (2, 29), (1, 16), (2, 24), (1, 5)]], name)
+
+
+def test_infinities_stay_among_the_channels_that_were_left_out() -> None:
+    identity = np.eye(32, dtype=np.float32).reshape(32, 32, 1, 1)
+
+    def make(graph: Graph, x: Value) -> list[Value]:
+        left, right = graph.split(shuffled(graph, graph.convolve(x, identity), 2), [16], 1)
+        return [graph.convolve(left, filters(8, 16, 3, 3), padding=1), graph.unary("abs", right)]
+
+    data = np.abs(values(1, 32, 16, 16)) + 1
+    data[:, 8:16] = data[:, 24:] = 3e38
+    identity[8:16] *= 2
+    identity[24:] *= 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        built = build([Case([data], make, 1e-5)])
+    with compile_network(built.network, target("llvm")).load(threads=1) as model:
+        left, right = model.run(built.inputs).values()
+    assert np.isfinite(left).all()
+    assert np.isinf(right).all()
 
 
 def multiplied(channels: int, times: int) -> Case:

@@ -88,7 +88,7 @@ def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) ->
     layout = layouts.layout_of(data)
     if layout is None or not layout.is_full:
         return data, filters
-    return layouts.renamed(data, layout.permuted(layout.order)), filters[:, layout.order]
+    return layouts.renamed(data, layout.gathered(layout.order)), filters[:, layout.order]
 
 
 def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:

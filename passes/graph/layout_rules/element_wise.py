@@ -73,8 +73,9 @@ def _wild(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _leader(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """The first operand in blocked layout: the others, and the result, take its."""
-    return next((arg for arg in call.args if layouts.layout_of(arg) is not None), None)
+    """The first operand in blocked layout, rather one of all channels: the others, and the result, take its."""
+    found = [(arg, layout) for arg in call.args if (layout := layouts.layout_of(arg)) is not None]
+    return min(found, key=lambda pair: not pair[1].is_whole)[0] if found else None
 
 
 def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> relax.Expr | None:

@@ -19,7 +19,7 @@ _LEAST_FILLED = 0.6  # of the slots of a concatenation; with fewer, whoever read
 
 def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     """Of blocks where they are full enough, else of plain tensors."""
-    parts, axis = list(call.args[0].fields), call.attrs.axis
+    parts, axis = [_whole(layouts, part) for part in call.args[0].fields], call.attrs.axis
     if axis is None:
         return None
     axis = int(axis) % len(layouts.plain_shape(parts[0]))
@@ -29,6 +29,12 @@ def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
     if len(own) == len(parts) and (joined := Blocked.joined(own)).channels >= _LEAST_FILLED * len(joined.order):
         return layouts.having(_concatenated(layouts, parts, axis), joined)
     return _concatenated(layouts, [layouts.plain(part) for part in parts], axis)
+
+
+def _whole(layouts: LayoutRewriter, part: relax.Expr) -> relax.Expr:
+    """`part` without channels of other tensors between its own."""
+    layout = layouts.layout_of(part)
+    return part if layout is None or layout.is_whole else layouts.blocked(part)
 
 
 def _concatenated(layouts: LayoutRewriter, parts: list[relax.Expr], axis: int) -> relax.Var:

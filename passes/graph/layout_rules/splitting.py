@@ -1,4 +1,4 @@
-"""Parts of a tensor that lie in memory one after the other: as the memory plan sees it, no work."""
+"""Parts of a tensor: no work, where they lie in memory one after the other, or are some channels of blocks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from tvm import relax, tirx, topi
 
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout_rules.gathering import gathered
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.in_place import PARTS
 
@@ -14,20 +15,22 @@ __all__ = ["RULES"]
 
 
 def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Whole slices, of a blocked tensor whole blocks; None where the parts are interleaved."""
+    """Whole slices, of a blocked tensor whole blocks or channels; None where the parts are interleaved."""
     data = call.args[0]
     layout = layouts.layout_of(data)
     shape = layouts.plain_shape(data)
     axis = int(call.attrs.axis) % len(shape)
-    if any(extent != 1 for extent in shape[:axis]):
-        return None
     seams = _seams(call, shape[axis])
     if not all(part > 0 for part in _differences(seams, shape[axis])):
         return None
+    slices = all(extent == 1 for extent in shape[:axis])
     if layout is None:
-        return _parts(layouts, data, seams, axis)
-    if axis != 1 or (own := layout.split(seams, layouts.size)) is None:
+        return _parts(layouts, data, seams, axis) if slices else None
+    if axis != 1:
         return None
+    own = layout.split(seams, layouts.size) if slices else None
+    if own is None:
+        return relax.Tuple([gathered(layouts, data, range(*ends)) for ends in pairwise([0, *seams, shape[1]])])
     blocks = [len(part.order) // layouts.size for part in own]
     parts = _parts(layouts, data, list(accumulate(blocks))[:-1], axis)
     views = [layouts.builder.emit(parts[i]) for i in range(len(own))]
