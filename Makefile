@@ -52,7 +52,7 @@ $(VENV)/bin/python:
 
 $(VENV)/installed: pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc and what it needs into $(VENV)"
-	@$(PIP) install --editable .
+	@$(PIP) install --editable '.[compiler]'
 	@touch $@
 
 $(VENV)/installed-%: pyproject.toml $(VENV)/bin/python

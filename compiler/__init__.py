@@ -6,12 +6,13 @@
     >>> model = nnefc.load("resnet50.so")
     >>> probabilities = model(image)
 
-Loading needs NumPy only; the compiler, and TVM with it, is imported when it is first used.
+Loading needs NumPy only; the compiler, and TVM with it, is imported when it is first used. Where it is not installed
+(it comes with the extra: pip install 'nnefc[compiler]'), what needs it says so when it is called.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import LoadError, Model, load
@@ -31,4 +32,17 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'nnefc' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LAZY[name]), name)
+    try:
+        return getattr(import_module(_LAZY[name]), name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing.partition(".")[0] == "nnefc":
+            raise
+
+    def not_installed(*_: Any, **__: Any) -> NoReturn:
+        raise CompileError(
+            f"nnefc.{name} needs the compiler, and the module {missing} is not installed",
+            hint="pip install 'nnefc[compiler]'; libraries that are already compiled load without it",
+        )
+
+    return not_installed
