@@ -20,6 +20,7 @@ from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
+from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.pack_matmul import PackMatmul
 from nnefc.passes.graph.patterns import AnnotatePatterns
@@ -73,6 +74,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("fold constants", FoldConstants()),
         # Phase 2. Fewer operations: scales and shifts disappear in the weights before them, shuffles become gathers.
         ("fold affine", FoldAffine()),
+        ("join local response", JoinLocalResponse()),
         ("fold permutations", FoldPermutations()),
         # Phase 3. Choose layouts and, with them, the computations of convolutions, poolings and matrix products.
         ("assign layouts", AssignLayouts(target, strict)),

@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from nnefc.driver import compile_network
+from nnefc.frontends.channel_windows import mean_of_channels
 from nnefc.network import Network, State
 from nnefc.targets.target import Target, parse_target
 
@@ -201,6 +202,17 @@ class Graph:
         window = _each(size, rank), _each(strides, rank), _each(padding, 2 * rank), _each(dilation, rank), ceil_mode
         expr = _AVERAGE_POOLS[rank](x.expr, *window, count_include_pad)
         return self.emit(expr, reference.average_pool(x.array, *window, count_include_pad))
+
+    def local_response(self, x: Value, before: int, after: int, alpha: float, bias: float, beta: float) -> Value:
+        """`x / (bias + alpha * mean of squares over a window of channels) ** beta`."""
+        widths = [(0, 0), (before, after), *[(0, 0)] * (len(x.shape) - 2)]
+        squares, count = np.pad(np.square(x.array), widths), before + after + 1
+        means = sum(squares[:, start : start + x.shape[1]] for start in range(count)) / count
+        seen = mean_of_channels(self._builder, self._builder.emit(relax.op.multiply(x.expr, x.expr)), before, after)
+        scaled = self._builder.emit(relax.op.multiply(seen, relax.const(alpha)))
+        base = self._builder.emit(relax.op.add(scaled, relax.const(bias)))
+        divisor = self._builder.emit(relax.op.power(base, relax.const(beta)))
+        return self.emit(relax.op.divide(x.expr, divisor), x.array / (means * alpha + bias) ** beta)
 
     def concatenate(self, parts: Sequence[Value], axis: int) -> Value:
         """Tensors one after the other along `axis`."""

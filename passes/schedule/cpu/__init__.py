@@ -3,10 +3,19 @@
 from nnefc.passes.schedule.cpu.columns import ColumnsRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
+from nnefc.passes.schedule.cpu.neighbours import NeighboursRule
 from nnefc.passes.schedule.cpu.rows import RowsRule
 from nnefc.passes.schedule.cpu.tile_transform import TileTransformRule
 from nnefc.passes.schedule.cpu.windows import WindowsRule
 
 __all__ = ["CPU_RULES"]
 
-CPU_RULES = (ContractionRule(), TileTransformRule(), WindowsRule(), RowsRule(), ColumnsRule(), FallbackRule())
+CPU_RULES = (
+    ContractionRule(),
+    TileTransformRule(),
+    NeighboursRule(),
+    WindowsRule(),
+    RowsRule(),
+    ColumnsRule(),
+    FallbackRule(),
+)

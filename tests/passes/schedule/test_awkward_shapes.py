@@ -287,3 +287,26 @@ def test_transpositions(name: str) -> None:
         ],
         name,
     )
+
+
+def local_response(shape: tuple[int, ...], *parameters: float) -> Case:
+    def make(graph: Graph, x: Value) -> Value:
+        return graph.local_response(x, *parameters)
+
+    return Case([values(*shape)], make, 1e-5, f"local response of {shape}: {parameters}")
+
+
+LOCAL_RESPONSES = [
+    # before, after, alpha, bias, beta
+    local_response((1, 16, 7, 5), 2, 2, 0.5, 1.0, 0.75),
+    local_response((2, 48, 3, 4), 1, 2, 2.0, 2.0, 0.5),
+    local_response((1, 21, 6, 5), 3, 0, 1.5, 0.5, 1.0),
+    local_response((1, 37, 9), 0, 8, 0.7, 1.0, 0.6),
+    local_response((1, 32, 2, 3, 4), 9, 9, 1.0, 1.0, 0.75),
+    local_response((1, 3, 5, 5), 4, 4, 1.0, 3.0, 0.75),
+]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_local_response_normalizations(name: str) -> None:
+    check([*LOCAL_RESPONSES, *map(blocked, LOCAL_RESPONSES)], name)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.frontends.channel_windows import mean_of_channels
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, Shapes, operation, shape_of
 from nnefc.frontends.nnef.operations.borders import fold_border, pad_border
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
@@ -193,6 +194,8 @@ def box(lowering: Lowering, x: Operand, window: Window, normalize: bool) -> rela
     if normalize and attributes is not None:
         inclusive = window.border == "constant"
         return _AVG_POOL[len(shape)](lowering.expr(x), count_include_pad=inclusive, **attributes)
+    if normalize and window.border == "constant" and _is_of_channels(window):
+        return mean_of_channels(lowering.builder, lowering.expr(x), *window.padding[1])
     divisor: np.ndarray | None = None
     if normalize:
         shape = shape_of_operand(x)
@@ -204,6 +207,19 @@ def box(lowering: Lowering, x: Operand, window: Window, normalize: bool) -> rela
         return sums
     sums = lowering.compute(_reduce_te(window, te.sum, lambda dtype: tirx.const(0, dtype), "box"), x, name="box")
     return sums if divisor is None else relax.op.divide(lowering.emit(sums, "sum"), lowering.expr(divisor))
+
+
+def _is_of_channels(window: Window) -> bool:
+    """Whether the window has several channels of one position, and there is one for each channel."""
+    others = [
+        part
+        for axis, part in enumerate(zip(window.size, window.stride, window.dilation, window.padding, strict=True))
+        if axis != 1
+    ]
+    if len(others) == len(window.size) or any(part != (1, 1, 1, (0, 0)) for part in others):
+        return False
+    size, (before, after) = window.size[1], window.padding[1]
+    return window.stride[1] == window.dilation[1] == 1 and min(before, after) >= 0 and before + after + 1 == size
 
 
 def _strided(lowering: Lowering, x: Operand, stride: Shape) -> relax.Expr:

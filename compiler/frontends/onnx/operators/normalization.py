@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import te, tirx
+from tvm import relax, tirx
 
+from nnefc.frontends.channel_windows import mean_of_channels
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, elementwise, unary
 from nnefc.frontends.onnx.operators.reduction import mean, reduce_with
@@ -25,7 +26,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     reshaped,
     scalar_type,
     shape_of,
-    single,
     spell,
 )
 
@@ -206,26 +206,19 @@ def _lrn(ctx: Context, node: Node) -> Value:
     if len(shape) < 2 or size < 1:
         raise fail(node, f"a window of {size} channels does not fit {spell(shape)}")
     alpha, beta, bias = (node.attributes[name] for name in ("alpha", "beta", "bias"))
+    if 0 in shape:
+        return x
     before = (size - 1) // 2
+    data = ctx.expr(cast(ctx, x, work))
 
-    def function(x: Any) -> Any:
-        offset = te.reduce_axis((0, size), "offset")
+    def bound(expr: relax.Expr) -> Any:
+        return ctx.expr(ctx.emit(expr, work))
 
-        def square(n: Any, c: Any, *index: Any) -> Any:
-            channel = c + offset - before
-            inside = tirx.all(channel >= 0, channel < shape[1])
-            item = tirx.if_then_else(inside, x(n, channel, *index).astype(work), tirx.const(0, work))
-            return te.sum(item * item, axis=offset)
-
-        squares = te.compute(shape, square, name="squares")
-
-        def scale(*index: Any) -> Any:
-            base = tirx.const(bias, work) + squares(*index) * tirx.const(alpha / size, work)
-            return (x(*index).astype(work) / tirx.power(base, tirx.const(beta, work))).astype(dtype)
-
-        return te.compute(shape, scale, name="lrn")
-
-    return single(ctx, function, x, name="lrn")
+    means = mean_of_channels(ctx.builder, bound(relax.op.multiply(data, data)), before, size - 1 - before)
+    scaled = bound(relax.op.multiply(means, relax.const(alpha, work)))
+    base = bound(relax.op.add(scaled, relax.const(bias, work)))
+    divisor = bound(relax.op.power(base, relax.const(beta, work)))
+    return cast(ctx, ctx.emit(relax.op.divide(data, divisor), work), dtype)
 
 
 @operator("Dropout", since=(1, 6, 7, 10, 12, 13, 22))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from tvm import relax, te, tirx
+from tvm import relax
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.channel_windows import mean_of_channels
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, axis_of, need_real, operator
 
@@ -305,23 +306,11 @@ def _local_response_norm(
     shape = shape_of(input)
     if len(shape) < 2 or not 1 <= size < 1 << 16:
         raise CompileError(f"the input {list(shape)} and the size {size} do not fit")
-    before = size // 2
-
-    def compute(x: te.Tensor) -> te.Tensor:
-        offset = te.reduce_axis((0, size), "offset")
-
-        def element(n: tirx.Var, c: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-            channel = c + offset - before
-            value = x(n, channel, *rest)
-            inside = tirx.all(channel >= 0, channel < shape[1])
-            return te.sum(tirx.if_then_else(inside, value * value, tirx.const(0, x.dtype)), axis=[offset])
-
-        return te.compute(shape, element, name="channel_window")
-
-    sums = at.emit(at.compute(compute, input, name="channel_window"))
-    scaled = at.emit(relax.op.multiply(sums, _number(at, alpha / size, input)))
+    before, x = size // 2, at.expr(input)
+    means = mean_of_channels(at.builder, at.emit(relax.op.multiply(x, x)), before, size - 1 - before)
+    scaled = at.emit(relax.op.multiply(means, _number(at, alpha, input)))
     base = at.emit(relax.op.add(scaled, _number(at, k, input)))
-    return relax.op.divide(at.expr(input), at.emit(relax.op.power(base, _number(at, beta, input))))
+    return relax.op.divide(x, at.emit(relax.op.power(base, _number(at, beta, input))))
 
 
 @operator("F.normalize")

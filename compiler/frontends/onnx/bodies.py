@@ -1,0 +1,265 @@
+"""Choices and loops that run as often as values computed at run time say: subgraphs as bodies of their own.
+
+What goes from round to round, or comes out of either branch, are tensors of one type each; sequences and optionals are
+as many tensors, and their lengths stay. A loop's state whose value is known at compile time, and that no round changes,
+is no state: rounds see the known value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx.operator import Context, Subgraph
+from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Value, numpy_dtype
+from nnefc.network import Body, Choice, Loop
+
+__all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
+
+Round = Callable[[Value, list[AnyValue], list[Value]], tuple[Value, list[AnyValue], list[Value]]]
+
+
+class EndlessLoop(CompileError):
+    """Nothing ends the loop."""
+
+
+@dataclass(frozen=True, eq=False)
+class Repetition:
+    """A loop.
+
+    Attributes:
+        round: lowers one round, given its number, the states, and an item of each tensor that is scanned; returns
+            whether another round may follow, the new states, and this round's items of the outputs.
+        states: before the first round.
+        limit: the greatest number of rounds, if it is known.
+        count: the greatest number of rounds, if it is computed.
+        running: whether there is a first round.
+        scanned: what an item of each round is taken of, along the first axis.
+        reversed_inputs: for each of them, whether its last item is the first round's.
+        reversed_outputs: for each output, whether the first round's item is the last one.
+    """
+
+    round: Round
+    states: list[AnyValue]
+    limit: int | None
+    count: Value | None
+    running: Value
+    scanned: tuple[Value, ...]
+    reversed_inputs: tuple[bool, ...]
+    reversed_outputs: tuple[bool, ...]
+
+
+def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> list[AnyValue]:
+    """The outputs of `then` if the condition holds, else those of `other`; only that one runs.
+
+    Raises:
+        CompileError: their outputs differ in number, kind or type.
+    """
+    bodies: list[Body] = []
+    operands = [condition]
+    outputs: list[list[AnyValue]] = []
+    for graph in (then, other):
+        made: list[AnyValue] = []
+
+        def branch(
+            _inputs: list[Value], _states: list[Value], graph: Subgraph = graph, made: list[AnyValue] = made
+        ) -> list[Value]:
+            made += ctx.run_graph(graph, [])
+            return [leaf for leaf in _leaves(made) if 0 not in leaf.shape]
+
+        body, captured = ctx.build_body([], [], 0, branch)
+        bodies.append(body)
+        operands += captured
+        outputs.append(made)
+    first, second = outputs
+    if len(first) != len(second):
+        raise CompileError(f"its branches have {len(first)} and {len(second)} outputs")
+    if list(map(_structure, first)) != list(map(_structure, second)):
+        raise CompileError(
+            "the branches give values of different kinds or lengths, and which one holds is known at run time only"
+        )
+    pairs = list(zip(_leaves(first), _leaves(second), strict=True))
+    for a, b in pairs:
+        if (a.dtype, a.shape) != (b.dtype, b.shape):
+            raise CompileError(
+                f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
+                "known at run time only"
+            )
+    like = [a for a, _ in pairs if 0 not in a.shape]
+    results = iter(ctx.emit_control(Choice(*bodies), operands, like) if like else ())
+    chosen = [_empty(a.shape, a.dtype) if 0 in a.shape else _agreed(a, b, next(results)) for a, b in pairs]
+    return _rebuilt(first, iter(chosen))
+
+
+def _agreed(a: Value, b: Value, result: Value) -> Value:
+    """The result of a choice, or what both branches have in its place if that is the same thing."""
+    if a is b:
+        return a
+    return a if a.array is not None and b.array is not None and np.array_equal(a.array, b.array) else result
+
+
+def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]:
+    """Run a loop; returns its last states, and the items of each output along a new first axis.
+
+    Raises:
+        CompileError: a state changes its kind or type, nothing ends the loop, or the extent of an output would be known
+            at run time only.
+    """
+    first = [loop.running, *_leaves(loop.states)]
+    settled = {k: array for k, leaf in enumerate(first) if (array := ctx.constant(leaf)) is not None}
+    while True:
+        body = _LoopBody(ctx, loop, first, settled)
+        body.build()
+        changed = [k for k in settled if not _same(body.settled_after[k], settled[k])]
+        if not changed:
+            break
+        for k in changed:
+            del settled[k]
+    conditional = 0 not in settled
+    if not conditional and loop.limit is None and loop.count is None:
+        raise EndlessLoop("nothing ends it: it has no greatest number of rounds, and its condition always holds")
+    if body.outputs and (conditional or loop.limit is None):
+        raise CompileError(
+            "how many rounds it has is known at run time only, so the extents of its scan outputs are not known"
+        )
+    return body.call(conditional)
+
+
+class _LoopBody:
+    """One attempt to build the body of a loop: `settled` are the values of states that are expected not to change.
+
+    Attributes:
+        outputs: what one round gives as its items of the outputs.
+        settled_after: the values that a round gives those states; None for one that is computed.
+    """
+
+    def __init__(self, ctx: Context, loop: Repetition, first: list[Value], settled: dict[int, Array]) -> None:
+        self._ctx = ctx
+        self._loop = loop
+        self._first = first
+        self._settled = settled
+        self._moving = [k for k in range(len(first)) if k not in settled]
+        self._scanned = [k for k, value in enumerate(loop.scanned) if 0 not in value.shape]
+        self.outputs: list[Value] = []
+        self.settled_after: dict[int, Array | None] = {}
+
+    def build(self) -> None:
+        """Lower a round as a body."""
+        items = [self._loop.scanned[k] for k in self._scanned]
+        inputs = [Value((), "int64"), *(Value(item.shape[1:], item.dtype) for item in items)]
+        states = [self._first[k] for k in self._moving]
+        self._body, self._captured = self._ctx.build_body(inputs, states, 1, self._round)
+
+    def _round(self, inputs: list[Value], moving: list[Value]) -> list[Value]:
+        number, *given = inputs
+        computed = dict(zip(self._scanned, given, strict=True))
+        items = [
+            computed[k] if k in computed else _empty(value.shape[1:], value.dtype)
+            for k, value in enumerate(self._loop.scanned)
+        ]
+        before = [Value.known(self._settled[k]) if k in self._settled else leaf for k, leaf in enumerate(self._first)]
+        for k, leaf in zip(self._moving, moving, strict=True):
+            before[k] = leaf
+        running, states, self.outputs = self._loop.round(number, _rebuilt(self._loop.states, iter(before[1:])), items)
+        for index, (old, new) in enumerate(zip(self._loop.states, states, strict=True)):
+            if _structure(old) != _structure(new):
+                raise CompileError(f"its state {index} changes its kind or length from round to round")
+        after = [_shaped(self._ctx, running, self._first[0].shape), *_leaves(states)]
+        for old, new in zip(self._first, after, strict=True):
+            if (old.dtype, old.shape) != (new.dtype, new.shape):
+                raise CompileError(
+                    f"a state is {old.dtype}{list(old.shape)} before a round and {new.dtype}{list(new.shape)} after it"
+                )
+        self.settled_after = {k: self._ctx.constant(after[k]) for k in self._settled}
+        return [*(item for item in self.outputs if 0 not in item.shape), *(after[k] for k in self._moving)]
+
+    def call(self, conditional: bool) -> tuple[list[AnyValue], list[Value]]:
+        """Run the loop around the body that was built."""
+        loop, ctx = self._loop, self._ctx
+        rounds = loop.limit or 0
+        stacked = [Value((rounds, *item.shape), item.dtype) for item in self.outputs]
+        kept = [k for k, value in enumerate(stacked) if 0 not in value.shape]
+        control = Loop(
+            self._body,
+            loop.limit,
+            loop.count is not None,
+            conditional,
+            tuple(loop.reversed_inputs[k] for k in self._scanned),
+            tuple(loop.reversed_outputs[k] for k in kept),
+        )
+        states = [self._first[k] for k in self._moving]
+        operands = [*self._captured, *states, *(loop.scanned[k] for k in self._scanned)]
+        if loop.count is not None:
+            operands.insert(0, loop.count)
+        like = [*states, *(stacked[k] for k in kept)]
+        made = ctx.emit_control(control, operands, like) if like else []
+        moved = dict(zip(self._moving, made[: len(states)], strict=True))
+        last = [moved.get(k, leaf) for k, leaf in enumerate(self._first)]
+        computed = dict(zip(kept, made[len(states) :], strict=True))
+        outputs = [computed[k] if k in computed else _empty(v.shape, v.dtype) for k, v in enumerate(stacked)]
+        return _rebuilt(loop.states, iter(last[1:])), outputs
+
+
+def _same(a: Array | None, b: Array) -> bool:
+    return a is not None and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=b.dtype.kind == "f")
+
+
+def _shaped(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:
+    """A condition with the axes that the one before the first round has."""
+    if value.shape == shape:
+        return value
+    if value.array is not None:
+        return ctx.known(value.array.reshape(shape))
+    return ctx.emit(relax.op.reshape(ctx.expr(value), shape), value.dtype)
+
+
+def _empty(shape: tuple[int, ...], dtype: str) -> Value:
+    """A tensor without items, and so known."""
+    return Value.known(np.zeros(shape, numpy_dtype(dtype)))
+
+
+def _leaves(values: Iterable[AnyValue]) -> Iterator[Value]:
+    """The tensors that values are made of.
+
+    Raises:
+        CompileError: a map is among them.
+    """
+    for value in values:
+        match value:
+            case Value():
+                yield value
+            case Sequence(items):
+                yield from _leaves(items)
+            case Optional(item):
+                yield from _leaves([] if item is None else [item])
+            case Map():
+                raise CompileError("a map cannot depend on what is known at run time only")
+
+
+def _rebuilt(values: SequenceOf[AnyValue], leaves: Iterator[Value]) -> list[AnyValue]:
+    """Values like these, made of other tensors."""
+    made: list[AnyValue] = []
+    for value in values:
+        match value:
+            case Sequence(items, dtype):
+                made.append(Sequence(tuple(_rebuilt(items, leaves)), dtype))
+            case Optional(item, dtype):
+                made.append(Optional(None if item is None else _rebuilt([item], leaves)[0], dtype))
+            case _:
+                made.append(next(leaves))
+    return made
+
+
+def _structure(value: AnyValue) -> object:
+    """What a value is made of, so that values of one structure differ in their tensors only."""
+    match value:
+        case Sequence(items):
+            return "sequence", *map(_structure, items)
+        case Optional(item):
+            return "optional", None if item is None else _structure(item)
+    return type(value).__name__

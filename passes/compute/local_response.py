@@ -1,0 +1,81 @@
+"""Local response normalization across channels of float32: `x / (bias + scale · Σ x²)^power`, over a window.
+
+Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks", 2012, section 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import te, tirx
+
+__all__ = ["LocalResponse", "normalize_blocked", "normalize_plain"]
+
+
+@dataclass(frozen=True)
+class LocalResponse:
+    """The window reaches `before` channels back and `after` forward; channels that do not exist count as 0."""
+
+    before: int
+    after: int
+    scale: float
+    bias: float
+    power: float
+
+    def apply(self, x: tirx.Expr, squares: tirx.Expr) -> tirx.Expr:
+        """The normalized element, given the sum of squares of its window."""
+        base = squares * tirx.const(self.scale, "float32") + tirx.const(self.bias, "float32")
+        return x / _to_power(base, self.power)
+
+
+def _to_power(base: tirx.Expr, power: float) -> tirx.Expr:
+    """Powers that are usual here by square roots, which are instructions."""
+    match power:
+        case 1.0:
+            return base
+        case 0.5:
+            return tirx.sqrt(base)
+        case 0.75:
+            return tirx.sqrt(base) * tirx.sqrt(tirx.sqrt(base))
+    return tirx.power(base, tirx.const(power, "float32"))
+
+
+def normalize_plain(data: te.Tensor, response: LocalResponse) -> te.Tensor:
+    """`[N, C, *spatial]` → the same."""
+    channels = data.shape[1]
+    offset = te.reduce_axis((-response.before, response.after + 1), "offset")
+
+    def sum_of_squares(n: tirx.Var, c: tirx.Var, *position: tirx.Var) -> tirx.Expr:
+        inside = tirx.all(c + offset >= 0, c + offset < channels)
+        item = tirx.if_then_else(inside, data(n, c + offset, *position), tirx.const(0, data.dtype))
+        return te.sum(item * item, axis=[offset])
+
+    sums = te.compute(data.shape, sum_of_squares, name="squares")
+    return te.compute(data.shape, lambda *i: response.apply(data(*i), sums(*i)), name="local_response")
+
+
+def normalize_blocked(data: te.Tensor, response: LocalResponse) -> te.Tensor:
+    """`[N, C / b, *spatial, b]` → the same, for windows that reach over `b` channels to either side at most.
+
+    The squares of one position lie in a line, between two blocks of zeros, so that a window of neighbours can be read
+    wherever it starts.
+    """
+    batch, blocks, *spatial, size = data.shape
+    rank = len(spatial)
+
+    def square(n: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+        position, place = rest[:rank], rest[rank]
+        block = place // size - 1
+        inside = tirx.all(block >= 0, block < blocks)
+        item = tirx.if_then_else(inside, data(n, block, *position, place % size), tirx.const(0, data.dtype))
+        return item * item
+
+    squares = te.compute((batch, *spatial, (blocks + 2) * size), square, name="squares")
+
+    def element(n: tirx.Var, block: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+        position, place = rest[:rank], rest[rank]
+        window = range(-response.before, response.after + 1)
+        items = [squares(n, *position, (block + 1) * size + place + offset) for offset in window]
+        return response.apply(data(n, block, *position, place), sum(items[1:], items[0]))
+
+    return te.compute(data.shape, element, name="local_response")

@@ -1,0 +1,529 @@
+"""`If`, `Loop` and `Scan` that run as values computed at run time say, compared with onnxruntime."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx_models import BOOL, FLOAT, INT64, graph, info, loaded, model, node, tensor
+
+from nnefc.diagnostics import CompileError
+from nnefc.driver import compile_network
+from nnefc.inspection import inspect_network
+from nnefc.loader import LoadError, Model
+from nnefc.network import Choice, Loop, Network
+from nnefc.targets.target import parse_target
+
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal((2, 3)).astype(np.float32)
+GO = node("Identity", ["go"], ["on"])
+
+
+def running(network: Network) -> Model:
+    return compile_network(network, parse_target("llvm")).load(threads=1)
+
+
+def agrees(proto: onnx.ModelProto, folder: Path, *runs: Mapping[str, Any]) -> Network:
+    """The library gives what onnxruntime gives, run after run in one session."""
+    onnx.checker.check_model(proto)
+    network = loaded(proto, folder)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with running(network) as library:
+        for inputs in runs:
+            arrays = {name: np.asarray(value) for name, value in inputs.items()}
+            found = library.run({name: arrays[name] for name in network.inputs})
+            for output, expected in zip(proto.graph.output, session.run(None, arrays), strict=True):
+                assert found[output.name].shape == np.shape(expected)
+                np.testing.assert_allclose(found[output.name], expected, rtol=1e-4, atol=1e-5, err_msg=output.name)
+    return network
+
+
+def body(nodes: list[onnx.NodeProto], states: int = 1, scans: int = 0, **types: Any) -> onnx.GraphProto:
+    """States `s0`… to `t0`…, the outputs of each round `o0`…; float32 without a shape but where `types` say more."""
+    typed = [types.get(f"s{k}", info(f"s{k}", None)) for k in range(states)]
+    new = [info(f"t{k}", None, value.type.tensor_type.elem_type) for k, value in enumerate(typed)]
+    return graph(
+        nodes,
+        [info("i", (), INT64), info("go", (), BOOL), *typed],
+        [info("on", (), BOOL), *new, *(info(f"o{k}", None) for k in range(scans))],
+        name="body",
+    )
+
+
+def test_only_one_branch_runs(tmp_path: Path) -> None:
+    """The other one would fail: its index is out of range."""
+    proto = model(
+        [
+            node(
+                "If",
+                ["c"],
+                ["y"],
+                then_branch=graph([node("Gather", ["x", "k"], ["t"])], [], [info("t", (3,))]),
+                else_branch=graph([node("ReduceSum", ["x", "axis"], ["e"], keepdims=0)], [], [info("e", (3,))]),
+            )
+        ],
+        [info("x"), info("k", (), INT64), info("c", (), BOOL)],
+        [info("y", (3,))],
+        [tensor("axis", [0], np.int64)],
+    )
+    runs = [{"x": X, "k": np.int64(k), "c": np.bool_(c)} for k, c in [(1, True), (77, False), (0, True), (-9, False)]]
+    network = agrees(proto, tmp_path, *runs)
+    assert [type(control) for control in network.controls] == [Choice]
+    with running(network) as library, pytest.raises(LoadError, match="range"):
+        library.run({"x": X, "k": np.int64(77), "c": np.bool_(True)})
+
+
+def test_branches_may_give_what_is_there_already(tmp_path: Path) -> None:
+    """Inputs, constants, a value of the graph around, the same twice."""
+    then = graph([node("Neg", ["x"], ["t"])], [], [info(n) for n in ("x_", "w_", "t", "t2", "h_")], name="then")
+    then.node.extend([node("Identity", [a], [b]) for a, b in [("x", "x_"), ("w", "w_"), ("t", "t2"), ("h", "h_")]])
+    other = graph([], [], [info(f"{n}o") for n in "abcde"], name="else")
+    other.node.extend(
+        [node("Identity", [a], [f"{b}o"]) for a, b in zip(["h", "w", "x", "w", "h"], "abcde", strict=True)]
+    )
+    proto = model(
+        [node("Tanh", ["x"], ["h"]), node("If", ["condition"], list("abcde"), then_branch=then, else_branch=other)],
+        [info("x"), info("condition", (1,), BOOL)],
+        [info(n) for n in "abcde"],
+        [tensor("w", RNG.standard_normal((2, 3)))],
+    )
+    agrees(proto, tmp_path, *({"x": X, "condition": np.array([c])} for c in (True, False)))
+
+
+def test_a_loop_ends_by_a_condition_after_many_rounds(tmp_path: Path) -> None:
+    """Steps of Collatz's sequence; its greatest number is limited by nothing."""
+    one, two, three = (node("Constant", [], [f"c{k}"], value=tensor("", k, np.int64)) for k in (1, 2, 3))
+    half = graph([two, node("Div", ["s0", "c2"], ["h"])], [], [info("h", (), INT64)], name="half")
+    up = graph(
+        [one, three, node("Mul", ["s0", "c3"], ["m3"]), node("Add", ["m3", "c1"], ["u"])], [], [info("u", (), INT64)]
+    )
+    nodes = [
+        node("Mod", ["s0", "two"], ["odd"]),
+        node("Cast", ["odd"], ["is_odd"], to=BOOL),
+        node("If", ["is_odd"], ["t0"], then_branch=up, else_branch=half),
+        node("Add", ["s1", "one"], ["t1"]),
+        node("Greater", ["t0", "one"], ["on"]),
+    ]
+    scalar = {f"s{k}": info(f"s{k}", (), INT64) for k in range(2)}
+    proto = model(
+        [
+            node("Greater", ["n", "one"], ["c"]),
+            node("Loop", ["", "c", "n", "zero"], ["last", "y"], body=body(nodes, 2, **scalar)),
+        ],
+        [info("n", (), INT64)],
+        [info("last", (), INT64), info("y", (), INT64)],
+        [tensor(name, k, np.int64) for name, k in [("zero", 0), ("one", 1), ("two", 2)]],
+    )
+    network = agrees(proto, tmp_path, *({"n": np.int64(n)} for n in (27, 1, 2, 670617279)))
+    assert [type(control) for control in network.controls] == [Loop]
+    with running(network) as library:  # the longest way of all numbers below 10¹²
+        assert library.run({"n": np.int64(989345275647)})["y"] == 1348
+
+
+@pytest.mark.parametrize("condition", ["", "c"])
+def test_the_number_of_rounds_is_an_input(tmp_path: Path, condition: str) -> None:
+    made = body([GO, node("Add", ["s0", "x"], ["t0"])])
+    given = [info("c", (), BOOL)] if condition else []
+    proto = model(
+        [node("Loop", ["m", condition, "x"], ["y"], body=made)], [info("x"), info("m", (), INT64), *given], [info("y")]
+    )
+    runs = [{"x": X, "m": np.int64(m)} for m in (3, 0, 1, -5, 1500)]
+    agrees(proto, tmp_path, *([r | {"c": np.bool_(c)} for r in runs for c in (True, False)] if condition else runs))
+
+
+def test_states_may_change_places(tmp_path: Path) -> None:
+    nodes = [
+        GO,
+        node("Identity", ["s1"], ["t0"]),
+        node("Add", ["s0", "s1"], ["t1"]),
+        node("Identity", ["s3"], ["t2"]),
+        node("Identity", ["s2"], ["t3"]),
+    ]
+    proto = model(
+        [node("Neg", ["x"], ["n"]), node("Loop", ["m", "", "x", "n", "x", "w"], list("abcd"), body=body(nodes, 4))],
+        [info("x"), info("m", (), INT64)],
+        [info(name) for name in "abcdn"],
+        [tensor("w", RNG.standard_normal((2, 3)))],
+    )
+    agrees(proto, tmp_path, *({"x": X, "m": np.int64(m)} for m in range(6)))
+
+
+def test_what_a_loop_begins_with_may_be_needed_later(tmp_path: Path) -> None:
+    made = body([GO, node("Mul", ["s0", "x"], ["p"]), node("Tanh", ["p"], ["t0"])])
+    nodes = [
+        node("Exp", ["x"], ["h"]),
+        node("Loop", ["m", "", "h"], ["a"], body=made),
+        node("Add", ["h", "a"], ["b"]),
+        node("Loop", ["m", "", "b"], ["c"], body=made),
+        node("Concat", ["c", "a", "x"], ["y"], axis=0),
+    ]
+    proto = model(nodes, [info("x"), info("m", (), INT64)], [info("y", (6, 3))])
+    agrees(proto, tmp_path, *({"x": X, "m": np.int64(m)} for m in (0, 1, 4)))
+
+
+def test_a_long_loop_has_outputs_of_each_round(tmp_path: Path) -> None:
+    """More than is unrolled; the number of the round is a value too."""
+    nodes = [
+        GO,
+        node("Cast", ["i"], ["f"], to=FLOAT),
+        node("Sin", ["f"], ["w"]),
+        node("Mul", ["s0", "w"], ["o0"]),
+        node("Add", ["s0", "x"], ["a"]),
+        node("Tanh", ["a"], ["t0"]),
+        node("ReduceMax", ["t0"], ["o1"], keepdims=0),
+    ]
+    proto = model(
+        [node("Loop", ["m", "", "x"], ["y", "all", "top"], body=body(nodes, scans=2))],
+        [info("x")],
+        [info("y"), info("all", (700, 2, 3)), info("top", (700,))],
+        [tensor("m", 700, np.int64)],
+    )
+    network = agrees(proto, tmp_path, {"x": X})
+    assert isinstance(network.controls[0], Loop)
+    assert network.controls[0].rounds == 700
+    assert inspect_network(network).operations["loop"] == 1
+
+
+@pytest.mark.parametrize("length", [1, 5, 400])
+def test_a_scan_goes_along_axes_in_both_directions(tmp_path: Path, length: int) -> None:
+    inner = graph(
+        [
+            node("Add", ["s", "a"], ["sum"]),
+            node("Mul", ["sum", "half"], ["t"]),
+            node("Sub", ["t", "b"], ["o"]),
+            node("MatMul", ["t", "w"], ["p"]),
+        ],
+        [info("s", (3,)), info("a", (3,)), info("b", (3,))],
+        [info("t", (3,)), info("o", (3,)), info("p", (2,))],
+        name="inner",
+    )
+    proto = model(
+        [
+            node(
+                "Scan",
+                ["z", "x", "v"],
+                ["last", "o", "p"],
+                body=inner,
+                num_scan_inputs=2,
+                scan_input_axes=[1, -2],
+                scan_input_directions=[1, 0],
+                scan_output_axes=[-1, 0],
+                scan_output_directions=[0, 1],
+            )
+        ],
+        [info("z", (3,)), info("x", (3, length)), info("v", (length, 3))],
+        [info("last", (3,)), info("o", (3, length)), info("p", (length, 2))],
+        [tensor("half", 0.5), tensor("w", RNG.standard_normal((3, 2)))],
+    )
+    inputs = {"z": X[0], "x": RNG.standard_normal((3, length)), "v": RNG.standard_normal((length, 3))}
+    network = agrees(proto, tmp_path, {name: np.asarray(a, np.float32) for name, a in inputs.items()})
+    assert bool(network.controls) == (length == 400)
+
+
+def test_loops_inside_each_other(tmp_path: Path) -> None:
+    """The inner one's number of rounds is the outer one's own number; it uses values of all graphs around it."""
+    inner = graph(
+        [node("Identity", ["ig"], ["ion"]), node("Add", ["u", "s0"], ["a"]), node("Sin", ["a"], ["b"])],
+        [info("ii", (), INT64), info("ig", (), BOOL), info("u", None)],
+        [info("ion", (), BOOL), info("v", None), info("w", None)],
+        name="inner",
+    )
+    inner.node.extend([node("Mul", ["b", "x"], ["v"]), node("ReduceSum", ["v"], ["w"], keepdims=0)])
+    nodes = [
+        node("Loop", ["i", "", "x"], ["z", "sums"], name="inside", body=inner),
+        node("ReduceSum", ["sums"], ["total"], keepdims=0),
+        node("Add", ["z", "total"], ["q"]),
+        node("Tanh", ["q"], ["t0"]),
+        node("ReduceSum", ["t0"], ["level"], keepdims=0),
+        node("Less", ["level", "limit"], ["on"]),
+    ]
+    proto = model(
+        [node("Loop", ["m", "", "x"], ["y"], name="around", body=body(nodes))],
+        [info("x"), info("m", (), INT64), info("limit", ())],
+        [info("y")],
+    )
+    with pytest.raises(CompileError, match=r"'inside' \(Loop\).*extents of its scan outputs"):
+        loaded(proto, tmp_path)
+    inner.output.pop()
+    nodes[0] = node("Loop", ["i", "", "x"], ["z"], name="inside", body=inner)
+    nodes[1] = node("ReduceSum", ["z"], ["total"], keepdims=0)
+    proto = model(
+        [node("Loop", ["m", "", "x"], ["y"], name="around", body=body(nodes))],
+        [info("x"), info("m", (), INT64), info("limit", ())],
+        [info("y")],
+    )
+    agrees(
+        proto, tmp_path, *({"x": X, "m": np.int64(m), "limit": np.float32(v)} for m, v in [(9, 50), (9, -1), (0, 0)])
+    )
+
+
+def test_convolutions_in_a_loop_and_in_a_branch(tmp_path: Path) -> None:
+    """Their layouts end at the borders of bodies."""
+    convolution = node("Conv", ["s0", "w", "b"], ["c0"], pads=[1, 1, 1, 1])
+    inner = graph([node("Conv", ["c0", "w", "b"], ["c1"], pads=[1, 1, 1, 1])], [], [info("c1", None)], name="then")
+    other = graph([node("Relu", ["c0"], ["r"])], [], [info("r", None)], name="else")
+    nodes = [
+        convolution,
+        node("ReduceMean", ["c0"], ["mean"], keepdims=0),
+        node("Less", ["mean", "zero"], ["low"]),
+        node("If", ["low"], ["d"], then_branch=inner, else_branch=other),
+        node("Tanh", ["d"], ["t0"]),
+        GO,
+    ]
+    shape = (1, 24, 7, 5)
+    proto = model(
+        [
+            node("Conv", ["x", "w", "b"], ["h"], pads=[1, 1, 1, 1]),
+            node("Relu", ["h"], ["g"]),
+            node("Loop", ["m", "", "g"], ["l"], body=body(nodes)),
+            node("Conv", ["l", "w", "b"], ["y"], pads=[1, 1, 1, 1]),
+        ],
+        [info("x", shape), info("m", (), INT64)],
+        [info("y", shape)],
+        [
+            tensor("w", RNG.standard_normal((24, 24, 3, 3)) / 15),
+            tensor("b", RNG.standard_normal(24) / 9),
+            tensor("zero", 0),
+        ],
+    )
+    x = RNG.standard_normal(shape).astype(np.float32)
+    agrees(proto, tmp_path, *({"x": x, "m": np.int64(m)} for m in (0, 1, 5)))
+
+
+def test_states_that_no_round_changes_are_known_in_the_body(tmp_path: Path) -> None:
+    """The body can reshape by a state; one that only looks so is computed."""
+    nodes = [
+        GO,
+        node("Reshape", ["s0", "s1"], ["r"]),
+        node("Sin", ["r"], ["q"]),
+        node("Reshape", ["q", "back"], ["u"]),
+        node("Mul", ["u", "s2"], ["t0"]),
+        node("Identity", ["s1"], ["t1"]),
+        node("Add", ["s2", "s2"], ["t2"]),
+    ]
+    states = {"s1": info("s1", (1,), INT64)}
+    proto = model(
+        [node("Loop", ["m", "", "x", "flat", "one"], ["y", "f", "o"], body=body(nodes, 3, **states))],
+        [info("x"), info("m", (), INT64)],
+        [info("y"), info("f", (1,), INT64), info("o", ())],
+        [tensor("flat", [6], np.int64), tensor("back", [2, 3], np.int64), tensor("one", 1)],
+    )
+    agrees(proto, tmp_path, *({"x": X, "m": np.int64(m)} for m in (0, 1, 3)))
+
+
+def test_a_sequence_goes_through_a_loop_and_a_choice(tmp_path: Path) -> None:
+    then = graph(
+        [node("Neg", ["p"], ["n"]), node("SequenceConstruct", ["n", "p"], ["t"])],
+        [],
+        [onnx.helper.make_tensor_sequence_value_info("t", FLOAT, None)],
+    )
+    other = graph(
+        [node("SequenceConstruct", ["p", "x"], ["e"])],
+        [],
+        [onnx.helper.make_tensor_sequence_value_info("e", FLOAT, None)],
+    )
+    zero, one = (node("Constant", [], [f"c{k}"], value=tensor("", k, np.int64)) for k in (0, 1))
+    made = graph(
+        [
+            GO,
+            zero,
+            one,
+            node("SequenceAt", ["s", "c0"], ["p"]),
+            node("ReduceSum", ["p"], ["total"], keepdims=0),
+            node("Less", ["total", "limit"], ["low"]),
+            node("If", ["low"], ["t"], then_branch=then, else_branch=other),
+        ],
+        [info("i", (), INT64), info("go", (), BOOL), onnx.helper.make_tensor_sequence_value_info("s", FLOAT, None)],
+        [info("on", (), BOOL), onnx.helper.make_tensor_sequence_value_info("t", FLOAT, None)],
+        name="body",
+    )
+    nodes = [
+        node("Exp", ["x"], ["h"]),
+        node("SequenceConstruct", ["x", "h"], ["first"]),
+        node("Loop", ["m", "", "first"], ["last"], body=made),
+        node("ConcatFromSequence", ["last"], ["y"], axis=0),
+    ]
+    proto = model(
+        nodes,
+        [info("x"), info("m", (), INT64), info("limit", ())],
+        [info("y", (4, 3))],
+    )
+    runs = [{"x": X, "m": np.int64(m), "limit": np.float32(v)} for m in range(4) for v in (-100, 0, 100)]
+    agrees(proto, tmp_path, *runs)
+
+
+def test_a_run_with_a_failing_kernel_ends(tmp_path: Path) -> None:
+    """Nothing else would end this loop."""
+    nodes = [node("Gather", ["x", "k"], ["row"]), node("Add", ["s0", "row"], ["t0"]), GO]
+    nodes[-1] = node("Less", ["s1", "one"], ["on"])
+    nodes += [node("Mul", ["s1", "one"], ["t1"])]
+    proto = model(
+        [node("Loop", ["", "c", "x", "z"], ["y", "e"], body=body(nodes, 2))],
+        [info("x"), info("k", (), INT64), info("c", (), BOOL), info("z", ())],
+        [info("y"), info("e", ())],
+        [tensor("one", 1)],
+    )
+    with running(loaded(proto, tmp_path)) as library, pytest.raises(LoadError, match="range"):
+        library.run({"x": X, "k": np.int64(5), "c": np.bool_(True), "z": np.float32(0)})
+
+
+def test_what_cannot_run_as_a_loop_is_refused(tmp_path: Path) -> None:
+    grow = [GO, node("Concat", ["s0", "x"], ["t0"], axis=0)]
+    cases = {
+        "a state is float32[2, 3] before a round and float32[4, 3] after it": model(
+            [node("Loop", ["m", "", "x"], ["y"], name="loop", body=body(grow))],
+            [info("x"), info("m", (), INT64)],
+            [info("y", None)],
+        ),
+        "nothing ends it": model(
+            [node("Loop", ["", "", "x"], ["y"], name="loop", body=body([GO, node("Neg", ["s0"], ["t0"])]))],
+            [info("x")],
+            [info("y", None)],
+        ),
+        "how many rounds it has is known at run time only, so the extents of its scan outputs are not known": model(
+            [
+                node(
+                    "Loop",
+                    ["m", "", "x"],
+                    ["y", "all"],
+                    name="loop",
+                    body=body([GO, node("Neg", ["s0"], ["t0"]), node("Abs", ["s0"], ["o0"])], scans=1),
+                )
+            ],
+            [info("x"), info("m", (), INT64)],
+            [info("y"), info("all", None)],
+        ),
+        "its condition must be one bool, it is bool[2]": model(
+            [node("Loop", ["", "c", "x"], ["y"], name="loop", body=body([GO, node("Neg", ["s0"], ["t0"])]))],
+            [info("x"), info("c", (2,), BOOL)],
+            [info("y", None)],
+        ),
+    }
+    for message, proto in cases.items():
+        with pytest.raises(CompileError) as caught:
+            loaded(proto, tmp_path)
+        assert "node 'loop' (Loop): " + message in str(caught.value)
+
+
+def square(name: str) -> onnx.ValueInfoProto:
+    return info(name, (3, 3))
+
+
+class Writer:
+    """Writes random graphs of choices and loops inside each other; values stay between -1 and 1."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.count = 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def pick(self, visible: list[str]) -> str:
+        return self.random.choice(visible[-4:] if self.random.random() < 0.7 else visible)
+
+    def nodes(self, visible: list[str], depth: int) -> tuple[list[onnx.NodeProto], list[str]]:
+        """Some nodes that use what is visible; returns them and what is visible after them."""
+        made: list[onnx.NodeProto] = []
+        visible = list(visible)
+        for _ in range(self.random.randint(1, 4)):
+            kinds = ["unary", "binary", "product"] + (["choice", "loop", "loop"] if depth < 3 else [])
+            new, names = getattr(self, self.random.choice(kinds))(visible, depth)
+            made += new
+            visible += names
+        return made, visible
+
+    def unary(self, visible: list[str], _depth: int) -> tuple[list[onnx.NodeProto], list[str]]:
+        name = self.name()
+        return [node(self.random.choice(["Tanh", "Sin", "Neg", "Identity"]), [self.pick(visible)], [name])], [name]
+
+    def binary(self, visible: list[str], _depth: int) -> tuple[list[onnx.NodeProto], list[str]]:
+        name, inner = self.name(), self.name()
+        operands = [self.pick(visible), self.pick(visible)]
+        return [node(self.random.choice(["Add", "Sub", "Mul"]), operands, [inner]), node("Sin", [inner], [name])], [
+            name
+        ]
+
+    def product(self, visible: list[str], _depth: int) -> tuple[list[onnx.NodeProto], list[str]]:
+        name, inner = self.name(), self.name()
+        return [node("MatMul", [self.pick(visible), "w"], [inner]), node("Tanh", [inner], [name])], [name]
+
+    def condition(self, visible: list[str]) -> tuple[list[onnx.NodeProto], str]:
+        total, name = self.name(), self.name()
+        limit = self.random.choice(["low", "zero", "high"])
+        return [
+            node("ReduceSum", [self.pick(visible)], [total], keepdims=0),
+            node("Less", [total, limit], [name]),
+        ], name
+
+    def choice(self, visible: list[str], depth: int) -> tuple[list[onnx.NodeProto], list[str]]:
+        before, condition = self.condition(visible)
+        count = self.random.randint(1, 2)
+        branches = []
+        for _ in range(2):
+            nodes, inside = self.nodes(visible, depth + 1)
+            outputs = [self.name() for _ in range(count)]
+            nodes += [node("Identity", [self.pick(inside)], [name]) for name in outputs]
+            branches.append(graph(nodes, [], [square(name) for name in outputs], name=self.name()))
+        names = [self.name() for _ in range(count)]
+        return [*before, node("If", [condition], names, then_branch=branches[0], else_branch=branches[1])], names
+
+    def loop(self, visible: list[str], depth: int) -> tuple[list[onnx.NodeProto], list[str]]:
+        """By a number known or given, by a condition, or by both; sometimes with an output of each round."""
+        states = self.random.randint(1, 3)
+        rounds = self.random.choice(["m", "two", "many" if depth == 0 else "two", "three"])
+        ends = self.random.random() < 0.4
+        number, go, on = self.name(), self.name(), self.name()
+        params = [self.name() for _ in range(states)]
+        nodes, inside = self.nodes([*visible, *params], depth + 1)
+        if ends:
+            more, condition = self.condition(inside)
+            nodes += more
+        nodes.append(node("Identity", [condition if ends else go], [on]))
+        new = [self.name() for _ in range(states)]
+        nodes += [node("Identity", [self.pick([*inside[len(visible) :]])], [name]) for name in new]
+        scan = [self.name()] if rounds != "m" and not ends and self.random.random() < 0.5 else []
+        nodes += [node("ReduceMean", [self.pick(inside), "first"], [name], keepdims=0) for name in scan]
+        inner = graph(
+            nodes,
+            [info(number, (), INT64), info(go, (), BOOL), *map(square, params)],
+            [info(on, (), BOOL), *map(square, new), *(info(name, (3,)) for name in scan)],
+            name=self.name(),
+        )
+        names = [self.name() for _ in range(states)]
+        stacked = [self.name() for _ in scan]
+        made = [node("Loop", [rounds, "", *(self.pick(visible) for _ in params)], [*names, *stacked], body=inner)]
+        for name in stacked:
+            mean, spread = self.name(), self.name()
+            made += [node("ReduceMean", [name, "first"], [mean], keepdims=0), node("Add", ["x", mean], [spread])]
+            made.append(node("Sin", [spread], [self.name()]))
+            names.append(made[-1].output[0])
+        return made, names
+
+    def model(self) -> onnx.ModelProto:
+        nodes, visible = self.nodes(["x", "w"], 0)
+        while not any(item.op_type in ("If", "Loop") for item in nodes):
+            nodes, visible = self.nodes(["x", "w"], 0)
+        outputs = list(dict.fromkeys([visible[-1], *self.random.sample(visible[2:], min(2, len(visible) - 2))]))
+        constants = [
+            tensor("w", np.random.default_rng(self.count).uniform(-1, 1, (3, 3))),
+            *(tensor(name, value) for name, value in [("low", -1), ("zero", 0), ("high", 1)]),
+            *(tensor(name, value, np.int64) for name, value in [("two", 2), ("three", 3), ("many", 400)]),
+            tensor("first", [0], np.int64),
+        ]
+        return model(nodes, [square("x"), info("m", (), INT64)], [square(name) for name in outputs], constants)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_choices_and_loops(tmp_path: Path, seed: int) -> None:
+    proto = Writer(seed).model()
+    rng = np.random.default_rng(seed)
+    runs = [{"x": rng.uniform(-1, 1, (3, 3)).astype(np.float32), "m": np.int64(m)} for m in (2, 0, 5)]
+    agrees(proto, tmp_path, *runs)
