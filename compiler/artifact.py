@@ -134,8 +134,8 @@ def build(network: Network, target: Target, lowered: Lowered, objects: tuple[byt
     plan, program = lowered.plan, lowered.program
     constants = list(zip(plan.constant_offsets, lowered.constants, strict=True))
     image = plan.constant_bytes
-    for state, buffer in zip(network.states, program.states, strict=True):
-        constants.append((image + plan.places[buffer].offset, np.ascontiguousarray(state.initial)))
+    for state, offset in zip(network.states, plan.state_offsets, strict=True):
+        constants.append((image + offset, np.ascontiguousarray(state.initial)))
     description = LibraryDescription(
         model=network.name,
         target=target.name,

@@ -16,7 +16,7 @@ from itertools import accumulate
 import tvm
 from tvm import relax
 
-from nnefc.network import Network
+from nnefc.network import Body, Control, Loop, Network, control_index
 
 __all__ = ["Inspection", "Tensor", "inspect_network"]
 
@@ -39,10 +39,12 @@ class Inspection:
 
     Attributes:
         operations: how often each operation occurs, the most frequent first. Relax's names without `relax.`;
-            operations that Relax does not have go by the name of their computation.
+            operations that Relax does not have go by the name of their computation. Those of loops and of both branches
+            of choices are among them, each once.
         parameters: elements of all trained values and other constants; one that is used twice counts once.
         parameter_bytes: the same in bytes.
-        multiply_adds: of convolutions and matrix products, for one run.
+        multiply_adds: of convolutions and matrix products, for one run: with the greater number of a choice's branches,
+            and with one round of a loop that does not know how many it has.
         live_bytes: the largest sum of the activations that are alive at one time. An activation lives from the
             operation that computes it to the last that reads it, inputs from the start, outputs to the end.
     """
@@ -61,11 +63,11 @@ class Inspection:
 def inspect_network(network: Network) -> Inspection:
     """Count what is in `network`; nothing is changed."""
     function = network.module["main"]
-    calls = [binding.value for binding in _bindings(function) if isinstance(binding.value, relax.Call)]
-    constants = _constants(function)
+    counts: Counter[str] = Counter()
+    constants: dict[tvm.ir.GenericConst, None] = {}
+    multiply_adds = _count(network, counts, constants)
     tensors = [_tensor(name, var) for name, var in zip(_border_names(network), function.params, strict=True)]
     results = function.ret_ty.fields[: len(network.outputs)]  # the states' new values follow
-    counts = Counter(map(_operation_name, calls))
     return Inspection(
         name=network.name,
         inputs=tuple(tensors[: len(network.inputs)]),
@@ -76,9 +78,30 @@ def inspect_network(network: Network) -> Inspection:
         operations=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         parameters=sum(math.prod(_extents(c.ty)) for c in constants),
         parameter_bytes=sum(_bytes(c.ty) for c in constants),
-        multiply_adds=sum(map(_multiply_adds, calls)),
-        live_bytes=_live_bytes(function),
+        multiply_adds=multiply_adds,
+        live_bytes=_live_bytes(network, list(function.params)),
     )
+
+
+def _count(part: Network | Body, counts: Counter[str], constants: dict[tvm.ir.GenericConst, None]) -> int:
+    """Add the operations and constants of a network or of a body in it; returns its multiply-adds."""
+    function, total = part.module["main"], 0
+    constants |= dict.fromkeys(_constants(function))
+    for binding in _bindings(function):
+        index = control_index(binding.value)
+        if index is not None:
+            control = part.controls[index]
+            counts[type(control).__name__.lower()] += 1
+            each = [_count(body, counts, constants) for body in control.bodies]
+            total += max(each) * _rounds(control)
+        elif isinstance(binding.value, relax.Call):
+            counts[_operation_name(binding.value)] += 1
+            total += _multiply_adds(binding.value)
+    return total
+
+
+def _rounds(control: Control) -> int:
+    return control.rounds if isinstance(control, Loop) and control.rounds is not None else 1
 
 
 def _border_names(network: Network) -> tuple[str, ...]:
@@ -154,11 +177,16 @@ def _products_of_filter(shape: tuple[int, ...], call: relax.Call, filter: relax.
     return math.prod(shape) * (math.prod(extents) // own)
 
 
-def _live_bytes(function: relax.Function) -> int:
-    """The largest sum of activations alive at once. Time 0 is before the first operation; one unit an operation."""
+def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
+    """The largest sum of activations alive at once, with those parameters that are its `own`.
+
+    Time 0 is before the first operation; one unit an operation.
+    """
+    function = part.module["main"]
     owners = {param: (param,) for param in function.params}  # whose memory a variable's value is in
-    born = dict.fromkeys(function.params, 0)
+    born = dict.fromkeys(own, 0)
     last = dict.fromkeys(function.params, 0)
+    inside: dict[int, int] = {}  # what bodies need for themselves, by time
     end = 1
     for binding in _bindings(function):
         read = [owner for var in relax.analysis.free_vars(binding.value) for owner in owners[var]]
@@ -168,6 +196,9 @@ def _live_bytes(function: relax.Function) -> int:
             born[binding.var] = last[binding.var] = end
         else:
             owners[binding.var] = tuple(read)
+        index = control_index(binding.value)
+        if index is not None:
+            inside[end] = max(_live_bytes(body, []) for body in part.controls[index].bodies)
         end += 1
     for var in relax.analysis.free_vars(function.body.body):
         last.update(dict.fromkeys(owners[var], end))
@@ -176,6 +207,9 @@ def _live_bytes(function: relax.Function) -> int:
     for var, time in born.items():
         change[time] += _bytes(var.ty)
         change[last[var] + 1] -= _bytes(var.ty)
+    for time, size in inside.items():
+        change[time] += size
+        change[time + 1] -= size
     return max(accumulate(change))
 
 

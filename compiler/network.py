@@ -1,4 +1,12 @@
-"""What every front end returns: a Relax function and the names that users know its tensors by."""
+"""What every front end returns: a Relax function and the names that users know its tensors by.
+
+What runs once, several times or not at all, as the network's own values decide, is a `Body`: a network within the
+network. A `Choice` or a `Loop` says how often it runs. In Relax, `main` calls the one at `controls[3]` as
+
+    results = R.call_dps_packed("nnefc.control.3", operands, out_ty=…)
+
+which no pass looks into: tensors that go in and come out are in plain layout, and kernels on both sides stay apart.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +16,11 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tvm import relax
 
-__all__ = ["Network", "Quantized", "State"]
+__all__ = ["Body", "Choice", "Control", "Loop", "Network", "Quantized", "State", "call_control", "control_index"]
+
+_CONTROL = "nnefc.control."
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,74 @@ class Quantized:
 
 
 @dataclass(frozen=True)
+class Body:
+    """Part of a network that runs as often as a `Choice` or a `Loop` says.
+
+    Attributes:
+        module: as a network's: the parameters of `main` are the inputs, then the states; it returns a tuple of the
+            outputs, then the states' new values.
+        states: how many of the parameters are states.
+        controls: of the calls inside.
+    """
+
+    module: tvm.IRModule
+    states: int
+    controls: tuple[Control, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Runs one of two bodies without states, whose outputs are of the same types: they are the results.
+
+    The operands are the condition (one bool), the inputs of `then`, and the inputs of `other`.
+    """
+
+    then: Body
+    other: Body
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """What it may run."""
+        return self.then, self.other
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Runs a body again and again.
+
+    The body's inputs are the number of the round (an int64 without axes, from 0 on), what stays the same in all rounds,
+    and the items along the first axis of what is scanned. Its states go from round to round.
+
+    The operands are the greatest number of rounds (one int64) if `counted`; what stays the same; the states' first
+    values; what is scanned. The results are the states' last values and, for each output of the body, its values of all
+    rounds along a new first axis.
+
+    Attributes:
+        rounds: the greatest number of rounds, if it is known at compile time; it must be if anything is scanned or if
+            the body has outputs. All rounds are run then.
+        counted: whether that number is an operand.
+        conditional: whether the first state is a bool that tells before each round whether there is one.
+        reversed_inputs: for each tensor that is scanned, whether its last item is the first round's.
+        reversed_outputs: for each output, whether the first round's value is the last item.
+    """
+
+    body: Body
+    rounds: int | None
+    counted: bool
+    conditional: bool
+    reversed_inputs: tuple[bool, ...]
+    reversed_outputs: tuple[bool, ...]
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """What it may run."""
+        return (self.body,)
+
+
+Control = Choice | Loop
+
+
+@dataclass(frozen=True)
 class Network:
     """A typed network with all shapes known, in Relax.
 
@@ -38,6 +117,7 @@ class Network:
     `quantization` is what the model says about tensors by name; the values in the module are reals all the same.
     `variables` are the model's names of its trained values; passes change the values, so that the names alone survive.
     `files` are the names of files that the model refers to, relative to its folder.
+    `controls` are the choices and loops that `main` calls.
     """
 
     name: str
@@ -48,3 +128,16 @@ class Network:
     quantization: Mapping[str, Quantized] = field(default_factory=dict)
     variables: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    controls: tuple[Control, ...] = ()
+
+
+def call_control(index: int, operands: list[relax.Expr], results: list[relax.TensorType]) -> relax.Call:
+    """The call of the `Choice` or `Loop` at this place among `controls`."""
+    return relax.op.call_dps_packed(f"{_CONTROL}{index}", relax.Tuple(operands), results)
+
+
+def control_index(expr: relax.Expr) -> int | None:
+    """Which of the `controls` an expression calls, if it calls one; its operands are the fields of `expr.args[1]`."""
+    if not isinstance(expr, relax.Call) or expr.op != tvm.ir.Op.get("relax.call_dps_packed"):
+        return None
+    return int(str(expr.args[0].global_symbol).removeprefix(_CONTROL))

@@ -10,6 +10,9 @@ Five things bring buffers together before offsets are chosen:
 
 What is left are storages with a size and a time of life; they are placed greedily, the largest first (Pisarchyk and
 Lee, 2020).
+
+The body of a choice or a loop has a plan of its own, and its workspace is the step's private part of the one around.
+A loop's states live where its results are; their first values are brought there, unless they are there already.
 """
 
 from __future__ import annotations
@@ -19,23 +22,29 @@ from dataclasses import dataclass, field
 
 from tvm.ir import GlobalVar
 
-from nnefc.passes.steps import Buffer, Kind, Program, Step
+from nnefc.passes.steps import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 
-__all__ = ["Copy", "InPlace", "MemoryPlan", "Place", "plan_memory"]
+__all__ = ["COUNTER_BYTES", "Copy", "InPlace", "MemoryPlan", "Place", "plan_memory"]
+
+COUNTER_BYTES = 64
+"""What a loop's number of the round takes at the beginning of its workspace, before that of its body."""
 
 _ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
 class Place:
-    """An address: `offset` bytes into an input, output, the state, the constants or the workspace.
+    """An address: `offset` bytes into an input, an output, a state, a constant or the workspace.
 
-    `base` is a :class:`Kind`'s value or `output`; `index` counts inputs and outputs, and is 0 otherwise.
+    `base` is a :class:`Kind`'s value or `output`; `index` counts what there are several of, and is 0 for the workspace.
     """
 
     base: str
     index: int
     offset: int
+
+
+Action = Step | ChoiceStep | LoopStep
 
 
 @dataclass(frozen=True)
@@ -69,21 +78,24 @@ class MemoryPlan:
     """The plan.
 
     Attributes:
-        actions: kernels and copies, in order.
+        actions: kernels, choices, loops and copies, in order.
         places: where each buffer lives.
-        own_workspace: for each kernel call, by its position among `actions`, where its private workspace begins.
+        own_workspace: for each of the actions that has one, by its position, where its private workspace begins.
+        bodies: the plans of the bodies of each choice and loop.
         workspace_bytes: the size of the workspace.
         lower_bound: the largest sum of buffers alive at one time; no plan needs less.
-        constant_offsets: where each constant begins.
+        constant_offsets, state_offsets: where each constant and each state begins in its area.
         constant_bytes, state_bytes: the sizes of these areas.
     """
 
-    actions: tuple[Step | Copy, ...]
+    actions: tuple[Action | Copy, ...]
     places: Mapping[Buffer, Place]
     own_workspace: Mapping[int, Place]
+    bodies: Mapping[Action, tuple[MemoryPlan, ...]]
     workspace_bytes: int
     lower_bound: int
     constant_offsets: tuple[int, ...]
+    state_offsets: tuple[int, ...]
     constant_bytes: int
     state_bytes: int
 
@@ -104,9 +116,9 @@ class _Planner:
     program: Program
     in_place: Mapping[GlobalVar, InPlace]
     own_bytes: Mapping[GlobalVar, int]
+    bodies: Mapping[Action, tuple[MemoryPlan, ...]]
     parent: dict[Buffer, tuple[Buffer, int]] = field(default_factory=dict)
     storage: dict[Buffer, _Storage] = field(default_factory=dict)
-    actions: list[Step | Copy] = field(default_factory=list)
 
     def root(self, buffer: Buffer) -> tuple[Buffer, int]:
         """The buffer that `buffer` is a part of, and where it begins there."""
@@ -115,6 +127,25 @@ class _Planner:
             buffer, inner = self.parent[buffer]
             offset += inner
         return buffer, offset
+
+    def workspace_of(self, step: Action) -> int:
+        """Bytes that only this step uses."""
+        needed = max((body.workspace_bytes for body in self.bodies.get(step, ())), default=0)
+        match step:
+            case Step():
+                return self.own_bytes.get(step.kernel, 0)
+            case LoopStep():
+                return COUNTER_BYTES + needed
+        return needed
+
+    def overwritable(self, step: Action, position: int) -> list[int]:
+        """Positions of operands that the result at `position` may be written over, if nobody reads them any more."""
+        match step:
+            case Step() if len(step.writes) == 1:
+                return list(self.in_place.get(step.kernel, InPlace()).overwritable)
+            case LoopStep() if position < len(step.body.states):
+                return [step.first_state + position]
+        return []
 
 
 def plan_memory(
@@ -125,18 +156,23 @@ def plan_memory(
     Args:
         program: the steps.
         in_place: what each kernel allows.
-        own_bytes: private workspace of each kernel.
+        own_bytes: private workspace of each kernel; kernels without one may be missing.
     """
-    planner = _Planner(program, in_place, own_bytes)
+    bodies: dict[Action, tuple[MemoryPlan, ...]] = {
+        step: tuple(plan_memory(body, in_place, own_bytes) for body in step.bodies)
+        for step in program.steps
+        if not isinstance(step, Step)
+    }
+    planner = _Planner(program, in_place, own_bytes, bodies)
     steps = _join_views(planner)
     return _place(planner, steps)
 
 
-def _join_views(planner: _Planner) -> list[Step | tuple[Buffer, Buffer, int]]:
-    """Resolve reshapes, parts and concatenations; returns the kernels left and copies as (source, target, offset)."""
-    left: list[Step | tuple[Buffer, Buffer, int]] = []
+def _join_views(planner: _Planner) -> list[Action | tuple[Buffer, Buffer, int]]:
+    """Resolve reshapes, parts and concatenations; returns the steps left and copies as (source, target, offset)."""
+    left: list[Action | tuple[Buffer, Buffer, int]] = []
     for step in planner.program.steps:
-        allowed = planner.in_place.get(step.kernel, InPlace())
+        allowed = planner.in_place.get(step.kernel, InPlace()) if isinstance(step, Step) else InPlace()
         if allowed.reshape:
             planner.parent[step.writes[0]] = (step.reads[0], 0)
         elif allowed.parts:
@@ -158,20 +194,20 @@ def _join_views(planner: _Planner) -> list[Step | tuple[Buffer, Buffer, int]]:
     return left
 
 
-def _place(planner: _Planner, steps: list[Step | tuple[Buffer, Buffer, int]]) -> MemoryPlan:
+def _place(planner: _Planner, steps: list[Action | tuple[Buffer, Buffer, int]]) -> MemoryPlan:
     program = planner.program
     lives = _lives(planner, steps)
     results = (*program.outputs, *program.new_states)
     output_of = _outputs_written_directly(planner, program.outputs)
     for time, step in enumerate(steps):
-        if isinstance(step, Step):
-            _start_storages(planner, step, time, lives, output_of)
-        else:
+        if isinstance(step, tuple):
             _storage_of(planner, planner.root(step[1])[0], lives, output_of)
+        else:
+            _start_storages(planner, step, time, lives, output_of)
     own: dict[int, _Storage] = {
-        time: _Storage(planner.own_bytes[step.kernel], time, time)
+        time: _Storage(size, time, time)
         for time, step in enumerate(steps)
-        if isinstance(step, Step) and planner.own_bytes.get(step.kernel)
+        if not isinstance(step, tuple) and (size := planner.workspace_of(step))
     }
     saved = _states_to_save(planner, len(steps))
     storages = [s for s in dict.fromkeys(planner.storage.values()) if s.output is None]
@@ -188,9 +224,9 @@ def _place(planner: _Planner, steps: list[Step | tuple[Buffer, Buffer, int]]) ->
             case Kind.INPUT:
                 return Place("input", root.index, offset)
             case Kind.CONSTANT:
-                return Place("constant", 0, constant_offsets[root.index] + offset)
+                return Place("constant", root.index, offset)
             case Kind.STATE:
-                return Place("state", 0, state_offsets[root.index] + offset)
+                return Place("state", root.index, offset)
         storage = planner.storage[root]
         if storage.output is not None:
             return Place("output", storage.output, offset)
@@ -201,33 +237,35 @@ def _place(planner: _Planner, steps: list[Step | tuple[Buffer, Buffer, int]]) ->
             places[buffer] = place(buffer)
     for buffer in (*results, *program.states):
         places[buffer] = place(buffer)
-    actions: list[Step | Copy] = []
+    actions: list[Action | Copy] = []
     for step in steps:
-        if isinstance(step, Step):
-            actions.append(step)
-        else:
+        if isinstance(step, tuple):
             source, target, offset = step
             base = places[target]
             actions.append(Copy(source, Place(base.base, base.index, base.offset + offset), source.bytes))
+        else:
+            actions.append(step)
     for index, buffer in enumerate(program.outputs):
         if places[buffer] != Place("output", index, 0):
             actions.append(Copy(buffer, Place("output", index, 0), buffer.bytes))
     for buffer, storage in saved.values():
         places[buffer] = Place("workspace", 0, storage.offset)
-    actions += _state_updates(program, places, state_offsets, {new: buffer for new, (buffer, _) in saved.items()})
+    actions += _state_updates(program, places, {new: buffer for new, (buffer, _) in saved.items()})
     return MemoryPlan(
         actions=tuple(actions),
         places=places,
         own_workspace={time: Place("workspace", 0, s.offset) for time, s in own.items()},
+        bodies=planner.bodies,
         workspace_bytes=workspace_bytes,
         lower_bound=_lower_bound([*storages, *own.values()]),
         constant_offsets=constant_offsets,
+        state_offsets=state_offsets,
         constant_bytes=constant_bytes,
         state_bytes=state_bytes,
     )
 
 
-def _lives(planner: _Planner, steps: list[Step | tuple[Buffer, Buffer, int]]) -> dict[Buffer, tuple[int, int]]:
+def _lives(planner: _Planner, steps: list[Action | tuple[Buffer, Buffer, int]]) -> dict[Buffer, tuple[int, int]]:
     """First and last time that each root buffer, or a part of it, is touched."""
     lives: dict[Buffer, tuple[int, int]] = {}
 
@@ -237,7 +275,7 @@ def _lives(planner: _Planner, steps: list[Step | tuple[Buffer, Buffer, int]]) ->
         lives[root] = (min(first, time), max(last, time))
 
     for time, step in enumerate(steps):
-        touched = (*step.reads, *step.writes) if isinstance(step, Step) else step[:2]
+        touched = step[:2] if isinstance(step, tuple) else (*step.reads, *step.writes)
         for buffer in touched:
             touch(buffer, time)
     for buffer in (*planner.program.outputs, *planner.program.new_states):
@@ -266,19 +304,19 @@ def _storage_of(
 
 def _start_storages(
     planner: _Planner,
-    step: Step,
+    step: Action,
     time: int,
     lives: Mapping[Buffer, tuple[int, int]],
     output_of: Mapping[Buffer, int],
 ) -> None:
     """Give the results of a step storages: those of operands that die here, where the kernel allows it."""
-    allowed = planner.in_place.get(step.kernel, InPlace())
-    for result in step.writes:
+    for position, result in enumerate(step.writes):
         root, _ = planner.root(result)
         if root in planner.storage:
             continue
-        others = {planner.root(b)[0] for i, b in enumerate(step.reads) if i not in allowed.overwritable}
-        candidates = [step.reads[i] for i in allowed.overwritable if len(step.writes) == 1]
+        overwritable = planner.overwritable(step, position)
+        others = {planner.root(b)[0] for i, b in enumerate(step.reads) if i not in overwritable}
+        candidates = [step.reads[i] for i in overwritable]
         reusable = (b for b in candidates if planner.root(b)[0] not in others)  # else another operand changes too
         dying = next((s for b in reusable if (s := _dying(planner, b, time, root, lives)) is not None), None)
         if dying is None or root is not result or root in output_of:
@@ -348,12 +386,10 @@ def _states_to_save(planner: _Planner, time: int) -> dict[Buffer, tuple[Buffer, 
     return saved
 
 
-def _state_updates(
-    program: Program, places: Mapping[Buffer, Place], offsets: tuple[int, ...], saved: Mapping[Buffer, Buffer]
-) -> list[Copy]:
+def _state_updates(program: Program, places: Mapping[Buffer, Place], saved: Mapping[Buffer, Buffer]) -> list[Copy]:
     """Bring the states' new values to their place, after everything that reads the old ones."""
     copies = [Copy(new, places[copy], new.bytes) for new, copy in saved.items()]
-    for state, new, offset in zip(program.states, program.new_states, offsets, strict=True):
-        if places[new] != Place("state", 0, offset):
-            copies.append(Copy(saved.get(new, new), Place("state", 0, offset), state.bytes))
+    for index, (state, new) in enumerate(zip(program.states, program.new_states, strict=True)):
+        if places[new] != Place("state", index, 0):
+            copies.append(Copy(saved.get(new, new), Place("state", index, 0), state.bytes))
     return copies

@@ -5,15 +5,16 @@ Who reads this file knows what happens to a network, and when.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
-from nnefc.network import Network
+from nnefc.network import Body, Choice, Control, Loop, Network
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.entry import ENTRY, entry_module, exported_kernel
 from nnefc.passes.graph.assign_layouts import AssignLayouts
@@ -98,6 +99,32 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
     ]
 
 
+_Passes = Sequence[tuple[str, tvm.ir.transform.Pass]]
+_Part = TypeVar("_Part", Network, Body)
+
+
+def _through_graph_passes(part: _Part, passes: _Passes, observe: Observer) -> _Part:
+    """A network, or a body in it, with the passes run on its module and on those of the bodies in it, one by one."""
+
+    def observe_body(name: str, module: tvm.IRModule) -> None:
+        observe(f"{name} of body" if "of body" not in name else name, module)
+
+    module = part.module
+    observe("network", module)
+    for name, transform in passes:
+        module = transform(module)
+        observe(name, module)
+    controls: list[Control] = []
+    for control in part.controls:
+        match control:
+            case Choice(then, other):
+                bodies = [_through_graph_passes(body, passes, observe_body) for body in (then, other)]
+                controls.append(Choice(*bodies))
+            case Loop(body):
+                controls.append(replace(control, body=_through_graph_passes(body, passes, observe_body)))
+    return replace(part, module=module, controls=tuple(controls))
+
+
 def lower(
     network: Network,
     target: Target,
@@ -116,15 +143,11 @@ def lower(
         CompileError: an operation has no lowering.
     """
     use_vector_math()
-    module = network.module
-    observe("network", module)
     with target.to_tvm():
-        for name, transform in graph_passes(target, strict):
-            module = transform(module)
-            observe(name, module)
+        network = _through_graph_passes(network, graph_passes(target, strict), observe)
 
     # Phase 6. Ask each kernel what the memory plan may do with its operands, then give it its schedule.
-    program = program_of(replace(network, module=module))
+    program = program_of(network)
     in_place: dict[GlobalVar, InPlace] = {}
     kernels: dict[GlobalVar, tirx.PrimFunc] = {}
     lowered: dict[GlobalVar, Kernel] = {}

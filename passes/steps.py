@@ -1,20 +1,24 @@
-"""A network after fusion, as the list of kernel calls that it is: what the memory plan and the entry are made from."""
+"""A network after fusion, as the list of steps that it is: what the memory plan and the entry are made from.
+
+A step is a call of a kernel; or one of two programs, by a condition; or a program that runs again and again.
+"""
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.network import Network
+from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 from nnefc.passes.graph.rewriter import array_of, is_constant
 
-__all__ = ["Buffer", "Kind", "Program", "Step", "program_of"]
+__all__ = ["Buffer", "ChoiceStep", "Kind", "LoopStep", "Program", "Step", "program_of"]
 
 
 class Kind(Enum):
@@ -53,11 +57,51 @@ class Step:
     writes: tuple[Buffer, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class ChoiceStep:
+    """Runs `then` if the first of `reads` holds, else `other`; the further ones are inputs of the first, then of the
+    second. `writes` are the outputs of both.
+    """
+
+    then: Program
+    other: Program
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+
+    @property
+    def bodies(self) -> tuple[Program, ...]:
+        """What it may run."""
+        return self.then, self.other
+
+
+@dataclass(frozen=True, eq=False)
+class LoopStep:
+    """Runs `body` as `loop` says, whose operands and results are `reads` and `writes`."""
+
+    loop: Loop
+    body: Program
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+
+    @property
+    def bodies(self) -> tuple[Program, ...]:
+        """What it may run."""
+        return (self.body,)
+
+    @property
+    def first_state(self) -> int:
+        """The position among `reads` of the first state's value before the loop."""
+        return len(self.reads) - len(self.loop.reversed_inputs) - len(self.body.states)
+
+
 @dataclass(frozen=True)
 class Program:
-    """All steps in order, and which buffers the network's results are."""
+    """All steps in order, and which buffers the network's results are.
 
-    steps: tuple[Step, ...]
+    Bodies of choices and loops are programs too; the constants and kernels of all are those of the outermost.
+    """
+
+    steps: tuple[Step | ChoiceStep | LoopStep, ...]
     inputs: tuple[Buffer, ...]
     states: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
@@ -67,46 +111,94 @@ class Program:
 
 
 def program_of(network: Network) -> Program:
-    """Read the steps off a module whose `main` only calls kernels.
+    """Read the steps off a module whose `main` only calls kernels, choices and loops.
 
     Raises:
         CompileError: an operation is left that has no kernel.
     """
-    reader = _Reader(network)
-    reader.read()
-    results = reader.buffers(network.module["main"].body.body)
-    kernels = {gv: f for gv, f in network.module.functions.items() if isinstance(f, tirx.PrimFunc)}
-    count = len(network.outputs)
-    return Program(
-        steps=tuple(reader.steps),
-        inputs=reader.inputs,
-        states=reader.states,
-        outputs=tuple(results[:count]),
-        new_states=tuple(results[count:]),
-        constants=tuple(reader.constants),
-        kernels=kernels,
-    )
+    pool = _Pool()
+    program = _Reader(network.module, len(network.states), network.controls, pool).program()
+    return replace(program, constants=tuple(pool.constants), kernels=pool.kernels)
+
+
+class _Pool:
+    """Constants and kernels of a program and of all its bodies: equal ones are there once."""
+
+    def __init__(self) -> None:
+        self.constants: list[np.ndarray] = []
+        self.kernels: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
+        self._constants_like: dict[object, list[Buffer]] = {}
+        self._kernels_like: dict[int, list[tvm.ir.GlobalVar]] = {}
+        self._names: set[str] = set()
+
+    def constant(self, expr: relax.Expr) -> Buffer:
+        """The buffer of a constant."""
+        array = array_of(expr)
+        content = array.reshape(-1).view(np.uint8)
+        key = (str(expr.ty.dtype), array.shape, zlib.crc32(content.data))
+        for buffer in self._constants_like.setdefault(key, []):
+            if np.array_equal(self.constants[buffer.index].reshape(-1).view(np.uint8), content):
+                return buffer
+        buffer = Buffer(Kind.CONSTANT, len(self.constants), array.shape, str(expr.ty.dtype))
+        self._constants_like[key].append(buffer)
+        self.constants.append(array)
+        return buffer
+
+    def add(self, module: tvm.IRModule) -> dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar]:
+        """Take in the kernels of a module; returns what each is called here."""
+        return {gv: self._kernel(gv, f) for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
+
+    def _kernel(self, var: tvm.ir.GlobalVar, func: tirx.PrimFunc) -> tvm.ir.GlobalVar:
+        nameless = func.without_attr("global_symbol")
+        alike = self._kernels_like.setdefault(tvm_ffi.structural_hash(nameless), [])
+        for other in alike:
+            if tvm_ffi.structural_equal(self.kernels[other].without_attr("global_symbol"), nameless):
+                return other
+        name, number = str(var.name_hint), 0
+        while name in self._names:
+            number += 1
+            name = f"{var.name_hint}_again{number}"
+        own = var if number == 0 else tvm.ir.GlobalVar(name)
+        self._names.add(name)
+        self.kernels[own] = func
+        alike.append(own)
+        return own
 
 
 class _Reader:
-    def __init__(self, network: Network) -> None:
-        self._main = network.module["main"]
-        self.steps: list[Step] = []
-        self.constants: list[np.ndarray] = []
-        self._constants_like: dict[object, list[Buffer]] = {}  # equal ones are stored once
+    """Reads the program off one module."""
+
+    def __init__(self, module: tvm.IRModule, states: int, controls: tuple[Control, ...], pool: _Pool) -> None:
+        self._main = module["main"]
+        self._controls = controls
+        self._pool = pool
+        self._kernels = pool.add(module)
+        self._steps: list[Step | ChoiceStep | LoopStep] = []
         self._temporaries = 0
         self._value: dict[relax.Var, list[Buffer]] = {}
         params = list(self._main.params)
-        count = len(network.inputs)
-        self.inputs = tuple(_border(Kind.INPUT, i, p) for i, p in enumerate(params[:count]))
-        self.states = tuple(_border(Kind.STATE, i, p) for i, p in enumerate(params[count:]))
-        for param, buffer in zip(params, (*self.inputs, *self.states), strict=True):
+        count = len(params) - states
+        self._inputs = tuple(_border(Kind.INPUT, i, p) for i, p in enumerate(params[:count]))
+        self._states = tuple(_border(Kind.STATE, i, p) for i, p in enumerate(params[count:]))
+        for param, buffer in zip(params, (*self._inputs, *self._states), strict=True):
             self._value[param] = [buffer]
 
-    def read(self) -> None:
+    def program(self) -> Program:
+        """The steps of `main` and its borders; constants and kernels are in the pool."""
         for block in self._main.body.blocks:
             for binding in block.bindings:
                 self._value[binding.var] = self._bind(binding.value)
+        results = self.buffers(self._main.body.body)
+        count = len(results) - len(self._states)
+        return Program(
+            steps=tuple(self._steps),
+            inputs=self._inputs,
+            states=self._states,
+            outputs=tuple(results[:count]),
+            new_states=tuple(results[count:]),
+            constants=(),
+            kernels={},
+        )
 
     def buffers(self, expr: relax.Expr) -> list[Buffer]:
         """The tensors that `expr` stands for."""
@@ -118,36 +210,35 @@ class _Reader:
             case relax.Var():
                 return self._value[expr]
         if is_constant(expr):
-            return [self._constant(expr)]
+            return [self._pool.constant(expr)]
         raise CompileError(f"cannot lower the expression {expr}")
 
     def _bind(self, value: relax.Expr) -> list[Buffer]:
         if not isinstance(value, relax.Call):
             return self.buffers(value)
-        if value.op != tvm.ir.Op.get("relax.call_tir"):
+        control = control_index(value)
+        if control is None and value.op != tvm.ir.Op.get("relax.call_tir"):
             raise CompileError(f"the operation {value.op} has no lowering")
-        kernel, arguments = value.args[0], value.args[1]
         results = value.ty_args[0]
         types = list(results.fields) if isinstance(results, relax.TupleType) else [results]
-        writes = [self._temporary(t) for t in types]
-        self.steps.append(Step(kernel, tuple(self.buffers(arguments)), tuple(writes)))
-        return writes
+        reads = tuple(self.buffers(value.args[1]))
+        writes = tuple(map(self._temporary, types))
+        if control is None:
+            self._steps.append(Step(self._kernels[value.args[0]], reads, writes))
+            return list(writes)
+        match self._controls[control]:
+            case Choice(then, other):
+                self._steps.append(ChoiceStep(self._body(then), self._body(other), reads, writes))
+            case Loop(body) as loop:
+                self._steps.append(LoopStep(loop, self._body(body), reads, writes))
+        return list(writes)
+
+    def _body(self, body: Body) -> Program:
+        return _Reader(body.module, body.states, body.controls, self._pool).program()
 
     def _temporary(self, ty: relax.TensorType) -> Buffer:
         self._temporaries += 1
         return Buffer(Kind.WORKSPACE, self._temporaries - 1, _shape(ty), str(ty.dtype))
-
-    def _constant(self, expr: relax.Expr) -> Buffer:
-        array = array_of(expr)
-        content = array.reshape(-1).view(np.uint8)
-        key = (str(expr.ty.dtype), array.shape, zlib.crc32(content.data))
-        for buffer in self._constants_like.setdefault(key, []):
-            if np.array_equal(self.constants[buffer.index].reshape(-1).view(np.uint8), content):
-                return buffer
-        buffer = Buffer(Kind.CONSTANT, len(self.constants), array.shape, str(expr.ty.dtype))
-        self._constants_like[key].append(buffer)
-        self.constants.append(array)
-        return buffer
 
 
 def _border(kind: Kind, index: int, param: relax.Var) -> Buffer:

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from nnefc.network import control_index
 from nnefc.passes.graph.rewriter import Rewriter, operands
 
 __all__ = ["FoldConstants"]
@@ -47,7 +48,8 @@ class _Folder(Rewriter):
 def _constant_bindings(mod: tvm.IRModule) -> dict[relax.Var, relax.Binding]:
     """The bindings that depend on constants alone, in order.
 
-    Kernels that report errors to the runtime stay: the runtime is not there at compile time.
+    Kernels that report errors to the runtime stay: the runtime is not there at compile time. Choices and loops
+    stay too.
     """
     func = mod["main"]
     found: dict[relax.Var, relax.Binding] = {}
@@ -60,6 +62,8 @@ def _constant_bindings(mod: tvm.IRModule) -> dict[relax.Var, relax.Binding]:
                 return all(known(field) for field in expr.fields)
             case relax.TupleGetItem():
                 return known(expr.tuple_value)
+            case relax.Call() if control_index(expr) is not None:
+                return False
             case relax.Call():
                 kernels = [o for o in operands(expr) if isinstance(o, relax.GlobalVar)]
                 tensors = [o for o in operands(expr) if not isinstance(o, relax.GlobalVar)]

@@ -93,6 +93,14 @@ int32_t nnefc_kernel_error(const char *text) {
     return -1;
 }
 
+/* Called by the entry before each round of a loop: whether a kernel of this run has failed, so that the run can end. */
+int32_t nnefc_run_failed(void);
+
+int32_t nnefc_run_failed(void) {
+    nnefc_worker *worker = nnefc_pool_current();
+    return worker == NULL || nnefc_pool_failed(worker->pool);
+}
+
 /* Called by name. */
 void *TVMBackendAllocWorkspace(int device_type, int device_id, uint64_t bytes, int type_code, int type_bits);
 int TVMBackendFreeWorkspace(int device_type, int device_id, void *pointer);

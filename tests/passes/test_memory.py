@@ -83,8 +83,8 @@ class Machine:
         self.memory = {("input", b.index): self.fresh(b.bytes) for b in program.inputs}
         self.memory |= {("output", i): self.fresh(b.bytes) for i, b in enumerate(program.outputs)}
         self.memory["workspace", 0] = self.fresh(plan.workspace_bytes)
-        self.memory["constant", 0] = self.fresh(plan.constant_bytes)
-        self.memory["state", 0] = self.fresh(plan.state_bytes)
+        for kind, buffers in (("constant", writer.constants), ("state", program.states)):
+            self.memory |= {(kind, buffer.index): self.fresh(buffer.bytes) for buffer in buffers}
         self.content: dict[Buffer, np.ndarray] = {}
 
     def fresh(self, size: int) -> np.ndarray:

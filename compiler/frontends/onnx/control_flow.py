@@ -1,9 +1,8 @@
-"""`If`, `Loop` and `Scan`: decided or unrolled at compile time where that is possible.
+"""`If`, `Loop` and `Scan`: decided or unrolled at compile time where that is possible and short, else run.
 
-A condition that is known picks its branch. One that the program computes runs both and picks their results, so that
-both must have results of one type and shape. A loop whose number of rounds is known is unrolled. One that stops by a
-computed condition is unrolled to its greatest number of rounds, `_MAX_MASKED` at most; when it has stopped, the rounds
-that are left change nothing. It can have no scan outputs then: their extent would be known at run time only.
+A condition that is known picks its branch; one that the program computes picks a body of the network when it runs. A
+loop with few rounds whose number is known is unrolled: rounds then know their number, and states may change their types
+from round to round. Any other runs as a loop, unless it can only be unrolled: see `bodies`.
 """
 
 from __future__ import annotations
@@ -13,19 +12,21 @@ from typing import Any
 
 import numpy as np
 import onnx.defs
-from tvm import te, tirx
+from tvm import relax, te
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Sequence, Value, operator
-from nnefc.frontends.onnx.values import Array, Optional, numpy_dtype
+from nnefc.frontends.onnx.bodies import EndlessLoop, Repetition, choose, repeat
+from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Value, operator
+from nnefc.frontends.onnx.types import TensorType
+from nnefc.frontends.onnx.values import Array, numpy_dtype
 
 __all__: list[str] = []
 
-_MAX_MASKED = 64
-"""Rounds of a loop that stops by a condition computed at run time."""
+_MAX_SHORT = 1024
+"""Nodes that a loop comes to when it is unrolled although it could run as a loop."""
 
 _MAX_ROUNDS = 100_000
-"""Rounds of a loop that is unrolled; the number of nodes that it comes to is limited too."""
+"""Rounds of a loop that can only be unrolled; the number of nodes that it comes to is limited too."""
 
 
 def _versions(op_type: str, least: int = 1) -> tuple[int, ...]:
@@ -37,65 +38,11 @@ def _versions(op_type: str, least: int = 1) -> tuple[int, ...]:
 @operator("If", since=_versions("If"))
 def _if(ctx: Context, node: Node) -> list[AnyValue]:
     condition = _tensor(node, node.operands[0], "the condition")
+    then, other = node.attributes["then_branch"], node.attributes["else_branch"]
     known = _flag(ctx, condition)
-    if known is not None:
-        return ctx.run_graph(node.attributes["then_branch" if known else "else_branch"], [])
-    then, other = (ctx.run_graph(node.attributes[name], []) for name in ("then_branch", "else_branch"))
-    if len(then) != len(other):
-        raise CompileError(f"its branches have {len(then)} and {len(other)} outputs")
-    return [_select(ctx, condition, a, b, "the branches") for a, b in zip(then, other, strict=True)]
-
-
-def _select(ctx: Context, condition: Value, a: AnyValue, b: AnyValue, what: str) -> AnyValue:
-    """`a` where the condition holds, else `b`."""
-    if a is b:
-        return a
-    match a, b:
-        case Value(), Value():
-            return _select_tensor(ctx, condition, a, b, what)
-        case Sequence(items, dtype), Sequence(others, _) if len(items) == len(others):
-            return Sequence(
-                tuple(_select(ctx, condition, x, y, what) for x, y in zip(items, others, strict=True)), dtype
-            )
-        case Optional(item, dtype), Optional(other, _) if item is not None and other is not None:
-            return Optional(_select(ctx, condition, item, other, what), dtype)
-    raise CompileError(
-        f"{what} give values of different kinds or lengths, and which one holds is known at run time only"
-    )
-
-
-def _select_tensor(ctx: Context, condition: Value, a: Value, b: Value, what: str) -> Value:
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        raise CompileError(
-            f"{what} give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is known at run "
-            "time only"
-        )
-    first, second = ctx.constant(a), ctx.constant(b)
-    if first is not None and second is not None and np.array_equal(first, second):
-        return a
-
-    def function(condition: te.Tensor, a: te.Tensor, b: te.Tensor) -> te.Tensor:
-        zeros = [0] * len(condition.shape)
-        return te.compute(a.shape, lambda *i: tirx.Select(condition(*zeros), a(*i), b(*i)), name="choose")
-
-    made: Value = ctx.emit_te(function, condition, a, b, name="choose", dtype=a.dtype)
-    return made
-
-
-def _both(ctx: Context, a: Value, b: Value) -> Value:
-    """Whether both conditions hold."""
-    for one, other in ((a, b), (b, a)):
-        known = _flag(ctx, one)
-        if known is not None:
-            return other if known else ctx.known(np.array(False))
-
-    def function(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-        return te.compute(
-            (), lambda: tirx.all(a(*[0] * len(a.shape)), b(*[0] * len(b.shape))).astype("bool"), name="both"
-        )
-
-    made: Value = ctx.emit_te(function, a, b, name="both")
-    return made
+    if known is None:
+        return choose(ctx, condition, then, other)
+    return ctx.run_graph(then if known else other, [])
 
 
 @operator("Loop", since=_versions("Loop"))
@@ -105,61 +52,100 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
     carried = len(body.input_names) - 2
     if len(states) != len(node.operands) - 2 or carried != len(states):
         raise CompileError(f"its body takes {carried} values from round to round, the node gives {len(states)}")
-    rounds = _rounds(ctx, node)
-    running = _tensor(node, node.operands[1], "the condition") if _has(node, 1) else ctx.known(np.array(True))
-    scanned: list[list[Value]] = [[] for _ in range(len(body.output_names) - 1 - carried)]
-    count = 0
-    while rounds is None or count < rounds:
+
+    def one_round(
+        number: Value, before: list[AnyValue], _items: list[Value]
+    ) -> tuple[Value, list[AnyValue], list[Value]]:
+        results = ctx.run_graph(body, [number, ctx.known(np.array(True)), *before])
+        outputs = [_tensor(node, item, "a scan output") for item in results[1 + carried :]]
+        return _condition(node, results[0]), results[1 : 1 + carried], outputs
+
+    limit, count = _rounds(ctx, node)
+    running = _condition(node, node.operands[1]) if _has(node, 1) else ctx.known(np.array(True))
+    outputs = len(body.output_names) - 1 - carried
+    loop = Repetition(one_round, states, limit, count, running, (), (), (False,) * outputs)
+    return _run(ctx, loop, body, [0] * outputs)
+
+
+def _condition(node: Node, value: AnyValue | None) -> Value:
+    condition = _tensor(node, value, "the condition")
+    if condition.dtype != "bool" or any(extent != 1 for extent in condition.shape):
+        raise CompileError(f"its condition must be one bool, it is {condition.dtype}{list(condition.shape)}")
+    return condition
+
+
+def _rounds(ctx: Context, node: Node) -> tuple[int | None, Value | None]:
+    """The greatest number of rounds, known or computed; neither if only the condition ends the loop."""
+    if not _has(node, 0):
+        return None, None
+    value = _tensor(node, node.operands[0], "the number of rounds")
+    array = ctx.constant(value)
+    if array is None:
+        if any(extent != 1 for extent in value.shape):
+            raise CompileError(f"its number of rounds must be one item, its shape is {list(value.shape)}")
+        return None, value
+    # Exporters write the greatest integer for a loop that the condition alone ends.
+    count = int(_item(array, "the number of rounds"))
+    return None if count >= (1 << 31) - 1 else max(count, 0), None
+
+
+def _run(ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int]) -> list[AnyValue]:
+    """The results of a loop, its outputs along these axes: unrolled if it is short or cannot be had otherwise."""
+    made = _unrolled(ctx, loop, body, axes, _MAX_SHORT)
+    if made is not None:
+        return made
+    try:
+        states, outputs = repeat(ctx, loop)
+    except EndlessLoop:
+        raise
+    except CompileError:
+        made = _unrolled(ctx, loop, body, axes, None)
+        if made is None:
+            raise
+        return made
+    return [*states, *(_moved(ctx, o, 0, _axis(axis, o.rank)) for o, axis in zip(outputs, axes, strict=True))]
+
+
+def _unrolled(
+    ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int], most: int | None
+) -> list[AnyValue] | None:
+    """A loop without a loop; None if it may not be unrolled, or comes to more nodes than `most`."""
+    limit, running, states = loop.limit, loop.running, loop.states
+    if loop.count is not None and _flag(ctx, running) is not False:
+        return None
+    if limit is not None and most is not None and limit * body.size > most:
+        return None
+    scanned: list[list[Value]] = [[] for _ in axes]
+    number = 0
+    while limit is None or number < limit:
         known = _flag(ctx, running)
         if known is False:
             break
-        if count >= _MAX_ROUNDS or (known is None and (rounds is None or rounds > _MAX_MASKED)):
-            raise _endless(known, rounds)
-        if known is None and scanned:
-            raise CompileError(
-                "it stops by a condition known at run time only, so the extents of its scan outputs are not known"
-            )
-        results = ctx.run_graph(body, [ctx.known(np.array(count, np.int64)), ctx.known(np.array(True)), *states])
-        after = _tensor(node, results[0], "the condition of its body")
-        new = results[1 : 1 + carried]
-        if known is None:
-            new = [_select(ctx, running, a, b, "rounds of the loop") for a, b in zip(new, states, strict=True)]
-            after = _both(ctx, running, after)
-        states, running = new, after
-        for items, item in zip(scanned, results[1 + carried :], strict=True):
-            items.append(_tensor(node, item, "a scan output"))
-        count += 1
-    return [*states, *(_stacked(ctx, node, items, 1 + carried + i) for i, items in enumerate(scanned))]
+        if known is None or (most is not None and (number + 1) * body.size > most):
+            return None
+        if number >= _MAX_ROUNDS:
+            raise CompileError(f"it runs for more than {_MAX_ROUNDS} rounds, which cannot be unrolled")
+        items = [
+            _item_at(ctx, source, source.shape[0] - 1 - number if backwards else number)
+            for source, backwards in zip(loop.scanned, loop.reversed_inputs, strict=True)
+        ]
+        running, states, outputs = loop.round(ctx.known(np.array(number, np.int64)), states, items)
+        for column, item in zip(scanned, outputs, strict=True):
+            column.append(item)
+        number += 1
+    stacked = [
+        _stacked(ctx, column[::-1] if backwards else column, body, len(body.output_names) - len(axes) + index, axis)
+        for index, (column, axis, backwards) in enumerate(zip(scanned, axes, loop.reversed_outputs, strict=True))
+    ]
+    return [*states, *stacked]
 
 
-def _endless(known: bool | None, rounds: int | None) -> CompileError:
-    if known:
-        return CompileError(f"it runs for more than {_MAX_ROUNDS} rounds, which cannot be unrolled")
-    if rounds is None:
-        return CompileError("when it stops is known at run time only, and nothing limits the number of its rounds")
-    return CompileError(
-        f"it stops by a condition known at run time only, after {rounds} rounds at most: {_MAX_MASKED} can be unrolled"
-    )
-
-
-def _rounds(ctx: Context, node: Node) -> int | None:
-    """The greatest number of rounds; None if only the condition ends the loop."""
-    if not _has(node, 0):
-        return None
-    array = ctx.constant(_tensor(node, node.operands[0], "the number of rounds"))
-    if array is None:
-        raise CompileError("the number of its rounds is known at run time only")
-    # Exporters write the greatest integer for a loop that the condition alone ends.
-    count = int(_item(array, "the number of rounds"))
-    return None if count >= (1 << 31) - 1 else max(count, 0)
-
-
-def _stacked(ctx: Context, node: Node, items: SequenceOf[Value], index: int, axis: int = 0) -> Value:
-    """Scan outputs of all rounds along a new axis."""
+def _stacked(ctx: Context, items: SequenceOf[Value], body: Subgraph, index: int, axis: int) -> Value:
+    """The items of output `index` of a body, of all rounds, along a new axis."""
     if not items:
-        graph = node.attributes["body"]
-        return _no_rounds(graph, index)
+        return _no_rounds(body, index)
     first = items[0]
+    axis = _axis(axis, first.rank + 1)
     for item in items:
         if (item.dtype, item.shape) != (first.dtype, first.shape):
             raise CompileError(
@@ -174,8 +160,6 @@ def _stacked(ctx: Context, node: Node, items: SequenceOf[Value], index: int, axi
 
 def _no_rounds(graph: Any, index: int) -> Value:
     """The scan output of a loop without rounds: no items, of the declared type."""
-    from nnefc.frontends.onnx.types import TensorType
-
     declared = graph.graph.outputs[index].type
     if not isinstance(declared, TensorType) or not declared.dtype:
         raise CompileError("it has no rounds, and its body does not declare the types of its scan outputs")
@@ -187,14 +171,10 @@ def _expanded(ctx: Context, value: Value, axis: int) -> Value:
     array = ctx.constant(value)
     if array is not None:
         return ctx.known(np.expand_dims(array, axis))
-    from tvm import relax
-
     return ctx.emit(relax.op.expand_dims(ctx.expr(value), axis), value.dtype)
 
 
 def _joined(ctx: Context, values: SequenceOf[Value], axis: int) -> Value:
-    from tvm import relax
-
     if len(values) == 1:
         return values[0]
     return ctx.emit(relax.op.concat(list(map(ctx.expr, values)), axis), values[0].dtype)
@@ -213,10 +193,10 @@ def _scan_8(ctx: Context, node: Node) -> list[AnyValue]:
     directions = tuple(node.attributes.get("directions") or (0,) * count)
     parts = []
     for item in range(operands[0].shape[0]):
-        single = [_item_at(ctx, operand, 0, item) for operand in operands]
-        parts.append(_scan(ctx, node, single, count, directions, (0,) * count, None, None))
+        single = [_item_at(ctx, operand, item) for operand in operands]
+        parts.append(_scan(ctx, node, single, directions))
     return [
-        _stacked(ctx, node, [_tensor(node, p, "a result") for p in column], i)
+        _stacked(ctx, [_tensor(node, p, "a result") for p in column], node.attributes["body"], i, 0)
         for i, column in enumerate(zip(*parts, strict=True))
     ]
 
@@ -225,15 +205,12 @@ def _scan_8(ctx: Context, node: Node) -> list[AnyValue]:
 def _scan_9(ctx: Context, node: Node) -> list[AnyValue]:
     count = node.attributes["num_scan_inputs"]
     operands = [_tensor(node, operand, "an operand") for operand in node.operands]
-    axes = tuple(node.attributes.get("scan_input_axes") or (0,) * count)
-    directions = tuple(node.attributes.get("scan_input_directions") or (0,) * count)
     return _scan(
         ctx,
         node,
         operands,
-        count,
-        directions,
-        axes,
+        node.attributes.get("scan_input_directions") or (0,) * count,
+        node.attributes.get("scan_input_axes"),
         node.attributes.get("scan_output_axes"),
         node.attributes.get("scan_output_directions"),
     )
@@ -243,53 +220,66 @@ def _scan(
     ctx: Context,
     node: Node,
     operands: list[Value],
-    count: int,
     directions: SequenceOf[int],
-    axes: SequenceOf[int],
-    output_axes: SequenceOf[int] | None,
-    output_directions: SequenceOf[int] | None,
+    axes: SequenceOf[int] | None = None,
+    output_axes: SequenceOf[int] | None = None,
+    output_directions: SequenceOf[int] | None = None,
 ) -> list[AnyValue]:
-    body = node.attributes["body"]
+    body, count = node.attributes["body"], node.attributes["num_scan_inputs"]
+    axes = axes or (0,) * count
     if not 1 <= count <= len(operands) or len(axes) != count or len(directions) != count:
         raise CompileError(f"'num_scan_inputs' is {count}, which does not fit its {len(operands)} inputs and its axes")
     carried = len(operands) - count
-    states: list[AnyValue] = list(operands[:carried])
+    outputs = len(body.output_names) - carried
+    output_axes, output_directions = output_axes or (0,) * outputs, output_directions or (0,) * outputs
+    if len(output_axes) != outputs or len(output_directions) != outputs:
+        raise CompileError(f"its {outputs} scan outputs do not fit their axes and directions")
     sources = operands[carried:]
-    places = [_axis(axis, source.rank) for axis, source in zip(axes, sources, strict=True)]
-    lengths = {source.shape[axis] for source, axis in zip(sources, places, strict=True)}
+    scanned = [_moved(ctx, source, _axis(axis, source.rank), 0) for axis, source in zip(axes, sources, strict=True)]
+    lengths = {source.shape[0] for source in scanned}
     if len(lengths) != 1:
         raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, sorted(lengths)))}: they must be one")
-    length = lengths.pop()
-    if length > _MAX_ROUNDS:
-        raise CompileError(f"it runs for {length} rounds, which cannot be unrolled")
-    scanned: list[list[Value]] = [[] for _ in range(len(body.output_names) - carried)]
-    for step in range(length):
-        items = [
-            _item_at(ctx, source, axis, length - 1 - step if backward else step)
-            for source, axis, backward in zip(sources, places, directions, strict=True)
-        ]
-        results = ctx.run_graph(body, [*states, *items])
-        states = results[:carried]
-        for column, item in zip(scanned, results[carried:], strict=True):
-            column.append(_tensor(node, item, "a scan output"))
-    made: list[AnyValue] = []
-    for index, column in enumerate(scanned):
-        ordered = column[::-1] if output_directions and output_directions[index] else column
-        axis = output_axes[index] if output_axes else 0
-        rank = column[0].rank + 1 if column else 1
-        made.append(_stacked(ctx, node, ordered, carried + index, _axis(axis, rank)))
-    return [*states, *made]
+
+    def one_round(
+        _number: Value, before: list[AnyValue], items: list[Value]
+    ) -> tuple[Value, list[AnyValue], list[Value]]:
+        results = ctx.run_graph(body, [*before, *items])
+        made = [_tensor(node, item, "a scan output") for item in results[carried:]]
+        return ctx.known(np.array(True)), results[:carried], made
+
+    loop = Repetition(
+        one_round,
+        states=list(operands[:carried]),
+        limit=lengths.pop(),
+        count=None,
+        running=ctx.known(np.array(True)),
+        scanned=tuple(scanned),
+        reversed_inputs=tuple(map(bool, directions)),
+        reversed_outputs=tuple(map(bool, output_directions)),
+    )
+    return _run(ctx, loop, body, output_axes)
 
 
-def _item_at(ctx: Context, value: Value, axis: int, index: int) -> Value:
-    """One item along an axis, which goes away."""
+def _moved(ctx: Context, value: Value, source: int, target: int) -> Value:
+    """The tensor with one axis at another place."""
+    if source == target:
+        return value
     array = ctx.constant(value)
     if array is not None:
-        return ctx.known(np.take(array, index, axis))
-    shape = value.shape[:axis] + value.shape[axis + 1 :]
+        return ctx.known(np.moveaxis(array, source, target))
+    order = [axis for axis in range(value.rank) if axis != source]
+    order.insert(target, source)
+    return ctx.emit(relax.op.permute_dims(ctx.expr(value), order), value.dtype)
+
+
+def _item_at(ctx: Context, value: Value, index: int) -> Value:
+    """One item along the first axis, which goes away."""
+    array = ctx.constant(value)
+    if array is not None:
+        return ctx.known(array[index])
 
     def function(x: te.Tensor) -> te.Tensor:
-        return te.compute(shape, lambda *i: x(*i[:axis], index, *i[axis:]), name="item")
+        return te.compute(value.shape[1:], lambda *i: x(index, *i), name="item")
 
     made: Value = ctx.emit_te(function, value, name="item", dtype=value.dtype)
     return made

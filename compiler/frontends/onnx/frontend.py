@@ -14,6 +14,7 @@ from tvm import relax, te
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
 from nnefc.frontends.onnx.model import Graph, Model
+from nnefc.frontends.onnx.operator import without_dead_code
 from nnefc.frontends.onnx.reading import read_model
 from nnefc.frontends.onnx.scopes import check_model
 from nnefc.frontends.onnx.shapes import Absent, Border, Leaf, Symbols, bind_inputs, check_declared
@@ -150,11 +151,12 @@ class _Builder:
         _in_function(builder, [*params.values(), *kept.values()], make)
         return Network(
             self._model.name,
-            builder.finalize(),
+            without_dead_code(builder.finalize()),
             tuple(params),
             tuple(outputs),
             tuple(State(name, np.array(array)) for name, array in self._states.items()),
             files=self._model.files,
+            controls=interpreter.context.controls,
         )
 
     def _outputs(self, scope: Scope, symbols: Symbols, further: Iterable[str]) -> dict[str, Value]:

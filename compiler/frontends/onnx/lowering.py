@@ -97,6 +97,10 @@ class _Bound:
     def output_names(self) -> tuple[str, ...]:
         return self.graph.output_names
 
+    @property
+    def size(self) -> int:
+        return _size(self.graph)
+
 
 class Interpreter:
     """Lowers nodes into one dataflow block.
@@ -111,7 +115,7 @@ class Interpreter:
         self.context = Context(
             builder,
             inline=self._inline,
-            evaluate=lambda expr: evaluate(builder, expr),
+            evaluate=evaluate,
             lower=self._lower_call,
             find=self._find,
         )
@@ -273,6 +277,10 @@ class Interpreter:
         )
         opsets = self._scope.opsets if "" in self._scope.opsets else {"": onnx.defs.onnx_opset_version()}
         return self._lower(node, operands, dict(attributes), replace(self._scope, opsets=opsets))
+
+
+def _size(graph: Graph) -> int:
+    return sum(1 + sum(_size(inner) for _, inner in node.subgraphs()) for node in graph.nodes)
 
 
 def initial_value(array: Array | SparseTensor) -> Value:

@@ -23,6 +23,7 @@ from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
+from nnefc.network import Body, Control, call_control
 
 __all__ = [
     "REGISTRY",
@@ -34,6 +35,7 @@ __all__ = [
     "Subgraph",
     "Value",
     "operator",
+    "without_dead_code",
 ]
 
 
@@ -41,7 +43,11 @@ _MAX_ITEMS = 1 << 40
 
 
 class Subgraph(Protocol):
-    """A graph that is an attribute of a node; `Context.run_graph` inlines it."""
+    """A graph that is an attribute of a node; `Context.run_graph` inlines it.
+
+    Attributes:
+        size: how many nodes it has, with those of the graphs in it.
+    """
 
     @property
     def name(self) -> str: ...
@@ -51,6 +57,9 @@ class Subgraph(Protocol):
 
     @property
     def output_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def size(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +117,36 @@ class Node:
 
 
 @dataclass(eq=False)
+class _Frame:
+    """The function that is being built: the network's own, or a body inside it.
+
+    Attributes:
+        builder: the block builder, inside the dataflow block of `main`.
+        params: the body's own parameters; none for the network's function.
+        captured: what the body uses of the functions around it: their variables, the parameters that stand for them
+            here, and their values there.
+        controls: the choices and loops that it calls.
+    """
+
+    builder: relax.BlockBuilder
+    params: tuple[relax.Var, ...] = ()
+    captured: dict[relax.Var, tuple[relax.Var, Value]] = field(default_factory=dict)
+    controls: list[Control] = field(default_factory=list)
+
+    def owns(self, var: relax.Var) -> bool:
+        """Whether a variable is this function's own."""
+        return any(var.same_as(param) for param in self.params) or self.builder.lookup_binding(var) is not None
+
+
+@dataclass(eq=False)
 class Context:
     """What lowerings build with: constants, one dataflow block of Relax, subgraphs.
 
     Attributes:
-        builder: the block builder, inside the dataflow block of `main`.
+        builder: the block builder, inside the dataflow block of `main` of the network, or of the body that is built.
         hint: what tensors that are built now should be called.
         inline: runs a subgraph on values for its inputs; see `run_graph`.
-        evaluate: the value of an expression over constants alone.
+        evaluate: the value of an expression over constants alone, bound by a block builder.
         lower: lowers a further operator; see `call`.
         find: the value of a name that the node sees; None if there is none.
     """
@@ -123,12 +154,22 @@ class Context:
     builder: relax.BlockBuilder
     hint: str = ""
     inline: Callable[[Subgraph, SequenceOf[AnyValue]], list[AnyValue]] | None = None
-    evaluate: Callable[[relax.Expr], Array | None] | None = None
+    evaluate: Callable[[relax.BlockBuilder, relax.Expr], Array | None] | None = None
     lower: Callable[..., list[AnyValue]] | None = None
     find: Callable[[str], AnyValue | None] | None = None
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
     """Variables that are computed from constants alone, and their values where somebody has asked."""
+    _frames: list[_Frame] = field(default_factory=list)
+    """From the network's function to the body that is being built."""
+
+    def __post_init__(self) -> None:
+        self._frames.append(_Frame(self.builder))
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """The choices and loops that the function that is being built calls."""
+        return tuple(self._frames[-1].controls)
 
     def known(self, array: npt.ArrayLike) -> Value:
         """A tensor whose value is known at compile time."""
@@ -139,7 +180,8 @@ class Context:
         if value.array is not None or not value.fixed or self.evaluate is None or value.expr is None:
             return value.array
         if self._fixed.get(value.expr) is None:
-            made = self.evaluate(value.expr)
+            owner = next(frame for frame in reversed(self._frames) if frame.owns(value.expr))
+            made = self.evaluate(owner.builder, value.expr)
             self._fixed[value.expr] = None if made is None else from_storage(made, value.dtype)
         return self._fixed[value.expr]
 
@@ -150,7 +192,7 @@ class Context:
             CompileError: a program cannot hold tensors of this type: strings and complex numbers.
         """
         if value.expr is not None:
-            return value.expr
+            return self._visible(value.expr, value)
         assert value.array is not None
         if value.dtype == "string" or value.dtype.startswith("complex"):
             raise CompileError(f"tensors of type {value.dtype} can only be used where they are known at compile time")
@@ -193,6 +235,81 @@ class Context:
             return self.emit_tuple(expr)
         return self.emit(expr, dtype)
 
+    def _visible(self, expr: relax.Expr, value: Value) -> relax.Expr:
+        """What stands for the variable of a value here: itself, or in a body what captures it."""
+        frame = self._frames[-1]
+        if len(self._frames) == 1 or not isinstance(expr, relax.Var) or frame.owns(expr):
+            return expr
+        if expr not in frame.captured:
+            array = self.constant(value)
+            if array is not None:
+                return self.expr(Value.known(array))
+            frame.captured[expr] = relax.Var(str(expr.name), expr.ty), value
+        return frame.captured[expr][0]
+
+    def build_body(
+        self,
+        inputs: SequenceOf[Value],
+        states: SequenceOf[Value],
+        leading: int,
+        make: Callable[[list[Value], list[Value]], SequenceOf[Value]],
+    ) -> tuple[Body, list[Value]]:
+        """Build a body of a choice or a loop.
+
+        Args:
+            inputs, states: values like those that it will get, for their types.
+            leading: how many of the inputs come before what it captures from around it.
+            make: lowers it, given values for its inputs and states; returns its outputs and the states' new values.
+
+        Returns:
+            The body, and what it captures: values of the function around it.
+        """
+        params = [self._parameter(value, f"p{index}") for index, value in enumerate((*inputs, *states))]
+        given = [Value(v.shape, v.dtype, expr=p) for v, p in zip((*inputs, *states), params, strict=True)]
+        frame = _Frame(relax.BlockBuilder(), tuple(params))
+        self._frames.append(frame)
+        before, self.builder = self.builder, frame.builder
+        failure: Exception | None = None
+        results: list[relax.Expr] = []
+        try:
+            with frame.builder.function("main"):
+                with frame.builder.dataflow():
+                    try:
+                        results = list(map(self.expr, make(given[: len(inputs)], given[len(inputs) :])))
+                    except Exception as error:  # raised below, when the builder's blocks are closed
+                        failure = error
+                    made = frame.builder.emit_output(relax.Tuple(results))
+                captured = [param for param, _ in frame.captured.values()]
+                frame.builder.emit_func_output(made, [*params[:leading], *captured, *params[leading:]])
+        finally:
+            self.builder = before
+            self._frames.pop()
+        if failure is not None:
+            raise failure
+        body = Body(without_dead_code(frame.builder.finalize()), len(states), tuple(frame.controls))
+        return body, [value for _, value in frame.captured.values()]
+
+    def _parameter(self, value: Value, name: str) -> relax.Var:
+        return relax.Var(name, self._type(value))
+
+    def _type(self, value: Value) -> relax.TensorType:
+        return relax.TensorType(value.shape, STORAGE.get(value.dtype, value.dtype))
+
+    def emit_control(self, control: Control, operands: SequenceOf[Value], results: SequenceOf[Value]) -> list[Value]:
+        """Call a choice or a loop.
+
+        Args:
+            results: values like those that it gives, for their types; none of them without items.
+        """
+        controls = self._frames[-1].controls
+        call = call_control(len(controls), list(map(self.expr, operands)), list(map(self._type, results)))
+        controls.append(control)
+        var = self.builder.emit(call, self.hint)
+        parts = [var]
+        if len(results) > 1:
+            parts = [self.builder.emit(relax.TupleGetItem(var, index), self.hint) for index in range(len(results))]
+        return [self._value(part, part.ty, False, like.dtype) for part, like in zip(parts, results, strict=True)]
+
     def run_graph(self, graph: Subgraph, values: SequenceOf[AnyValue]) -> list[AnyValue]:
         """Inline a subgraph with `values` for its inputs, in order; returns its outputs."""
         assert self.inline is not None
@@ -216,6 +333,11 @@ class Context:
         if 0 in shape:
             return Value.known(from_storage(np.zeros(shape, STORAGE.get(name, str(ty.dtype))), name))
         return Value(shape, name, expr=var, fixed=fixed)
+
+
+def without_dead_code(module: tvm.IRModule) -> tvm.IRModule:
+    """A module without what `main` does not need: unused nodes, and loops that were unrolled in vain."""
+    return relax.transform.DeadCodeElimination(["main"])(module)
 
 
 Lowering: TypeAlias = "Callable[[Context, Node], AnyValue | list[AnyValue] | list[Value]]"

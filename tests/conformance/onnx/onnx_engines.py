@@ -135,25 +135,23 @@ def _link_quickly() -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         return
-    from nnefc import artifact
-    from nnefc.targets import toolchain
+    from nnefc.targets import outputs, toolchain
+    from nnefc.targets.description import check_description, model_source
 
     folder = Path(tempfile.mkdtemp(prefix="nnefc-runtime-"))
     runtime = []
-    for source in sorted(toolchain.RUNTIME.glob("*.c")):
+    for source in sorted(set(toolchain.RUNTIME.glob("*.c")) - {toolchain.RUNTIME / "weights.c"}):
         made = folder / f"{source.stem}.o"
-        subprocess.run(
-            [compiler, *toolchain._COMPILE_FLAGS[:2], "-fPIC", "-w", "-c", str(source), "-o", str(made)], check=True
-        )
+        subprocess.run([compiler, "-std=c11", "-O2", "-fPIC", "-w", "-c", str(source), "-o", str(made)], check=True)
         runtime.append(str(made))
 
     def link(
         objects: list[Path], constants: Path | None, description: Any, output: Path, *, zig_target: str, **_: Any
     ) -> None:
-        toolchain._check(description, constants)
+        check_description(description, constants.stat().st_size if constants is not None else 0)
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as place:
             model = Path(place) / "model.c"
-            model.write_text(toolchain.model_source(description))
+            model.write_text(model_source(description))
             sources = [str(model)]
             if constants is not None:
                 sources += [f'-DNNEFC_CONSTANTS="{constants}"', str(toolchain.RUNTIME / "constants.S")]
@@ -161,7 +159,7 @@ def _link_quickly() -> None:
             command += [*runtime, *map(str, objects), "-lm", "-lpthread", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
             subprocess.run([*command, "-o", str(output)], check=True, capture_output=True)
 
-    artifact.link_library = link
+    outputs.link_library = link
 
 
 def run_onnxruntime(case: Case) -> Outcome:

@@ -12,8 +12,10 @@ import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
+from nnefc.driver import compile_network
 from nnefc.frontends.onnx import load
 from nnefc.network import Network
+from nnefc.targets.target import parse_target
 
 __all__ = ["FLOAT", "INT64", "graph", "info", "loaded", "model", "node", "results", "save", "tensor"]
 
@@ -75,7 +77,13 @@ def loaded(proto: onnx.ModelProto, folder: Path, **options: Any) -> Network:
 
 
 def results(network: Network, **inputs: Any) -> dict[str, np.ndarray]:
-    """Outputs by name, from TVM's virtual machine: no pass of ours has a part in them."""
+    """Outputs by name, from TVM's virtual machine: no pass of ours has a part in them.
+
+    It knows no choices and loops: networks with such are compiled.
+    """
+    if network.controls:
+        with compile_network(network, parse_target("llvm")).load(threads=1) as library:
+            return library.run(inputs)
     machine = relax.VirtualMachine(tvm.compile(network.module, target="llvm"), tvm.cpu())
     arrays = [tvm.runtime.tensor(np.array(inputs[name])) for name in network.inputs]
     made = machine["main"](*arrays)
