@@ -8,13 +8,16 @@ from tvm.ir.expr import TensorRegion
 from nnefc.passes.memory import InPlace
 from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of
 
-__all__ = ["CONCATENATION", "PARTS", "in_place_of"]
+__all__ = ["CONCATENATION", "PARTS", "SAME_BYTES", "in_place_of"]
 
 # Attribute of a kernel whose result is its operands' bytes, one after the other.
 CONCATENATION = "nnefc.concatenation"
 
 # Attribute of a kernel whose results are its operand's bytes, one after the other.
 PARTS = "nnefc.parts"
+
+# Attribute of a kernel whose result is its operand's bytes, read as another type.
+SAME_BYTES = "nnefc.same_bytes"
 
 
 def in_place_of(func: tirx.PrimFunc) -> InPlace:
@@ -23,6 +26,8 @@ def in_place_of(func: tirx.PrimFunc) -> InPlace:
         return InPlace(concatenation=True)
     if func.attrs and PARTS in func.attrs:
         return InPlace(parts=True)
+    if func.attrs and SAME_BYTES in func.attrs:
+        return InPlace(reshape=True)
     if len(func.params) == 2 and _same_type(*func.params) and relax.analysis.has_reshape_pattern(func):
         return InPlace(reshape=True)
     return InPlace(overwritable=_overwritable(func))

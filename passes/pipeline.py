@@ -15,6 +15,7 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from nnefc.network import Body, Choice, Control, Loop, Network
+from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.entry import ENTRY, entry_module, exported_kernel
 from nnefc.passes.graph.assign_layouts import AssignLayouts
@@ -23,6 +24,7 @@ from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
+from nnefc.passes.graph.pack_integer_matmul import PackIntegerMatmul
 from nnefc.passes.graph.pack_matmul import PackMatmul
 from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.in_place import in_place_of
@@ -80,6 +82,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         # Phase 3. Choose layouts and, with them, the computations of convolutions, poolings and matrix products.
         ("assign layouts", AssignLayouts(target, strict)),
         ("pack matmul", PackMatmul(target)),
+        ("pack integer matmul", PackIntegerMatmul(target)),
         ("lower rows", LowerRows()),
         # Phase 4. Every other operation becomes a computation of its own.
         ("legalize", relax.transform.LegalizeOps()),
@@ -143,6 +146,7 @@ def lower(
         CompileError: an operation has no lowering.
     """
     use_vector_math()
+    use_dot_products()
     with target.to_tvm():
         network = _through_graph_passes(network, graph_passes(target, strict), observe)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import te, tirx
@@ -25,7 +26,12 @@ def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int)
 
 
 def convolve(
-    data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int], groups: int
+    data: te.Tensor,
+    weights: te.Tensor,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = operator.mul,
 ) -> te.Tensor:
     """Convolution without padding.
 
@@ -33,6 +39,7 @@ def convolve(
         data: `[N, groups · I blocks, *spatial, b]`, or `[N, I, *spatial]` where the filter's input channels are not
             blocked (groups = 1).
         weights: as :func:`pack_filter` makes them.
+        product: of an item of the data and one of the weights.
 
     Returns:
         `[N, groups · O blocks, *spatial, block_out]`.
@@ -57,19 +64,24 @@ def convolve(
             channel = rc * block_in + ri
             first = 0 if groups == 1 else o // of_group * (data.shape[1] // groups)
             value = data(n, first + channel // data.shape[-1], *at, channel % data.shape[-1])
-        return te.sum(value * weights(o, rc, *taps, ri, lane), axis=[rc, *taps, ri])
+        return te.sum(product(value, weights(o, rc, *taps, ri, lane)), axis=[rc, *taps, ri])
 
     return te.compute((batch, outer, *spatial, block_out), element, name="convolution")
 
 
 def convolve_depthwise(
-    data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int]
+    data: te.Tensor,
+    weights: te.Tensor,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = operator.mul,
 ) -> te.Tensor:
     """Convolution of each channel by a filter of its own, without padding.
 
     Args:
         data: `[N, C blocks, *spatial, block]`.
         weights: `[C blocks, *k, block]`.
+        product: of an item of the data and one of the weights.
 
     Returns:
         `[N, C blocks, *spatial, block]`.
@@ -83,6 +95,6 @@ def convolve_depthwise(
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, lane = rest
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
-        return te.sum(data(n, o, *at, lane) * weights(o, *taps, lane), axis=taps)
+        return te.sum(product(data(n, o, *at, lane), weights(o, *taps, lane)), axis=taps)
 
     return te.compute((batch, outer, *spatial, block), element, name="convolution")

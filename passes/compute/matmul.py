@@ -5,6 +5,9 @@ A kernel then reads `b` columns as whole vectors, and one row of them after the 
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
 import numpy as np
 from tvm import te, tirx
 
@@ -32,13 +35,20 @@ def pack_right(right: te.Tensor, size: int) -> te.Tensor:
     return te.compute((*batch, blocks(int(columns), size), depth, size), element, name="pack_right")
 
 
-def multiply_packed(left: te.Tensor, packed: te.Tensor, columns: int, rows: int) -> te.Tensor:
+def multiply_packed(
+    left: te.Tensor,
+    packed: te.Tensor,
+    columns: int,
+    rows: int,
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = operator.mul,
+) -> te.Tensor:
     """`[…, M, K]` times a packed `[…, K, columns]`: `[…, M, columns]`.
 
     Args:
         left, packed: their leading axes broadcast.
         columns: N; what fills up the last block is cut off.
         rows: M, or a little more: a number with good divisors. Rows beyond the last repeat it, and are cut off.
+        product: of an item of `left` and one of `packed`.
     """
     *left_batch, height, depth = left.shape
     *right_batch, count, _, size = packed.shape
@@ -49,12 +59,13 @@ def multiply_packed(left: te.Tensor, packed: te.Tensor, columns: int, rows: int)
         *outer, row, column = index
         source = row if int(height) == rows else tirx.min(row, height - 1)
         a = left(*_aligned(outer, left_batch), source, k)
-        return te.sum(a * packed(*_aligned(outer, right_batch), column // size, k, column % size), axis=[k])
+        b = packed(*_aligned(outer, right_batch), column // size, k, column % size)
+        return te.sum(product(a, b), axis=[k])
 
-    product = te.compute((*batch, rows, int(count) * int(size)), element, name="matmul")
+    whole = te.compute((*batch, rows, int(count) * int(size)), element, name="matmul")
     if rows == int(height) and columns == int(count) * int(size):
-        return product
-    return te.compute((*batch, height, columns), lambda *index: product(*index), name="cut")
+        return whole
+    return te.compute((*batch, height, columns), lambda *index: whole(*index), name="cut")
 
 
 def _broadcast(left: list[tirx.Expr], right: list[tirx.Expr]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Zeros around a tensor, written by two: a step that copies what is inside, and loops that clear the border.
+"""A value around a tensor, written by two: a step that copies what is inside, and loops that fill the border.
 
     for v: P[v + before] = X[v]           # a computation like others, which joins the kernel that makes X
     for the places of P outside: P = 0    # added after scheduling: see `passes/schedule/border.py`
@@ -18,16 +18,18 @@ from tvm.ir.expr import TensorRegion
 
 __all__ = ["BORDER", "Border", "write_inside"]
 
-# Annotation of the step that writes what is inside: the border's places before each dimension, then those after each.
+# Annotation of the step that writes what is inside: the border's places before each dimension, those after each, and
+# its value.
 BORDER = "nnefc.border"
 
 
 @dataclass(frozen=True)
 class Border:
-    """Places before and after each dimension of a tensor, those that are not padded included."""
+    """Places before and after each dimension of a tensor, those that are not padded included; and what they hold."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
+    value: int = 0
 
     def around(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape with the border."""
@@ -43,7 +45,7 @@ def write_inside(shape: Sequence[int], dtype: str, border: Border) -> tirx.PrimF
     source = [axis.var for axis in axes]
     target = [v + _index(low) if low else v for v, low in zip(source, border.before, strict=True)]
     copy = tirx.BufferStore(padded, data[tuple(source)], target)
-    note = {BORDER: [_index(width) for width in (*border.before, *border.after)]}
+    note = {BORDER: [_index(width) for width in (*border.before, *border.after, border.value)]}
     step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=note)
     loops = [tirx.Var(f"i{i}", "int64") for i in range(len(extents))]
     body: tirx.Stmt = s_tir.SBlockRealize(loops, True, step)

@@ -20,6 +20,7 @@ from nnefc.passes.graph.layout_rules import (
     deconvolution,
     element_wise,
     gathering,
+    integer_convolution,
     local_response,
     pooling,
     rearrangement,
@@ -41,6 +42,7 @@ _RULES: dict[str, LayoutRule] = {
     **resize.RULES,
     **splitting.RULES,
 }
+_INTEGER_RULES = {**_RULES, **integer_convolution.RULES}
 
 
 @tvm.transform.module_pass(opt_level=0, name="AssignLayouts")
@@ -57,4 +59,11 @@ class AssignLayouts:
 
 
 def _rule_of(call: relax.Call) -> LayoutRule | None:
-    return _RULES.get(call.op.name.removeprefix("relax.")) if isinstance(call.op, tvm.ir.Op) else None
+    if not isinstance(call.op, tvm.ir.Op):
+        return None
+    rules = _INTEGER_RULES if call.args and _is_narrow(call.args[0]) else _RULES
+    return rules.get(call.op.name.removeprefix("relax."))
+
+
+def _is_narrow(expr: relax.Expr) -> bool:
+    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in ("uint8", "int8")

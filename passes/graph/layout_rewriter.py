@@ -8,10 +8,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.compute.blocked import block, unblock
 from nnefc.passes.compute.channel_order import arrange, arrange_array, rearrange, unarrange
 from nnefc.passes.compute.padding import Border, write_inside
 from nnefc.passes.graph.blocked_layout import Blocked
+from nnefc.passes.graph.blocking import to_blocks, to_plain
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
 from nnefc.targets.target import Target
@@ -42,6 +42,7 @@ class LayoutRewriter(Rewriter):
         self._rule_of = rule_of
         self._layout: dict[relax.Expr, Blocked] = {}  # of tensors in blocked layout
         self._other_form: dict[tuple[relax.Expr, Blocked | None], relax.Expr] = {}
+        self._origin: dict[relax.Expr, relax.Expr] = {}  # of plain forms of blocked tensors
         self._padded: dict[tuple[relax.Expr, Border], relax.Expr] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
@@ -110,12 +111,17 @@ class LayoutRewriter(Rewriter):
         if layout is None:
             return expr
         if (expr, None) not in self._other_form:
-            self._other_form[expr, None] = self._unarranged(expr, layout)
+            form = self._other_form[expr, None] = self._unarranged(expr, layout)
+            self._origin[form] = expr
         return self._other_form[expr, None]
+
+    def origin(self, expr: relax.Expr) -> relax.Expr:
+        """The blocked tensor that `expr` is the plain form of; else `expr`."""
+        return self._origin.get(expr, expr)
 
     def _arranged(self, expr: relax.Expr, wanted: Blocked) -> relax.Var:
         if self._is_ordered(wanted):
-            return self.emit(block, expr, self.size)
+            return to_blocks(self.builder, expr, self.size)
         return self.emit(arrange, expr, constant(np.asarray(wanted.order, np.int32)), self.size)
 
     def _rearranged(self, expr: relax.Expr, own: Blocked, wanted: Blocked) -> relax.Var:
@@ -129,15 +135,15 @@ class LayoutRewriter(Rewriter):
             return self.emit(unarrange, expr, constant(layout.slots))
         if layout.is_full and all(extent == 1 for extent in shape[2:]):
             return self.builder.emit(relax.op.reshape(expr, shape))  # the same bytes
-        return self.emit(unblock, expr, layout.channels)
+        return to_plain(self.builder, expr, layout.channels)
 
     def _is_ordered(self, layout: Blocked) -> bool:
         return layout == Blocked.of(layout.channels, self.size)
 
     # Emitting computations.
 
-    def padded(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...]) -> relax.Expr:
-        """`data` with zeros around its spatial dimensions; what makes `data` then writes there, if it can."""
+    def padded(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...], value: int = 0) -> relax.Expr:
+        """`data` with `value` around its spatial dimensions; what makes `data` then writes there, if it can."""
         if not any(before) and not any(after):
             return data
         if min(*before, *after) < 0:
@@ -145,9 +151,10 @@ class LayoutRewriter(Rewriter):
             before, after = (tuple(max(width, 0) for width in widths) for widths in (before, after))
         shape = shape_of(data)
         rest = (0,) * (len(shape) - 2 - len(before))
-        border = Border((0, 0, *before, *rest), (0, 0, *after, *rest))
+        border = Border((0, 0, *before, *rest), (0, 0, *after, *rest), value)
         if is_constant(data):
-            return constant(np.pad(array_of(data), list(zip(border.before, border.after, strict=True))))
+            widths = list(zip(border.before, border.after, strict=True))
+            return constant(np.pad(array_of(data), widths, constant_values=value))
         if (data, border) not in self._padded:
             inside = write_inside(shape, str(data.ty.dtype), border).with_attr(FUSION, OpPattern.ELEMENT_WISE)
             result = relax.TensorType(border.around(shape), data.ty.dtype)

@@ -1,6 +1,6 @@
-"""Clear the border of a result whose kernel writes only what is inside: see `passes/compute/padding.py`.
+"""Fill the border of a result whose kernel writes only what is inside: see `passes/compute/padding.py`.
 
-for the places outside, side by side: P = 0        # vectors, where the last dimension is not padded
+for the places outside, side by side: P = value    # vectors, where the last dimension is not padded
 the scheduled loops, which write what is inside
 """
 
@@ -14,20 +14,20 @@ from nnefc.passes.compute.padding import BORDER, Border
 from nnefc.passes.schedule.structure import root_blocks
 from nnefc.targets.target import Target
 
-__all__ = ["clear_border"]
+__all__ = ["fill_border"]
 
 
-def clear_border(sch: s_tir.Schedule, target: Target) -> tirx.PrimFunc:
-    """The scheduled function; if a step of it is one that writes what is inside, with the border cleared before."""
+def fill_border(sch: s_tir.Schedule, target: Target) -> tirx.PrimFunc:
+    """The scheduled function; if a step of it is one that writes what is inside, with the border filled before."""
     func = sch.mod["main"]
     for block in root_blocks(sch):
         node = sch.get(block)
         if BORDER in node.annotations:
-            widths = [int(width) for width in node.annotations[BORDER]]
+            *widths, value = [int(number) for number in node.annotations[BORDER]]
             rank = len(widths) // 2
             result = node.writes[0].source
             lanes = target.lanes(str(result.dtype))
-            return _after(_zeros(result, Border(tuple(widths[:rank]), tuple(widths[rank:])), lanes), func)
+            return _after(_filled(result, Border(tuple(widths[:rank]), tuple(widths[rank:]), value), lanes), func)
     return func
 
 
@@ -50,7 +50,7 @@ def _after(stmts: Sequence[tirx.Stmt], func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _zeros(buffer: tirx.Var, border: Border, lanes: int) -> list[tirx.Stmt]:
+def _filled(buffer: tirx.Var, border: Border, lanes: int) -> list[tirx.Stmt]:
     """Loops over the boxes that the border consists of, which do not overlap."""
     shape = [int(extent) for extent in buffer.shape]
     whole = [(0, extent) for extent in shape]
@@ -60,21 +60,23 @@ def _zeros(buffer: tirx.Var, border: Border, lanes: int) -> list[tirx.Stmt]:
         for side in ((0, first), (end, extent)):
             box = [*inside[:axis], side, *whole[axis + 1 :]]
             if all(start < stop for start, stop in box):
-                stmts.append(_clear(buffer, box, lanes))
+                stmts.append(_fill(buffer, box, border.value, lanes))
     return stmts
 
 
-def _clear(buffer: tirx.Var, box: Sequence[tuple[int, int]], lanes: int) -> tirx.Stmt:
-    """Zeros into a box, given as first and end of each dimension."""
+def _fill(buffer: tirx.Var, box: Sequence[tuple[int, int]], value: int, lanes: int) -> tirx.Stmt:
+    """`value` into a box, given as first and end of each dimension."""
     loops = [tirx.Var(f"b{axis}", "int64") for axis in range(len(box))]
     index: list[tirx.Expr] = [loop + _index(start) for loop, (start, _) in zip(loops, box, strict=True)]
     extents = [stop - start for start, stop in box]
-    zero: tirx.Expr = tirx.const(0, str(buffer.dtype))
+    if 16 <= extents[-1] < lanes and lanes % extents[-1] == 0:
+        lanes = extents[-1]
+    item: tirx.Expr = tirx.const(value, str(buffer.dtype))
     if extents[-1] % lanes == 0 and lanes > 1:
         extents[-1] //= lanes
         index[-1] = tirx.Ramp(loops[-1] * _index(lanes) + _index(box[-1][0]), _index(1), lanes)
-        zero = tirx.Broadcast(zero, lanes)
-    body: tirx.Stmt = tirx.BufferStore(buffer, zero, index)
+        item = tirx.Broadcast(item, lanes)
+    body: tirx.Stmt = tirx.BufferStore(buffer, item, index)
     for loop, extent in reversed(list(zip(loops, extents, strict=True))):
         body = tirx.For(loop, _index(0), _index(extent), tirx.ForKind.SERIAL, body)
     return body

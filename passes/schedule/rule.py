@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.border import clear_border
+from nnefc.passes.schedule.border import fill_border
 from nnefc.targets.target import Target
 
 __all__ = ["ScheduleRule", "scheduled"]
@@ -28,5 +28,5 @@ def scheduled(func: tirx.PrimFunc, rules: Sequence[ScheduleRule], target: Target
         except s_tir.ScheduleError:
             continue  # of the rule's kind at first sight, but not quite: the next rule is slower, and right too
         if schedule is not None:
-            return clear_border(schedule, target).with_attr("nnefc.rule", type(rule).__name__)
+            return fill_border(schedule, target).with_attr("nnefc.rule", type(rule).__name__)
     return func

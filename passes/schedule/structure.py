@@ -12,6 +12,8 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
 
+from nnefc.passes.compute.dot_product import is_dot_product
+
 __all__ = [
     "Contraction",
     "SBlockRV",
@@ -106,10 +108,10 @@ def contraction_of(sch: s_tir.Schedule, block: SBlockRV) -> Contraction | None:
     node = sch.get(block)
     if node.init is None or not isinstance(node.body, tirx.BufferStore):
         return None
-    value = node.body.value
-    if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+    factors = _factors(node.body.value)
+    if factors is None:
         return None
-    left, right = _without_cast(value.b.a), _without_cast(value.b.b)
+    left, right = map(_without_cast, factors)
     if not isinstance(left, TensorLoad) or not isinstance(right, TensorLoad):
         return None
     axes = list(node.iter_vars)
@@ -125,6 +127,16 @@ def contraction_of(sch: s_tir.Schedule, block: SBlockRV) -> Contraction | None:
 
     reduced = tuple(i for i, a in enumerate(axes) if a.iter_type == tirx.IterVar.CommReduce)
     return Contraction(having(True, False), having(False, True), having(True, True), reduced)
+
+
+def _factors(value: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr] | None:
+    """The factors of `sum + a * b`, or of a dot product of narrow integers added to a sum."""
+    if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
+        return value.b.a, value.b.b
+    if is_dot_product(value):
+        _, left, right = value.args
+        return left, right
+    return None
 
 
 def _without_cast(expr: tirx.Expr) -> tirx.Expr:

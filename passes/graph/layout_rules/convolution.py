@@ -27,7 +27,7 @@ from nnefc.passes.graph.patterns import OpPattern
 from nnefc.passes.graph.rewriter import array_of, is_constant
 from nnefc.passes.graph.rewriter import constant as to_constant
 
-__all__ = ["RULES", "Sliding", "convolution", "integers", "split_padding"]
+__all__ = ["RULES", "Sliding", "convolution", "groups_in_a_block", "integers", "split_padding"]
 
 
 def integers(values: Sequence[Any]) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, s
 def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
     """Each group reads its channels wherever they are, and begins a block of its own in the result."""
     outputs, inputs = filters.shape[:2]
-    together = 1 if layouts.strict else _groups_in_a_block(outputs // sliding.groups, sliding.groups, layouts.size)
+    together = 1 if layouts.strict else groups_in_a_block(outputs // sliding.groups, sliding.groups, layouts.size)
     groups = sliding.groups // together
     layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
@@ -116,7 +116,7 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
     return layouts.as_blocked(result, outputs, groups)
 
 
-def _groups_in_a_block(outputs: int, groups: int, size: int) -> int:
+def groups_in_a_block(outputs: int, groups: int, size: int) -> int:
     """How many groups fit into the blocks that one needs: with zeros for what they do not share they cost the same."""
     room = blocks(outputs, size) * size
     return next(count for count in range(room // outputs, 0, -1) if groups % count == 0)

@@ -12,6 +12,7 @@ __all__ = ["RULES"]
 _TAME = (
     "abs",
     "add",
+    "astype",
     "ceil",
     "clip",
     "cos",

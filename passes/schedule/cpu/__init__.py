@@ -3,6 +3,7 @@
 from nnefc.passes.schedule.cpu.columns import ColumnsRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
+from nnefc.passes.schedule.cpu.integer_contraction import IntegerContractionRule
 from nnefc.passes.schedule.cpu.neighbours import NeighboursRule
 from nnefc.passes.schedule.cpu.rows import RowsRule
 from nnefc.passes.schedule.cpu.tile_transform import TileTransformRule
@@ -12,6 +13,7 @@ __all__ = ["CPU_RULES"]
 
 CPU_RULES = (
     ContractionRule(),
+    IntegerContractionRule(),
     TileTransformRule(),
     NeighboursRule(),
     WindowsRule(),

@@ -16,6 +16,7 @@ from nnefc.targets.target import Target
 
 __all__ = ["FallbackRule"]
 
+_PARALLEL_ROUNDS = 64  # of a parallel loop that can be shared out evenly
 _LEAST_PARALLEL_WORK = 1 << 14  # elements (times the reduced ones) that are worth waking another thread
 
 
@@ -54,7 +55,7 @@ class FallbackRule:
         else:
             outer = _bring_forward(sch, loops)[:-1]
         if work >= _LEAST_PARALLEL_WORK and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
-            sch.parallel(sch.fuse(*outer))
+            sch.parallel(sch.fuse(*_enough(sch, outer)))
 
     def _transpose(
         self, sch: s_tir.Schedule, block: SBlockRV, loops: list[LoopRV], partner: int, target: Target
@@ -77,12 +78,25 @@ class FallbackRule:
         """Vectorize the last loop where whole vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
         lanes = target.lanes(str(sch.get(block).writes[0].source.dtype))
         *outer, last = loops
-        if int(sch.get(last).extent) % lanes:
+        extent = int(sch.get(last).extent)
+        if 16 <= extent < lanes and lanes % extent == 0:
+            lanes = extent  # bytes of a block of channels: a shorter vector, which machines have too
+        if extent % lanes:
             return outer
         vectors, lane = sch.split(last, [None, lanes])
         sch.vectorize(lane)
         alone = math.prod(int(sch.get(loop).extent) for loop in outer) == 1
         return [*outer, vectors] if alone else outer
+
+
+def _enough(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
+    """The first loops, as many as give every thread something: indices of fused loops cost divisions."""
+    rounds = 1
+    for count, loop in enumerate(loops, 1):
+        rounds *= int(sch.get(loop).extent)
+        if rounds >= _PARALLEL_ROUNDS:
+            return loops[:count]
+    return loops
 
 
 def _gathers_along(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> bool:

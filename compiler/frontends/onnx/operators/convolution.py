@@ -21,9 +21,9 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
 )
 
-__all__ = ["Window", "convolve", "make_window"]
+__all__ = ["CONVOLUTIONS", "Window", "convolve", "make_window"]
 
-_CONV = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}
+CONVOLUTIONS = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}
 _CONV_TRANSPOSE = {3: relax.op.nn.conv1d_transpose, 4: relax.op.nn.conv2d_transpose, 5: relax.op.nn.conv3d_transpose}
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -141,9 +141,9 @@ def _conv(ctx: Context, node: Node) -> Value:
 def convolve(ctx: Context, x: Value, w: Value, window: Window, groups: int) -> Value:
     """A convolution without bias, in the types of its operands."""
     rank = len(shape_of(x))
-    if rank in _CONV and dtype_of(x) == "float32":
+    if rank in CONVOLUTIONS and dtype_of(x) == "float32":
         return ctx.emit(
-            _CONV[rank](
+            CONVOLUTIONS[rank](
                 ctx.expr(x),
                 ctx.expr(w),
                 strides=list(window.stride),

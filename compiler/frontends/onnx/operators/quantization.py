@@ -6,14 +6,17 @@ Products and sums are computed in int32, exactly. Only requantization goes over 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tvm import tirx
+from tvm import relax, tirx
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.convolution import (
+    CONVOLUTIONS,
     Window,
     check_convolution,
     check_fits,
@@ -25,11 +28,11 @@ from nnefc.frontends.onnx.operators.elementwise import binary, broadcast_shapes,
 from nnefc.frontends.onnx.operators.matrix import matmul
 from nnefc.frontends.onnx.operators.reduction import reduce_with
 from nnefc.frontends.onnx.operators.tensors import (
+    Array,
     cast,
     compute,
     dtype_of,
     fail,
-    has_input,
     input_at,
     known,
     normal_axis,
@@ -56,6 +59,58 @@ RANGES = {
 """The smallest and the largest value of the integers that tensors are quantized to."""
 
 
+_NARROW = ("uint8", "int8")
+
+
+# Arithmetic in int32, in operators that the passes know.
+
+_ARITHMETIC: dict[str, tuple[Callable[..., relax.Expr], Callable[..., Array]]] = {
+    "add": (relax.op.add, np.add),
+    "subtract": (relax.op.subtract, np.subtract),
+    "multiply": (relax.op.multiply, np.multiply),
+}
+
+
+def _arithmetic(ctx: Context, name: str, a: Value, b: Value) -> Value:
+    """`a` and `b`, both of one type, added, subtracted or multiplied; modulo 2³² for int32."""
+    function, on_arrays = _ARITHMETIC[name]
+    arrays = value_of(ctx, a), value_of(ctx, b)
+    if arrays[0] is not None and arrays[1] is not None:
+        with np.errstate(over="ignore"):
+            return known(ctx, np.asarray(on_arrays(*arrays)))
+    return ctx.emit(function(ctx.expr(a), ctx.expr(b)))
+
+
+def _sum_over(ctx: Context, x: Value, axes: Sequence[int]) -> Value:
+    """The sums over `axes` in int32, which stay with the extent 1."""
+    array = value_of(ctx, x)
+    if array is not None:
+        return known(ctx, array.astype(np.int64).sum(tuple(axes), keepdims=True).astype(np.int32))
+    return ctx.emit(relax.op.sum(relax.op.astype(ctx.expr(x), "int32"), list(axes), keepdims=True))
+
+
+def _is_zero(ctx: Context, x: Value | None) -> bool:
+    """Whether a zero point is left out, or known to be 0."""
+    return x is None or ((array := value_of(ctx, x)) is not None and not array.any())
+
+
+def _without_zero(ctx: Context, weights: Value, zero: Value | None) -> tuple[Value, Value | None]:
+    """Weights from which their zero point is subtracted, if the differences have 8 bits too; else both as they are.
+
+    `zero` broadcasts against the weights.
+    """
+    array, origin = value_of(ctx, weights), None if zero is None else value_of(ctx, zero)
+    if _is_zero(ctx, zero):
+        return weights, None
+    if array is not None and origin is not None:
+        centred = array.astype(np.int32) - origin.astype(np.int32)
+        for dtype in _NARROW:
+            low, high = RANGES[dtype]
+            if not centred.size or (centred.min() >= low and centred.max() <= high):
+                return known(ctx, centred.astype(dtype)), None
+    return weights, zero
+
+
 # Convolutions of integers.
 
 
@@ -66,26 +121,101 @@ def _conv_integer(ctx: Context, node: Node) -> Value:
 
 
 def _integer_convolution(
-    ctx: Context, node: Node, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None
+    ctx: Context, node: Node, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, bias: Value | None = None
 ) -> Value:
-    """`sum((x - x_zero) * (w - w_zero))` in int32; the padding is worth `x_zero`, so it adds nothing."""
+    """`sum((x - x_zero) * (w - w_zero)) + bias` in int32; the padding is worth `x_zero`, so it adds nothing."""
     groups = check_convolution(node, shape_of(x), shape_of(w))
     window = make_window(node, kernel_shape(node, shape_of(w)), shape_of(x)[2:])
     check_fits(node, window, shape_of(x)[2:])
     if x_zero is not None and math.prod(shape_of(x_zero)) != 1:
         raise fail(node, f"the input's zero point has the shape {spell(shape_of(x_zero))}, not that of a scalar")
-    filters = shape_of(w)[0]
+    filters, rank = shape_of(w)[0], len(shape_of(w))
     if w_zero is not None and math.prod(shape_of(w_zero)) not in (1, filters):
         raise fail(node, f"the filter's zero point {spell(shape_of(w_zero))} should be a scalar or [{filters}]")
-    centred = _centred(ctx, x, None if x_zero is None else reshaped(ctx, x_zero, ()))
+    origin = None if x_zero is None else reshaped(ctx, x_zero, ())
     count = math.prod(shape_of(w_zero)) if w_zero is not None else 1
-    column = None if w_zero is None else reshaped(ctx, w_zero, (count, *[1] * (len(shape_of(w)) - 1)))
-    weights = _centred(ctx, w, column)
-    return _exact_convolution(ctx, centred, weights, window, groups)
+    column = None if w_zero is None else reshaped(ctx, w_zero, (count, *[1] * (rank - 1)))
+    if bias is not None:
+        bias = reshaped(ctx, bias, (1, filters, *[1] * (rank - 2)))
+    plain = value_of(ctx, w) is None or value_of(ctx, x) is not None or rank not in CONVOLUTIONS
+    if plain or 0 in shape_of(x) or not {dtype_of(x), dtype_of(w)} <= set(_NARROW):
+        sums = convolve_directly(
+            ctx, _centred(ctx, x, origin), _centred(ctx, w, column), window, groups, "int32", name="integer_convolution"
+        )
+        return sums if bias is None else _arithmetic(ctx, "add", sums, bias)
+    return _narrow_convolution(ctx, x, w, window, groups, origin, column, bias)
 
 
-def _exact_convolution(ctx: Context, x: Value, w: Value, window: Window, groups: int) -> Value:
-    return convolve_directly(ctx, x, w, window, groups, "int32", name="integer_convolution")
+def _narrow_convolution(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    window: Window,
+    groups: int,
+    x_zero: Value | None,
+    w_zero: Value | None,
+    bias: Value | None,
+) -> Value:
+    """A convolution of 8-bit integers as they are, and what the zero points change in each sum.
+
+    `sum((x - a)(w - b)) = sum(x w) - a sum(w) - b (sum(x) - a n)`, where n is the number of terms. `sum(w)` is known.
+    """
+    filters, rank = shape_of(w)[0], len(shape_of(w))
+    w, w_zero = _without_zero(ctx, w, w_zero)
+    if not _is_zero(ctx, x_zero):
+        assert x_zero is not None
+        x = _padded(ctx, x, window, x_zero)
+        window = replace(window, before=(0,) * (rank - 2), after=(0,) * (rank - 2))
+        origin = cast(ctx, x_zero, "int32")
+        sums = reshaped(ctx, _sum_over(ctx, w, range(1, rank)), (1, filters, *[1] * (rank - 2)))
+        less = _arithmetic(ctx, "multiply", sums, origin)
+        bias = _arithmetic(ctx, "subtract", known(ctx, np.zeros((), np.int32)) if bias is None else bias, less)
+    result = _sums(ctx, x, w, window, groups)
+    if bias is not None:
+        result = _arithmetic(ctx, "add", result, bias)
+    if w_zero is None:
+        return result
+    ones = np.ones((1 if groups == 1 else filters, *shape_of(w)[1:]), np.int8)
+    moved = _sums(ctx, x, known(ctx, ones), window, groups)
+    if not _is_zero(ctx, x_zero):
+        terms = known(ctx, np.array(math.prod(shape_of(w)[1:]), np.int32))
+        moved = _arithmetic(ctx, "subtract", moved, _arithmetic(ctx, "multiply", origin, terms))
+    factor = reshaped(ctx, cast(ctx, w_zero, "int32"), (1, -1, *[1] * (rank - 2)) if w_zero.rank else ())
+    return _arithmetic(ctx, "subtract", result, _arithmetic(ctx, "multiply", moved, factor))
+
+
+def _sums(ctx: Context, x: Value, w: Value, window: Window, groups: int) -> Value:
+    """A convolution of 8-bit integers in int32."""
+    return ctx.emit(
+        CONVOLUTIONS[len(shape_of(x))](
+            ctx.expr(x),
+            ctx.expr(w),
+            strides=list(window.stride),
+            padding=window.padding,
+            dilation=list(window.dilation),
+            groups=groups,
+            out_dtype="int32",
+        )
+    )
+
+
+def _padded(ctx: Context, x: Value, window: Window, value: Value) -> Value:
+    """`x` with `value` around its spatial dimensions."""
+    if not any(window.padding):
+        return x
+    array = value_of(ctx, value)
+    if array is not None:
+        widths = [width for pair in zip(window.before, window.after, strict=True) for width in pair]
+        return ctx.emit(relax.op.nn.pad(ctx.expr(x), [0, 0, 0, 0, *widths], pad_value=float(array)))
+    spatial = zip(shape_of(x)[2:], window.before, window.after, strict=True)
+    shape = (*shape_of(x)[:2], *[extent + before + after for extent, before, after in spatial])
+
+    def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+        places = [i - before for i, before in zip(index[2:], window.before, strict=True)]
+        inside = [test for p, e in zip(places, shape_of(x)[2:], strict=True) for test in (p >= 0, p < e)]
+        return tirx.if_then_else(tirx.all(*inside), tensors[0](*index[:2], *places), tensors[1]())
+
+    return compute(ctx, shape, item, x, value, name="pad")
 
 
 def _centred(ctx: Context, x: Value, zero: Value | None) -> Value:
@@ -98,6 +228,9 @@ def _centred(ctx: Context, x: Value, zero: Value | None) -> Value:
     return elementwise(ctx, lambda a, b: a.astype("int32") - b.astype("int32"), x, zero, name="centre", result="int32")
 
 
+# Products of matrices of integers.
+
+
 @operator("MatMulInteger", since=(10,))
 def _matmul_integer(ctx: Context, node: Node) -> Value:
     a, b = input_at(node, 0), input_at(node, 1)
@@ -107,7 +240,34 @@ def _matmul_integer(ctx: Context, node: Node) -> Value:
 def _integer_product(ctx: Context, node: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
     rows = None if a_zero is None else _along(ctx, node, a_zero, a, -2)
     columns = None if b_zero is None else _along(ctx, node, b_zero, b, -1)
-    return matmul(ctx, _centred(ctx, a, rows), _centred(ctx, b, columns))
+    fits = shape_of(a) and shape_of(b) and shape_of(a)[-1] == shape_of(b)[-2 if b.rank > 1 else 0]
+    at_hand = value_of(ctx, a) is not None and value_of(ctx, b) is not None
+    narrow = {dtype_of(a), dtype_of(b)} <= set(_NARROW)
+    if not fits or at_hand or not narrow or 0 in (*shape_of(a), *shape_of(b)):
+        return matmul(ctx, _centred(ctx, a, rows), _centred(ctx, b, columns))
+    shape = broadcast_shapes(shape_of(a)[:-2], shape_of(b)[:-2])
+    shape = (*shape, *shape_of(a)[-2:-1], *(shape_of(b)[-1:] if b.rank > 1 else ()))
+    left = a if a.rank > 1 else reshaped(ctx, a, (1, *shape_of(a)))
+    right = b if b.rank > 1 else reshaped(ctx, b, (*shape_of(b), 1))
+    return reshaped(ctx, _narrow_product(ctx, left, right, rows, columns), shape)
+
+
+def _narrow_product(ctx: Context, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+    """A product of 8-bit matrices as they are, and what the zero points change in each sum, as for convolutions."""
+    b, b_zero = _without_zero(ctx, b, b_zero)
+    result = ctx.emit(relax.op.matmul(ctx.expr(a), ctx.expr(b), out_dtype="int32"))
+    if not _is_zero(ctx, a_zero):
+        assert a_zero is not None
+        origin = cast(ctx, a_zero, "int32")
+        less = _arithmetic(ctx, "multiply", _sum_over(ctx, b, [b.rank - 2]), origin)
+        result = _arithmetic(ctx, "subtract", result, less)
+    if b_zero is None:
+        return result
+    moved = _sum_over(ctx, a, [a.rank - 1])
+    if not _is_zero(ctx, a_zero):
+        depth = known(ctx, np.array(shape_of(a)[-1], np.int32))
+        moved = _arithmetic(ctx, "subtract", moved, _arithmetic(ctx, "multiply", origin, depth))
+    return _arithmetic(ctx, "subtract", result, _arithmetic(ctx, "multiply", moved, cast(ctx, b_zero, "int32")))
 
 
 def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Value:
@@ -128,13 +288,12 @@ def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Valu
 
 def _requantized(ctx: Context, sums: Value, factor: Value, zero: Value, dtype: str) -> Value:
     low, high = RANGES[dtype]
-
-    def item(total: Any, factor: Any, zero: Any) -> Any:
-        value = tirx.nearbyint(total.astype("float32") * factor) + zero.astype("float32")
-        value = tirx.max(tirx.min(value, tirx.const(high, "float32")), tirx.const(low, "float32"))
-        return value.astype("int32")
-
-    return elementwise(ctx, item, sums, factor, zero, name="requantize", result=dtype)
+    scaled = relax.op.multiply(relax.op.astype(ctx.expr(sums), "float32"), ctx.expr(factor))
+    moved = relax.op.round(scaled)
+    if not _is_zero(ctx, zero):
+        moved = relax.op.add(moved, ctx.expr(cast(ctx, zero, "float32")))
+    cut = relax.op.clip(moved, float(low), float(high))
+    return ctx.emit(relax.op.astype(relax.op.astype(cut, "int32"), STORAGE.get(dtype, dtype)), dtype)
 
 
 def _ratio(ctx: Context, a: Value, b: Value, y: Value) -> Value:
@@ -146,10 +305,8 @@ def _ratio(ctx: Context, a: Value, b: Value, y: Value) -> Value:
 @operator("QLinearConv", since=(10,))
 def _qlinear_conv(ctx: Context, node: Node) -> Value:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (input_at(node, i) for i in range(8))
-    sums = _integer_convolution(ctx, node, x, w, x_zero, w_zero)
+    sums = _integer_convolution(ctx, node, x, w, x_zero, w_zero, optional_input(node, 8))
     rank, channels = len(shape_of(x)), shape_of(w)[0]
-    if has_input(node, 8):
-        sums = binary(ctx, "Add", sums, reshaped(ctx, input_at(node, 8), (1, channels, *[1] * (rank - 2))))
     count = math.prod(shape_of(w_scale))
     if count not in (1, channels):
         raise fail(node, f"the filter's scale {spell(shape_of(w_scale))} should be a scalar or [{channels}]")

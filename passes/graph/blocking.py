@@ -1,0 +1,64 @@
+"""From plain to blocked layout and back: as a computation that others join, or by transposing tiles in registers.
+
+Bytes gain more from the tiles than from being joined; so do the sums of products of bytes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import relax, topi
+
+from nnefc.passes.compute.blocked import block, blocks, unblock
+from nnefc.passes.compute.transposition import POSITIONS, transpose_to_blocks, transpose_to_plain
+from nnefc.passes.graph.patterns import FUSION, OpPattern
+from nnefc.passes.graph.rewriter import shape_of
+from nnefc.passes.in_place import SAME_BYTES
+
+__all__ = ["to_blocks", "to_plain"]
+
+_TRANSPOSED = ("uint8", "int8", "int32")
+_ALONE = {FUSION: OpPattern.OPAQUE}
+
+
+def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int) -> relax.Var:
+    """`[N, C, *spatial]` → `[N, blocks, *spatial, size]`."""
+    batch, channels, *spatial = shape_of(data)
+    positions = math.prod(spatial)
+    if not _has_tiles(data, positions, size):
+        return builder.emit_te(lambda t: block(t, size), data, primfunc_name_hint="block")
+    flat = _seen_as(builder, data, (batch * channels * positions,))
+    moved = builder.emit_te(
+        lambda t: transpose_to_blocks(t, batch, channels, positions, size),
+        flat,
+        primfunc_name_hint="block",
+        primfunc_attrs=_ALONE,
+    )
+    return _seen_as(builder, moved, (batch, blocks(channels, size), *spatial, size))
+
+
+def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> relax.Var:
+    """The reverse of :func:`to_blocks`."""
+    batch, outer, *spatial, size = shape_of(data)
+    positions = math.prod(spatial)
+    if not _has_tiles(data, positions, size):
+        return builder.emit_te(lambda t: unblock(t, channels), data, primfunc_name_hint="unblock")
+    flat = _seen_as(builder, data, (batch * outer * positions * size,))
+    moved = builder.emit_te(
+        lambda t: transpose_to_plain(t, batch, channels, positions, size),
+        flat,
+        primfunc_name_hint="unblock",
+        primfunc_attrs=_ALONE,
+    )
+    return _seen_as(builder, moved, (batch, channels, *spatial))
+
+
+def _seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...]) -> relax.Var:
+    """The same bytes in another shape; not joined with other computations, whose indices it would complicate."""
+    return builder.emit_te(
+        lambda t: topi.reshape(t, shape), data, primfunc_name_hint="view", primfunc_attrs={**_ALONE, SAME_BYTES: True}
+    )
+
+
+def _has_tiles(data: relax.Expr, positions: int, size: int) -> bool:
+    return str(data.ty.dtype) in _TRANSPOSED and positions >= POSITIONS and size in (2, 4, 8, 16)

@@ -1,0 +1,141 @@
+"""Convolutions of 8-bit integers with sums in int32, by the target's dot products.
+
+    s = conv2d(x, W, out_dtype="int32")     →     s = convolution(words(x), pack(W)) + c
+
+`words` reads the bytes of neighbouring channels of a blocked tensor as one int32, which costs nothing. Where the
+instruction wants data of the other sign, 128 is added to them or taken away; `c` makes up for that: 128 times the sum
+of the weights of each output channel. Padding that a `nn.pad` before the convolution adds is part of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from nnefc.passes.compute.channel_order import arrange_array, merge_groups
+from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
+from nnefc.passes.graph.blocked_layout import Blocked
+from nnefc.passes.graph.blocking import to_blocks
+from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout_rules.convolution import Sliding, groups_in_a_block, integers, split_padding
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
+from nnefc.passes.graph.rewriter import constant as to_constant
+from nnefc.passes.graph.words import converted, data_words, weights_words
+
+__all__ = ["RULES"]
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """Data, and the value that is around its spatial dimensions."""
+
+    data: relax.Expr
+    value: int = 0
+
+
+def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    data, weights = call.args
+    if not is_constant(weights) or str(weights.ty.dtype) not in ("uint8", "int8"):
+        return None
+    filters, attrs = array_of(weights), call.attrs
+    before, after = split_padding(attrs.padding, filters.ndim - 2)
+    padded = _Padded(data)
+    if not any((*before, *after)) and (inner := _padding_of(layouts, data)) is not None:
+        padded, before, after = inner
+    sliding = Sliding(before, after, integers(attrs.strides), integers(attrs.dilation), int(attrs.groups))
+    if sliding.groups > 1 and filters.shape[1] == 1 and filters.shape[0] == sliding.groups:
+        return _depthwise(layouts, padded, filters, sliding)
+    return _dense(layouts, padded, filters, sliding)
+
+
+def _padding_of(layouts: LayoutRewriter, data: relax.Expr) -> tuple[_Padded, tuple[int, ...], tuple[int, ...]] | None:
+    """What `data` pads, with which value, and by how much before and after each spatial dimension, if it does."""
+    source = layouts.definition(data)
+    if not is_call(source, "nn.pad") or source.attrs.pad_mode != "constant":
+        return None
+    widths = integers(source.attrs.pad_width)
+    before, after = widths[::2], widths[1::2]
+    if any((*before[:2], *after[:2])):
+        return None
+    return _Padded(layouts.origin(source.args[0]), int(source.attrs.pad_value)), before[2:], after[2:]
+
+
+def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    how = multiplication_of(layouts.target, str(padded.data.ty.dtype), str(filters.dtype))
+    value = padded.value + how.offset
+    merged, groups = _merged(filters, sliding.groups, layouts.size)
+    outputs, inputs = merged.shape[:2]
+    if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
+        source = _few_channels(layouts, padded.data, sliding, how, value)
+    else:
+        data = padded.data
+        if layouts.layout_of(data) is None:  # in long vectors; blocked data are converted where they are made
+            data = converted(layouts.builder, data, how)
+        data = layouts.laid_out(data, Blocked.of(groups * inputs, layouts.size, groups))
+        data = converted(layouts.builder, data, how)
+        source = data_words(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
+    block_in = layouts.size // how.terms if inputs % layouts.size == 0 else 0
+    packed = pack_filter(weights_words(merged, 1, how), block_in, layouts.size, groups)
+    result = layouts.kernel(
+        convolve,
+        source,
+        to_constant(packed),
+        sliding.strides,
+        sliding.dilation,
+        groups,
+        how.product,
+        name="integer_convolution",
+    )
+    result = layouts.as_blocked(result, outputs, groups)
+    if not how.offset:
+        return result
+    sums = filters.astype(np.int64).sum(axis=tuple(range(1, filters.ndim))) * -how.offset
+    shift = to_constant(sums.astype(np.int32).reshape(1, outputs, *[1] * (filters.ndim - 2)))
+    layout = Blocked.of(outputs, layouts.size, groups)
+    return layouts.like(result, layouts.builder.emit(relax.op.add(result, layouts.laid_out(shift, layout))))
+
+
+def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, int]:
+    """Filters of fewer groups that say the same, with zeros between groups that fit into one block; and how many."""
+    together = groups_in_a_block(filters.shape[0] // groups, groups, size)
+    return merge_groups(filters, groups // together, together), groups // together
+
+
+def _few_channels(
+    layouts: LayoutRewriter, data: relax.Expr, sliding: Sliding, how: Multiplication, value: int
+) -> relax.Expr:
+    """Plain data in one block of as many words as their channels need, so that no work goes into a fuller one.
+
+    Padding comes last: words are moved faster than bytes.
+    """
+    whole = to_blocks(
+        layouts.builder, converted(layouts.builder, data, how), -(-shape_of(data)[1] // how.terms) * how.terms
+    )
+    joined = data_words(layouts.builder, whole, how)
+    bits = 32 // how.terms
+    word = sum((value & ((1 << bits) - 1)) << (bits * term) for term in range(how.terms))
+    around = value if how.dot is None else word - (1 << 32 if word >> 31 else 0)
+    return layouts.padded(joined, sliding.before, sliding.after, around)
+
+
+def _depthwise(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
+    how = Multiplication(str(padded.data.ty.dtype), "int32")
+    packed = to_constant(arrange_array(filters[:, 0].astype(how.weights), 0, layout.order, layouts.size))
+    source = layouts.padded(layouts.laid_out(padded.data, layout), sliding.before, sliding.after, padded.value)
+    result = layouts.kernel(
+        convolve_depthwise,
+        source,
+        packed,
+        sliding.strides,
+        sliding.dilation,
+        how.product,
+        name="integer_depthwise_convolution",
+    )
+    return layouts.having(result, layout)
+
+
+RULES: dict[str, LayoutRule] = {f"nn.conv{rank}d": _convolution for rank in (1, 2, 3)}
