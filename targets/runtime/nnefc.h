@@ -156,7 +156,8 @@ NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inpu
 NNEFC_API nnefc_status nnefc_reset(nnefc_session *session);
 
 /* What the session's last call had to say in English; "" if it succeeded. For null: what the calling thread's last
- * nnefc_create had to say. Valid until the next call on the session, or for null the thread's next nnefc_create.
+ * nnefc_create had to say. Valid until the next call on the session, or for null until the thread's next nnefc_create or
+ * 64 failures of other threads'.
  * NNEFC_BUSY leaves the text as it is, for it belongs to the other thread. */
 NNEFC_API const char *nnefc_last_error(const nnefc_session *session);
 

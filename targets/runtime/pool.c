@@ -56,7 +56,7 @@ struct nnefc_pool {
     thread_slot slots[];
 };
 
-static _Thread_local nnefc_worker *current;
+static NNEFC_THREAD_LOCAL nnefc_worker *current;
 
 nnefc_worker *nnefc_pool_current(void) { return current; }
 

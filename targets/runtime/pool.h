@@ -7,6 +7,15 @@
 
 enum { NNEFC_MAX_THREADS = 1024, NNEFC_MAX_SCRATCH_BLOCKS = 64, NNEFC_WORKER_ERROR_BYTES = 256 };
 
+/* A variable of each thread. glibc would allocate those of opened libraries at a thread's first use of them, and end the
+ * process if it cannot; with this model they are there from the thread's start, out of some 1,600 bytes that all opened
+ * libraries share. So they must be small. */
+#if defined(__GLIBC__)
+#define NNEFC_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
+#else
+#define NNEFC_THREAD_LOCAL _Thread_local
+#endif
+
 /* What TVM's code sees of a launch. */
 typedef struct nnefc_parallel_environment {
     void *sync; /* for barriers, which nnefc's kernels do not use */

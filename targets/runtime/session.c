@@ -13,7 +13,7 @@
 #include "pool.h"
 #include "system.h"
 
-enum { ALIGNMENT = 64, ERROR_BYTES = 512 };
+enum { ALIGNMENT = 64, ERROR_BYTES = 512, KEPT_ERRORS = 64 };
 
 struct nnefc_session {
     atomic_flag busy;
@@ -26,7 +26,10 @@ struct nnefc_session {
     char error[ERROR_BYTES];
 };
 
-static _Thread_local char create_error[ERROR_BYTES];
+/* Why nnefc_create failed: the texts of the process' last failures, and which of them is the calling thread's. */
+static char create_errors[KEPT_ERRORS][ERROR_BYTES];
+static atomic_uint create_failures;
+static NNEFC_THREAD_LOCAL const char *create_error = "";
 
 static const nnefc_description *const description = &nnefc_this_model.description;
 
@@ -137,18 +140,18 @@ static bool read_options(const nnefc_options *given, nnefc_options *options) {
 }
 
 /* Finds the constants: in the library, or in a file that is mapped for this session. */
-static nnefc_status open_constants(nnefc_session *session, const char *path) {
+static nnefc_status open_constants(nnefc_session *session, const char *path, char *error) {
     session->constants = nnefc_this_model.constants;
     if (nnefc_this_model.weights == NULL) return NNEFC_OK;
     nnefc_status status =
-        nnefc_this_model.weights->map(nnefc_this_model.weights, path, &session->mapping, create_error, ERROR_BYTES);
+        nnefc_this_model.weights->map(nnefc_this_model.weights, path, &session->mapping, error, ERROR_BYTES);
     session->constants = session->mapping.constants;
     return status;
 }
 
 /* Everything that a session owns; what has been made when something fails is for `release`. */
-static nnefc_status fill(nnefc_session *session, const nnefc_options *options, uint32_t threads) {
-    nnefc_status status = open_constants(session, options->weights);
+static nnefc_status fill(nnefc_session *session, const nnefc_options *options, uint32_t threads, char *error) {
+    nnefc_status status = open_constants(session, options->weights, error);
     if (status != NNEFC_OK) return status;
     bool failed = false;
     session->state = allocate(description->state_bytes, &failed);
@@ -156,35 +159,42 @@ static nnefc_status fill(nnefc_session *session, const nnefc_options *options, u
     session->workspace = options->workspace != NULL ? options->workspace : session->owned_workspace;
     if (!failed) session->pool = nnefc_pool_create(threads, description->scratch_bytes);
     if (session->pool == NULL)
-        return fail(NNEFC_OUT_OF_MEMORY, create_error, "no memory or threads for a session of %llu bytes and %u threads",
+        return fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session of %llu bytes and %u threads",
                     (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads);
     set_initial_state(session);
     return NNEFC_OK;
 }
 
-nnefc_status nnefc_create(const nnefc_options *given, nnefc_session **session) {
-    create_error[0] = '\0';
-    if (session == NULL) return fail(NNEFC_BAD_ARGUMENT, create_error, "nnefc_create: session is null");
+static nnefc_status create(const nnefc_options *given, nnefc_session **session, char *error) {
+    if (session == NULL) return fail(NNEFC_BAD_ARGUMENT, error, "nnefc_create: session is null");
     *session = NULL;
     nnefc_options options;
     if (!read_options(given, &options))
-        return fail(NNEFC_WRONG_ABI, create_error, "nnefc_options.struct_size is %u, but ABI version %u has %u or %u",
+        return fail(NNEFC_WRONG_ABI, error, "nnefc_options.struct_size is %u, but ABI version %u has %u or %u",
                     (unsigned)given->struct_size, NNEFC_ABI_VERSION, (unsigned)offsetof(nnefc_options, weights),
                     (unsigned)sizeof options);
     uint32_t threads = 0;
-    nnefc_status status = check_cpu(create_error);
-    if (status == NNEFC_OK) status = choose_threads(options.threads, &threads, create_error);
-    if (status == NNEFC_OK) status = check_workspace(&options, create_error);
+    nnefc_status status = check_cpu(error);
+    if (status == NNEFC_OK) status = choose_threads(options.threads, &threads, error);
+    if (status == NNEFC_OK) status = check_workspace(&options, error);
     if (status != NNEFC_OK) return status;
 
     nnefc_session *made = calloc(1, sizeof *made);
-    if (made == NULL) return fail(NNEFC_OUT_OF_MEMORY, create_error, "no memory for a session");
+    if (made == NULL) return fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
     atomic_flag_clear(&made->busy);
-    status = fill(made, &options, threads);
+    status = fill(made, &options, threads, error);
     if (status == NNEFC_OK)
         *session = made;
     else
         release(made);
+    return status;
+}
+
+nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session) {
+    char error[ERROR_BYTES] = "";
+    nnefc_status status = create(options, session, error);
+    create_error = "";
+    if (status != NNEFC_OK) create_error = memcpy(create_errors[create_failures++ % KEPT_ERRORS], error, sizeof error);
     return status;
 }
 
