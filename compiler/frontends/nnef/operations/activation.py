@@ -200,17 +200,14 @@ _LEAKY_RELU = "fragment leaky_relu(x: tensor<scalar>, alpha: scalar) -> (y: tens
     shape=same_as("x"),
     dialects={Dialect.FINAL},
     definition="y = prelu(x, alpha = alpha);",
-    target="TE",
+    target="R.nn.leakyrelu",
 )
 @operation(
     _LEAKY_RELU,
     shape=same_as("x"),
     dialects={Dialect.PROVISIONAL},
     definition="y = select(x < 0.0, alpha * x, x);",
-    target="TE",
+    target="R.nn.leakyrelu",
 )
 def _leaky_relu(lowering: Lowering, args: Arguments) -> Operand:
-    def item(x: tirx.Expr) -> tirx.Expr:
-        return tirx.Select(x < _number(0), _number(args.alpha) * x, x)
-
-    return _items(lowering, lowering.operand(args.x), item, "leaky_relu")
+    return relax.op.nn.leakyrelu(lowering.expr(lowering.operand(args.x)), args.alpha)
