@@ -81,7 +81,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("fold permutations", FoldPermutations()),
         # Phase 3. Choose layouts and, with them, the computations of convolutions, poolings and matrix products.
         ("assign layouts", AssignLayouts(target, strict)),
-        ("pack matmul", PackMatmul(target)),
+        ("pack matmul", PackMatmul(target, strict)),
         ("pack integer matmul", PackIntegerMatmul(target)),
         ("lower rows", LowerRows()),
         # Phase 4. Every other operation becomes a computation of its own.

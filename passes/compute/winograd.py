@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import te, tirx
 
+from nnefc.passes.compute.choice import chosen
+
 __all__ = ["OUTPUT_TILE", "multiply_tiles", "tiles_of", "transform_filter", "transform_input", "transform_output"]
 
 OUTPUT_TILE = 4
@@ -70,14 +72,6 @@ def _output_row(m: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     ]
 
 
-def _chosen(index: tirx.Var, values: Sequence[tirx.Expr]) -> tirx.Expr:
-    """`values[index]`; the loop over `index` is unrolled, so that nothing of the choice is left."""
-    chosen = values[-1]
-    for i in reversed(range(len(values) - 1)):
-        chosen = tirx.Select(index == i, values[i], chosen)
-    return chosen
-
-
 def _columns(
     count: int, shape: tuple[object, ...], transform: Callable[..., list[tirx.Expr]], load: Callable[..., tirx.Expr]
 ) -> list[te.Tensor]:
@@ -113,7 +107,7 @@ def transform_input(data: te.Tensor, height: int, width: int) -> te.Tensor:
 
     def element(a: tirx.Var, b: tirx.Var, cb: tirx.Var, t: tirx.Var, lane: tirx.Var) -> tirx.Expr:
         rows = [_input_row([column(r, cb, t, lane) for r in range(_INPUT_TILE)]) for column in columns]
-        return _chosen(b, [_chosen(a, row) for row in rows])
+        return chosen(b, [chosen(a, row) for row in rows])
 
     return te.compute((_INPUT_TILE, _INPUT_TILE, blocks, tiles, size), element, name="tile")
 
@@ -147,6 +141,6 @@ def transform_output(products: te.Tensor, batch: int, height: int, width: int) -
     def element(n: tirx.Var, o: tirx.Var, y: tirx.Var, x: tirx.Var, lane: tirx.Var) -> tirx.Expr:
         t = (n * rows + y // OUTPUT_TILE) * cols + x // OUTPUT_TILE
         results = [_output_row([column(r, o, t, lane) for r in range(_INPUT_TILE)]) for column in columns]
-        return _chosen(x % OUTPUT_TILE, [_chosen(y % OUTPUT_TILE, result) for result in results])
+        return chosen(x % OUTPUT_TILE, [chosen(y % OUTPUT_TILE, result) for result in results])
 
     return te.compute((batch, blocks, height, width, size), element, name="result")

@@ -2,42 +2,58 @@
 
     y = matmul(x, W)     →     y = multiply_packed(x, pack(W))     # W[K, N] as [N / b, K, b]
 
+Large products with constants become seven products of quarters (`passes/compute/strassen.py`), unless that is ruled
+out.
+
 Constants are packed here, at compile time; a factor that is computed is packed by a kernel of its own, which fusion
 joins with the transposition that often comes before it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import tvm
 from tvm import relax
 
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array
+from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_quarters
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.passes.schedule.cpu.contraction import choose_tile
 from nnefc.targets.target import Target
 
 __all__ = ["PackMatmul"]
 
 _LEAST_ROWS = 4  # that make packing a computed factor worth its while
 
+# Of products by quarters. One vector multiply-add takes a cycle; so do, roughly, two loads or stores of vectors.
+_LEAST_QUARTER_ROWS = 96  # fewer do not make up for reading three quarters more of trained values from memory
+_SUM_CYCLES = 4  # for a vector of A: half the loads and stores of its share of the seven sums
+_RESULT_CYCLES = 6  # for a vector of C
+_LEAST_SAVING = 2  # cycles saved for each cycle spent
+
 
 @tvm.transform.module_pass(opt_level=0, name="PackMatmul")
 class PackMatmul:
     """Lower matrix products of floats to packed ones."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, strict: bool = False) -> None:
         self._target = target
+        self._strict = strict
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target).transform())
+        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target, self._strict).transform())
 
 
 class _Packer(Rewriter):
-    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+    def __init__(self, mod: tvm.IRModule, target: Target, strict: bool) -> None:
         super().__init__(mod)
         self._target = target
+        self._strict = strict
         self._packed_constants: dict[object, relax.Expr] = {}
+        self._sums: dict[object, relax.Var] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if not is_call(call, "matmul"):
@@ -47,9 +63,11 @@ class _Packer(Rewriter):
             return call
         columns, rows = shape_of(right)[-1], shape_of(left)[-2]
         size = self._block_size(columns, str(right.ty.dtype))
-        weights = self._constant_factor(right)
+        weights = self._constant_factor(right, len(shape_of(left)))
+        if weights is not None and not self._strict and self._quarters_pay(left, weights):
+            return self._by_quarters(left, weights, size)
         if weights is not None:
-            packed = self._packed(weights, size)
+            packed = self._packed(weights, pack_right_array, size)
         elif rows >= _LEAST_ROWS:
             packed = self.emit_te(pack_right, right, size)
         else:
@@ -58,11 +76,44 @@ class _Packer(Rewriter):
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
         return self.emit_te(multiply_packed, left, packed, columns, padded, name="matmul", attrs=attrs)
 
-    def _packed(self, weights: np.ndarray, size: int) -> relax.Expr:
+    def _by_quarters(self, left: relax.Expr, weights: np.ndarray, size: int) -> relax.Var:
+        """The sums of quarters of `left` are computed once, however many products they are for."""
+        height, columns = shape_of(left)[-2], weights.shape[1]
+        rows = self._padded_rows(-(-height // 2))
+        tile = choose_tile(1, rows, columns // (2 * size), self._target.vector_registers).rows
+        if (left, tile) not in self._sums:
+            self._sums[left, tile] = self.builder.emit_te(
+                lambda a: combine_left(a, rows, tile, size),
+                left,
+                primfunc_name_hint="combine_left",
+                primfunc_attrs={FUSION: OpPattern.OPAQUE},
+            )
+        return self.builder.emit_te(
+            lambda a, b: multiply_quarters(a, b, height),
+            self._sums[left, tile],
+            self._packed(weights, combine_right, size),
+            primfunc_name_hint="matmul_by_quarters",
+            primfunc_attrs={FUSION: OpPattern.OUT_FUSABLE},
+        )
+
+    def _quarters_pay(self, left: relax.Expr, weights: np.ndarray) -> bool:
+        *batch, rows, _ = shape_of(left)
+        depth, columns = weights.shape
+        lanes = self._target.lanes(str(left.ty.dtype))
+        if (
+            any(extent != 1 for extent in batch)
+            or rows < _LEAST_QUARTER_ROWS
+            or depth % (2 * lanes)
+            or columns % (2 * lanes)
+        ):
+            return False
+        return depth * columns / 8 > _LEAST_SAVING * (_SUM_CYCLES * depth + _RESULT_CYCLES * columns)
+
+    def _packed(self, weights: np.ndarray, pack: Callable[[np.ndarray, int], np.ndarray], size: int) -> relax.Expr:
         """A constant factor, packed once however often it is used (a recurrent network uses its own at every step)."""
-        key = (weights.ctypes.data, weights.shape, weights.strides, size)
+        key = (weights.ctypes.data, weights.shape, weights.strides, pack, size)
         if key not in self._packed_constants:
-            self._packed_constants[key] = constant(pack_right_array(weights, size))
+            self._packed_constants[key] = constant(pack(weights, size))
         return self._packed_constants[key]
 
     def _fits(self, left: relax.Expr, right: relax.Expr) -> bool:
@@ -70,8 +121,8 @@ class _Packer(Rewriter):
         matrices = len(shape_of(left)) >= 2 and len(shape_of(right)) >= 2
         return matrices and len(dtypes) == 1 and dtypes <= {"float32", "float64"} and 0 not in shape_of(left)
 
-    def _constant_factor(self, expr: relax.Expr) -> np.ndarray | None:
-        """The value of `expr`, if it is one constant matrix, or the transposition of one."""
+    def _constant_factor(self, expr: relax.Expr, rank: int) -> np.ndarray | None:
+        """The value of `expr`, if it is one constant matrix, or a transposed one, to multiply a tensor of `rank`."""
         source = self.definition(expr)
         if is_constant(source):
             weights = array_of(source)
@@ -80,7 +131,8 @@ class _Packer(Rewriter):
             weights = np.transpose(array_of(source.args[0]), None if axes is None else [int(axis) for axis in axes])
         else:
             return None
-        return weights if weights.ndim == 2 else None
+        *batch, depth, columns = weights.shape if 2 <= weights.ndim <= rank else (0, 0, 0)
+        return weights.reshape(depth, columns) if all(extent == 1 for extent in batch) else None
 
     def _block_size(self, columns: int, dtype: str) -> int:
         """Columns in a vector: half a vector where that divides them and a whole one does not."""

@@ -5,6 +5,7 @@ from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.cpu.integer_contraction import IntegerContractionRule
 from nnefc.passes.schedule.cpu.neighbours import NeighboursRule
+from nnefc.passes.schedule.cpu.quarters import QuarterProductsRule, QuarterSumsRule
 from nnefc.passes.schedule.cpu.rows import RowsRule
 from nnefc.passes.schedule.cpu.tile_transform import TileTransformRule
 from nnefc.passes.schedule.cpu.windows import WindowsRule
@@ -12,6 +13,8 @@ from nnefc.passes.schedule.cpu.windows import WindowsRule
 __all__ = ["CPU_RULES"]
 
 CPU_RULES = (
+    QuarterProductsRule(),
+    QuarterSumsRule(),
     ContractionRule(),
     IntegerContractionRule(),
     TileTransformRule(),

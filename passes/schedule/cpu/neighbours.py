@@ -32,7 +32,9 @@ class NeighboursRule:
             for line in blocks
             if len(readers := sch.get_consumers(line)) == 1
             for reader in readers
-            if (read := _read_of(sch, reader, line)) is not None and int(read.region[-1].extent) > 1
+            if (read := _read_of(sch, reader, line)) is not None
+            and len(read.region)
+            and int(read.region[-1].extent) > 1
         ]
         if len(pairs) != 1:
             return None

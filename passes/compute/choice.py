@@ -1,0 +1,17 @@
+"""A formula for each place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import tirx
+
+__all__ = ["chosen"]
+
+
+def chosen(index: tirx.Expr, values: Sequence[tirx.Expr]) -> tirx.Expr:
+    """`values[index]`; the loop over `index` is unrolled, so that nothing of the choice is left."""
+    result = values[-1]
+    for i in reversed(range(len(values) - 1)):
+        result = tirx.Select(index == i, values[i], result)
+    return result

@@ -1,0 +1,96 @@
+"""Large products with constants, by seven products of quarters: which ones, and that they are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from relax_programs import Case, Graph, Value, build, check, target
+
+from nnefc.driver import compile_network
+from nnefc.passes.compute import strassen
+from nnefc.passes.pipeline import lower
+
+TOLERANCE = 1e-5  # of the largest value
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def product(rows: int, depth: int, columns: int, *leading: int) -> Case:
+    """A product with a bias, a function and a residual."""
+    weights, bias, residual = (
+        values(depth, columns) / np.float32(depth**0.5),
+        values(columns),
+        values(*leading, rows, columns),
+    )
+
+    def make(graph: Graph, x: Value) -> Value:
+        biased = graph.binary("add", graph.matmul(x, graph.constant(weights)), graph.constant(bias))
+        return graph.binary("add", graph.unary("tanh", biased), graph.constant(residual))
+
+    return Case([values(*leading, rows, depth)], make, TOLERANCE, f"{rows} × {depth} × {columns}")
+
+
+def kernels_of(case: Case, name: str = "llvm -mcpu=x86-64-v4", strict: bool = False) -> list[str]:
+    """The rules that scheduled the kernels of a case."""
+    seen = {}
+    lower(build([case]).network, target(name), seen.__setitem__, strict)
+    return [str(func.attrs["nnefc.rule"]) for func in seen["schedule"].functions.values()]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.sampled_from([4, 8, 16]))
+def test_the_seven_products_give_the_product(rows: int, depth: int, columns: int, size: int) -> None:
+    """The formulas themselves, in NumPy."""
+    left, right = values(2 * rows, 2 * depth), values(2 * depth, 2 * columns * size)
+    factors = strassen.combine_right(right, size)
+    unpacked = np.moveaxis(factors, 1, 2).reshape(strassen.COUNT, depth, columns * size).astype(np.float64)
+    quarters = [left[i::2, j * depth : (j + 1) * depth].astype(np.float64) for i in range(2) for j in range(2)]
+    products = [np.tensordot(sums, quarters, 1) @ factor for sums, factor in zip(strassen.LEFT, unpacked, strict=True)]
+    expected = (left.astype(np.float64) @ right).reshape(rows, 2, columns, 2, size)
+    for quarter, sums in enumerate(strassen.RESULT):
+        own = np.tensordot(sums, products, 1).reshape(rows, columns, size)
+        np.testing.assert_allclose(own, expected[:, quarter // 2, :, quarter % 2], atol=1e-5)
+
+
+SHAPES = [(96, 256, 256), (97, 256, 288), (197, 288, 224), (211, 224, 352), (128, 320, 256)]
+
+
+@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64"])
+def test_products_by_quarters_are_right(name: str) -> None:
+    check([product(*shape) for shape in SHAPES] + [product(101, 256, 256, 1, 1)], name)
+
+
+def test_large_products_with_constants_go_by_quarters() -> None:
+    for shape in SHAPES:
+        assert kernels_of(product(*shape)) == ["QuarterSumsRule", "QuarterProductsRule"]
+
+
+@pytest.mark.parametrize(
+    "shape", [(95, 256, 256), (197, 264, 256), (197, 256, 264), (197, 64, 64), (50, 256, 256, 4)], ids=str
+)
+def test_others_do_not(shape: tuple[int, ...]) -> None:
+    assert "QuarterProductsRule" not in kernels_of(product(*shape))
+
+
+def test_strictness_rules_them_out() -> None:
+    assert "QuarterProductsRule" not in kernels_of(product(128, 256, 256), strict=True)
+    built = build([product(128, 256, 256)])
+    with compile_network(built.network, target("llvm"), strict=True).load() as model:
+        (output,) = model.run(built.inputs).values()
+    ((expected, _, _),) = built.expected.values()
+    assert np.abs(output - expected).max() < 3e-6 * np.abs(expected).max()
+
+
+def test_products_with_the_same_factor_share_its_sums() -> None:
+    first, second = values(256, 256) / 16, values(256, 512) / 16
+
+    def make(graph: Graph, x: Value) -> list[Value]:
+        return [graph.matmul(x, graph.constant(first)), graph.matmul(x, graph.constant(second))]
+
+    case = Case([values(1, 110, 256)], make, TOLERANCE)
+    assert kernels_of(case).count("QuarterSumsRule") == 1
+    check([case])
