@@ -78,11 +78,32 @@ def test_the_c_program_of_the_readme(folder: Path, library: Path) -> None:
 
 
 def test_the_loader_alone_runs_the_program_of_the_page_on_deploying(folder: Path, library: Path) -> None:
-    (program,) = blocks(ROOT / "docs" / "how-to" / "deploy.md", "python")
+    (program,) = blocks(ROOT / "docs" / "deployment.md", "python")
     shutil.copy(library, folder / "digits.so")
     shutil.copy(ROOT / "compiler" / "loader.py", folder / "loader.py")
     (folder / "main.py").write_text(f"{program}\nimport sys\nassert 'nnefc' not in sys.modules\n")
     assert "probability: float32[1, 10]" in run([sys.executable, "main.py"], folder)
+
+
+def test_the_cpp_program_of_the_page_on_deploying(folder: Path, library: Path) -> None:
+    (program,) = blocks(ROOT / "docs" / "deployment.md", "cpp")
+    (folder / "main.cpp").write_text(program)
+    shutil.copy(library, folder / "digits.so")
+    include = f"-I{ROOT / 'targets' / 'runtime'}"
+    run([sys.executable, "-m", "ziglang", "c++", "-std=c++17", include, "main.cpp", "-ldl", "-o", "main"], folder)
+    assert run(["./main"], folder) == "10\n"
+
+
+def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Path) -> None:
+    (commands,) = blocks(ROOT / "docs" / "deployment.md", "sh")
+    (program,) = blocks(ROOT / "docs" / "deployment.md", "c")
+    run(["sh", "-e", "-c", commands], folder)
+    (folder / "main.c").write_text(program)
+    compiler = [sys.executable, "-m", "ziglang", "cc"]
+    run([*compiler, "-I.", "main.c", "libdigits.a", "again.o", "-lm", "-lpthread", "-o", "main"], folder)
+    first, second = run(["./main"], folder).splitlines()
+    assert first == second
+    assert first.startswith("digits: 0.")
 
 
 def test_the_pass_of_the_page_on_passes_does_what_it_says() -> None:
