@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from tvm import relax, te
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
 from nnefc.frontends.onnx.model import Graph, Model
-from nnefc.frontends.onnx.operator import without_dead_code
+from nnefc.frontends.onnx.operator import build_main
 from nnefc.frontends.onnx.reading import read_model
 from nnefc.frontends.onnx.scopes import check_model
-from nnefc.frontends.onnx.shapes import Absent, Border, Leaf, Symbols, bind_inputs, check_declared
+from nnefc.frontends.onnx.shapes import Absent, Border, Leaf, Symbols, bind_inputs, check_declared, item_variables
 from nnefc.frontends.onnx.training import check_trainings, training_step
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value, numpy_dtype
 from nnefc.network import Network, State
@@ -44,7 +44,7 @@ def load(
         shape: extents of dimension variables and shapes of inputs, by name. The items' shapes for a sequence, None for
             an optional input that is not there.
         values: inputs whose values are known at compile time, by name; they are no inputs of the network then.
-        output_tensors: names of values of the graph that become outputs too, after its own.
+        output_tensors: names of values of the graph to return in place of its outputs.
         entry: None for the model's graph; `training:0` for the step of its first training.
         overridable: whether initializers that are inputs too, are inputs of the network; else they are constants.
 
@@ -79,24 +79,8 @@ def _evaluated(model: Model, graph: Graph, what: str) -> dict[str, Array]:
             found[name] = array
         return []
 
-    _in_function(builder, [], make)
+    build_main(builder, make, list)
     return found
-
-
-def _in_function(builder: relax.BlockBuilder, params: list[relax.Var], make: Callable[[], list[relax.Expr]]) -> None:
-    """Build `main`. What `make` raises is raised when the builder's blocks are closed: left open, it warns of them."""
-    failure: Exception | None = None
-    results: list[relax.Expr] = []
-    with builder.function("main", params):
-        with builder.dataflow():
-            try:
-                results = make()
-            except Exception as error:
-                failure = error
-            made = builder.emit_output(relax.Tuple(results))
-        builder.emit_func_output(made)
-    if failure is not None:
-        raise failure
 
 
 def _initial(graph: Graph) -> dict[str, AnyValue | None]:
@@ -119,13 +103,14 @@ class _Builder:
         self,
         shape: Mapping[str, Any] | None,
         values: Mapping[str, Any] | None,
-        output_tensors: Iterable[str],
+        output_tensors: tuple[str, ...],
         overridable: bool,
     ) -> Network:
         graph = self._graph
         constants = set(self._states) if overridable else {*graph.initializers, *self._states}
         infos = [info for info in graph.inputs if info.name not in constants]
         borders, symbols = bind_inputs(infos, shape, values)
+        symbols.loose |= item_variables([*graph.inputs, *graph.outputs, *graph.infos.values()])
         leaves = [leaf for border in borders.values() for leaf in _leaves(border)]
         for leaf in leaves:
             _check_leaf(leaf)
@@ -148,25 +133,28 @@ class _Builder:
             new = [self._new_state(scope, name) for name in self._states]
             return _distinct(interpreter, [*outputs.values(), *new])
 
-        _in_function(builder, [*params.values(), *kept.values()], make)
+        module = build_main(builder, make, lambda: [*params.values(), *kept.values()])
         return Network(
             self._model.name,
-            without_dead_code(builder.finalize()),
+            module,
             tuple(params),
             tuple(outputs),
             tuple(State(name, np.array(array)) for name, array in self._states.items()),
+            variables=tuple(name for name in graph.initializers if name not in params and name not in self._states),
             files=self._model.files,
             controls=interpreter.context.controls,
         )
 
-    def _outputs(self, scope: Scope, symbols: Symbols, further: Iterable[str]) -> dict[str, Value]:
+    def _outputs(self, scope: Scope, symbols: Symbols, wanted: tuple[str, ...]) -> dict[str, Value]:
         found: dict[str, Value] = {}
         for info in self._graph.outputs:
             value = scope.find(info.name)
             assert value is not None
             check_declared(value, info, symbols, "the model's graph", strict=True)
             found.update(_tensors(info.name, value))
-        for name in further:
+        if wanted:
+            found.clear()
+        for name in wanted:
             if name not in scope.values:
                 close = get_close_matches(name, scope.values, 1)
                 raise CompileError(
@@ -174,7 +162,7 @@ class _Builder:
                 )
             value = scope.find(name)
             assert value is not None
-            found.update({key: item for key, item in _tensors(name, value).items() if key not in found})
+            found.update(_tensors(name, value))
         return found
 
     def _new_state(self, scope: Scope, name: str) -> Value:

@@ -11,6 +11,7 @@ from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
+from nnefc.frontends.refusals import REFUSALS
 
 __all__: list[str] = []
 
@@ -34,7 +35,7 @@ def _gradient(ctx: Context, node: Node) -> list[Value]:
     function, free = _function(ctx, node, target, [ctx.expr(place) for place in places])
     try:
         adjoint = relax.transform.Gradient("main", list(function["main"].params[:count]))(function)["main_adjoint"]
-    except Exception as error:
+    except REFUSALS as error:
         raise CompileError(
             f"{node.description}: an operator between 'xs' and 'y' has no derivative here",
             hint="give the derivative by nodes of its own",

@@ -38,6 +38,7 @@ from nnefc.frontends.onnx.types import (
     type_of,
 )
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, SparseTensor, Value
+from nnefc.frontends.refusals import REFUSALS, reason_of
 
 __all__ = ["Interpreter", "Scope"]
 
@@ -206,13 +207,10 @@ class Interpreter:
             if error.message.startswith(("node ", "the node ")):
                 raise
             raise CompileError(f"{node.description}: {error.message}", hint=error.hint) from error
-        except (AssertionError, KeyboardInterrupt):
-            raise
         except MemoryError as error:
             raise CompileError(f"{node.description}: its result is larger than the memory here") from error
-        except Exception as error:
-            # Operands that fit no rule are found by TVM and NumPy too, each with errors of its own.
-            raise CompileError(f"{node.description}: {_first_line(error)}") from error
+        except REFUSALS as error:
+            raise CompileError(f"{node.description}: {reason_of(error)}") from error
         finally:
             self.context.hint = before
         return list(made) if isinstance(made, list | tuple) else [made]
@@ -362,8 +360,3 @@ def _hint(outputs: SequenceOf[str]) -> str:
     name = next((name for name in outputs if name), "value")
     plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name[:64])
     return plain if plain[:1].isalpha() else f"t{plain}"
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__

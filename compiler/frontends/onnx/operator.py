@@ -34,8 +34,8 @@ __all__ = [
     "Sequence",
     "Subgraph",
     "Value",
+    "build_main",
     "operator",
-    "without_dead_code",
 ]
 
 
@@ -269,24 +269,16 @@ class Context:
         frame = _Frame(relax.BlockBuilder(), tuple(params))
         self._frames.append(frame)
         before, self.builder = self.builder, frame.builder
-        failure: Exception | None = None
-        results: list[relax.Expr] = []
         try:
-            with frame.builder.function("main"):
-                with frame.builder.dataflow():
-                    try:
-                        results = list(map(self.expr, make(given[: len(inputs)], given[len(inputs) :])))
-                    except Exception as error:  # raised below, when the builder's blocks are closed
-                        failure = error
-                    made = frame.builder.emit_output(relax.Tuple(results))
-                captured = [param for param, _ in frame.captured.values()]
-                frame.builder.emit_func_output(made, [*params[:leading], *captured, *params[leading:]])
+            module = build_main(
+                frame.builder,
+                lambda: list(map(self.expr, make(given[: len(inputs)], given[len(inputs) :]))),
+                lambda: [*params[:leading], *(param for param, _ in frame.captured.values()), *params[leading:]],
+            )
         finally:
             self.builder = before
             self._frames.pop()
-        if failure is not None:
-            raise failure
-        body = Body(without_dead_code(frame.builder.finalize()), len(states), tuple(frame.controls))
+        body = Body(module, len(states), tuple(frame.controls))
         return body, [value for _, value in frame.captured.values()]
 
     def _parameter(self, value: Value, name: str) -> relax.Var:
@@ -335,9 +327,28 @@ class Context:
         return Value(shape, name, expr=var, fixed=fixed)
 
 
-def without_dead_code(module: tvm.IRModule) -> tvm.IRModule:
-    """A module without what `main` does not need: unused nodes, and loops that were unrolled in vain."""
-    return relax.transform.DeadCodeElimination(["main"])(module)
+def build_main(
+    builder: relax.BlockBuilder, make: Callable[[], list[relax.Expr]], params: Callable[[], list[relax.Var]]
+) -> tvm.IRModule:
+    """Build `main` and the kernels that it calls, without what its results do not need.
+
+    Args:
+        make: emits its one dataflow block; returns its results.
+        params: its parameters, asked for afterwards.
+    """
+    failure: BaseException | None = None
+    results: list[relax.Expr] = []
+    with builder.function("main"):
+        with builder.dataflow():
+            try:
+                results = make()
+            except BaseException as error:
+                failure = error  # raised when the builder's blocks are closed: left open, it warns of them
+            made = builder.emit_output(relax.Tuple(results))
+        builder.emit_func_output(made, params())
+    if failure is not None:
+        raise failure
+    return relax.transform.DeadCodeElimination(["main"])(builder.finalize())
 
 
 Lowering: TypeAlias = "Callable[[Context, Node], AnyValue | list[AnyValue] | list[Value]]"

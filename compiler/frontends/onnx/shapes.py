@@ -14,7 +14,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.types import Extent, MapType, OptionalType, SequenceType, TensorType, Type, ValueInfo, spelled
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
 
-__all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared"]
+__all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables"]
 
 _MAX_ITEMS = 1 << 40
 
@@ -41,10 +41,15 @@ Border = Leaf | Value | Absent | tuple["Border", ...]
 
 @dataclass
 class Symbols:
-    """The extents of dimension variables, by name: one extent everywhere in a model."""
+    """The extents of dimension variables, by name: one extent everywhere in a model.
+
+    Variables in the types of sequences stand for an extent of each item, whose tensors have the same variable wherever
+    they go: these are `loose`, and may have one extent here and another there.
+    """
 
     extents: dict[str, int] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    loose: set[str] = field(default_factory=set)
 
     def bind(self, name: str, extent: int, source: str) -> None:
         """Let a variable stand for an extent.
@@ -54,7 +59,7 @@ class Symbols:
         """
         other = self.extents.setdefault(name, extent)
         first = self.sources.setdefault(name, source)
-        if other != extent:
+        if other != extent and name not in self.loose:
             raise CompileError(f"the dimension '{name}' is {other} by {first}, but {extent} by {source}")
 
 
@@ -109,6 +114,12 @@ def bind_inputs(
     return {
         name: _border(info, name in shape, shape.get(name), values, symbols) for name, info in inputs.items()
     }, symbols
+
+
+def item_variables(infos: Iterable[ValueInfo]) -> set[str]:
+    """The dimension variables in the types of sequences."""
+    types = (info.type.item if isinstance(info.type, OptionalType) else info.type for info in infos)
+    return {name for type_ in types if isinstance(type_, SequenceType) for name in _variables(type_)}
 
 
 def _variables(type_: Type | None) -> Iterator[str]:

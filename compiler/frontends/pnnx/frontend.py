@@ -17,6 +17,7 @@ from nnefc.frontends.pnnx.expression import Place, lower, parse
 from nnefc.frontends.pnnx.lowering import Array, Lowering, Shape
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest, need_size
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
+from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import Network
 
 __all__ = ["expressions_of", "load"]
@@ -39,7 +40,7 @@ def load(
     Args:
         path: the param file, `NAME.pnnx.param` or `NAME.param`; the binary file lies beside it as `.bin`.
         shape: shapes of inputs in place of those in the file, by the name of the operator or the operand.
-        output_tensors: names of operands that become outputs too, after those of the network.
+        output_tensors: names of operands to return in place of the network's outputs, which may be among them.
 
     Raises:
         CompileError: anything in the files or the arguments that does not fit; with the place and a way out.
@@ -76,22 +77,22 @@ def _build(
         )
     builder = relax.BlockBuilder()
     failure: CompileError | None = None
-    results: list[Any] = []
-    extra: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     with builder.function("main", list(inputs.values())):
         with builder.dataflow():
             at = Lowering(builder)
             try:
                 values, results = _lower_all(at, graph, inputs, weights)
-                extra = {o: _output_tensor(values, o) for o in output_tensors}
+                outputs = {f"pnnx_output_{index}": result for index, result in enumerate(results)}
+                if output_tensors:
+                    outputs = {name: _output_tensor(values | outputs, name) for name in output_tensors}
             except CompileError as error:
                 failure = error  # a builder that is left inside a function complains
-            made = builder.emit_output(relax.Tuple(_distinct(at, [*results, *extra.values()])))
+            made = builder.emit_output(relax.Tuple(_distinct(at, list(outputs.values()))))
         builder.emit_func_output(made)
     if failure is not None:
         raise failure
-    names = [f"pnnx_output_{i}" for i in range(len(results))]
-    return Network(name, builder.finalize(), tuple(var.name for var in inputs.values()), (*names, *extra))
+    return Network(name, builder.finalize(), tuple(var.name for var in inputs.values()), tuple(outputs))
 
 
 def _lower_all(
@@ -173,18 +174,17 @@ def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[
         if error.location is None:
             raise CompileError(error.message, location=operator.location, hint=error.hint) from None
         raise
-    except Exception as error:
+    except REFUSALS as error:
         if not _raised_by_tvm(error):
             raise
-        reason = str(error).strip().splitlines()
         raise CompileError(
-            f"'{operator.type}' cannot be compiled with these operands: {reason[-1] if reason else ''}",
+            f"'{operator.type}' cannot be compiled with these operands: {reason_of(error)}",
             location=operator.location,
         ) from None
 
 
 def _raised_by_tvm(error: Exception) -> bool:
-    """Whether TVM refuses what it was asked for; it raises exceptions of many types."""
+    """Whether TVM refuses what it was asked for."""
     trace, raised = error.__traceback__, False
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename

@@ -70,12 +70,25 @@ def test_a_constant_can_be_an_output(tmp_path: Path) -> None:
     np.testing.assert_array_equal(results(network)["w"], [1, 2, 3])
 
 
-def test_further_tensors_become_outputs(tmp_path: Path) -> None:
+def test_other_tensors_can_be_returned_in_place_of_the_outputs(tmp_path: Path) -> None:
     proto = model([node("Neg", ["x"], ["h"]), node("Exp", ["h"], ["y"])])
-    network = loaded(proto, tmp_path, output_tensors=("h", "y"))
-    assert network.outputs == ("y", "h")
+    network = loaded(proto, tmp_path, output_tensors=("h", "x"))
+    assert network.outputs == ("h", "x")
+    assert loaded(proto, tmp_path, output_tensors=("h", "y")).outputs == ("h", "y")
     with pytest.raises(CompileError, match=r"no tensor 'hh'.*\n.*'h'"):
         loaded(proto, tmp_path, output_tensors=("hh",))
+
+
+def test_the_names_of_initializers_are_the_variables(tmp_path: Path) -> None:
+    constants = [tensor("layer.0/w", [1, 2, 3]), tensor("unused", [4, 5, 6]), tensor("v", [7, 8, 9])]
+    proto = model(
+        [node("Mul", ["x", "layer.0/w"], ["h"]), node("Add", ["h", "v"], ["y"])],
+        [info("x"), info("v", (3,))],
+        None,
+        constants,
+    )
+    assert loaded(proto, tmp_path).variables == ("layer.0/w", "unused", "v")
+    assert loaded(proto, tmp_path, overridable=True).variables == ("layer.0/w", "unused")
 
 
 def test_initializers_that_are_inputs_are_constants(tmp_path: Path) -> None:

@@ -188,6 +188,27 @@ def test_sequences_become_tensors_of_the_network(tmp_path: Path) -> None:
     assert "item 1 of the input 's'" in message_of(proto, tmp_path, shape={"s": [(1, 2), (3, 3)]})
 
 
+def test_items_of_a_sequence_may_differ_in_a_named_extent(tmp_path: Path) -> None:
+    """Wherever the items go; elsewhere a name is one extent."""
+    nodes = [
+        node("SequenceAt", ["s", "zero"], ["a"]),
+        node("SequenceAt", ["s", "one"], ["b"]),
+        node("Neg", ["a"], ["y"]),
+        node("Neg", ["b"], ["z"]),
+    ]
+    named = [info(name, ["n", 2]) for name in "abyz"]
+    constants = [tensor("zero", 0, np.int64), tensor("one", 1, np.int64)]
+    proto = model(nodes, [sequence_info("s", ["n", 2])], named[2:], constants)
+    proto.graph.value_info.extend(named[:2])
+    network = loaded(proto, tmp_path, shape={"s": [(3, 2), (1, 2)]})
+    found = results(network, **{"s.0": np.ones((3, 2), np.float32), "s.1": np.zeros((1, 2), np.float32)})
+    assert found["y"].shape == (3, 2) and found["z"].shape == (1, 2)
+    split = model(
+        [node("Split", ["x", "parts"], ["y", "z"])], [info("x", (4, 2))], named[2:], [tensor("parts", [3, 1], np.int64)]
+    )
+    assert "the dimension 'n' is 3" in message_of(split, tmp_path)
+
+
 def test_sequences_can_be_outputs(tmp_path: Path) -> None:
     proto = model([node("SequenceConstruct", ["x", "x"], ["s"])], None, [sequence_info("s", None)])
     network = loaded(proto, tmp_path)

@@ -162,9 +162,11 @@ def test_operators_that_do_not_fit_are_refused_with_their_line(
     assert error.location is not None and error.location.line == 6
 
 
-def test_activations_can_be_outputs_too(tmp_path: Path) -> None:
+def test_activations_can_be_returned_in_place_of_the_outputs(tmp_path: Path) -> None:
     lines = (INPUT, "nn.ReLU a 1 1 0 x", "nn.Tanh b 1 1 x 1", OUTPUT)
-    assert load(write_network(tmp_path, lines), output_tensors=("x",)).outputs == ("pnnx_output_0", "x")
+    path = write_network(tmp_path, lines)
+    assert load(path, output_tensors=("x",)).outputs == ("x",)
+    assert load(path, output_tensors=("x", "pnnx_output_0")).outputs == ("x", "pnnx_output_0")
     assert "no operand 'z'" in refused(tmp_path, *lines, output_tensors=("z",)).message
 
 
