@@ -10,7 +10,7 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array
 
-__all__ = ["convolve", "convolve_depthwise", "pack_filter"]
+__all__ = ["convolve", "convolve_depthwise", "pack_filter", "scale_inputs"]
 
 
 def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int) -> np.ndarray:
@@ -23,6 +23,23 @@ def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int)
     grouped = weights.reshape(groups, outputs // groups, inputs, *kernel)
     packed = block_array(block_array(grouped, 2, block_in or inputs), 1, block_out)
     return np.ascontiguousarray(packed.reshape(-1, *packed.shape[2:]))
+
+
+def scale_inputs(weights: te.Tensor, scale: te.Tensor) -> te.Tensor:
+    """A filter, as :func:`pack_filter` makes it for one group, times a number for each input channel.
+
+    Args:
+        scale: `[1, C blocks, 1, …, block]`.
+    """
+    of_block, size = weights.shape[-2], scale.shape[-1]
+    ones = [0] * (len(scale.shape) - 3)
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        _, outer, *_, inner, _ = index
+        channel = outer * of_block + inner
+        return weights(*index) * scale(0, channel // size, *ones, channel % size)
+
+    return te.compute(weights.shape, element, name="scale")
 
 
 def convolve(

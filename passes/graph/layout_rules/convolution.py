@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered, merge_groups
-from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
+from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter, scale_inputs
 from nnefc.passes.compute.winograd import (
     OUTPUT_TILE,
     multiply_tiles,
@@ -24,7 +25,7 @@ from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.choose_convolution import Shape, winograd_pays
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.patterns import OpPattern
-from nnefc.passes.graph.rewriter import array_of, is_constant
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
 
 __all__ = ["RULES", "Sliding", "convolution", "groups_in_a_block", "integers", "split_padding"]
@@ -77,8 +78,10 @@ def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, 
     if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
         return _gathered(layouts, data, filters, sliding)
     few = inputs < layouts.size and layout is None
-    source = layouts.padded(data if few else layouts.blocked(data), sliding.before, sliding.after)
     packed = to_constant(pack_filter(filters, layouts.size if inputs % layouts.size == 0 else 0, layouts.size, groups))
+    if groups == 1 and not few and not layouts.strict:
+        data, packed = _with_scale_in_filter(layouts, data, packed)
+    source = layouts.padded(data if few else layouts.blocked(data), sliding.before, sliding.after)
     result = layouts.kernel(convolve, source, packed, sliding.strides, sliding.dilation, groups, name="convolution")
     return layouts.as_blocked(result, outputs)
 
@@ -89,6 +92,22 @@ def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) ->
     if layout is None or not layout.is_full:
         return data, filters
     return layouts.renamed(data, layout.gathered(layout.order)), filters[:, layout.order]
+
+
+def _with_scale_in_filter(
+    layouts: LayoutRewriter, data: relax.Expr, packed: relax.Expr
+) -> tuple[relax.Expr, relax.Expr]:
+    """The convolution of `x · s` by W as that of x by `s · W`, if each channel has one s and W is smaller than x."""
+    product, shape = layouts.definition(data), shape_of(data)
+    if layouts.layout_of(data) is None or not is_call(product, "multiply") or not layouts.used_once(data):
+        return data, packed
+    if shape[0] > 1 or math.prod(shape_of(packed)) >= math.prod(shape):
+        return data, packed
+    one_a_channel = (1, shape[1], *(1,) * (len(shape) - 3), shape[-1])
+    for x, scale in (product.args, reversed(product.args)):
+        if shape_of(x) == shape != one_a_channel == shape_of(scale):
+            return x, layouts.emit(scale_inputs, packed, scale)
+    return data, packed
 
 
 def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
