@@ -121,7 +121,7 @@ def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, s
 
 
 def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """Each group reads its channels wherever they are, and begins a block of its own in the result."""
+    """Each group, or several small ones, reads its channels wherever they are and begins a block in the result."""
     outputs, inputs = filters.shape[:2]
     together = 1 if layouts.strict else groups_in_a_block(outputs // sliding.groups, sliding.groups, layouts.size)
     groups = sliding.groups // together
