@@ -146,7 +146,7 @@ def _max_pool(ctx: Context, node: Node) -> Value | list[Value]:
     shape = shape_of(x)
     window, results = _pool_window(node, shape)
     attributes = _native(window, shape[2:], results)
-    if len(shape) in _MAX_POOL and dtype_of(x) == "float32" and attributes is not None:
+    if len(shape) in _MAX_POOL and dtype_of(x) in ("float32", "uint8", "int8") and attributes is not None:
         pooled = ctx.emit(_MAX_POOL[len(shape)](ctx.expr(x), **attributes))
     else:
         pooled = _reduce(ctx, x, window, results, te.max, te.min_value, lambda v: v, "max_pool")

@@ -1,0 +1,151 @@
+"""Sums of 8-bit products by the instructions of several targets, and networks of them."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from onnx import helper, numpy_helper
+from onnx_operator_cases import Case, check, feeds_of, model_of
+from test_operators_integer import conv_integer, whole_range
+
+from nnefc.driver import compile_network
+from nnefc.formats import load_network
+from nnefc.passes.compute.dot_product import use_dot_products
+from nnefc.passes.pipeline import graph_passes
+from nnefc.targets.target import parse_target
+
+# Instructions for four terms, for two in wide and in narrow registers, and what this machine has.
+TARGETS = ("llvm", "llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4")
+
+_CONVOLUTIONS = (
+    # data, filter, groups, pads, strides, dilations
+    ((1, 20, 7, 6), (18, 20, 3, 3), 1, [1, 1, 1, 1], [1, 1], [1, 1]),
+    ((2, 3, 9, 8), (17, 3, 3, 2), 1, [1, 0, 0, 2], [2, 1], [1, 2]),
+    ((1, 32, 5, 5), (32, 16, 1, 1), 2, [0, 0, 0, 0], [1, 1], [1, 1]),
+    ((1, 12, 5, 7), (12, 4, 3, 3), 3, [1, 1, 0, 0], [1, 1], [1, 1]),
+    ((1, 19, 6, 6), (19, 1, 3, 3), 19, [1, 1, 1, 1], [1, 1], [1, 1]),
+    ((1, 5, 11), (6, 5, 3), 1, [2, 1], [2], [2]),
+    ((1, 4, 4, 5, 3), (5, 4, 2, 2, 2), 1, [0, 1, 0, 1, 0, 1], [1, 2, 1], [1, 1, 1]),
+)
+
+
+def convolutions(rng: np.random.Generator) -> tuple[list[Case], list[list[np.ndarray]]]:
+    """Every shape in every mix of types, with the exact sums; zero points whole, of channels, and computed."""
+    cases, wanted = [], []
+    for number, (shape, mix) in enumerate(product(_CONVOLUTIONS, product(("uint8", "int8"), repeat=2))):
+        data, filters, groups, pads, strides, dilations = shape
+        x, w = whole_range(rng, data, mix[0]), whole_range(rng, filters, mix[1])
+        x_zero = whole_range(rng, (), mix[0]) if number % 3 else np.zeros((), mix[0])
+        w_zero = whole_range(rng, (filters[0],) if number % 2 else (), mix[1])
+        if number % 5 == 0:
+            w_zero = np.zeros_like(w_zero)
+        attributes = {"pads": pads, "strides": strides, "dilations": dilations, "group": groups}
+        constant = frozenset({1} if number % 4 == 3 else {1, 2, 3})
+        cases.append(Case("ConvInteger", [x, w, np.array(x_zero), np.array(w_zero)], attributes, constant))
+        wanted.append([conv_integer(x, w, int(x_zero), w_zero, pads, strides, dilations, groups)])
+    return cases, wanted
+
+
+def products(rng: np.random.Generator) -> tuple[list[Case], list[list[np.ndarray]]]:
+    """Matrix products in every mix of types; zero points of rows and columns; right factors that are computed."""
+    cases, wanted = [], []
+    shapes = (((5, 13), (13, 19)), ((2, 3, 8), (8, 33)), ((2, 7, 9), (2, 9, 4)), ((11,), (11, 6)), ((1, 64), (64, 1)))
+    for number, (shape, mix) in enumerate(product(shapes, product(("uint8", "int8"), repeat=2))):
+        a, b = whole_range(rng, shape[0], mix[0]), whole_range(rng, shape[1], mix[1])
+        rows = (shape[0][-2],) if number % 2 and len(shape[0]) > 1 else ()
+        a_zero = whole_range(rng, rows, mix[0])
+        b_zero = whole_range(rng, (shape[1][-1],) if number % 3 else (), mix[1])
+        constant = frozenset({1, 2, 3} if number % 4 < 2 else {2} if number % 4 == 2 else ())
+        cases.append(Case("MatMulInteger", [a, b, np.array(a_zero), np.array(b_zero)], {}, constant))
+        left = a.astype(np.int64) - (a_zero[:, None].astype(np.int64) if rows else a_zero.astype(np.int64))
+        wanted.append([(left @ (b.astype(np.int64) - b_zero.astype(np.int64))).astype(np.int32)])
+    return cases, wanted
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("family", [convolutions, products])
+def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: object) -> None:
+    cases, wanted = family(np.random.default_rng(12))
+    target = parse_target(name)
+    flags = Path("/proc/cpuinfo").read_text()
+    if "avx512f" in target.features and "avx512f" not in flags:
+        pytest.skip("needs: a machine with AVX-512")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(model_of(cases, 10).SerializeToString())
+        network = load_network(path)
+    with compile_network(network, target).load(threads=2) as model:
+        results = model.run(feeds_of(cases))
+    check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
+
+
+def chain(types: tuple[str, str, str]) -> onnx.ModelProto:
+    """Three quantized convolutions, the second depthwise, and a pooling between; `types` are those of the data."""
+    rng = np.random.default_rng(13)
+    arrays = {"zero": np.array(3, types[0]), "one": np.float32(0.05)}
+    nodes = []
+    shapes = (((32, 3, 3, 3), 1), ((32, 1, 3, 3), 32), ((20, 32, 1, 1), 1))
+    source, kind = "x", types[0]
+    for i, (shape, groups) in enumerate(shapes):
+        result = types[min(i + 1, 2)]
+        arrays |= {
+            f"w{i}": whole_range(rng, shape, "int8"),
+            f"ws{i}": rng.random(shape[0]).astype(np.float32) * 0.01,
+            f"wz{i}": np.zeros(shape[0], np.int8),
+            f"z{i}": np.array(5, result),
+            f"s{i}": np.float32(0.2),
+            f"xz{i}": np.array(3, kind),
+            f"b{i}": rng.integers(-99, 99, shape[0]).astype(np.int32),
+        }
+        names = [source, "one", f"xz{i}", f"w{i}", f"ws{i}", f"wz{i}", f"s{i}", f"z{i}", f"b{i}"]
+        pads = [shape[2] // 2] * 4
+        nodes.append(helper.make_node("QLinearConv", names, [f"y{i}"], group=groups, pads=pads))
+        source, kind = f"y{i}", result
+        if i == 1:
+            nodes.append(helper.make_node("MaxPool", [source], ["p"], kernel_shape=[2, 2], strides=[2, 2]))
+            source = "p"
+    element = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("uint8", "int8")}
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", element[types[0]], (1, 3, 12, 12))],
+        [helper.make_tensor_value_info(source, element[types[2]], (1, 20, 6, 6))],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+@pytest.mark.parametrize("types", [("uint8", "uint8", "uint8"), ("int8", "int8", "int8")])
+def test_quantized_networks_agree_with_onnxruntime(types: tuple[str, str, str], tmp_path: Path) -> None:
+    model = chain(types)
+    onnx.save(model, tmp_path / "chain.onnx")
+    x = whole_range(np.random.default_rng(14), (1, 3, 12, 12), types[0])
+    with compile_network(load_network(tmp_path / "chain.onnx"), parse_target("llvm")).load(threads=1) as library:
+        found = next(iter(library.run({"x": x}).values()))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, {"x": x})[0]
+    # Both round real quotients: they may differ where one lies on the border of two integers.
+    difference = np.abs(found.astype(int) - wanted.astype(int))
+    assert difference.max() <= 1
+    assert (difference > 0).mean() < 0.02
+    assert len(np.unique(wanted)) > 20
+
+
+def test_quantized_networks_keep_the_blocked_layout(tmp_path: Path) -> None:
+    onnx.save(chain(("uint8", "uint8", "uint8")), tmp_path / "chain.onnx")
+    target = parse_target("llvm -mcpu=x86-64-v4")
+    use_dot_products()
+    module = load_network(tmp_path / "chain.onnx").module
+    with target.to_tvm():
+        for _, transform in graph_passes(target):
+            module = transform(module)
+    names = [gv.name_hint for gv in module.functions if isinstance(module[gv], tvm.tirx.PrimFunc)]
+    assert sum("block" in name for name in names) == 2  # in and out
+    assert sum(name.startswith("fused_integer") for name in names) == 3  # requantized in the write-back
