@@ -171,6 +171,10 @@ def _item(proto: onnx.TypeProto, what: str, depth: int) -> Type:
     return read_type(proto, what, depth + 1) or TensorType("", None)
 
 
+_OPEN = ("", "?")
+"""What stands for no name: exporters write `?`, or an extent of -1, for one that is open."""
+
+
 def _read_shape(proto: onnx.TensorShapeProto, what: str) -> tuple[Extent, ...]:
     if len(proto.dim) > _MAX_RANK:
         raise CompileError(f"{what} has the rank {len(proto.dim)}, more than {_MAX_RANK}")
@@ -178,11 +182,11 @@ def _read_shape(proto: onnx.TensorShapeProto, what: str) -> tuple[Extent, ...]:
     for dim in proto.dim:
         match dim.WhichOneof("value"):
             case "dim_value":
-                if dim.dim_value < 0:
+                if dim.dim_value < -1:
                     raise CompileError(f"{what} has the negative extent {dim.dim_value}")
-                extents.append(int(dim.dim_value))
+                extents.append(None if dim.dim_value == -1 else int(dim.dim_value))
             case "dim_param":
-                extents.append(dim.dim_param or None)
+                extents.append(None if dim.dim_param in _OPEN else dim.dim_param)
             case _:
                 extents.append(None)
     return tuple(extents)

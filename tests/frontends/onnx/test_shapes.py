@@ -188,6 +188,14 @@ def test_sequences_become_tensors_of_the_network(tmp_path: Path) -> None:
     assert "item 1 of the input 's'" in message_of(proto, tmp_path, shape={"s": [(1, 2), (3, 3)]})
 
 
+@pytest.mark.parametrize("open_", [-1, "?", None])
+def test_exporters_write_open_extents_in_their_own_ways(tmp_path: Path, open_: int | str | None) -> None:
+    proto = model([node("Neg", ["x"], ["y"])], [info("x", (open_, open_))], [info("y", (open_, open_))])
+    assert "axis 0 and axis 1 of 'x'" in message_of(proto, tmp_path)
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(results(loaded(proto, tmp_path, shape={"x": (2, 3)}), x=x)["y"], -x)
+
+
 def test_items_of_a_sequence_may_differ_in_a_named_extent(tmp_path: Path) -> None:
     """Wherever the items go; elsewhere a name is one extent."""
     nodes = [
