@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.ir import GlobalVar
 
-from nnefc.passes.memory import Copy, InPlace, MemoryPlan, Place, plan_memory
-from nnefc.passes.steps import Buffer, Kind, Program, Step
+from nnefc.network import Body, Loop
+from nnefc.passes.memory import COUNTER_BYTES, Copy, InPlace, MemoryPlan, Place, plan_memory
+from nnefc.passes.steps import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 
 ALIGNMENT = 64
 
@@ -346,3 +349,53 @@ def test_private_workspaces_reuse_what_is_free() -> None:
         value = writer.compute([value], 64, own=640)
     plan = check(writer, [value])
     assert plan.workspace_bytes == plan.lower_bound == 640 + 128
+
+
+def loop_of(writer: Writer, first: Buffer) -> tuple[LoopStep, Buffer]:
+    """A loop with one state, which a kernel with 128 bytes of its own computes anew in each round."""
+    state = Buffer(Kind.STATE, 0, (256,), "uint8")
+    new = Buffer(Kind.WORKSPACE, 0, (256,), "uint8")
+    kernel = GlobalVar("round")
+    writer.in_place[kernel], writer.own_bytes[kernel] = InPlace(), 128
+    number = Buffer(Kind.INPUT, 0, (), "int64")
+    body = Program((Step(kernel, (state,), (new,)),), (number,), (state,), (), (new,), (), {})
+    last = Buffer(Kind.WORKSPACE, 99, (256,), "uint8")
+    loop = Loop(
+        Body(tvm.IRModule({}), 1, ()), 5, counted=False, conditional=False, reversed_inputs=(), reversed_outputs=()
+    )
+    writer.steps.append(LoopStep(loop, body, (first,), (last,)))
+    return writer.steps[-1], last
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_state_of_a_loop_lives_where_it_begins_unless_that_is_needed_later(needed: bool) -> None:
+    writer = Writer()
+    first = writer.compute([writer.input(64)], 256)
+    step, last = loop_of(writer, first)
+    end = writer.compute([last, first] if needed else [last], 64)
+    _, plan = writer.plan([end])
+    assert (plan.places[first] == plan.places[last]) != needed
+    (body,) = plan.bodies[step]
+    assert body.workspace_bytes == 256 + 128
+    areas = sorted({(plan.places[first].offset, 256), (plan.places[last].offset, 256)})
+    areas = sorted([*areas, (plan.own_workspace[1].offset, COUNTER_BYTES + body.workspace_bytes)])
+    assert all(offset + size <= after for (offset, size), (after, _) in pairwise(areas))
+    assert sum(areas[-1]) <= plan.workspace_bytes
+
+
+def test_a_choice_has_the_workspace_of_its_larger_branch() -> None:
+    writer = Writer()
+    condition, x = writer.input(1), writer.input(64)
+    branches = []
+    for size in (64, 640):
+        given, result = Buffer(Kind.INPUT, 0, (64,), "uint8"), Buffer(Kind.WORKSPACE, 1, (64,), "uint8")
+        middle = Buffer(Kind.WORKSPACE, 0, (size,), "uint8")
+        steps = Step(GlobalVar("one"), (given,), (middle,)), Step(GlobalVar("two"), (middle,), (result,))
+        branches.append(Program(steps, (given,), (), (result,), (), (), {}))
+    made = Buffer(Kind.WORKSPACE, 99, (64,), "uint8")
+    step = ChoiceStep(branches[0], branches[1], (condition, x, x), (made,))
+    writer.steps.append(step)
+    _, plan = writer.plan([made])
+    assert [body.workspace_bytes for body in plan.bodies[step]] == [64, 640]
+    assert plan.workspace_bytes == 640
+    assert plan.places[made] == Place("output", 0, 0)
