@@ -34,13 +34,12 @@ class AnnotatePatterns:
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         annotated = relax.transform.AnnotateTIROpPattern()(mod)
-        for gv, func in mod.functions.items():
-            if isinstance(func, tirx.PrimFunc) and func.attrs and FUSION in func.attrs:
-                known = annotated[gv].with_attr(FUSION, int(func.attrs[FUSION]))
-                annotated.update_func(gv, known)
-        for gv in _spreading(mod["main"]):
-            known = mod[gv].attrs
-            if (not known or FUSION not in known) and int(annotated[gv].attrs[FUSION]) < OpPattern.INJECTIVE:
+        kernels = {gv: func for gv, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
+        known = {gv: int(func.attrs[FUSION]) for gv, func in kernels.items() if func.attrs and FUSION in func.attrs}
+        for gv, pattern in known.items():
+            annotated.update_func(gv, annotated[gv].with_attr(FUSION, pattern))
+        for gv in _spreading(mod["main"]) - known.keys():
+            if int(annotated[gv].attrs[FUSION]) < OpPattern.INJECTIVE:
                 annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.INJECTIVE))
         return annotated
 
