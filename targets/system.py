@@ -92,7 +92,8 @@ WASM = FileFormat(
     "WebAssembly",
     ".wasm",
     compile_flags=("-ffunction-sections", "-fdata-sections"),
-    link_flags=("-mexec-model=reactor", "-s", "-Wl,--gc-sections"),
+    # a stack as large as that of threads elsewhere
+    link_flags=("-mexec-model=reactor", "-s", "-Wl,--gc-sections", "-Wl,-z,stack-size=1048576"),
     libraries=("-lm",),
     name_flags=_wasm_names,
 )

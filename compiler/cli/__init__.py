@@ -1,4 +1,4 @@
-"""The command line: `nnefc compile | run | inspect`. Every option is a keyword of the same name in Python.
+"""The command line: `nnefc compile | run | inspect | targets`. Every option is a keyword of the same name in Python.
 
 Commands import what they need when they run, so that `--help` and `nnefc run` start without TVM.
 """
@@ -11,6 +11,7 @@ from nnefc.cli.compile import compile_model
 from nnefc.cli.errors import ErrorsAsMessages
 from nnefc.cli.inspect import inspect_file
 from nnefc.cli.run import run_library
+from nnefc.cli.targets import list_targets
 
 __all__ = ["main"]
 
@@ -21,5 +22,5 @@ def main() -> None:
     """Compile trained networks ahead of time into self-contained shared libraries."""
 
 
-for command in (compile_model, run_library, inspect_file):
+for command in (compile_model, run_library, inspect_file, list_targets):
     main.add_command(command)

@@ -77,7 +77,7 @@ static nnefc_status check_cpu(char *error) {
 static nnefc_status choose_threads(int32_t wanted, uint32_t *threads, char *error) {
     if (wanted < 0 || wanted > NNEFC_MAX_THREADS)
         return fail(NNEFC_BAD_ARGUMENT, error, "threads is %d, not a number from 0 to %d", (int)wanted, NNEFC_MAX_THREADS);
-    const char *text = getenv("NNEFC_NUM_THREADS");
+    const char *text = nnefc_has_threads ? getenv("NNEFC_NUM_THREADS") : NULL;
     if (wanted == 0 && text != NULL && *text != '\0') {
         char *end;
         errno = 0;
@@ -87,6 +87,7 @@ static nnefc_status choose_threads(int32_t wanted, uint32_t *threads, char *erro
                         NNEFC_MAX_THREADS);
         wanted = (int32_t)number;
     }
+    if (!nnefc_has_threads) wanted = 1;
     uint32_t processors = wanted == 0 ? nnefc_processor_count() : 0;
     *threads = wanted > 0 ? (uint32_t)wanted : processors < NNEFC_MAX_THREADS ? processors : NNEFC_MAX_THREADS;
     return NNEFC_OK;

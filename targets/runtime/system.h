@@ -7,6 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Whether there is more than the calling thread. */
+#if defined(__wasi__)
+enum { nnefc_has_threads = false };
+#else
+enum { nnefc_has_threads = true };
+#endif
+
 /* Number of processors' worth of time that the calling thread may use, 1 at least: those that it may run on, but no more
  * than the quota of its container allows, rounded up. */
 uint32_t nnefc_processor_count(void);

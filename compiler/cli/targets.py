@@ -1,0 +1,23 @@
+"""`nnefc targets`: the machines that have names."""
+
+from __future__ import annotations
+
+import click
+
+from nnefc.cli.text import columns
+
+__all__ = ["list_targets"]
+
+
+@click.command("targets")
+def list_targets() -> None:
+    """List the machines that --target knows by name.
+
+    Others are named by LLVM's name of a processor, by a triple, as in "llvm -mtriple=aarch64-linux-gnu
+    -mcpu=cortex-a72", or by a JSON file.
+    """
+    from nnefc.targets.documentation import target_rows
+
+    rows = [(row.name, row.triple, row.vectors, row.features, row.proof, row.about) for row in target_rows()]
+    head = ("name", "triple", "vectors", "checked at run time", "tested", "machines")
+    click.echo("\n".join(columns([head, *rows])))

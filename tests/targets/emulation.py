@@ -1,0 +1,135 @@
+"""Networks on machines that are not there: compiled for a target, run under an emulator on inputs from files."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from runtime_samples import C_SOURCES
+
+from nnefc.artifact import Artifact
+from nnefc.targets.toolchain import RUNTIME, TensorDescription
+
+__all__ = ["MACHINES", "Machine", "run_on"]
+
+_DTYPES = {"bool": np.dtype(np.bool_), "bfloat16": np.dtype(np.uint16)}
+_PROGRAM = C_SOURCES / "run_files.c"
+_SCRIPT = Path(__file__).parent / "run_files.mjs"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target, and how its programs run here.
+
+    Attributes:
+        name: for messages and for the names of tests.
+        target: what is compiled for.
+        command: the emulator; a program follows.
+        opened: whether the program opens a shared library; else it is linked statically.
+        root: a folder with the system's own libraries, for programs that are not static.
+    """
+
+    name: str
+    target: str
+    command: tuple[str, ...]
+    opened: bool = False
+    root: str = ""
+
+    @property
+    def missing(self) -> str:
+        """What has to be installed for it to run; "" if nothing."""
+        if shutil.which(self.command[0]) is None:
+            return self.command[0]
+        if self.root and not Path(self.root).is_dir():
+            return self.root
+        return "an x86-64 system with glibc" if self.name.startswith("x86") and not _HOST_IS_X86 else ""
+
+
+_HOST_IS_X86 = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
+
+
+def _gnu(name: str, target: str, emulator: str, triple: str) -> Machine:
+    root = f"/usr/{triple}"
+    return Machine(name, target, (emulator, "-L", root), opened=True, root=root)
+
+
+MACHINES = (
+    Machine("x86-64-v2", "x86-64-v2", ("qemu-x86_64", "-cpu", "Nehalem"), opened=True),
+    Machine("x86-64-v3", "x86-64-v3", ("qemu-x86_64", "-cpu", "max"), opened=True),
+    Machine("aarch64", "aarch64-linux-musl", ("qemu-aarch64", "-cpu", "cortex-a53")),
+    _gnu("aarch64-opened", "aarch64-linux-gnu", "qemu-aarch64", "aarch64-linux-gnu"),
+    Machine("cortex-a72", "llvm -mtriple=aarch64-linux-musl -mcpu=cortex-a72", ("qemu-aarch64", "-cpu", "cortex-a72")),
+    Machine("cortex-a76", "llvm -mtriple=aarch64-linux-musl -mcpu=cortex-a76", ("qemu-aarch64", "-cpu", "cortex-a76")),
+    Machine("armv7", "armv7-linux-musleabihf", ("qemu-arm", "-cpu", "cortex-a7")),
+    _gnu("armv7-opened", "armv7-linux-gnueabihf", "qemu-arm", "arm-linux-gnueabihf"),
+    Machine("riscv64", "riscv64-linux-musl", ("qemu-riscv64",)),
+    _gnu("riscv64-opened", "riscv64-linux-gnu", "qemu-riscv64", "riscv64-linux-gnu"),
+    Machine("riscv64gcv", "riscv64gcv-linux-musl", ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0")),
+    Machine(
+        "riscv64gcv-long", "riscv64gcv-linux-musl", ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=512,vext_spec=v1.0")
+    ),
+    Machine("wasm32", "wasm32-wasi", ("node",)),
+)
+
+
+def run_on(machine: Machine, artifact: Artifact, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run a compiled network under the machine's emulator."""
+    with tempfile.TemporaryDirectory(prefix="nnefc-emulated-") as name:
+        folder = Path(name)
+        sources = [folder / f"in{i}" for i in range(len(artifact.inputs))]
+        results = [folder / f"out{i}" for i in range(len(artifact.outputs))]
+        for tensor, path in zip(artifact.inputs, sources, strict=True):
+            np.ascontiguousarray(inputs[tensor.name], _dtype(tensor)).tofile(path)
+        command = [*_program(machine, artifact, folder), *map(str, (*sources, *results))]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, f"{machine.name}: {done.returncode} {done.stderr[-2000:]}"
+        return {
+            tensor.name: np.fromfile(path, _dtype(tensor)).reshape(tensor.shape)
+            for tensor, path in zip(artifact.outputs, results, strict=True)
+        }
+
+
+def _dtype(tensor: TensorDescription) -> np.dtype:
+    return _DTYPES.get(tensor.dtype) or np.dtype(tensor.dtype)
+
+
+def _program(machine: Machine, artifact: Artifact, folder: Path) -> list[str]:
+    """The command that runs the network, without the names of files."""
+    suffix = artifact.target.format.suffix
+    if suffix == ".wasm":
+        artifact.export(folder / "network.wasm")
+        return [*machine.command, str(_SCRIPT), str(folder / "network.wasm")]
+    if machine.opened:
+        artifact.export(folder / f"network{suffix}")
+        return [*machine.command, str(_opener(artifact.target.zig_target)), str(folder / f"network{suffix}")]
+    artifact.export(folder / "network.a")
+    program = folder / "program"
+    _compile(artifact.target.zig_target, ["-static", str(folder / "network.a")], program)
+    return [*machine.command, str(program)]
+
+
+_folder = tempfile.TemporaryDirectory(prefix="nnefc-programs-")
+
+
+@functools.cache
+def _opener(zig_target: str) -> Path:
+    """A program that opens any library for the target."""
+    program = Path(_folder.name) / f"open-{zig_target}"
+    _compile(zig_target, ["-DOPEN_LIBRARY", "-ldl"], program)
+    return program
+
+
+def _compile(zig_target: str, arguments: list[str], program: Path) -> None:
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", zig_target, "-O1", f"-I{RUNTIME}", str(_PROGRAM)]
+    made = subprocess.run(
+        [*command, *arguments, "-lm", "-lpthread", "-o", str(program)], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr

@@ -1,0 +1,103 @@
+"""Every target that can be run: networks compiled for it, run under its emulator, compared with NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulation import MACHINES, Machine, run_on
+from random_networks import random_case
+from relax_programs import Case, Graph, Value, build, differences, target
+
+import nnefc
+from nnefc.driver import compile_network
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+
+
+@pytest.fixture(params=MACHINES, ids=lambda machine: machine.name)
+def machine(request: pytest.FixtureRequest) -> Machine:
+    found: Machine = request.param
+    if found.missing:
+        pytest.skip(f"needs: {found.missing}")
+    return found
+
+
+def check_on(machine: Machine, cases: list[Case]) -> None:
+    built = build(cases)
+    outputs = run_on(machine, compile_network(built.network, target(machine.target)), built.inputs)
+    wrong = differences(built.expected, outputs)
+    assert not wrong, "\n".join(wrong)
+
+
+def random(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def typical_cases() -> list[Case]:
+    """One of each kind of kernel, some in whole vectors, some not."""
+    rng = np.random.default_rng(11)
+    x, odd, rows = random(rng, 1, 32, 13, 15), random(rng, 2, 7, 9, 11), random(rng, 3, 5, 40)
+    near_one = [(name, random(rng, 3, 77)) for name in ("exp", "tanh", "sigmoid", "erf", "sin", "sqrt", "log", "atan")]
+
+    def scaled(*shape: int) -> np.ndarray:
+        return random(rng, *shape) / np.float32(np.sqrt(np.prod(shape[1:])))
+
+    def winograd(graph: Graph, value: Value) -> Value:
+        return graph.convolve(value, scaled(64, 32, 3, 3), padding=1)
+
+    def strided(graph: Graph, value: Value) -> Value:
+        return graph.unary("relu", graph.convolve(value, scaled(48, 32, 3, 3), strides=2, padding=1))
+
+    def pointwise(graph: Graph, value: Value) -> Value:
+        return graph.convolve(value, scaled(40, 32, 1, 1))
+
+    def depthwise(graph: Graph, value: Value) -> Value:
+        return graph.convolve(value, scaled(32, 1, 5, 5), padding=2, groups=32)
+
+    def awkward(graph: Graph, value: Value) -> Value:
+        return graph.convolve(value, scaled(6, 7, 3, 2), padding=[1, 0, 0, 1], dilation=2)
+
+    def product(graph: Graph, value: Value) -> Value:
+        return graph.binary("add", graph.matmul(value, graph.constant(scaled(40, 33))), graph.constant(scaled(33)))
+
+    def elementary(name: str, values: np.ndarray) -> Case:
+        domain = np.abs(values) + np.float32(0.1) if name in ("sqrt", "log") else values
+        return Case([domain], lambda graph, value: graph.unary(name, value), 3e-6, name)
+
+    return [
+        Case([x], winograd, 2e-5, "winograd"),
+        Case([x], strided, name="strided"),
+        Case([x], pointwise, name="pointwise"),
+        Case([x], depthwise, name="depthwise"),
+        Case([odd], awkward, name="awkward convolution"),
+        Case([x], lambda graph, value: graph.max_pool(value, 3, 2, 1), name="max pooling"),
+        Case([odd], lambda graph, value: graph.average_pool(value, 2, 2), name="average pooling"),
+        Case([rows], product, name="product"),
+        Case([rows], lambda graph, value: graph.matmul(value, graph.transpose(value, [0, 2, 1])), name="own product"),
+        Case([rows], lambda graph, value: graph.softmax(value, 2), name="softmax"),
+        Case([odd], lambda graph, value: graph.softmax(value, 1), name="softmax over channels"),
+        Case([odd], lambda graph, value: graph.reduce("mean", value, [2, 3]), name="mean"),
+        *(elementary(name, values) for name, values in near_one),
+    ]
+
+
+def test_typical_kernels_have_the_right_values(machine: Machine) -> None:
+    check_on(machine, typical_cases())
+
+
+def test_random_networks_have_the_right_values(machine: Machine) -> None:
+    first = 1000 + 10 * MACHINES.index(machine)
+    check_on(machine, [random_case(seed, steps=8) for seed in range(first, first + 4)])
+
+
+def test_digits_are_recognized(machine: Machine) -> None:
+    held_back = np.load(DIGITS / "test.npz")
+    pictures, labels = held_back["images"][:8].astype(np.float32) / 16, held_back["labels"][:8]
+    artifact = nnefc.compile(DIGITS / "model.nnef", machine.target)
+    with nnefc.compile(DIGITS / "model.nnef").load() as here:
+        for picture, label in zip(pictures[:2], labels, strict=False):
+            probability = run_on(machine, artifact, {"image": picture[None]})["probability"]
+            np.testing.assert_allclose(probability, here(picture[None]), atol=1e-6)
+            assert probability.argmax() == label
