@@ -19,11 +19,13 @@ class Vectors:
         bytes: width of one.
         registers: how many there are.
         fused: whether one instruction multiplies and adds.
+        loads: vectors that are loaded, or numbers that are loaded into all lanes, in the time of a multiply-add.
     """
 
     bytes: int
     registers: int
     fused: bool
+    loads: int = 1
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Architecture:
         extensions: the widest first; the last one needs nothing.
         checked: features that generated code may use beyond the baseline, and that the runtime can look for.
         abi: LLVM's name of the calling convention, where it has to be said.
+        unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
+            expression: code for them is made for the general processor with their features.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Architecture:
     checked: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     abi: str = ""
+    unrolled: str = ""
 
     def vectors(self, features: Set[str]) -> Vectors:
         """The widest vector registers that a machine with `features` has."""
@@ -76,9 +81,9 @@ ARCHITECTURES = (
         cpu="x86-64",
         required=("64bit", "sse2"),
         extensions=(
-            VectorExtension(("avx512f", "avx512vl"), Vectors(64, 32, fused=True)),
-            VectorExtension(("avx", "fma"), Vectors(32, 16, fused=True)),
-            VectorExtension(("avx",), Vectors(32, 16, fused=False)),
+            VectorExtension(("avx512f", "avx512vl"), Vectors(64, 32, fused=True, loads=2)),
+            VectorExtension(("avx", "fma"), Vectors(32, 16, fused=True, loads=2)),
+            VectorExtension(("avx",), Vectors(32, 16, fused=False, loads=2)),
             VectorExtension((), Vectors(16, 16, fused=False)),
         ),
         checked=(
@@ -114,6 +119,7 @@ ARCHITECTURES = (
         required=("neon",),
         extensions=(VectorExtension((), Vectors(16, 32, fused=True)),),
         checked=("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm"),
+        unrolled=r"cortex-(a34|a35|a53|a55|a510|a520|a320|r82)(ae)?",
     ),
     Architecture(
         "arm",

@@ -98,7 +98,7 @@ def _lowering() -> tuple[tvm.transform.Pass, object, object]:
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
         s_tir.transform.LoopPartition(),
-        tirx.transform.VectorizeLoop(True),
+        _vectorize,
         s_tir.transform.HoistIfThenElse(),
         tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
@@ -115,6 +115,17 @@ def _lowering() -> tuple[tvm.transform.Pass, object, object]:
         return tvm.ir.transform.Sequential([tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()])
 
     return tvm.ir.transform.Sequential(passes), last, last
+
+
+_FIXED_LENGTHS = tvm.target.Target("llvm")  # of vectors: it has no scalable ones
+
+
+@tirx.transform.prim_func_pass(opt_level=0)
+def _vectorize(func: tirx.PrimFunc, module: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+    """TVM's own pass, which would else make vectors of unknown length for RISC-V: those do not stay in registers."""
+    target = func.attrs["target"]
+    fixed = tvm.IRModule({"kernel": func.with_attr("target", _FIXED_LENGTHS)})
+    return tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target)
 
 
 _PIPELINE = "nnefc"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import platform
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,12 +33,13 @@ class Target:
     Attributes:
         name: how the user called it, in the library's description.
         triple: LLVM's name of the machine.
-        cpu: LLVM's name of the processor.
+        cpu: LLVM's name of the processor that code is made for.
         attributes: LLVM features switched on (`+x`) or off (`-x`) besides those of `cpu`.
         features: LLVM features that the code may use; a library refuses a machine that lacks one it checks.
         vector_bytes: width of a vector register.
         vector_registers: how many there are.
         fused: whether one instruction multiplies and adds.
+        vector_loads: vectors that are loaded, or numbers that are loaded into all lanes, in the time of a multiply-add.
         threads: whether the system has threads.
         l1_bytes, l2_bytes: data cache of one core.
         zig_target: the linker's name of the machine.
@@ -53,6 +55,7 @@ class Target:
     vector_registers: int
     zig_target: str
     fused: bool = True
+    vector_loads: int = 1
     threads: bool = True
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
@@ -192,6 +195,9 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     if missing:
         raise CompileError(f"target {name!r} lacks {', '.join(missing)}, which nnefc's code needs")
     vectors = architecture.vectors(available)
+    features = tuple(feature for feature in architecture.checked if feature in available)
+    if re.fullmatch(architecture.unrolled, cpu):
+        cpu, attributes = architecture.cpu, (*architecture.attributes, *(f"+{feature}" for feature in features))
     if vectors.bytes == 64 and architecture.name == "x86_64":  # LLVM prefers 256 bits on some CPUs that have 512
         attributes += ("-prefer-256-bit",)
     return Target(
@@ -199,10 +205,11 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         triple=llvm_triple,
         cpu=cpu,
         attributes=attributes,
-        features=tuple(feature for feature in architecture.checked if feature in available),
+        features=features,
         vector_bytes=vectors.bytes,
         vector_registers=vectors.registers,
         fused=vectors.fused,
+        vector_loads=vectors.loads,
         threads=system.threads,
         zig_target=zig_target(architecture.name, system),
         abi=architecture.abi,

@@ -32,7 +32,6 @@ from nnefc.targets.target import Target
 __all__ = ["ContractionRule", "Tile", "choose_tile"]
 
 _LATENCY = 4  # cycles from a fused multiply-add to one that needs its result
-_LOADS = 2  # vector or broadcast loads a cycle
 _MOST_COLUMNS = 6  # each is read along a line of its own, and these often fall into the same few places of the cache
 
 
@@ -45,7 +44,7 @@ class Tile:
     columns: int
 
 
-def choose_tile(outer_extent: int, extent: int, columns: int, registers: int) -> Tile:
+def choose_tile(outer_extent: int, extent: int, columns: int, registers: int, loads: int) -> Tile:
     """The best tile whose sides divide the extents and which fits into the registers.
 
     A step of the sum takes one multiply-add a register of the tile, and loads one value a row and one vector a column;
@@ -55,7 +54,7 @@ def choose_tile(outer_extent: int, extent: int, columns: int, registers: int) ->
     def share(tile: Tile) -> tuple[float, int]:
         rows, cols = tile.outer_rows * tile.rows, tile.columns
         work = rows * cols
-        cycles = max(work, (rows + cols) / _LOADS, _LATENCY) + 0.5  # half a cycle: the loop itself
+        cycles = max(work, (rows + cols) / loads, _LATENCY) + 0.5  # half a cycle: the loop itself
         return work / cycles, -(rows + 2 * cols)  # columns come from an outer cache, rows mostly from the first
 
     def fits(tile: Tile) -> bool:
@@ -91,10 +90,10 @@ class ContractionRule:
         for step in root_blocks(sch):
             if sch.get_consumers(step) and not is_reduction(sch, step) and _feeds(sch, step, block):
                 return None  # a producer inside: rules for such computations come before
-        return self._schedule(sch, block, roles, lanes, target.vector_registers)
+        return self._schedule(sch, block, roles, lanes, target)
 
     def _schedule(
-        self, sch: s_tir.Schedule, block: SBlockRV, roles: Contraction, lanes: int, registers: int
+        self, sch: s_tir.Schedule, block: SBlockRV, roles: Contraction, lanes: int, target: Target
     ) -> s_tir.Schedule | None:
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
@@ -107,7 +106,8 @@ class ContractionRule:
         columns = vectors if column == vector else extents[column]
         rows = [axis for axis in roles.only_left if extents[axis] > 1][-2:]
         outer_extent, extent = [1] * (2 - len(rows)) + [extents[axis] for axis in rows]
-        tile = choose_tile(outer_extent, extent, columns, registers)
+        registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
+        tile = choose_tile(outer_extent, extent, columns, registers, target.vector_loads)
 
         vector_outer, lane = sch.split(loops[vector], [None, lanes])
         loops[vector] = vector_outer
