@@ -7,8 +7,10 @@ import re
 from dataclasses import dataclass
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.record import record_of
 
 __all__ = [
+    "ELEMENT_TYPES",
     "LibraryDescription",
     "TensorDescription",
     "WeightsFile",
@@ -39,7 +41,7 @@ _FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the
 # Prefixes with which the functions would take the names of functions of the C library.
 _TAKEN = ("cnd", "mtx", "nnefc", "pthread", "sem", "thrd", "timer")
 
-_TYPES = {  # dtype → enumerator of nnefc_type, bytes
+ELEMENT_TYPES = {  # dtype → enumerator of nnefc_type, bytes
     "bool": ("NNEFC_BOOL", 1),
     "int8": ("NNEFC_INT8", 1),
     "int16": ("NNEFC_INT16", 2),
@@ -149,7 +151,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
     if description.state_bytes and description.state_initial_offset + description.state_bytes > size:
         raise CompileError("the states' initial image lies beyond the constants")
     for tensor in (*description.inputs, *description.outputs, *description.states):
-        if tensor.dtype not in _TYPES:
+        if tensor.dtype not in ELEMENT_TYPES:
             raise CompileError(f'"{tensor.name}" has type {tensor.dtype}, which a library cannot take or give')
         if any(extent < 0 for extent in tensor.shape) or _bytes(tensor) >= 1 << 63:
             raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which is none')
@@ -160,7 +162,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
 
 
 def _bytes(tensor: TensorDescription) -> int:
-    return math.prod(tensor.shape) * _TYPES[tensor.dtype][1]
+    return math.prod(tensor.shape) * ELEMENT_TYPES[tensor.dtype][1]
 
 
 def c_string(text: bytes) -> str:
@@ -189,7 +191,7 @@ def _tensor_table(role: str, tensors: tuple[TensorDescription, ...]) -> str:
         lines.append(f"static const nnefc_tensor {role}[] = {{")
         for i, tensor in enumerate(tensors):
             shape = f"{role}_shape_{i}" if tensor.shape else "NULL"
-            kind, rank, size = _TYPES[tensor.dtype][0], len(tensor.shape), _bytes(tensor)
+            kind, rank, size = ELEMENT_TYPES[tensor.dtype][0], len(tensor.shape), _bytes(tensor)
             lines.append(f"    {{{_string(tensor.name)}, {kind}, {rank}, {shape}, UINT64_C({size})}},")
         lines.append("};")
     return "\n".join(lines)
@@ -241,6 +243,7 @@ def model_source(description: LibraryDescription) -> str:
             "extern const uint8_t nnefc_constants[];" if has_constants else "",
             *tables,
             *_weights(description),
+            f"static const uint8_t record[] = {{{', '.join(map(str, record_of(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
             "                    const uint8_t *constants) {",
             "    (void)in, (void)out;",
@@ -254,6 +257,7 @@ def model_source(description: LibraryDescription) -> str:
             f"    .weights = {'&weights' if description.weights is not None else 'NULL'},",
             f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
             "    .call = call,",
+            "    .record = record,",
             "};",
             *_aliases(description.prefix),
             "",

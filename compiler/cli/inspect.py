@@ -9,13 +9,14 @@ import click
 
 from nnefc.cli.options import given, model_options
 from nnefc.cli.text import amount, columns, face, memory
+from nnefc.diagnostics import CompileError
 
 if TYPE_CHECKING:
     from nnefc.inspection import Inspection
 
 __all__ = ["inspect_file"]
 
-ELF = b"\x7fELF"
+LIBRARIES = (".so", ".a", ".o", ".dylib", ".dll", ".wasm")
 
 
 @click.command("inspect")
@@ -43,29 +44,34 @@ def is_library(path: Path) -> bool:
     """By the first bytes of the file, or by its name where there is no such file."""
     if path.is_dir():
         return False
+    from nnefc.targets.library_file import file_kind
+
     try:
-        with path.open("rb") as file:
-            return file.read(len(ELF)) == ELF
+        return file_kind(path) is not None
     except FileNotFoundError:
-        return path.suffix == ".so"
+        return path.suffix in LIBRARIES
 
 
 def library_lines(path: Path) -> list[str]:
-    """What the library says of itself."""
-    from nnefc.loader import load
+    """What the library says of itself, on whatever machine it runs: nothing of it is loaded."""
+    from nnefc.targets.library_file import file_kind, read_record
 
-    with load(path, threads=1) as model:
-        facts = [
-            ("target", model.target),
-            ("needs", " ".join(model.cpu_features) or "no particular instructions"),
-            ("compiler", model.compiler),
-            ("source", model.source or "not a file"),
-            ("constants", memory(model.constant_bytes) + (f" in {model.weights}" if model.weights else "")),
-            ("workspace", f"{memory(model.workspace_bytes)} a session"),
-        ]
-        if model.states:
-            facts.append(("states", f"{memory(model.state_bytes)} a session"))
-        return [model.name, "", *face(model.inputs, model.outputs, model.states), "", *columns(facts)]
+    record = read_record(path)
+    if record is None:
+        raise CompileError(f"{path} is no network that nnefc compiled: it has no description inside")
+    found = record.description
+    facts = [
+        ("target", found.target),
+        ("file", file_kind(path) or "of an unknown kind"),
+        ("needs", " ".join(found.cpu_features) or "no particular instructions"),
+        ("compiler", found.compiler),
+        ("source", found.source or "not a file"),
+        ("constants", memory(found.constant_bytes) + (f" in {record.weights}" if record.weights else "")),
+        ("workspace", f"{memory(found.workspace_bytes)} a session"),
+    ]
+    if found.states:
+        facts.append(("states", f"{memory(found.state_bytes)} a session"))
+    return [found.model, "", *face(found.inputs, found.outputs, found.states), "", *columns(facts)]
 
 
 def flat_lines(path: Path, keywords: dict[str, Any]) -> list[str]:

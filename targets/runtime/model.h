@@ -13,6 +13,7 @@ typedef struct nnefc_model {
     /* Runs the network; 0 on success. */
     int32_t (*call)(const void *const *inputs, void *const *outputs, uint8_t *state, uint8_t *workspace,
                     const uint8_t *constants);
+    const uint8_t *record; /* the description for those who cannot load the library, but look into its file */
 } nnefc_model;
 
 extern const nnefc_model nnefc_this_model;
