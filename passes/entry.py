@@ -58,8 +58,10 @@ class _Area:
 _Areas = Mapping[tuple[str, int], _Area]
 
 
-def entry_module(program: Program, plan: MemoryPlan, kernels: dict[GlobalVar, Kernel]) -> tvm.IRModule:
-    """One module with the entry and the kernels that it calls."""
+def entry_module(
+    program: Program, plan: MemoryPlan, kernels: dict[GlobalVar, Kernel], size_type: str = "int64"
+) -> tvm.IRModule:
+    """One module with the entry and the kernels that it calls; `size_type` is C's size_t on the target."""
     params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
     params |= {(name, 0): _byte_pointer(name) for name in ("state", "workspace", "constant")}
@@ -68,7 +70,7 @@ def entry_module(program: Program, plan: MemoryPlan, kernels: dict[GlobalVar, Ke
     state, constant = areas.pop(("state", 0)), areas.pop(("constant", 0))
     areas |= {("state", i): state.at(offset) for i, offset in enumerate(plan.state_offsets)}
     areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
-    writer = _Writer(kernels)
+    writer = _Writer(kernels, size_type)
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
     body += writer.statements(plan, areas)
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
@@ -88,8 +90,9 @@ class _Writer:
         used: the kernels that they call, by the symbols that they call them by.
     """
 
-    def __init__(self, kernels: dict[GlobalVar, Kernel]) -> None:
+    def __init__(self, kernels: dict[GlobalVar, Kernel], size_type: str) -> None:
         self._kernels = kernels
+        self._size_type = size_type
         self.used: dict[str, tirx.PrimFunc] = {}
 
     def statements(self, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
@@ -108,7 +111,7 @@ class _Writer:
                     made += self._loop(action, plan, areas, own)
                 case Copy():
                     made.append(
-                        _copy(_area(plan.places[action.source], areas), _area(action.target, areas), action.bytes)
+                        self._copy(_area(plan.places[action.source], areas), _area(action.target, areas), action.bytes)
                     )
         return made
 
@@ -159,7 +162,7 @@ class _Writer:
         made = [*declared, tirx.BufferStore(number.source, _int64(0), [0])]
         for buffer, result, first, area in zip(step.body.states, step.writes, firsts, results, strict=False):
             if plan.places[result] != plan.places[step.reads[step.first_state + buffer.index]]:
-                made.append(_copy(first, area, buffer.bytes))
+                made.append(self._copy(first, area, buffer.bytes))
         present = tirx.Var("round", "int64")
         inner = {key: area for key, area in areas.items() if key[0] == "constant"}
         inner |= {("input", 0): own, ("workspace", 0): own.at(COUNTER_BYTES)}
@@ -184,6 +187,10 @@ class _Writer:
         made.append(tirx.While(tirx.all(*conditions), tirx.SeqStmt(body)))
         return made
 
+    def _copy(self, source: _Area, target: _Area, count: int) -> tirx.Stmt:
+        size = tirx.IntImm(self._size_type, count)
+        return tirx.Evaluate(tirx.call_extern("handle", "memcpy", target.address, source.address, size))
+
 
 def _area(place: Place, areas: _Areas) -> _Area:
     return areas[place.base, place.index].at(place.offset)
@@ -191,10 +198,6 @@ def _area(place: Place, areas: _Areas) -> _Area:
 
 def _symbol(kernel: GlobalVar) -> str:
     return f"nnefc_kernel_{kernel.name_hint}"
-
-
-def _copy(source: _Area, target: _Area, count: int) -> tirx.Stmt:
-    return tirx.Evaluate(tirx.call_extern("handle", "memcpy", target.address, source.address, _int64(count)))
 
 
 def _scalar(area: _Area, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:

@@ -165,6 +165,6 @@ def lower(
 
     # Phase 7. Plan the memory, and make the plan a function that calls the kernels.
     plan = plan_memory(program, in_place, {gv: kernel.workspace_bytes for gv, kernel in lowered.items()})
-    entry = entry_module(program, plan, lowered)
+    entry = entry_module(program, plan, lowered, target.size_type)
     observe("entry", entry)
     return Lowered(entry, program, plan, max((k.scratch_bytes for k in lowered.values()), default=0))

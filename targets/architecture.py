@@ -49,6 +49,7 @@ class Architecture:
         required: features without which nothing here works.
         extensions: the widest first; the last one needs nothing.
         checked: features that generated code may use beyond the baseline, and that the runtime can look for.
+        pointer_bits: size of a pointer, and of C's size_t.
         abi: LLVM's name of the calling convention, where it has to be said.
         unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
             expression: code for them is made for the general processor with their features.
@@ -62,6 +63,7 @@ class Architecture:
     extensions: tuple[VectorExtension, ...]
     checked: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
+    pointer_bits: int = 64
     abi: str = ""
     unrolled: str = ""
 
@@ -132,6 +134,7 @@ ARCHITECTURES = (
             VectorExtension((), Vectors(16, 16, fused=False)),
         ),
         checked=("neon", "vfp4", "hwdiv-arm"),
+        pointer_bits=32,
     ),
     Architecture(
         "riscv64",
@@ -159,6 +162,7 @@ ARCHITECTURES = (
             VectorExtension(("simd128", "relaxed-simd"), Vectors(16, 16, fused=True)),
             VectorExtension((), Vectors(16, 16, fused=False)),
         ),
+        pointer_bits=32,
     ),
 )
 

@@ -41,6 +41,7 @@ class Target:
         fused: whether one instruction multiplies and adds.
         vector_loads: vectors that are loaded, or numbers that are loaded into all lanes, in the time of a multiply-add.
         threads: whether the system has threads.
+        pointer_bits: size of a pointer, and of C's size_t.
         l1_bytes, l2_bytes: data cache of one core.
         zig_target: the linker's name of the machine.
         abi: LLVM's name of the calling convention, where the triple does not tell.
@@ -57,6 +58,7 @@ class Target:
     fused: bool = True
     vector_loads: int = 1
     threads: bool = True
+    pointer_bits: int = 64
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
     abi: str = ""
@@ -65,6 +67,11 @@ class Target:
     def format(self) -> FileFormat:
         """How its libraries are stored."""
         return format_of(self.zig_target)
+
+    @property
+    def size_type(self) -> str:
+        """The type of C's size_t; signed, for TVM has few uses for others."""
+        return f"int{self.pointer_bits}"
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in one vector register."""
@@ -211,6 +218,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         fused=vectors.fused,
         vector_loads=vectors.loads,
         threads=system.threads,
+        pointer_bits=architecture.pointer_bits,
         zig_target=zig_target(architecture.name, system),
         abi=architecture.abi,
     )
