@@ -8,7 +8,6 @@ weighted least squares on Chebyshev points.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 
 import tvm
@@ -56,10 +55,6 @@ _ERF_P = (
     1.911106650709371e-08,
 )
 _ERF_Q = (1.0, 0.5168821215629578, 0.11796646565198898, 0.01495717279613018, 0.001021003001369536)
-
-
-# sinh(x) / x as a power series in x², for |x| ≤ 1, where the difference of powers of e would cancel
-_SINH = tuple(1 / math.factorial(2 * k + 1) for k in range(9))
 
 
 def _like(x: tirx.Expr, value: float, code: str | None = None) -> tirx.Expr:
@@ -160,29 +155,6 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
     return _named(tirx.Max(_like(x, low), tirx.Min(_like(x, high), x)), "c", of_clamped)  # in this order for NaN
 
 
-def cosh(x: tirx.Expr) -> tirx.Expr:
-    """The hyperbolic cosine, of any floating type."""
-    return _half_powers(x, lambda grown, shrunk: grown + shrunk)
-
-
-def sinh(x: tirx.Expr) -> tirx.Expr:
-    """The hyperbolic sine, of any floating type."""
-
-    def far(magnitude: tirx.Expr) -> tirx.Expr:
-        value = _half_powers(magnitude, lambda grown, shrunk: grown - shrunk)
-        return tirx.Select(x < _like(x, 0.0), _like(x, 0.0) - value, value)
-
-    near = _named(x * x, "u", lambda u: x * _polynomial(_SINH, u))
-    magnitude = tirx.Max(x, _like(x, 0.0) - x)
-    return tirx.Select(magnitude <= _like(x, 1.0), near, _named(magnitude, "m", far))
-
-
-def _half_powers(x: tirx.Expr, join: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """eˣ / 2 and e⁻ˣ / 2, by way of the root of eˣ, which overflows no sooner than they do."""
-    half = _like(x, 0.5)
-    return _named(tirx.exp(x * half), "h", lambda h: join(half * h * h, half / h / h))
-
-
 # Other types of what TVM has no lowering for.
 _PLAIN: dict[str, Callable[[tirx.Call], tirx.Expr]] = {
     "sigmoid": lambda call: _like(call, 1.0) / (_like(call, 1.0) + tirx.exp(_like(call, 0.0) - call.args[0]))
@@ -230,9 +202,3 @@ def _library(name: str) -> Callable[[tirx.Call], tirx.Expr]:
         return tirx.Shuffle([of(tirx.Shuffle([x], [lane])) for lane in range(dtype.lanes)], list(range(dtype.lanes)))
 
     return lower
-    for name, function in (("cosh", cosh), ("sinh", sinh)):  # TVM has none
-        tirx.register_intrin_lowering(f"tirx.{name}", target="llvm", f=_for_all_types(function), level=100)
-
-
-def _for_all_types(function: Callable[[tirx.Expr], tirx.Expr]) -> Callable[[tirx.Call], tirx.Expr]:
-    return lambda call: _named(call.args[0], "x", function)
