@@ -83,7 +83,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("assign layouts", AssignLayouts(target, strict)),
         ("pack matmul", PackMatmul(target, strict)),
         ("pack integer matmul", PackIntegerMatmul(target)),
-        ("lower rows", LowerRows()),
+        ("lower rows", LowerRows(target)),
         # Phase 4. Every other operation becomes a computation of its own.
         ("legalize", relax.transform.LegalizeOps()),
         ("fold packed constants", FoldConstants()),

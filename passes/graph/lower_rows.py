@@ -9,13 +9,17 @@ before and after, so that a whole normalization becomes one kernel that passes o
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
 
 import tvm
 from tvm import relax, te, tirx
 
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
+from nnefc.targets.target import Target
 
 __all__ = ["LowerRows"]
 
@@ -24,23 +28,56 @@ __all__ = ["LowerRows"]
 class LowerRows:
     """Lower reductions over the last axes, and the operations made of them, so that they can be joined."""
 
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Lowerer(mod).transform())
+        return relax.transform.DeadCodeElimination()(_Lowerer(mod, self._target).transform())
 
 
-_REDUCERS = {"sum": te.sum, "max": te.max, "min": te.min}
+@dataclass(frozen=True)
+class _Reducer:
+    """How the elements of a row become one, and how two such results do."""
+
+    over: Callable[..., tirx.Expr]
+    join: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 
 
-def reduce_rows(data: te.Tensor, count: int, reducer: Callable[..., tirx.Expr]) -> te.Tensor:
-    """Reduce the last `count` axes of `data`; they stay, with extent 1."""
+_REDUCERS = {
+    "sum": _Reducer(te.sum, operator.add),
+    "max": _Reducer(te.max, tirx.max),
+    "min": _Reducer(te.min, tirx.min),
+}
+
+
+def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
+    """Reduce the last `count` axes of `data`; they stay, with extent 1.
+
+    Of rows that are not whole vectors, what follows the last whole one is reduced by itself.
+    """
     rows = len(data.shape) - count
-    axes = [te.reduce_axis((0, extent), f"r{i}") for i, extent in enumerate(data.shape[rows:])]
-    return te.compute(
-        (*data.shape[:rows], *[1] * count), lambda *i: reducer(data(*i[:rows], *axes), axis=axes), name="row"
-    )
+    length = int(data.shape[-1])
+    odd = math.prod(int(extent) for extent in data.shape[rows:]) % lanes and length > lanes
+    seams = [0, length - length % lanes, length] if odd else [0, length]
+
+    def part(begin: int, end: int) -> te.Tensor:
+        axes = [te.reduce_axis((0, extent), f"r{i}") for i, extent in enumerate((*data.shape[rows:-1], end - begin))]
+
+        def element(*index: tirx.Var) -> tirx.Expr:
+            *outer, last = axes
+            return reducer.over(data(*index[:rows], *outer, last + begin), axis=axes)
+
+        return te.compute((*data.shape[:rows], *[1] * count), element, name="row")
+
+    first, *rest = [part(begin, end) for begin, end in pairwise(seams)]
+    return te.compute(first.shape, lambda *i: reducer.join(first(*i), rest[0](*i)), name="whole") if rest else first
 
 
 class _Lowerer(Rewriter):
+    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+        super().__init__(mod)
+        self._target = target
+
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         name = call.op.name.removeprefix("relax.") if isinstance(call.op, tvm.ir.Op) else ""
         rule = _RULES.get(name)
@@ -93,7 +130,8 @@ class _Lowerer(Rewriter):
 
     def _reduce(self, data: relax.Expr, count: int, name: str) -> relax.Var:
         attrs = {FUSION: OpPattern.INJECTIVE}
-        return self.emit_te(reduce_rows, data, count, _REDUCERS[name], name=f"row_{name}", attrs=attrs)
+        lanes = self._target.lanes(str(data.ty.dtype))
+        return self.emit_te(reduce_rows, data, count, _REDUCERS[name], lanes, name=f"row_{name}", attrs=attrs)
 
     def _mean(self, data: relax.Expr, count: int) -> relax.Var:
         length = math.prod(shape_of(data)[-count:])

@@ -31,18 +31,17 @@ class RowsRule:
         reductions = [b for b in root_blocks(sch) if is_reduction(sch, b)]
         if not reductions:
             return None
-        shapes = {_row_shape(sch, b) for b in reductions}
-        shape = shapes.pop()
-        if shapes or shape is None:
+        shapes = {_rows(sch, b) for b in reductions}
+        rows = shapes.pop()
+        if shapes or rows is None:
             return None
-        rows, columns = shape
         outputs = [b for b in root_blocks(sch) if not sch.get_consumers(b)]
         if len(outputs) != 1 or not all(_is_of_rows(sch, b, rows) for b in root_blocks(sch)):
             return None
         if not sch.get_loops(outputs[0]):  # a scalar: TVM cannot compute anything at its only element
             return None
         self._inline(sch, outputs[0])
-        self._schedule(sch, outputs[0], len(rows), math.prod(rows), math.prod(columns), target)
+        self._schedule(sch, outputs[0], len(rows), math.prod(rows), target)
         return sch
 
     def _inline(self, sch: s_tir.Schedule, output: SBlockRV) -> None:
@@ -53,11 +52,10 @@ class RowsRule:
             if len(sch.get_consumers(block)) == 1 or not _is_costly(sch.get(block).body):
                 sch.compute_inline(block)
 
-    def _schedule(
-        self, sch: s_tir.Schedule, output: SBlockRV, rank: int, rows: int, length: int, target: Target
-    ) -> None:
+    def _schedule(self, sch: s_tir.Schedule, output: SBlockRV, rank: int, rows: int, target: Target) -> None:
         lanes = target.lanes(str(sch.get(output).writes[0].source.dtype))
         partial: set[str] = set()
+        longest = 0
         for block in root_blocks(sch):
             if is_reduction(sch, block):
                 first = next(
@@ -65,6 +63,8 @@ class RowsRule:
                 )
                 loops = sch.get_loops(block)
                 column = sch.fuse(*loops[first:]) if len(loops) - first > 1 else loops[first]
+                length = int(sch.get(column).extent)
+                longest = max(longest, length)
                 if length % lanes == 0 and length > lanes:
                     _, lane = sch.split(column, [None, lanes])
                     partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
@@ -83,7 +83,7 @@ class RowsRule:
                 if int(sch.get(column).extent) % lanes == 0:
                     _, lane = sch.split(column, [None, lanes])
                     sch.vectorize(lane)
-        if rows > 1 and rows * length >= _LEAST_PARALLEL_ELEMENTS:
+        if rows > 1 and rows * longest >= _LEAST_PARALLEL_ELEMENTS:
             sch.parallel(row)
         for block, step in steps:  # last, for the other primitives refuse a block in two parts
             sch.vectorize(sch.get_loops(sch.decompose_reduction(block, step))[-1])
@@ -101,18 +101,18 @@ class RowsRule:
         return step
 
 
-def _row_shape(sch: s_tir.Schedule, block: SBlockRV) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """(extents of the rows' axes, of the reduced axes) of a reduction that keeps its reduced axes, the last ones."""
+def _rows(sch: s_tir.Schedule, block: SBlockRV) -> tuple[int, ...] | None:
+    """Extents of the rows' axes of a reduction that keeps its reduced axes, the last ones."""
     axes = list(sch.get(block).iter_vars)
     spatial = [int(a.dom.extent) for a in axes if a.iter_type == tirx.IterVar.DataPar]
     reduced = [int(a.dom.extent) for a in axes if a.iter_type == tirx.IterVar.CommReduce]
     rows = len(spatial) - len(reduced)
-    if rows < 0 or any(extent != 1 for extent in spatial[rows:]) or math.prod(reduced) == 1:
+    if rows < 0 or any(extent != 1 for extent in spatial[rows:]):
         return None
     for region in sch.get(block).reads:  # the row must be read along its axes, and nothing else
         if [r.min.same_as(a.var) for r, a in zip(region.region[:rows], axes[:rows], strict=False)] != [True] * rows:
             return None
-    return tuple(spatial[:rows]), tuple(reduced)
+    return tuple(spatial[:rows])
 
 
 def _is_of_rows(sch: s_tir.Schedule, block: SBlockRV, rows: tuple[int, ...]) -> bool:
