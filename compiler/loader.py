@@ -579,8 +579,8 @@ def _target(tensor: Tensor, value: Any) -> np.ndarray:
     return value
 
 
-def _address(array: np.ndarray) -> int:
-    """Where a dense array has its elements; `array.ctypes` says the same, in five times as long."""
+def _address(array: Any) -> int:
+    """Where a dense array of NumPy has its elements; `array.ctypes` says the same, in five times as long."""
     try:
         return ctypes.addressof(c_char.from_buffer(array))
     except (TypeError, ValueError):  # an array that may not be written, one without elements

@@ -107,7 +107,8 @@ class _Packer(Rewriter):
             or columns % (2 * lanes)
         ):
             return False
-        return depth * columns / 8 > _LEAST_SAVING * (_SUM_CYCLES * depth + _RESULT_CYCLES * columns)
+        spent = _SUM_CYCLES * depth + _RESULT_CYCLES * columns
+        return bool(depth * columns / 8 > _LEAST_SAVING * spent)
 
     def _packed(self, weights: np.ndarray, pack: Callable[[np.ndarray, int], np.ndarray], size: int) -> relax.Expr:
         """A constant factor, packed once however often it is used (a recurrent network uses its own at every step)."""
