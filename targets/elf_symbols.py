@@ -81,7 +81,9 @@ def hide_symbols(path: Path, public: Collection[str]) -> None:
 
 
 def _layout(path: Path, image: _Image) -> _Layout:
-    relocatable = image[:4].tobytes() == b"\x7fELF" and image[5] == 1 and struct.unpack_from("<H", image, 16)[0] == 1
+    relocatable = (
+        image[:4].tobytes() == b"\x7fELF" and image[5] == 1 and struct.unpack_from("<H", image.data, 16)[0] == 1
+    )
     if not relocatable:
         raise CompileError(f"{path.name} is no relocatable ELF file")
     return _64 if image[4] == 2 else _32
@@ -89,8 +91,8 @@ def _layout(path: Path, image: _Image) -> _Layout:
 
 def _sections(image: _Image, layout: _Layout) -> NDArray[np.void]:
     place, form = layout.section_table
-    start = struct.unpack_from(form, image, place)[0]
-    count = struct.unpack_from("<H", image, layout.section_count)[0]
+    start = struct.unpack_from(form, image.data, place)[0]
+    count = struct.unpack_from("<H", image.data, layout.section_count)[0]
     if count == 0:  # then the first header has the number
         count = int(np.frombuffer(image, layout.section, 1, start)[0]["size"])
     return np.frombuffer(image, layout.section, count, start)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,10 +97,15 @@ def test_processes_with_other_hashes_write_the_same_bytes(tmp_path: Path) -> Non
     for seed in ("1", "2"):
         path = tmp_path / seed / "net.so"
         path.parent.mkdir()
-        code = f"from test_artifact import artifact; artifact().export({str(path)!r})"
+        code = (
+            f"from test_artifact import artifact; made = artifact(); made.export({str(path)!r})\n"
+            f"made.export({str(path.with_suffix('.a'))!r}, name='net', weights='separate')"
+        )
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent)}
         subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True)
-        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+        names = sorted(os.listdir(path.parent))
+        assert names == ["net.a", "net.h", "net.so", "net.weights"]
+        digests.add(tuple(hashlib.sha256((path.parent / name).read_bytes()).hexdigest() for name in names))
     assert len(digests) == 1
 
 
@@ -113,3 +119,50 @@ def test_inputs_need_the_alignment_of_their_elements_only(compiled: Artifact) ->
         model.reset()
         outputs = model.run({"x": shifted})
     assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(("kind", "suffix", "text"), [("llvm-ir", "ll", "define "), ("asm", "s", "nnefc_network:")])
+def test_code_is_written_as_text(compiled: Artifact, kind: str, suffix: str, text: str, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "code"
+    folder.mkdir(parents=True)
+    (folder / f"kernels99.{suffix}").touch()  # of an earlier call
+    (folder / f"other.{suffix}").touch()
+    compiled.emit(kind, folder)
+    names = sorted(os.listdir(folder))
+    assert names[:2] == [f"entry.{suffix}", f"kernels0.{suffix}"]
+    assert f"other.{suffix}" in names
+    assert f"kernels99.{suffix}" not in names
+    assert text in (folder / f"entry.{suffix}").read_text()
+
+
+def test_emitted_assembly_is_that_of_the_library(compiled: Artifact, tmp_path: Path) -> None:
+    """Its objects, linked as the compiler links its own, compute the same."""
+    compiled.emit("asm", tmp_path / "code")
+    objects = []
+    for source in sorted((tmp_path / "code").iterdir()):
+        objects.append(source.with_suffix(".o"))
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", compiled.target.zig_target, "-mcpu=x86_64_v3"]
+        subprocess.run([*command, "-c", str(source), "-o", str(objects[-1])], check=True)
+    again = replace(compiled, _objects=tuple(path.read_bytes() for path in objects))
+    assert again.run({"x": X}).keys() == compiled.run({"x": X}).keys()
+    for name, array in compiled.run({"x": X}).items():
+        assert np.array_equal(again.run({"x": X})[name], array)
+
+
+def test_other_texts_and_places_are_refused(compiled: Artifact, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="choose one of llvm-ir, asm"):
+        compiled.emit("pascal", tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(CompileError, match="cannot write to"):
+        compiled.emit("asm", tmp_path / "file")
+
+
+def test_weights_are_in_the_library_or_beside_it(compiled: Artifact, tmp_path: Path) -> None:
+    compiled.export(tmp_path / "net.so", weights="separate")
+    assert (tmp_path / "net.weights").stat().st_size >= 4096 + compiled.description.constant_bytes
+    with nnefc.load(tmp_path / "net.so") as model:
+        outputs = model.run({"x": X})
+    for name, array in compiled.run({"x": X}).items():
+        assert np.array_equal(outputs[name], array)
+    with pytest.raises(CompileError, match="write 'embedded' or 'separate'"):
+        compiled.export(tmp_path / "net.so", weights="elsewhere")

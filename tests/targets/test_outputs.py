@@ -40,7 +40,7 @@ def write(path: Path, description: LibraryDescription = SAMPLE, *, weights: str 
 
 
 def run(command: list[object], **options: object) -> str:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240, **options)  # type: ignore[call-overload]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 
@@ -311,7 +311,7 @@ def test_weights_of_another_network(separate: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
 def test_weights_that_are_no_file(separate: Path, make: object) -> None:
     separate.with_suffix(".weights").unlink()
-    make(separate.with_suffix(".weights"))  # type: ignore[operator]
+    make(separate.with_suffix(".weights"))
     with pytest.raises(LoadError, match="no regular file"):
         load(separate)
 

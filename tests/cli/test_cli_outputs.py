@@ -1,0 +1,67 @@
+"""`nnefc compile` as users choose what is written, and `nnefc inspect` of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nnefc.cli import main
+from nnefc.provenance import source_digest
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
+
+
+def nnefc(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_static_library_with_names_of_its_own_comes_with_its_header(tmp_path: Path) -> None:
+    status, _, error = nnefc("compile", DIGITS, "-o", tmp_path / "libdigits.a", "--name", "digits")
+    assert (status, error) == (0, "")
+    assert sorted(os.listdir(tmp_path)) == ["digits.h", "libdigits.a"]
+    text = (tmp_path / "digits.h").read_text()
+    assert "input 0: image, float32[1, 1, 8, 8]" in text
+    assert "nnefc_status digits_run(nnefc_session *session" in text
+
+
+def test_inspect_tells_where_the_weights_are_and_which_model_it_was(tmp_path: Path) -> None:
+    assert nnefc("compile", DIGITS, "-o", tmp_path / "digits.so", "--weights", "separate")[0] == 0
+    assert sorted(os.listdir(tmp_path)) == ["digits.so", "digits.weights"]
+    status, text, _ = nnefc("inspect", tmp_path / "digits.so")
+    assert status == 0
+    facts = dict(line.split(maxsplit=1) for line in text.splitlines() if len(line.split()) > 1)
+    assert facts["source"] == source_digest(DIGITS)
+    assert facts["constants"].endswith(" in digits.weights")
+    assert facts["compiler"].startswith("nnefc ")
+
+
+@pytest.mark.parametrize(("kind", "end"), [("llvm-ir", ".ll"), ("asm", ".s")])
+def test_code_as_text_goes_into_a_folder(kind: str, end: str, tmp_path: Path) -> None:
+    assert nnefc("compile", DIGITS, "-o", tmp_path / "code", "--emit", kind)[0] == 0
+    names = sorted(os.listdir(tmp_path / "code"))
+    assert names[:2] == [f"entry{end}", f"kernels0{end}"]
+    assert all(name.endswith(end) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["-o", "digits"], 1, ".a for a static one"),
+        (["-o", "digits.dll"], 1, "do not end with .dll"),
+        (["-o", "digits.a", "--name", "two words"], 1, "cannot begin the names of C functions"),
+        (["-o", "code", "--emit", "asm", "--name", "digits"], 2, "--name is of libraries"),
+        (["-o", "code", "--emit", "asm", "--weights", "separate"], 2, "--weights is of libraries"),
+        (["-o", "code", "--emit", "pascal"], 2, "pascal"),
+    ],
+)
+def test_what_does_not_fit_is_told_and_nothing_is_written(
+    arguments: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, _, error = nnefc("compile", DIGITS, *arguments)
+    assert (found, message in error) == (status, True), error
+    assert os.listdir(tmp_path) == []
