@@ -81,10 +81,8 @@ def hide_symbols(path: Path, public: Collection[str]) -> None:
 
 
 def _layout(path: Path, image: _Image) -> _Layout:
-    relocatable = (
-        image[:4].tobytes() == b"\x7fELF" and image[5] == 1 and struct.unpack_from("<H", image.data, 16)[0] == 1
-    )
-    if not relocatable:
+    identity, kind = image[:6].tobytes(), struct.unpack_from("<H", image.data, 16)[0]
+    if not (identity[:4] == b"\x7fELF" and identity[5] == 1 and kind == 1):
         raise CompileError(f"{path.name} is no relocatable ELF file")
     return _64 if image[4] == 2 else _32
 

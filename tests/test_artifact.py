@@ -144,9 +144,9 @@ def test_emitted_assembly_is_that_of_the_library(compiled: Artifact, tmp_path: P
         command = [sys.executable, "-m", "ziglang", "cc", "-target", compiled.target.zig_target, "-mcpu=x86_64_v3"]
         subprocess.run([*command, "-c", str(source), "-o", str(objects[-1])], check=True)
     again = replace(compiled, _objects=tuple(path.read_bytes() for path in objects))
-    assert again.run({"x": X}).keys() == compiled.run({"x": X}).keys()
+    outputs = again.run({"x": X})
     for name, array in compiled.run({"x": X}).items():
-        assert np.array_equal(again.run({"x": X})[name], array)
+        assert np.array_equal(outputs[name], array)
 
 
 def test_other_texts_and_places_are_refused(compiled: Artifact, tmp_path: Path) -> None:
