@@ -3,7 +3,7 @@
 A *word* is an int32 that holds the operands of one lane: four bytes, or two integers of 16 bits. An instruction adds
 `Σ left[t] · right[t]` over the terms t of two words to a third, modulo 2³², without saturation:
 
-    vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI, AVX-VNNI
+    vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
 
@@ -89,7 +89,6 @@ _ALL = {product.name: product for product in (_VPDPBUSD, _PMADDWD, _SDOT, _UDOT)
 # and of int8.
 _MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("x86_64", frozenset({"avx512vnni", "avx512vl"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
-    ("x86_64", frozenset({"avxvnni"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
     ("x86_64", frozenset(), {"uint8": _PMADDWD, "int8": _PMADDWD}),
     ("aarch64", frozenset({"dotprod"}), {"uint8": _UDOT, "int8": _SDOT}),
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import te, tirx
 from tvm.ir import PrimType
@@ -22,7 +23,7 @@ from nnefc.passes.compute.blocked import blocks
 __all__ = ["POSITIONS", "transpose_to_blocks", "transpose_to_plain"]
 
 POSITIONS = 16
-"""Of a tile. A tensor needs at least as many; its last tile overlaps the one before."""
+"""Of a tile. A tensor needs at least as many; its last tile overlaps the one before, and writes the same there."""
 
 _LEAST_PARALLEL_ELEMENTS = 1 << 14
 
@@ -103,7 +104,7 @@ def _extern(tiles: _Tiles, data: te.Tensor, size: int, tile: Callable[..., tirx.
         whole, rest = divmod(tiles.channels, tiles.size)
         parts = [(0, whole, tiles.size), (whole, 1 if rest else 0, rest)]
         loops = [
-            _loop(tiles, first, number, lambda at, used=used: tile(ins[0], outs[0], at, used))
+            _loop(tiles, first, number, partial(tile, ins[0], outs[0], count=used))
             for first, number, used in parts
             if number
         ]

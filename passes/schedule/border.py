@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 
 from nnefc.passes.compute.padding import BORDER, Border
-from nnefc.passes.schedule.structure import root_blocks
+from nnefc.passes.schedule.structure import root_blocks, vector_lanes
 from nnefc.targets.target import Target
 
 __all__ = ["fill_border"]
@@ -69,8 +69,7 @@ def _fill(buffer: tirx.Var, box: Sequence[tuple[int, int]], value: int, lanes: i
     loops = [tirx.Var(f"b{axis}", "int64") for axis in range(len(box))]
     index: list[tirx.Expr] = [loop + _index(start) for loop, (start, _) in zip(loops, box, strict=True)]
     extents = [stop - start for start, stop in box]
-    if 16 <= extents[-1] < lanes and lanes % extents[-1] == 0:
-        lanes = extents[-1]
+    lanes = vector_lanes(extents[-1], lanes)
     item: tirx.Expr = tirx.const(value, str(buffer.dtype))
     if extents[-1] % lanes == 0 and lanes > 1:
         extents[-1] //= lanes

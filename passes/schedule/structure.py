@@ -25,6 +25,7 @@ __all__ = [
     "schedule_of",
     "spatial_extents",
     "variables_of",
+    "vector_lanes",
 ]
 
 
@@ -78,6 +79,11 @@ def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     """
     rounds = math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(block))
     return rounds >= math.prod(spatial_extents(sch, block))
+
+
+def vector_lanes(extent: int, lanes: int) -> int:
+    """The length of vectors along an axis: `lanes`, or its whole extent where bytes of a block fill a shorter one."""
+    return extent if 16 <= extent < lanes and lanes % extent == 0 else lanes
 
 
 def variables_of(indices: Iterable[tirx.Expr]) -> set[tirx.Var]:

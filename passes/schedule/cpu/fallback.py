@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of, variables_of
+from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of, variables_of, vector_lanes
 from nnefc.targets.target import Target
 
 __all__ = ["FallbackRule"]
@@ -76,11 +76,9 @@ class FallbackRule:
 
     def _vectorize(self, sch: s_tir.Schedule, block: SBlockRV, loops: list[LoopRV], target: Target) -> list[LoopRV]:
         """Vectorize the last loop where whole vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
-        lanes = target.lanes(str(sch.get(block).writes[0].source.dtype))
         *outer, last = loops
         extent = int(sch.get(last).extent)
-        if 16 <= extent < lanes and lanes % extent == 0:
-            lanes = extent  # bytes of a block of channels: a shorter vector, which machines have too
+        lanes = vector_lanes(extent, target.lanes(str(sch.get(block).writes[0].source.dtype)))
         if extent % lanes:
             return outer
         vectors, lane = sch.split(last, [None, lanes])

@@ -21,6 +21,7 @@ from nnefc.passes.schedule.structure import (
     is_reduction,
     root_blocks,
     schedule_of,
+    vector_lanes,
 )
 from nnefc.targets.target import Target
 
@@ -42,8 +43,11 @@ class WindowsRule:
         block = reductions[0]
         node = sch.get(block)
         spatial = [a for a in node.iter_vars if a.iter_type == tirx.IterVar.DataPar]
-        lanes = target.lanes(str(node.writes[0].source.dtype))
-        if len(spatial) < 2 or int(spatial[-1].dom.extent) % lanes or not node.iter_vars[0].same_as(spatial[0]):
+        if len(spatial) < 2:
+            return None
+        channels = int(spatial[-1].dom.extent)
+        lanes = vector_lanes(channels, target.lanes(str(node.writes[0].source.dtype)))
+        if channels % lanes or not node.iter_vars[0].same_as(spatial[0]):
             return None
         if not all(self._last_index_is(region, spatial[-1].var) for region in (*node.reads, *node.writes)):
             return None

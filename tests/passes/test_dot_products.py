@@ -1,0 +1,62 @@
+"""Sums of products of words: one at a time, and as each target's instruction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, use_dot_products, words_array
+from nnefc.passes.compute.matmul import multiply_packed, pack_right_array
+from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.targets.target import parse_target
+
+
+def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.PrimFunc:
+    """The matrix product of words `[rows, words]` and packed ones, not scheduled."""
+    use_dot_products()
+    left = te.placeholder((rows, words), "int32")
+    packed = te.placeholder((columns // 16, words, 16), "int32")
+    return te.create_prim_func([left, packed, multiply_packed(left, packed, columns, rows, how.product)])
+
+
+@pytest.mark.parametrize(
+    ("target", "weights", "instruction"),
+    [
+        ("llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", "int8", "vpdpbusd"),
+        ("llvm -mcpu=x86-64-v4", "int8", "vpmaddwd"),
+        ("x86-64-v3", "uint8", "vpmaddwd"),
+        ("x86-64-v2", "int8", "pmaddwd"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "int8", "sdot"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "uint8", "udot"),
+    ],
+)
+def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: str, instruction: str) -> None:
+    machine = parse_target(target)
+    func = scheduled(product(multiplication_of(machine, "uint8", weights), 12, 16, 32), CPU_RULES, machine)
+    assert str(func.attrs["nnefc.rule"]) == "IntegerContractionRule"
+    library = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=machine.to_tvm())
+    lines = [line.split() for line in library.mod.inspect_source("asm").splitlines()]
+    assert sum(line[:1] == [instruction] for line in lines) >= 8
+
+
+@pytest.mark.parametrize("name", ["llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", "x86-64-v3", "cortex-a76"])
+@pytest.mark.parametrize("weights", ["uint8", "int8"])
+def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> None:
+    how = multiplication_of(parse_target(name), "uint8", weights)
+    rng = np.random.default_rng(1)
+    limits = [np.iinfo(dtype) for dtype in (how.data if how.terms == 4 else "uint8", weights)]
+    a = rng.integers(limits[0].min, limits[0].max + 1, (3, 8)).astype(how.data)
+    b = rng.integers(limits[1].min, limits[1].max + 1, (8, 16)).astype(how.weights)
+    words = [words_array(a, 1, how.terms), pack_right_array(words_array(b, 0, how.terms), 16)]
+    library = tvm.compile(product(how, 3, 8 // how.terms, 16), target="llvm")  # not scheduled: no vectors
+    result = tvm.runtime.tensor(np.zeros((3, 16), np.int32))
+    library["main"](*map(tvm.runtime.tensor, words), result)
+    np.testing.assert_array_equal(result.numpy(), a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_machines_without_an_instruction_multiply_item_by_item() -> None:
+    how = multiplication_of(parse_target("llvm -mtriple=riscv64-linux-gnu"), "uint8", "int8")
+    assert (how.dot, how.terms, how.weights) == (None, 1, "int32")
