@@ -80,7 +80,8 @@ class _Packer(Rewriter):
         """The sums of quarters of `left` are computed once, however many products they are for."""
         height, columns = shape_of(left)[-2], weights.shape[1]
         rows = self._padded_rows(-(-height // 2))
-        tile = choose_tile(1, rows, columns // (2 * size), self._target.vector_registers).rows
+        machine = self._target
+        tile = choose_tile(1, rows, columns // (2 * size), machine.vector_registers, machine.vector_loads).rows
         if (left, tile) not in self._sums:
             self._sums[left, tile] = self.builder.emit_te(
                 lambda a: combine_left(a, rows, tile, size),

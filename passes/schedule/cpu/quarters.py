@@ -51,7 +51,8 @@ class QuarterProductsRule:
         lanes = target.lanes(str(sch.get(products).writes[0].source.dtype))
         if math.prod(batch) != 1 or width != 2 * columns or height > 2 * rows or columns % lanes:
             return None
-        self._schedule(sch, products, choose_tile(1, rows, columns // lanes, target.vector_registers), lanes)
+        tile = choose_tile(1, rows, columns // lanes, target.vector_registers, target.vector_loads)
+        self._schedule(sch, products, tile, lanes)
         return sch
 
     def _schedule(self, sch: s_tir.Schedule, products: SBlockRV, tile: Tile, lanes: int) -> None:
