@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
-from nnefc.network import Body, Choice, Control, Loop, Network
+from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.entry import ENTRY, entry_module, exported_kernel
@@ -117,9 +117,12 @@ def _through_graph_passes(part: _Part, passes: _Passes, observe: Observer) -> _P
     for name, transform in passes:
         module = transform(module)
         observe(name, module)
+    called = {control_index(binding.value) for block in module["main"].body.blocks for binding in block.bindings}
     controls: list[Control] = []
-    for control in part.controls:
+    for index, control in enumerate(part.controls):
         match control:
+            case _ if index not in called:  # nothing needs its results
+                controls.append(control)
             case Choice(then, other):
                 bodies = [_through_graph_passes(body, passes, observe_body) for body in (then, other)]
                 controls.append(Choice(*bodies))

@@ -2,7 +2,9 @@
 
 from nnefc.frontends.onnx.operators import (
     activation,
+    attention,
     casting,
+    classical,
     convolution,
     detection,
     elementwise,
@@ -22,7 +24,9 @@ from nnefc.frontends.onnx.operators import (
 
 __all__ = [
     "activation",
+    "attention",
     "casting",
+    "classical",
     "convolution",
     "detection",
     "elementwise",

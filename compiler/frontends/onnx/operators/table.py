@@ -8,7 +8,12 @@ from nnefc.frontends.onnx.operator import REGISTRY
 
 __all__ = ["operators_table"]
 
-_DOMAINS = {"": "ai.onnx", "ai.onnx.preview.training": "ai.onnx.preview.training", "ai.onnx.preview": "ai.onnx.preview"}
+_DOMAINS = {
+    "": "ai.onnx",
+    "ai.onnx.preview.training": "ai.onnx.preview.training",
+    "ai.onnx.preview": "ai.onnx.preview",
+    "ai.onnx.ml": "ai.onnx.ml",
+}
 
 _LIMITS = {
     "CastLike": "strings only where known at compile time",
@@ -22,7 +27,8 @@ _LIMITS = {
     "GatherElements": "an index out of range fails the run",
     "GatherND": "an index out of range fails the run",
     "GridSample": "cubic along every dimension",
-    "If": "a condition known at run time only: both branches are computed, their results must have equal shapes",
+    "If": "the results of the branches must have equal types and shapes where the condition is computed",
+    "Loop": "no scan outputs where the number of rounds is computed; states keep their shapes where it is large",
     "MaxRoiPool": "float32, float64",
     "NonMaxSuppression": "boxes and scores must be known at compile time: they decide the shape",
     "NonZero": "the input must be known at compile time: it decides the shape",
