@@ -11,7 +11,7 @@ from pathlib import Path
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description import LibraryDescription
 from nnefc.targets.header import header_source
-from nnefc.targets.system import format_of
+from nnefc.targets.system import ELF, MACH_O, format_of
 from nnefc.targets.toolchain import archive, link_library, link_object
 from nnefc.targets.weights_file import write_weights
 
@@ -111,6 +111,8 @@ def write_network(
     check_output(path, zig_target)
     if weights not in WEIGHTS:
         raise CompileError(f"weights is {weights!r}", hint="write 'embedded' or 'separate'")
+    if weights == "separate" and format_of(zig_target) not in (ELF, MACH_O):
+        raise CompileError("systems of this target cannot map a file of weights", hint="leave them in the library")
     (kind,) = (kind for kind in _KINDS if _suffix(path) in kind.suffixes)
     network = _Network(objects, constants, description, zig_target)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["ELF", "SYSTEMS", "FileFormat", "System", "format_of", "system_of"]
+__all__ = ["ELF", "MACH_O", "SYSTEMS", "FileFormat", "System", "format_of", "system_of"]
 
 
 @dataclass(frozen=True)

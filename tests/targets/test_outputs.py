@@ -75,6 +75,13 @@ def test_objects_of_other_formats_are_refused(target: str, own: str, tmp_path: P
         write_network([], None, SAMPLE, tmp_path / "model.a", zig_target=target)
 
 
+@pytest.mark.parametrize(("target", "end"), [("x86_64-windows-gnu", ".dll"), ("wasm32-wasi", ".wasm")])
+def test_weights_stay_in_libraries_for_systems_that_map_no_files(target: str, end: str, tmp_path: Path) -> None:
+    blob = constants_file(CONSTANTS, "mapped.bin")
+    with pytest.raises(CompileError, match="cannot map a file of weights"):
+        write_network([], blob, SAMPLE, tmp_path / f"model{end}", zig_target=target, weights="separate")
+
+
 @pytest.mark.parametrize("prefix", ["", "1st", "a-b", "a b", "é", "x" * 65, "nnefc_pool", "TVMx", "pthread", "timer"])
 def test_names_that_c_cannot_take_are_refused(prefix: str, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="begin"):
