@@ -92,15 +92,19 @@ def _compiled(functions: Iterable[tirx.PrimFunc], target: tvm.target.Target, suf
 def _lowering() -> tuple[tvm.transform.Pass, object, object]:
     """TVM's own way from TIR to LLVM, without the passes that know nothing to do for flat kernels of a CPU.
 
-    The kernels are scheduled and their memory is planned: TVM must not plan it once more.
+    The kernels are scheduled and their memory is planned: TVM must not plan it once more. Loops are unrolled before
+    others become vectors: TVM finds out that `2 == 1`, so that a formula chosen by the place in a tile is not there for
+    every place, but not that sixteen of them are.
     """
     passes = [
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
         s_tir.transform.LoopPartition(),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
         _vectorize,
         s_tir.transform.HoistIfThenElse(),
-        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
         tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),

@@ -22,7 +22,7 @@ def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int)
     outputs, inputs, *kernel = weights.shape
     grouped = weights.reshape(groups, outputs // groups, inputs, *kernel)
     packed = block_array(block_array(grouped, 2, block_in or inputs), 1, block_out)
-    return np.ascontiguousarray(packed.reshape(-1, *packed.shape[2:]))
+    return packed.reshape(-1, *packed.shape[2:])
 
 
 def scale_inputs(weights: te.Tensor, scale: te.Tensor) -> te.Tensor:

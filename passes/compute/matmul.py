@@ -18,7 +18,7 @@ __all__ = ["multiply_packed", "pack_right", "pack_right_array"]
 
 def pack_right_array(right: np.ndarray, size: int) -> np.ndarray:
     """`[K, N]` → `[N / size, K, size]`, at compile time."""
-    return np.ascontiguousarray(np.moveaxis(block_array(right, 1, size), 0, 1))
+    return np.moveaxis(block_array(right, 1, size), 0, 1)
 
 
 def pack_right(right: te.Tensor, size: int) -> te.Tensor:

@@ -40,9 +40,13 @@ def tiles_of(extent: int) -> int:
 
 def transform_filter(packed: np.ndarray) -> np.ndarray:
     """`[O blocks, I blocks, 3, 3, i, o]` → `[36, O blocks, I blocks, i, o]`, computed in float64."""
-    taps = np.moveaxis(packed, (2, 3), (0, 1))
-    transformed: np.ndarray = np.kron(_G, _G) @ taps.reshape(9, -1)
-    return transformed.astype(packed.dtype).reshape(36, *taps.shape[2:])
+    outer, inner, _, _, *block = packed.shape
+    transform = np.kron(_G, _G)
+    transformed = np.empty((36, outer, inner, *block), packed.dtype)
+    for o in range(outer):  # by parts, so that what is computed in float64 stays in the cache
+        taps = np.moveaxis(packed[o], (1, 2), (0, 1)).reshape(9, -1)
+        transformed[:, o] = (transform @ taps).reshape(36, inner, *block)
+    return transformed
 
 
 def _input_row(d: Sequence[tirx.Expr]) -> list[tirx.Expr]:

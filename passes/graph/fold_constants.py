@@ -9,12 +9,14 @@ compilation for all of them, whatever they compute.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
 from nnefc.network import control_index
-from nnefc.passes.graph.rewriter import Rewriter, operands
+from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, operands, shape_of
 
 __all__ = ["FoldConstants"]
 
@@ -49,9 +51,11 @@ def _constant_bindings(mod: tvm.IRModule) -> dict[relax.Var, relax.Binding]:
     """The bindings that depend on constants alone, in order.
 
     Kernels that report errors to the runtime stay: the runtime is not there at compile time. Choices and loops
-    stay too.
+    stay too; and transpositions of a matrix product's right factor, for packing looks through them: to transpose and
+    to pack a large matrix takes far longer than to pack it at once.
     """
     func = mod["main"]
+    packed = _right_factors(func)
     found: dict[relax.Var, relax.Binding] = {}
 
     def known(expr: relax.Expr) -> bool:
@@ -72,34 +76,46 @@ def _constant_bindings(mod: tvm.IRModule) -> dict[relax.Var, relax.Binding]:
 
     for block in func.body.blocks:
         for binding in block.bindings:
-            if known(binding.value):
+            if known(binding.value) and not (binding.var in packed and _transposes_constant(binding.value)):
                 found[binding.var] = binding
     return found
 
 
+def _transposes_constant(expr: relax.Expr) -> bool:
+    return is_call(expr, "permute_dims") and is_constant(expr.args[0]) and len(shape_of(expr.args[0])) == 2
+
+
+def _right_factors(func: relax.Function) -> set[relax.Var]:
+    """Variables that are read as the right factor of matrix products only."""
+    readers = [binding.value for block in func.body.blocks for binding in block.bindings]
+    factors = {expr.args[1] for expr in readers if is_call(expr, "matmul")}
+    elsewhere: set[relax.Var] = set(_variables(func.body.body))
+    for expr in readers:
+        elsewhere.update(_variables(expr.args[0] if is_call(expr, "matmul") else expr))
+    return factors - elsewhere
+
+
 def _used_outside(func: relax.Function, inside: dict[relax.Var, relax.Binding]) -> list[relax.Var]:
     """Those variables of `inside` that other bindings, or the function's result, read: tensors only."""
-    wanted: dict[relax.Var, None] = {}
-
-    def visit(expr: relax.Expr) -> None:
-        match expr:
-            case relax.Var() if expr in inside:
-                wanted[expr] = None
-            case relax.Tuple():
-                for field in expr.fields:
-                    visit(field)
-            case relax.TupleGetItem():
-                visit(expr.tuple_value)
-            case relax.Call():
-                for arg in expr.args:
-                    visit(arg)
-
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            if binding.var not in inside:
-                visit(binding.value)
-    visit(func.body.body)
+    outside = [b.value for block in func.body.blocks for b in block.bindings if b.var not in inside]
+    read = (var for expr in (*outside, func.body.body) for var in _variables(expr))
+    wanted = dict.fromkeys(var for var in read if var in inside)
     return [var for var in wanted if isinstance(var.ty, relax.TensorType)]
+
+
+def _variables(expr: relax.Expr) -> Iterator[relax.Var]:
+    """The variables that an expression reads."""
+    match expr:
+        case relax.Var():
+            yield expr
+        case relax.Tuple():
+            for field in expr.fields:
+                yield from _variables(field)
+        case relax.TupleGetItem():
+            yield from _variables(expr.tuple_value)
+        case relax.Call():
+            for arg in expr.args:
+                yield from _variables(arg)
 
 
 def _evaluate(

@@ -34,8 +34,12 @@ def array_of(expr: relax.Expr) -> np.ndarray:
 
 
 def constant(value: np.ndarray) -> GenericConst:
-    """A constant of Relax that holds a copy of `value`."""
-    return relax.const(np.ascontiguousarray(value), str(value.dtype))
+    """A constant of Relax that holds a copy of `value`, the only one that is made, whatever its order in memory."""
+    if value.dtype.kind not in "biuf":  # types that NumPy's DLPack does not know
+        return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value)))
+    tensor = tvm.runtime.empty(value.shape, str(value.dtype))
+    np.copyto(np.from_dlpack(tensor), value)
+    return relax.const(tensor)
 
 
 def shape_of(expr: relax.Expr) -> tuple[int, ...]:

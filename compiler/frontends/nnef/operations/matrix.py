@@ -39,13 +39,12 @@ def _matmul(lowering: Lowering, a: Operand, b: Operand, flag_a: bool, flag_b: bo
 
 
 def _transposed(lowering: Lowering, x: Operand, flag: bool) -> relax.Expr:
-    """The last two axes exchanged if the flag says so; constants at once."""
+    """The last two axes exchanged if the flag says so; of constants too, for passes see what becomes of them."""
     if not flag:
         return lowering.expr(x)
-    if isinstance(x, np.ndarray):
-        return lowering.expr(np.ascontiguousarray(np.swapaxes(x, -1, -2)))
     rank = len(shape_of_operand(x))
-    return lowering.emit(relax.op.permute_dims(x, [*range(rank - 2), rank - 1, rank - 2]), "transposed")
+    axes = [*range(rank - 2), rank - 1, rank - 2]
+    return lowering.emit(relax.op.permute_dims(lowering.expr(x), axes), "transposed")
 
 
 @operation(

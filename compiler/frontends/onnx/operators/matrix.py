@@ -30,6 +30,8 @@ from nnefc.frontends.onnx.operators.tensors import (
 
 __all__ = ["matmul"]
 
+_FOLDED = 1 << 16  # elements of a constant that operations of constants are done at once for
+
 
 def matmul(ctx: Context, a: Value, b: Value) -> Value:
     """The product of matrices as NumPy's `@`: vectors are rows and columns, further axes broadcast.
@@ -40,7 +42,7 @@ def matmul(ctx: Context, a: Value, b: Value) -> Value:
     if not left or not right or left[-1] != right[-2 if len(right) > 1 else 0]:
         raise fail(None, f"the matrices {spell(left)} and {spell(right)} do not fit each other")
     arrays = known_arrays([a, b])
-    if arrays is not None and max(array.size for array in arrays) <= 1 << 16:
+    if arrays is not None and max(array.size for array in arrays) <= _FOLDED:
         return known(ctx, np.matmul(arrays[0], arrays[1]).astype(dtype))
     if len(left) == 1:
         product = matmul(ctx, reshaped(ctx, a, (1, *left)), b)
@@ -68,19 +70,24 @@ def _gemm(ctx: Context, node: Node) -> Value:
     if len(shape_of(a)) != 2 or len(shape_of(b)) != 2:
         raise fail(node, f"{spell(shape_of(a))} and {spell(shape_of(b))} are not both matrices")
     a = permuted(ctx, a, [1, 0]) if node.attributes["transA"] else a
-    b = permuted(ctx, b, [1, 0]) if node.attributes["transB"] else b
     alpha, beta = node.attributes["alpha"], node.attributes["beta"]
-    if alpha != 1 and value_of(ctx, b) is not None:
-        b = _scaled(ctx, b, alpha)
-        product = matmul(ctx, a, b)
-    else:
-        product = _scaled(ctx, matmul(ctx, a, b), alpha)
+    inside = alpha != 1 and value_of(ctx, b) is not None
+    b = _scaled(ctx, b, alpha) if inside else b
+    b = _transposed(ctx, b) if node.attributes["transB"] else b
+    product = matmul(ctx, a, b) if inside else _scaled(ctx, matmul(ctx, a, b), alpha)
     if not has_input(node, 2) or beta == 0:
         return product
     c = _scaled(ctx, input_at(node, 2), beta)
     if broadcast_shapes(shape_of(product), shape_of(c)) != shape_of(product):
         raise fail(node, f"C {spell(shape_of(c))} does not broadcast to {spell(shape_of(product))}")
     return binary(ctx, "Add", product, c)
+
+
+def _transposed(ctx: Context, x: Value) -> Value:
+    """A matrix transposed; a large constant by an operation, for a pass packs it in one go."""
+    if x.array is None or x.array.size <= _FOLDED:
+        return permuted(ctx, x, [1, 0])
+    return ctx.emit(relax.op.permute_dims(ctx.expr(x), [1, 0]), x.dtype)
 
 
 def _scaled(ctx: Context, x: Value, factor: float) -> Value:
