@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tvm
 from tvm import te, tirx
 
 from nnefc.passes.compute.choice import chosen
@@ -42,10 +43,12 @@ def transform_filter(packed: np.ndarray) -> np.ndarray:
     """`[O blocks, I blocks, 3, 3, i, o]` → `[36, O blocks, I blocks, i, o]`, computed in float64."""
     outer, inner, _, _, *block = packed.shape
     transform = np.kron(_G, _G)
-    transformed = np.empty((36, outer, inner, *block), packed.dtype)
-    for o in range(outer):  # by parts, so that what is computed in float64 stays in the cache
-        taps = np.moveaxis(packed[o], (1, 2), (0, 1)).reshape(9, -1)
-        transformed[:, o] = (transform @ taps).reshape(36, inner, *block)
+    # In TVM's memory, so that a constant of it needs no copy.
+    transformed = np.from_dlpack(tvm.runtime.empty((36, outer, inner, *block), str(packed.dtype)))
+    # By parts that stay in the cache, and for which BLAS wakes no threads: on a busy machine those take far longer.
+    for o in range(outer):
+        for i in range(inner):
+            transformed[:, o, i] = (transform @ packed[o, i].reshape(9, -1).astype(np.float64)).reshape(36, *block)
     return transformed
 
 

@@ -15,6 +15,9 @@ from tvm.ir import GenericConst
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
 
 
+_ALIGNMENT = 64  # of all tensors of TVM's
+
+
 def is_call(expr: relax.Expr | None, *names: str) -> TypeGuard[Any]:
     """Whether `expr` calls one of the Relax operators `names`, written without their prefix `relax.`."""
     return isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name[6:] in names
@@ -34,11 +37,13 @@ def array_of(expr: relax.Expr) -> np.ndarray:
 
 
 def constant(value: np.ndarray) -> GenericConst:
-    """A constant of Relax that holds a copy of `value`, the only one that is made, whatever its order in memory."""
+    """A constant of Relax; it shares the memory of `value`, which must not change, where TVM could have made it."""
     if value.dtype.kind not in "biuf":  # types that NumPy's DLPack does not know
         return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value)))
+    if value.flags.c_contiguous and value.flags.writeable and value.ctypes.data % _ALIGNMENT == 0:
+        return relax.const(tvm.runtime.from_dlpack(value))
     tensor = tvm.runtime.empty(value.shape, str(value.dtype))
-    np.copyto(np.from_dlpack(tensor), value)
+    np.copyto(np.from_dlpack(tensor), value)  # whatever the order of `value` in memory, this is the one copy
     return relax.const(tensor)
 
 
