@@ -83,19 +83,11 @@ class _Packer(Rewriter):
         machine = self._target
         tile = choose_tile(1, rows, columns // (2 * size), machine.vector_registers, machine.vector_loads).rows
         if (left, tile) not in self._sums:
-            self._sums[left, tile] = self.builder.emit_te(
-                lambda a: combine_left(a, rows, tile, size),
-                left,
-                primfunc_name_hint="combine_left",
-                primfunc_attrs={FUSION: OpPattern.OPAQUE},
-            )
-        return self.builder.emit_te(
-            lambda a, b: multiply_quarters(a, b, height),
-            self._sums[left, tile],
-            self._packed(weights, combine_right, size),
-            primfunc_name_hint="matmul_by_quarters",
-            primfunc_attrs={FUSION: OpPattern.OUT_FUSABLE},
-        )
+            attrs = {FUSION: OpPattern.OPAQUE}
+            self._sums[left, tile] = self.emit_te(combine_left, left, rows, tile, size, attrs=attrs)
+        sums, packed = self._sums[left, tile], self._packed(weights, combine_right, size)
+        attrs = {FUSION: OpPattern.OUT_FUSABLE}
+        return self.emit_te(multiply_quarters, sums, packed, height, name="matmul_by_quarters", attrs=attrs)
 
     def _quarters_pay(self, left: relax.Expr, weights: np.ndarray) -> bool:
         *batch, rows, _ = shape_of(left)
