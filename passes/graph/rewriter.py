@@ -101,7 +101,7 @@ class Rewriter:
 
     def emit_te(
         self,
-        function: Callable[..., object],
+        function: Callable[..., Any],
         *args: object,
         name: str | None = None,
         attrs: Mapping[str, int] = MappingProxyType({}),
