@@ -582,7 +582,7 @@ def _target(tensor: Tensor, value: Any) -> np.ndarray:
 def _address(array: Any) -> int:
     """Where a dense array of NumPy has its elements; `array.ctypes` says the same, in five times as long."""
     try:
-        return ctypes.addressof(c_char.from_buffer(array))  # type: ignore[arg-type]
+        return ctypes.addressof(c_char.from_buffer(array))
     except (TypeError, ValueError):  # an array that may not be written, one without elements
         return int(array.ctypes.data)
 
