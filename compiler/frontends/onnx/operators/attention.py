@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx
@@ -64,7 +65,7 @@ def _reshaped(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:
     return _call(ctx, "Reshape", value, ctx.known(np.array(shape, np.int64)))
 
 
-def _call(ctx: Context, op_type: str, *operands: Value, **attributes: object) -> Value:
+def _call(ctx: Context, op_type: str, *operands: Value, **attributes: Any) -> Value:
     (made,) = ctx.call(op_type, *operands, **attributes)
     assert isinstance(made, Value)
     return made
