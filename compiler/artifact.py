@@ -23,6 +23,7 @@ from nnefc.targets.cpu import CODE_SUFFIXES, write_texts
 from nnefc.targets.description import LibraryDescription, TensorDescription
 from nnefc.targets.outputs import write_network, write_together
 from nnefc.targets.target import Target
+from nnefc.targets.toolchain import command_of
 
 __all__ = ["Artifact", "build"]
 
@@ -56,7 +57,14 @@ class Artifact:
         """Names, types and shapes of the outputs."""
         return self.description.outputs
 
-    def export(self, path: str | os.PathLike[str], *, name: str | None = None, weights: str = "embedded") -> None:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        weights: str = "embedded",
+        cc: str | None = None,
+    ) -> None:
         """Write the network as a library of the kind that the end of `path` asks for; whole or not at all.
 
         A shared library ends with `.so` (`.dylib`, `.dll` or `.wasm` where the target has those), a static one with
@@ -68,6 +76,7 @@ class Artifact:
                 linked into one program; `nnefc` without it. Shared libraries have the functions by both names.
             weights: where the trained values are: "embedded" in the library, or "separate" in a file beside it, whose
                 name ends with `.weights`.
+            cc: the command of a compiler and linker for the target that takes GCC's options, in place of zig.
 
         Raises:
             CompileError: an option or a name that does not fit, a file that cannot be written, a failure of the linker.
@@ -78,8 +87,8 @@ class Artifact:
             for file, code in zip(objects, self._objects, strict=True):
                 file.write_bytes(code)
             constants = self._write_constants(Path(folder) / "constants.bin")
-            target = self.target.zig_target
-            write_network(objects, constants, description, Path(path), zig_target=target, weights=weights)
+            target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
+            write_network(objects, constants, description, Path(path), zig_target=target, cc=command, weights=weights)
 
     def emit(self, kind: str, folder: str | os.PathLike[str]) -> None:
         """Write the code as text into `folder`, a file for each module of LLVM's: `entry` and `kernels0`, `kernels1`, …

@@ -121,7 +121,13 @@ NAMED_TARGETS = (
         attributes=("+v", "+zvl128b"),
     ),
     NamedTarget("wasm32-wasi", "wasm32-wasi", "", "WebAssembly with SIMD128, one thread", "Node.js"),
-    NamedTarget("aarch64-linux-android", "aarch64-linux-android", "", "Android 9 and newer", _LINKED),
+    NamedTarget(
+        "aarch64-linux-android",
+        "aarch64-linux-android",
+        "",
+        "Android 9 and newer, with `--cc`",
+        "links with another compiler in place of the NDK's",
+    ),
     NamedTarget("aarch64-macos", "aarch64-macos", "apple-a14", "macOS 11 and newer on Apple's processors", _LINKED),
     NamedTarget("x86_64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3", "Windows 10 and newer", _LINKED),
 )

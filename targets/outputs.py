@@ -29,21 +29,27 @@ class _Network:
     constants: Path | None
     description: LibraryDescription
     zig_target: str
+    cc: Sequence[str]
+
+    @property
+    def parts(self) -> tuple[Sequence[Path], Path | None, LibraryDescription]:
+        """The objects, the constants and the description."""
+        return self.objects, self.constants, self.description
 
 
 def _shared(network: _Network, path: Path) -> None:
-    link_library(network.objects, network.constants, network.description, path, zig_target=network.zig_target)
+    link_library(*network.parts, path, zig_target=network.zig_target, cc=network.cc)
 
 
 def _object(network: _Network, path: Path) -> None:
-    link_object(network.objects, network.constants, network.description, path, zig_target=network.zig_target)
+    link_object(*network.parts, path, zig_target=network.zig_target, cc=network.cc)
     _header(network, path)
 
 
 def _archive(network: _Network, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
         member = Path(folder) / f"{network.description.prefix}.o"
-        link_object(network.objects, network.constants, network.description, member, zig_target=network.zig_target)
+        link_object(*network.parts, member, zig_target=network.zig_target, cc=network.cc)
         archive([member], path)
     _header(network, path)
 
@@ -90,6 +96,7 @@ def write_network(
     path: Path,
     *,
     zig_target: str,
+    cc: Sequence[str] = (),
     weights: str = "embedded",
 ) -> None:
     """Write a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
@@ -103,6 +110,7 @@ def write_network(
         description: what the library says of itself.
         path: the file.
         zig_target: zig's name of the target.
+        cc: the command of a compiler for the target, in place of zig.
         weights: one of WEIGHTS.
 
     Raises:
@@ -114,7 +122,7 @@ def write_network(
     if weights == "separate" and format_of(zig_target) not in (ELF, MACH_O):
         raise CompileError("systems of this target cannot map a file of weights", hint="leave them in the library")
     (kind,) = (kind for kind in _KINDS if _suffix(path) in kind.suffixes)
-    network = _Network(objects, constants, description, zig_target)
+    network = _Network(objects, constants, description, zig_target, cc)
 
     def write(folder: Path) -> None:
         shown = network

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.private_symbols import hide_mach_o, keep, without_directives
 
 __all__ = ["ELF", "MACH_O", "SYSTEMS", "FileFormat", "System", "format_of", "system_of"]
 
@@ -21,6 +22,7 @@ class FileFormat:
         compile_flags: for the runtime.
         link_flags: for the library.
         libraries: that the runtime needs.
+        prepare: what is done to the network's objects before they are linked.
         name_flags: what tells the linker the library's own name and the only names that it shall show, from the two
             and a folder for files.
     """
@@ -31,6 +33,7 @@ class FileFormat:
     link_flags: tuple[str, ...]
     libraries: tuple[str, ...]
     name_flags: Callable[[str, Sequence[str], Path], list[str]]
+    prepare: Callable[[bytes], bytes] = keep
 
 
 def _for_linker(*flags: str) -> list[str]:
@@ -44,7 +47,7 @@ def _elf_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
 
 
 def _mach_o_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
-    return _for_linker("-install_name", f"@rpath/{library}")  # the runtime's visibility does the rest
+    return _for_linker("-install_name", f"@rpath/{library}")  # visibility does the rest
 
 
 def _pe_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
@@ -79,6 +82,7 @@ MACH_O = FileFormat(
     link_flags=("-shared", "-s", "-Wl,-dead_strip"),
     libraries=(),
     name_flags=_mach_o_names,
+    prepare=hide_mach_o,
 )
 PE = FileFormat(
     "PE",
@@ -87,6 +91,7 @@ PE = FileFormat(
     link_flags=("-shared", "-s", "-Wl,--gc-sections"),
     libraries=("-lpthread",),
     name_flags=_pe_names,
+    prepare=without_directives,
 )
 WASM = FileFormat(
     "WebAssembly",

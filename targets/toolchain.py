@@ -16,6 +16,7 @@ same arguments give the same bytes.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -32,12 +33,13 @@ from nnefc.targets.description import (
     public_symbols,
 )
 from nnefc.targets.elf_symbols import hide_symbols
-from nnefc.targets.system import ELF, format_of
+from nnefc.targets.system import ELF, FileFormat, format_of
 
 __all__ = [
     "LibraryDescription",
     "TensorDescription",
     "archive",
+    "command_of",
     "link_library",
     "link_object",
     "model_source",
@@ -59,6 +61,7 @@ def link_library(
     *,
     zig_target: str,
     zig_cpu: str = "baseline",
+    cc: Sequence[str] = (),
 ) -> None:
     """Link a network's objects into the shared library `output`.
 
@@ -70,6 +73,7 @@ def link_library(
         output: the library; its file name becomes the SONAME. Written whole or not at all.
         zig_target: zig's name of the target, such as `x86_64-linux-gnu.2.28`.
         zig_cpu: the oldest processor that the runtime itself shall run on.
+        cc: the command of a compiler and linker for the target that takes GCC's options, in place of zig.
 
     Raises:
         CompileError: an inconsistent description, a file that cannot be read or written, an error of the linker.
@@ -77,7 +81,8 @@ def link_library(
     check_description(description, description.constant_bytes if description.weights else _size(constants))
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as folder:
-            _link(Path(folder), objects, constants, description, output, zig_target, zig_cpu)
+            compiler = _compiler(zig_target, zig_cpu, cc)
+            _link(Path(folder), objects, constants, description, output, format_of(zig_target), compiler)
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -88,19 +93,17 @@ def _link(
     constants: Path | None,
     description: LibraryDescription,
     output: Path,
-    zig_target: str,
-    zig_cpu: str,
+    form: FileFormat,
+    compiler: Sequence[str],
 ) -> None:
-    machine = ["-target", zig_target, f"-mcpu={zig_cpu}"]
-    form = format_of(zig_target)
-    inputs = _inputs(folder, objects, constants, description, machine)
+    inputs = _inputs(folder, objects, constants, description, form, compiler)
     names = sorted({*public_symbols(), *public_symbols(description.prefix)})
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
         library = Path(beside) / output.name
         flags = [*_COMPILE_FLAGS, *form.compile_flags, *form.link_flags]
         flags += form.name_flags(output.name, names, folder)
-        _zig(["cc", *machine, f"-I{RUNTIME}", *flags, *inputs, *form.libraries, "-o", str(library)], folder)
+        _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, *form.libraries, "-o", str(library)], folder)
         library.replace(output)
 
 
@@ -112,6 +115,7 @@ def link_object(
     *,
     zig_target: str,
     zig_cpu: str = "baseline",
+    cc: Sequence[str] = (),
 ) -> None:
     """Link a network and its runtime into one relocatable object, to be linked into programs.
 
@@ -129,13 +133,13 @@ def link_object(
             hint=f"write a shared library: a name that ends with {format_.suffix}",
         )
     check_description(description, description.constant_bytes if description.weights else _size(constants))
-    machine = ["-target", zig_target, f"-mcpu={zig_cpu}"]
+    compiler = _compiler(zig_target, zig_cpu, cc)
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
-            inputs = _inputs(folder, objects, constants, description, machine)
+            inputs = _inputs(folder, objects, constants, description, ELF, compiler)
             flags = [*_COMPILE_FLAGS, *ELF.compile_flags, "-g0", "-r", "-Wl,--strip-debug"]
-            _zig(["cc", *machine, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
+            _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
             hide_symbols(output, public_symbols(description.prefix))
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
@@ -144,7 +148,7 @@ def link_object(
 def archive(members: Sequence[Path], output: Path) -> None:
     """Write a static library, of `members` in their order; the same members give the same bytes."""
     with tempfile.TemporaryDirectory(prefix="nnefc-archive-") as folder:
-        _zig(["ar", "rcsD", str(output), *map(str, members)], Path(folder))
+        _run([*_ZIG, "ar", "rcsD", str(output), *map(str, members)], Path(folder))
 
 
 def _inputs(
@@ -152,31 +156,72 @@ def _inputs(
     objects: Sequence[Path],
     constants: Path | None,
     description: LibraryDescription,
-    machine: Sequence[str],
+    form: FileFormat,
+    compiler: Sequence[str],
 ) -> list[str]:
     """Everything that a library is made of, as sources and objects."""
     model = folder / "model.c"
     model.write_text(model_source(description), encoding="utf-8")
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if description.weights or path.name != _OF_WEIGHTS]
-    inputs = [*map(str, sources), str(model), *(str(path.resolve()) for path in objects)]
+    inputs = [*map(str, sources), str(model)]
+    for number, path in enumerate(objects):
+        own = folder / f"network{number}.o"
+        own.write_bytes(form.prepare(path.read_bytes()))
+        inputs.append(str(own))
     if constants is not None:
         image = folder / "constants.o"
         definition = f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(constants.resolve()))}"'
-        _zig(["cc", *machine, definition, "-c", str(RUNTIME / "constants.S"), "-o", str(image)], folder)
+        _run([*compiler, definition, "-c", str(RUNTIME / "constants.S"), "-o", str(image)], folder)
         inputs.append(str(image))
     return inputs
 
 
-def _zig(arguments: list[str], folder: Path) -> None:
-    """Run zig with its local cache in `folder`: objects are not kept, only the C library's stubs are."""
+_ZIG = (sys.executable, "-m", "ziglang")
+
+
+def _compiler(zig_target: str, zig_cpu: str, cc: Sequence[str]) -> Sequence[str]:
+    """The command of the compiler for a target.
+
+    Raises:
+        CompileError: a target whose C library zig does not have.
+    """
+    if cc:
+        return cc
+    if zig_target.endswith("-android"):
+        raise CompileError(
+            "zig does not have Android's C library",
+            hint="name the compiler of Android's NDK: --cc aarch64-linux-android28-clang",
+        )
+    return (*_ZIG, "cc", "-target", zig_target, f"-mcpu={zig_cpu}")
+
+
+def command_of(text: str) -> tuple[str, ...]:
+    """The words of a command as a user writes it.
+
+    Raises:
+        CompileError: none, or a quotation that does not end.
+    """
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise CompileError(f"the command {text!r} ends inside a quotation") from error
+    if not words:
+        raise CompileError("the command of the compiler is empty", hint="such as --cc aarch64-linux-gnu-gcc")
+    return words
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    """Run a compiler; zig with its local cache in `folder`: objects are not kept, only the C library's stubs are."""
     environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
     if not _user_cache_is_writable():
         environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(folder / "global"))  # slower, for nothing is kept
-    command = [sys.executable, "-m", "ziglang", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
+    except OSError as error:
+        raise CompileError(f"cannot run the compiler {command[0]}: {error.strerror}") from error
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        message = "\n".join(lines[:20]).replace(str(folder), "<link>") or f"zig ended with status {done.returncode}"
+        message = "\n".join(lines[:20]).replace(str(folder), "<link>") or f"it ended with status {done.returncode}"
         raise CompileError(
             f"the linker failed:\n{message}",
             hint="is the ziglang package whole, and does zig know the target?" if not lines else None,

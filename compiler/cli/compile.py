@@ -45,17 +45,29 @@ __all__ = ["compile_model"]
     help="Where the trained values are: in the library, or in a file beside it that it maps.  [default: embedded]",
 )
 @click.option(
+    "--cc",
+    metavar="COMMAND",
+    help="A compiler for the target that takes GCC's options, such as that of Android's NDK.  [default: zig]",
+)
+@click.option(
     "--emit",
     type=click.Choice(["llvm-ir", "asm"]),
     help="Write the network's code as text instead of a library: a file for each module of LLVM's.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Say what was done, also where stderr is no terminal.")
 def compile_model(
-    model: Path, output: Path, name: str | None, weights: str | None, emit: str | None, verbose: bool, **options: Any
+    model: Path,
+    output: Path,
+    name: str | None,
+    weights: str | None,
+    cc: str | None,
+    emit: str | None,
+    verbose: bool,
+    **options: Any,
 ) -> None:
     """Compile MODEL, of NNEF, ONNX or PNNX, to one self-contained library."""
     keywords = given(options)
-    form = given({"name": name, "weights": weights})
+    form = given({"name": name, "weights": weights, "cc": cc})
     if emit is not None and form:
         raise click.UsageError(f"--{next(iter(form))} is of libraries: it has no part in --emit")
     if emit is None:

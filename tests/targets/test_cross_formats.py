@@ -1,0 +1,168 @@
+"""Libraries for systems that are not here: their format, their symbols, and what they need."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from elf import read
+from relax_programs import target
+
+import nnefc
+from nnefc.diagnostics import CompileError
+from nnefc.targets.description import public_symbols
+from nnefc.targets.library_file import file_kind, read_record
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
+
+
+def library_for(name: str, folder: Path) -> Path:
+    path = folder / f"digits{target(name).format.suffix}"
+    nnefc.compile(DIGITS, name).export(path)
+    record = read_record(path)
+    assert record is not None
+    assert (record.description.model, record.description.target) == ("digits", name)
+    return path
+
+
+def text_at(data: bytes, offset: int) -> str:
+    return data[offset : data.index(b"\0", offset)].decode()
+
+
+def test_a_library_for_macos(tmp_path: Path) -> None:
+    path = library_for("aarch64-macos", tmp_path)
+    assert file_kind(path) == "Mach-O for aarch64"
+    data = path.read_bytes()
+    kind, count = struct.unpack_from("<II", data, 12)
+    assert kind == 6  # a dynamic library
+    exported, needed, own_name, start, signed = set(), [], "", 32, False
+    for _ in range(count):
+        command, size = struct.unpack_from("<II", data, start)
+        if command in (0xC, 0xD):  # LC_LOAD_DYLIB, LC_ID_DYLIB
+            name = text_at(data, start + struct.unpack_from("<I", data, start + 8)[0])
+            if command == 0xD:
+                own_name = name
+            else:
+                needed.append(name)
+        if command == 0x2:  # LC_SYMTAB: entries of 16 bytes
+            first, symbols, strings, _ = struct.unpack_from("<IIII", data, start + 8)
+            for i in range(symbols):
+                name_at, flags, section = struct.unpack_from("<IBB", data, first + 16 * i)
+                if flags & 1 and not flags & 0xE0 and section:  # external, no debugging, defined here
+                    exported.add(text_at(data, strings + name_at))
+        signed |= command == 0x1D  # LC_CODE_SIGNATURE, without which Apple's processors run nothing
+        start += size
+    of_the_linker = {"__mh_dylib_header", "___dso_handle"}
+    assert exported - of_the_linker == {f"_{name}" for name in public_symbols()}
+    assert needed == ["/usr/lib/libSystem.B.dylib"]
+    assert own_name == "@rpath/digits.dylib"
+    assert signed
+
+
+def test_a_library_for_windows(tmp_path: Path) -> None:
+    path = library_for("x86_64-windows-gnu", tmp_path)
+    assert file_kind(path) == "PE for x86_64"
+    data = path.read_bytes()
+    (header,) = struct.unpack_from("<I", data, 60)
+    sections, optional, characteristics = struct.unpack_from("<H12xHH", data, header + 6)
+    assert characteristics & 0x2000  # a library
+    directories = header + 24 + 112
+    table = header + 24 + optional
+
+    def offset_of(address: int) -> int:
+        for i in range(sections):
+            size, start, stored, offset = struct.unpack_from("<IIII", data, table + 40 * i + 8)
+            if start <= address < start + max(size, stored):
+                return int(address - start + offset)
+        raise AssertionError(f"no section holds {address:#x}")
+
+    exports = offset_of(struct.unpack_from("<I", data, directories)[0])
+    count, names = struct.unpack_from("<I4xI", data, exports + 24)
+    exported = {
+        text_at(data, offset_of(address)) for address in struct.unpack_from(f"<{count}I", data, offset_of(names))
+    }
+    assert exported == set(public_symbols())
+    imports, needed = offset_of(struct.unpack_from("<I", data, directories + 8)[0]), set()
+    while name := struct.unpack_from("<I", data, imports + 12)[0]:
+        needed.add(text_at(data, offset_of(name)).lower())
+        imports += 20
+    assert all(name == "kernel32.dll" or name.startswith("api-ms-win-crt-") for name in needed), needed
+
+
+def test_android_needs_a_compiler_of_its_own(tmp_path: Path) -> None:
+    artifact = nnefc.compile(DIGITS, "aarch64-linux-android")
+    with pytest.raises(CompileError) as raised:
+        artifact.export(tmp_path / "digits.so")
+    assert "--cc aarch64-linux-android28-clang" in (raised.value.hint or "")
+    command = f"'{sys.executable}' -m ziglang cc -target aarch64-linux-musl"
+    artifact.export(tmp_path / "digits.so", cc=command)
+    assert file_kind(tmp_path / "digits.so") == "ELF for aarch64"
+    assert read(tmp_path / "digits.so").exported == frozenset(public_symbols())
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [("", "is empty"), ("cc 'x", "ends inside a quotation"), ("/no/such/compiler", "cannot run the compiler"),
+     (f"'{sys.executable}' -c 'import sys; sys.exit(\"boom\")'", "boom")],
+)  # fmt: skip
+def test_a_compiler_that_does_not_work_is_an_error(command: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as raised:
+        nnefc.compile(DIGITS).export(tmp_path / "digits.so", cc=command)
+    assert message in raised.value.message
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs: gcc")
+def test_the_systems_compiler_can_stand_in_for_zig(tmp_path: Path) -> None:
+    nnefc.compile(DIGITS).export(tmp_path / "digits.so", cc="gcc")
+    with nnefc.load(tmp_path / "digits.so") as model:
+        assert model.run({"image": np.zeros((1, 1, 8, 8), np.float32)})["probability"].sum() == pytest.approx(1)
+
+
+def leb(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned number of WebAssembly, and where it ends."""
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not data[at - 1] & 0x80:
+            return value, at
+
+
+def test_a_module_of_webassembly_needs_nothing(tmp_path: Path) -> None:
+    data = library_for("wasm32-wasi", tmp_path).read_bytes()
+    assert data[:8] == b"\0asm\x01\0\0\0"
+    at, exported, imported = 8, set(), 0
+    while at < len(data):
+        section = data[at]
+        size, at = leb(data, at + 1)
+        if section == 2:
+            imported, _ = leb(data, at)
+        if section == 7:
+            count, place = leb(data, at)
+            for _ in range(count):
+                length, place = leb(data, place)
+                exported.add(data[place : place + length].decode())
+                _, place = leb(data, place + length + 1)
+        at += size
+    assert imported == 0
+    assert exported == {*public_symbols(), "memory", "malloc", "free", "_initialize"}
+
+
+def test_an_archive_for_macos_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as raised:
+        nnefc.compile(DIGITS, "aarch64-macos").export(tmp_path / "digits.a")
+    assert ".dylib" in (raised.value.hint or "")
+
+
+def test_a_library_for_another_processor_says_so_when_loaded(tmp_path: Path) -> None:
+    path = library_for("aarch64-linux-gnu", tmp_path)
+    if file_kind(path) == file_kind(Path("/proc/self/exe")):
+        pytest.skip("this is such a machine")
+    with pytest.raises(nnefc.LoadError, match="was compiled for aarch64, but this is"):
+        nnefc.load(path)

@@ -1,0 +1,134 @@
+"""The loader of WebAssembly, and the example that uses it, in Node.js."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from relax_programs import program, target
+
+import nnefc
+from nnefc.driver import compile_network
+from nnefc.network import Network, State
+from nnefc.targets.toolchain import RUNTIME
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits"
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs: node")
+
+Run = Callable[[str], object]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("wasm") / "digits.wasm"
+    nnefc.compile(DIGITS / "model.nnef", "wasm32-wasi").export(path)
+    return path
+
+
+def node(text: str) -> subprocess.CompletedProcess[str]:
+    head = f'import {{ load, NnefcError }} from "{(RUNTIME / "nnefc.mjs").as_uri()}";\n'
+    command = ["node", "--input-type=module", "--eval", head + text]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def answer(text: str) -> object:
+    """What a program prints as JSON."""
+    done = node(text)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_model_describes_itself(digits: Path) -> None:
+    found = answer(
+        f'const m = await load("{digits}");'
+        "console.log(JSON.stringify([m.name, m.target, m.inputs, m.outputs, m.states, m.constantBytes > 0]))"
+    )
+    assert isinstance(found, list)
+    assert found[:2] == ["digits", "wasm32-wasi"]
+    assert [(t["name"], t["type"], t["shape"], t["bytes"]) for t in found[2]] == [
+        ("image", "float32", [1, 1, 8, 8], 256)
+    ]
+    assert [(t["name"], t["shape"]) for t in found[3]] == [("probability", [1, 10])]
+    assert found[4:] == [[], True]
+
+
+@pytest.mark.parametrize(
+    "source", ["'{path}'", "new URL('file://{path}')", "(await import('node:fs')).readFileSync('{path}')"]
+)
+@pytest.mark.parametrize("inputs", ["{image: picture}", "[picture]"])
+def test_results_are_those_of_the_library_here(digits: Path, source: str, inputs: str) -> None:
+    picture = np.load(DIGITS / "test.npz")["images"][:1].astype(np.float32) / 16
+    found = answer(
+        f"const picture = Float32Array.from({picture.ravel().tolist()});"
+        f"const model = await load({source.format(path=digits)});"
+        f"console.log(JSON.stringify([...model.run({inputs}).probability]))"
+    )
+    with nnefc.compile(DIGITS / "model.nnef").load() as here:
+        np.testing.assert_allclose(found, here(picture)[0], atol=2e-5)
+
+
+def test_states_belong_to_a_session_and_go_back_to_their_start(tmp_path: Path) -> None:
+    module = program("x[3]; s[3] -> y, y\ny = R.add(x, s)")
+    network = Network("sums", module, ("x",), ("y",), (State("s", np.zeros(3, np.float32)),))
+    compile_network(network, target("wasm32-wasi")).export(tmp_path / "sums.wasm")
+    found = answer(
+        f'const one = await load("{tmp_path / "sums.wasm"}"), x = [Float32Array.of(1, 2, 3)];'
+        "const sum = (model) => [...model.run(x).y];"
+        "const first = [sum(one), sum(one)], two = one.session(), other = sum(two);"
+        "one.reset(); two.close(); console.log(JSON.stringify([...first, other, sum(one)]))"
+    )
+    assert found == [[1, 2, 3], [2, 4, 6], [1, 2, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("m.run({})", 'input "image" is missing'),
+        ("m.run({image: new Float32Array(63)})", "has 63 elements"),
+        ("m.run({image: new Float64Array(64)})", "is a Float64Array, but the model has float32"),
+        ("m.run({picture: new Float32Array(64)})", 'has no input "picture", but image'),
+        ("m.close(); m.close(); m.run([new Float32Array(64)])", "is closed: load it again"),
+        ("await load('none.wasm')", "no such file"),
+        ("await load(new Uint8Array([1, 2, 3, 4]))", "no WebAssembly module"),
+        ("await load(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))", "is no network of nnefc"),
+    ],
+)
+def test_mistakes_are_errors_that_say_what_is_wrong(digits: Path, call: str, message: str) -> None:
+    text = f'const m = await load("{digits}"); try {{ {call} }} catch (error) {{ console.log(error.message) }}'
+    done = node(text)
+    assert done.returncode == 0, done.stderr
+    assert message in done.stdout
+
+
+def test_the_example_prints_the_digit(digits: Path, tmp_path: Path) -> None:
+    held_back = np.load(DIGITS / "test.npz")
+    (held_back["images"][:1].astype(np.float32) / 16).tofile(tmp_path / "image.f32")
+    script = ROOT / "examples" / "node" / "classify.mjs"
+    done = subprocess.run(
+        ["node", str(script), str(digits), str(tmp_path / "image.f32"), "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    head, name, first, *others = done.stdout.splitlines()
+    assert head.startswith("digits, compiled for wasm32-wasi by nnefc")
+    assert (name, len(others)) == ("probability:", 2)
+    assert int(first.split()[0]) == held_back["labels"][0]
+
+
+def test_the_example_explains_its_use_and_wrong_files(digits: Path, tmp_path: Path) -> None:
+    script = str(ROOT / "examples" / "node" / "classify.mjs")
+    assert subprocess.run(["node", script], capture_output=True, check=False).returncode == 2
+    (tmp_path / "short").write_bytes(bytes(255))
+    done = subprocess.run(
+        ["node", script, str(digits), str(tmp_path / "short")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "has 255 bytes" in done.stderr) == (1, True)
