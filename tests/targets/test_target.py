@@ -1,11 +1,13 @@
 """Names of targets, and what they say about the machine."""
 
+import json
 from pathlib import Path
 
 import pytest
 from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.named import NAMED_TARGETS, NamedTarget
 from nnefc.targets.target import parse_target
 
 
@@ -68,3 +70,113 @@ def test_native_is_another_name_of_the_own_machine() -> None:
 def test_a_target_is_a_value() -> None:
     assert parse_target("llvm -mcpu=x86-64-v3") == parse_target("llvm -mcpu=x86-64-v3")
     assert hash(parse_target("llvm")) == hash(parse_target("llvm"))
+
+
+@pytest.mark.parametrize("known", NAMED_TARGETS, ids=lambda known: known.name)
+def test_every_named_target_can_be_had(known: NamedTarget) -> None:
+    target = parse_target(known.name)
+    assert target.name == known.name
+    assert (target.l1_bytes, target.l2_bytes) == (known.l1_bytes, known.l2_bytes)
+    assert target.vector_bytes >= 16
+    assert target.to_tvm().attrs["mtriple"] == target.triple
+
+
+@pytest.mark.parametrize(
+    ("text", "triple", "cpu", "zig"),
+    [
+        (
+            "llvm -mtriple=aarch64-linux-musl -mcpu=cortex-a72",
+            "aarch64-unknown-linux-musl",
+            "cortex-a72",
+            "aarch64-linux-musl",
+        ),
+        ("llvm -mtriple=aarch64-unknown-linux-musl", "aarch64-unknown-linux-musl", "generic", "aarch64-linux-musl"),
+        ("llvm -mtriple=arm64-apple-macos", "aarch64-apple-macosx11.0.0", "generic", "aarch64-macos.11.0"),
+        ("llvm -mtriple=armv7l-linux-musleabihf", "armv7a-unknown-linux-musleabihf", "generic", "arm-linux-musleabihf"),
+        ("znver4", "x86_64-unknown-linux-gnu", "znver4", "x86_64-linux-gnu.2.17"),
+        ("neoverse-n1", "aarch64-unknown-linux-gnu", "neoverse-n1", "aarch64-linux-gnu.2.17"),
+        ("sifive-x280", "riscv64-unknown-linux-gnu", "sifive-x280", "riscv64-linux-gnu.2.27"),
+    ],
+)
+def test_triples_and_processors_name_machines(text: str, triple: str, cpu: str, zig: str) -> None:
+    target = parse_target(text)
+    assert (target.triple, target.cpu, target.zig_target) == (triple, cpu, zig)
+
+
+def test_features_are_switched_on_and_off() -> None:
+    triple = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76"
+    assert "dotprod" in parse_target(triple).features
+    assert "dotprod" not in parse_target(f"{triple} -mattr=-dotprod").features
+    assert "i8mm" in parse_target(f"{triple} -mattr=-dotprod,+i8mm").features
+
+
+@pytest.mark.parametrize(
+    ("attributes", "bits"), [("+v", 128), ("+v,+zvl256b", 256), ("+v,+zvl512b", 512), ("+zba", 128)]
+)
+def test_vectors_of_riscv_are_as_long_as_said(attributes: str, bits: int) -> None:
+    target = parse_target(f"llvm -mtriple=riscv64-linux-gnu -mattr={attributes}")
+    assert target.vector_bytes * 8 == bits
+    assert target.vector_registers == (32 if "+v" in attributes else 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("raspberypi4", "unknown target 'raspberypi4'", "did you mean 'raspberrypi4'"),
+        ("aarch64-linux-gnu -mcpu=cortex-a72", "unknown target", "follow the word llvm"),
+        ("llvm -mtriple=sparc-linux-gnu", "unknown instruction set 'sparc'", "aarch64"),
+        ("llvm -mtriple=aarch64-plan9", "unknown system", "linux-musl"),
+        ("llvm -mtriple=aarch64", "unknown system", "linux-musl"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a7x", "unknown CPU 'cortex-a7x'", "cortex-a7"),
+        ("llvm -mattr=+warp", "unknown feature 'warp'", ""),
+        ("llvm -mattr=avx2", "not of the form", ""),
+        ("llvm -mattr=+avx2,", "not of the form", ""),
+        ("llvm -mcpu=pentium", "lacks 64bit", ""),
+        ("llvm -mtriple=aarch64-linux-gnu -mattr=-neon", "lacks neon", ""),
+    ],
+)
+def test_wrong_machines_are_errors_that_say_what_is_meant(text: str, message: str, hint: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        parse_target(text)
+    assert message in raised.value.message
+    assert hint in (raised.value.hint or "")
+
+
+def test_a_file_names_a_machine(tmp_path: Path) -> None:
+    path = tmp_path / "board.json"
+    members = {"triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"], "l2_bytes": 262144}
+    path.write_text(json.dumps(members))
+    target = parse_target(str(path))
+    assert (target.name, target.cpu, target.l2_bytes) == ("board", "cortex-a76", 262144)
+    assert "dotprod" not in target.features
+    path.write_text(json.dumps({**members, "name": "our board"}))
+    assert parse_target(str(path)).name == "our board"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON"),
+        ("[" * 60_000, "is not JSON"),
+        ("[]", "is not one JSON object"),
+        ('"' + "x" * 70_000 + '"', "is not one JSON object"),
+        ("{}", "has no triple"),
+        ('{"triple": 7}', "triple of the target"),
+        ('{"tripel": "aarch64-linux-gnu"}', "unknown member 'tripel'"),
+        ('{"triple": "aarch64-linux-gnu", "attributes": "+dotprod"}', "is not a list of strings"),
+        ('{"triple": "aarch64-linux-gnu", "attributes": [1]}', "is not a list of strings"),
+        ('{"triple": "aarch64-linux-gnu", "l2_bytes": true}', "is not a whole number"),
+        ('{"triple": "aarch64-linux-gnu", "l1_bytes": -1}', "not a number of bytes"),
+        ('{"triple": "aarch64-linux-gnu", "cpu": "z80"}', "unknown CPU 'z80'"),
+    ],
+)
+def test_wrong_files_are_errors(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "board.json").write_text(text)
+    with pytest.raises(CompileError) as raised:
+        parse_target(str(tmp_path / "board.json"))
+    assert message in raised.value.message
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="cannot read the target"):
+        parse_target(str(tmp_path / "none.json"))
