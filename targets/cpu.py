@@ -102,7 +102,7 @@ def _lowering() -> tuple[tvm.transform.Pass, object, object]:
         s_tir.transform.LoopPartition(),
         tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
-        _vectorize,
+        tirx.transform.prim_func_pass(_vectorize, opt_level=0),
         s_tir.transform.HoistIfThenElse(),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
@@ -124,7 +124,6 @@ def _lowering() -> tuple[tvm.transform.Pass, object, object]:
 _FIXED_LENGTHS = tvm.target.Target("llvm")  # of vectors: it has no scalable ones
 
 
-@tirx.transform.prim_func_pass(opt_level=0)
 def _vectorize(func: tirx.PrimFunc, module: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
     """TVM's own pass, which would else make vectors of unknown length for RISC-V: those do not stay in registers."""
     target = func.attrs["target"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description import ELEMENT_TYPES, LibraryDescription, TensorDescription
-from nnefc.targets.record import MARK, SIZES, TENSORS, TEXTS
+from nnefc.targets.record import MARK
 
 __all__ = ["Record", "file_kind", "read_record"]
 
@@ -66,12 +66,25 @@ def _checked(members: Any) -> Record:
     Raises:
         ValueError, TypeError, KeyError: it is not as :func:`record_of` makes it.
     """
-    texts = {name: _text(members[name]) for name in (*TEXTS, "weights")}
-    weights = texts.pop("weights")
-    sizes = {name: _size(members[name]) for name in SIZES}
-    tensors = {name: tuple(_tensor(*item) for item in members[name]) for name in TENSORS}
-    features = tuple(_text(feature) for feature in members["cpu_features"])
-    return Record(LibraryDescription(**texts, **sizes, **tensors, cpu_features=features), weights)
+    found = LibraryDescription(
+        model=_text(members["model"]),
+        target=_text(members["target"]),
+        compiler=_text(members["compiler"]),
+        source=_text(members["source"]),
+        inputs=_tensors(members["inputs"]),
+        outputs=_tensors(members["outputs"]),
+        states=_tensors(members["states"]),
+        workspace_bytes=_size(members["workspace_bytes"]),
+        scratch_bytes=_size(members["scratch_bytes"]),
+        constant_bytes=_size(members["constant_bytes"]),
+        state_bytes=_size(members["state_bytes"]),
+        cpu_features=tuple(_text(feature) for feature in members["cpu_features"]),
+    )
+    return Record(found, _text(members["weights"]))
+
+
+def _tensors(items: Any) -> tuple[TensorDescription, ...]:
+    return tuple(_tensor(*item) for item in items)
 
 
 def _text(value: Any) -> str:

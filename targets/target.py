@@ -158,7 +158,7 @@ def _from_file(path: str) -> Target:
     try:
         with Path(path).open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
-        members = json.loads(content) if len(content) <= _LARGEST_FILE else None
+        members: Any = json.loads(content) if len(content) <= _LARGEST_FILE else None
     except OSError as error:
         raise CompileError(f"cannot read the target {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -168,7 +168,7 @@ def _from_file(path: str) -> Target:
     for name, value in members.items():
         if name not in _MEMBERS:
             raise CompileError(f"unknown member {name!r} of the target {path}", hint=_near(name, list(_MEMBERS), ""))
-        if type(value) is not _MEMBERS[name] or (name == "attributes" and any(type(item) is not str for item in value)):
+        if type(value) is not _MEMBERS[name] or (isinstance(value, list) and any(type(v) is not str for v in value)):
             wanted = {str: "a string", list: "a list of strings", int: "a whole number"}[_MEMBERS[name]]
             raise CompileError(f"{name} of the target {path} is not {wanted}")
     if "triple" not in members:
