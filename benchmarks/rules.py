@@ -29,6 +29,17 @@ COMPUTATIONS: dict[str, tuple[list[int], list[int] | None, str]] = {
     "convolution 3 × 3 / 2, 64 → 128 at 56²": ([1, 64, 56, 56], [128, 64, 3, 3], "conv(x, w, stride = [2, 2])"),
     "convolution 5 × 5, 96 → 256 at 27², 2 groups": ([1, 96, 27, 27], [256, 48, 5, 5], "conv(x, w, groups = 2)"),
     "convolution 7 × 7 / 2, 3 → 64 at 224²": ([1, 3, 224, 224], [64, 3, 7, 7], "conv(x, w, stride = [2, 2])"),
+    "convolution 7 × 7 / 2, 3 → 96 at 223²": (
+        [1, 3, 223, 223],
+        [96, 3, 7, 7],
+        "conv(x, w, stride = [2, 2], padding = [(0, 0), (0, 0)])",
+    ),
+    "convolution 3 × 3 / 2, 64 → 96 at 75²": (
+        [1, 64, 75, 75],
+        [96, 64, 3, 3],
+        "conv(x, w, stride = [2, 2], padding = [(0, 0), (0, 0)])",
+    ),
+    "convolution 1 × 1, 128 → 64 at 73²": ([1, 128, 73, 73], [64, 128, 1, 1], "conv(x, w)"),
     "convolution 3 × 3, 61 → 67 at 13²": ([1, 61, 13, 13], [67, 61, 3, 3], "conv(x, w)"),
     "deconvolution 2 × 2 / 2, 128 → 64 at 32²": ([1, 128, 32, 32], [128, 64, 2, 2], "deconv(x, w, stride = [2, 2])"),
     "product 128 × 768 × 3072": ([128, 768], [768, 3072], "matmul(x, w)"),

@@ -10,7 +10,7 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array
 
-__all__ = ["convolve", "convolve_depthwise", "pack_filter", "scale_inputs"]
+__all__ = ["convolve", "convolve_depthwise", "convolve_wider", "pack_filter", "scale_inputs"]
 
 
 def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int) -> np.ndarray:
@@ -84,6 +84,15 @@ def convolve(
         return te.sum(product(value, weights(o, rc, *taps, ri, lane)), axis=[rc, *taps, ri])
 
     return te.compute((batch, outer, *spatial, block_out), element, name="convolution")
+
+
+def convolve_wider(
+    data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int], width: int
+) -> te.Tensor:
+    """As :func:`convolve` in one group, of data with more columns than needed; the result has `width` columns."""
+    whole = convolve(data, weights, strides, dilation, 1)
+    *outer, _, block = whole.shape
+    return te.compute((*outer, width, block), lambda *index: whole(*index), name="columns")
 
 
 def convolve_depthwise(

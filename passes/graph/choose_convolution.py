@@ -1,4 +1,4 @@
-"""Which algorithm computes a convolution: a small model of what each costs on the target."""
+"""How a convolution is computed: small models of what each way costs on the target."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnefc.passes.compute.winograd import tiles_of
+from nnefc.passes.schedule.cpu.contraction import choose_tile
 from nnefc.targets.target import Target
 
-__all__ = ["Shape", "winograd_pays"]
+__all__ = ["Shape", "columns_to_add", "winograd_pays"]
 
 _CACHE_BYTES_PER_CYCLE = 16  # what one core streams from its outer caches, to write and to read again
 _MEMORY_BYTES_PER_CYCLE = 6  # what one core streams from memory: the transformed filter, once a run
 _TRANSFORM_CYCLES = 220  # for one tile of 6 × 6 vectors, either way
 _LEAST_GAIN = 1.15
+_MOST_COLUMNS_TO_ADD = 8
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,17 @@ def winograd_pays(shape: Shape, target: Target) -> bool:
     cost += 2 * 36 * vectors * vector_bytes // _CACHE_BYTES_PER_CYCLE
     cost += 36 * filters // _MEMORY_BYTES_PER_CYCLE
     return direct > _LEAST_GAIN * cost
+
+
+def columns_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
+    """How many columns a result needs more, to be cut off again, so that tiles of registers divide it well; often 0.
+
+    A prime width leaves tiles of one column, which wait for loads most of the time.
+    """
+
+    def cycles(extra: int) -> float:
+        tile = choose_tile(height, width + extra, out_blocks, target.vector_registers, target.vector_loads)
+        return (width + extra) / tile.share(target.vector_loads)
+
+    best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)
+    return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0

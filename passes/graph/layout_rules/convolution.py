@@ -12,7 +12,13 @@ from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered, merge_groups
-from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter, scale_inputs
+from nnefc.passes.compute.convolution import (
+    convolve,
+    convolve_depthwise,
+    convolve_wider,
+    pack_filter,
+    scale_inputs,
+)
 from nnefc.passes.compute.winograd import (
     OUTPUT_TILE,
     multiply_tiles,
@@ -22,7 +28,7 @@ from nnefc.passes.compute.winograd import (
     transform_output,
 )
 from nnefc.passes.graph.blocked_layout import Blocked
-from nnefc.passes.graph.choose_convolution import Shape, winograd_pays
+from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_pays
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.patterns import OpPattern
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
@@ -81,9 +87,30 @@ def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, 
     packed = to_constant(pack_filter(filters, layouts.size if inputs % layouts.size == 0 else 0, layouts.size, groups))
     if groups == 1 and not few and not layouts.strict:
         data, packed = _with_scale_in_filter(layouts, data, packed)
-    source = layouts.padded(data if few else layouts.blocked(data), sliding.before, sliding.after)
-    result = layouts.kernel(convolve, source, packed, sliding.strides, sliding.dilation, groups, name="convolution")
+    data = data if few else layouts.blocked(data)
+    steps, dilation = sliding.strides, sliding.dilation
+    height, width = _result_extents(layouts, data, filters, sliding)[-2:] if filters.ndim > 3 else (1, 1)
+    added = columns_to_add(height, width, blocks(outputs, layouts.size), layouts.target) if groups == 1 else 0
+    if added:
+        after = (*sliding.after[:-1], sliding.after[-1] + added * steps[-1])
+        source = layouts.padded(data, sliding.before, after)
+        result = layouts.kernel(convolve_wider, source, packed, steps, dilation, width, name="convolution")
+    else:
+        source = layouts.padded(data, sliding.before, sliding.after)
+        result = layouts.kernel(convolve, source, packed, steps, dilation, groups, name="convolution")
     return layouts.as_blocked(result, outputs)
+
+
+def _result_extents(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding
+) -> tuple[int, ...]:
+    extents, kernel = layouts.plain_shape(data)[2:], filters.shape[2:]
+    return tuple(
+        (extent + before + after - (size - 1) * dilation - 1) // stride + 1
+        for extent, before, after, size, dilation, stride in zip(
+            extents, sliding.before, sliding.after, kernel, sliding.dilation, sliding.strides, strict=True
+        )
+    )
 
 
 def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
@@ -143,9 +170,8 @@ def groups_in_a_block(outputs: int, groups: int, size: int) -> int:
 
 def _winograd_pays(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> bool:
     outputs, inputs, *kernel = filters.shape
-    batch, _, *extents = layouts.plain_shape(data)
-    parts = zip(extents, sliding.before, sliding.after, kernel, strict=True)
-    height, width = (e + b + a - k + 1 for e, b, a, k in parts)
+    batch = layouts.plain_shape(data)[0]
+    height, width = _result_extents(layouts, data, filters, sliding)
     counts = blocks(inputs, layouts.size), blocks(outputs, layouts.size)
     shape = Shape(batch, height, width, *counts, tuple(kernel), sliding.strides, sliding.dilation, sliding.groups)
     return winograd_pays(shape, layouts.target)

@@ -32,6 +32,7 @@ from nnefc.targets.target import Target
 __all__ = ["ContractionRule", "Tile", "choose_tile"]
 
 _LATENCY = 4  # cycles from a fused multiply-add to one that needs its result
+_STREAM = 2  # cycles for a vector of a column, which comes from the second cache if the filter is not tiny
 _MOST_COLUMNS = 6  # each is read along a line of its own, and these often fall into the same few places of the cache
 
 
@@ -43,26 +44,31 @@ class Tile:
     rows: int
     columns: int
 
+    def share(self, loads: int) -> float:
+        """Of the peak, estimated.
+
+        A step of the sum takes one multiply-add a register of the tile, and loads one value a row, `loads` of them a
+        cycle, and one vector a column.
+        """
+        rows = self.outer_rows * self.rows
+        work = rows * self.columns
+        moving = max((rows + self.columns) / loads, self.columns * _STREAM)
+        return work / (max(work, moving, _LATENCY) + 0.5)  # half a cycle: the loop itself
+
 
 def choose_tile(outer_extent: int, extent: int, columns: int, registers: int, loads: int) -> Tile:
-    """The best tile whose sides divide the extents and which fits into the registers.
+    """The best tile whose sides divide the extents and which fits into the registers."""
 
-    A step of the sum takes one multiply-add a register of the tile, and loads one value a row and one vector a column;
-    the estimate is the share of the peak that this leaves.
-    """
-
-    def share(tile: Tile) -> tuple[float, int]:
-        rows, cols = tile.outer_rows * tile.rows, tile.columns
-        work = rows * cols
-        cycles = max(work, (rows + cols) / loads, _LATENCY) + 0.5  # half a cycle: the loop itself
-        return work / cycles, -(rows + 2 * cols)  # columns come from an outer cache, rows mostly from the first
+    def rank(tile: Tile) -> tuple[float, int]:
+        # Columns come from an outer cache, rows mostly from the first.
+        return tile.share(loads), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
     def fits(tile: Tile) -> bool:
         used = tile.outer_rows * tile.rows * tile.columns + tile.columns + 1
         return used <= registers and tile.columns <= _MOST_COLUMNS
 
     candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
-    return max((tile for tile in candidates if fits(tile)), key=share)
+    return max((tile for tile in candidates if fits(tile)), key=rank)
 
 
 def _divisors(extent: int) -> list[int]:

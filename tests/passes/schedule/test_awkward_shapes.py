@@ -50,6 +50,10 @@ CONVOLUTIONS = [
     convolution((2, 5, 37), 11, (4,), strides=3, padding=[2, 1]),
     convolution((1, 16, 64), 16, (16,), groups=16),
     convolution((1, 3, 5, 6, 7), 17, (3, 2, 3), padding=1),
+    convolution((1, 32, 7, 37), 48, (3, 3), strides=[1, 2], padding=1),
+    convolution((2, 3, 31, 29), 32, (5, 5), padding=2),
+    convolution((1, 32, 31, 53), 48, (1, 1)),
+    convolution((1, 16, 3, 7, 37), 33, (2, 2, 2), padding=1),
     convolution((1, 16, 4, 4, 4), 16, (3, 3, 3), groups=16, strides=2, padding=1),
 ]
 
@@ -213,7 +217,19 @@ def padded_for_the_next(graph: Graph, x: Value, y: Value) -> Value:
     return graph.convolve(graph.unary("relu", y), values(8, 16, 3, 3), padding=1)
 
 
+def of_prime_width_then_padded(graph: Graph, x: Value, y: Value) -> Value:
+    """Columns are added for the first convolution, cut off, and then zeros are put there for the second."""
+    wide = graph.concatenate([graph.concatenate([x, y] * 4, 2)] * 7, 3)  # [1, 16, 56, 35]
+    inner = graph.unary("relu", graph.convolve(wide, values(48, 16, 1, 5, scale=0.1)))
+    return graph.binary(
+        "add",
+        graph.convolve(inner, values(16, 48, 3, 3, scale=0.05), padding=1),
+        graph.convolve(inner, values(16, 48, 1, 1)),
+    )
+
+
 EPILOGUES = [
+    epilogue("of prime width, then padded", of_prime_width_then_padded),
     epilogue("sum of columns", lambda graph, x, y: graph.unary("relu", graph.reduce("sum", y, [0, 1, 2], False))),
     epilogue("residual", lambda graph, x, y: graph.unary("relu", graph.binary("add", x, y))),
     epilogue("used twice", lambda graph, x, y: graph.binary("add", graph.unary("relu", y), graph.unary("tanh", y))),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from relax_programs import Case, build, target
 from tvm import s_tir, tirx
 
+from nnefc.passes.graph.choose_convolution import columns_to_add
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
 
@@ -76,3 +77,10 @@ def test_no_more_than_a_tile_is_unrolled(name: str) -> None:
     assert len(contractions) == len(cases)
     for func in contractions:
         assert unrolled_rounds(func.body) < target(name).vector_registers, func
+
+
+def test_prime_widths_get_columns_that_make_them_divisible_and_good_ones_none() -> None:
+    machine = target("llvm -mcpu=x86-64-v4")
+    assert columns_to_add(109, 109, 6, machine) == 3
+    assert all(columns_to_add(56, width, 4, machine) == 0 for width in (7, 14, 28, 55, 56, 112))
+    assert columns_to_add(1, 1, 64, machine) == 0
