@@ -9,7 +9,7 @@ from pathlib import Path
 from nnefc.diagnostics import CompileError
 from nnefc.targets.private_symbols import hide_mach_o, keep, without_directives
 
-__all__ = ["ELF", "MACH_O", "SYSTEMS", "FileFormat", "System", "format_of", "system_of"]
+__all__ = ["ELF", "MACH_O", "SYSTEMS", "WASM", "FileFormat", "System", "format_of", "system_of", "zig_target"]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tvm.target import codegen
 from nnefc.diagnostics import CompileError
 from nnefc.targets.architecture import ARCHITECTURES, Architecture, architecture_of
 from nnefc.targets.named import NAMED_TARGETS
-from nnefc.targets.system import FileFormat, format_of, system_of, zig_target
+from nnefc.targets.system import WASM, FileFormat, format_of, system_of, zig_target
 
 __all__ = ["Target", "parse_target"]
 
@@ -81,7 +81,10 @@ class Target:
         """The same machine, as TVM's code generator wants it."""
         # Kernels come scheduled: level 3 makes them no faster, and LLVM 22 then vectorizes some loops with computed
         # indices wrongly for 512 bits.
-        return tvm.target.Target({**_llvm(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 2})
+        config = {**_llvm(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 2}
+        if self.format is WASM:  # TVM takes the same number, but says so on stderr for each object
+            config["vector-width"] = 8 * self.vector_bytes
+        return tvm.target.Target(config)
 
 
 def parse_target(text: str) -> Target:
