@@ -19,7 +19,7 @@ nnefc compiles on one machine for another: `nnefc compile model.onnx --target NA
 - `llvm` or `native`: this machine, with all that it has
 - a name of the table below, which `nnefc targets` prints too
 - LLVM's name of an x86-64, Arm or RISC-V processor that runs Linux: `znver4`, `cortex-a78`, `sifive-x280`
-- any combination, in TVM's manner: `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+crc,-neon`
+- any combination, in TVM's manner: `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -mattr=-dotprod`
 - a JSON file: `{{"triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"], "l2_bytes": 262144}}`
 
 | name | triple | machines | file | vectors | checked at run time | tested |
@@ -29,23 +29,23 @@ nnefc compiles on one machine for another: `nnefc compile model.onnx --target NA
 This table is generated from `targets/named.py`; to bring it up to date, run `python -m nnefc.targets docs/targets.md`.
 
 **Vectors** are the number and width in bits of the registers that kernels keep their sums in. *FMA* says that one
-instruction multiplies and adds. SIMD128 of WebAssembly has none: products are rounded before they are added. (With
-`-mattr=+simd128,+relaxed-simd` engines may fuse the two.) RISC-V without vectors counts four of its 32 scalar registers
-as one; with vectors, code is for registers of 128 bits and runs on longer ones; `-mattr=+v,+zvl256b` makes use of 256.
+instruction multiplies and adds. SIMD128 of WebAssembly has none: products are rounded before they are added. RISC-V
+without vectors counts four of its 32 scalar registers as one; with vectors, code is for registers of 128 bits and runs
+on longer ones; `-mattr=+v,+zvl256b` makes use of 256.
 
 **Checked at run time** are features that `nnefc_create` looks for before any of the network's code runs. A machine that
 lacks one gets the status `NNEFC_UNSUPPORTED_CPU`, and the message names what is missing. WebAssembly engines check a
 module themselves.
 
 **Tested** says how: the same networks are compiled for each target, run under this emulator, and compared with NumPy.
-[What whole networks did](../benchmarks/results/emulated.md). Libraries for Android, macOS and Windows are linked, and
-their headers, symbols and needs are looked at; they have not been run.
+[SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Android, macOS and Windows
+are linked, and their headers, symbols and needs are looked at; they have not been run.
 
 ## The toolchain
 
-`ziglang` from PyPI compiles the runtime and links for every target, Android excepted, whose C library is not free to
-bring along in the same way: there, and wherever a vendor's compiler is wanted, `--cc` names a command that takes GCC's
-options, such as `--cc "aarch64-linux-android28-clang"` of the NDK.
+`ziglang` from PyPI compiles the runtime and links for every target but Android, whose C library it does not have:
+there, and wherever a vendor's compiler is wanted, `--cc` names a command that takes GCC's options, such as
+`--cc aarch64-linux-android28-clang` of Android's NDK.
 
 ## WebAssembly
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 __all__ = ["NAMED_TARGETS", "NamedTarget"]
 
-_HERE = "runs on such a machine"
 _LINKED = "links; file format, symbols and headers are checked"
 
 
@@ -37,7 +36,7 @@ class NamedTarget:
 _FUSED_ARM = ("+vfp4", "+hwdiv-arm")
 
 NAMED_TARGETS = (
-    NamedTarget("x86-64", "x86_64-linux-gnu", "x86-64", "every x86-64 processor: SSE2", _HERE),
+    NamedTarget("x86-64", "x86_64-linux-gnu", "x86-64", "every x86-64 processor: SSE2", "qemu-x86_64 -cpu qemu64"),
     NamedTarget(
         "x86-64-v2", "x86_64-linux-gnu", "x86-64-v2", "x86-64 from about 2009: SSE4.2", "qemu-x86_64 -cpu Nehalem"
     ),
@@ -45,9 +44,17 @@ NAMED_TARGETS = (
         "x86-64-v3", "x86_64-linux-gnu", "x86-64-v3", "x86-64 from about 2013: AVX2 and FMA", "qemu-x86_64 -cpu max"
     ),
     NamedTarget(
-        "x86-64-v4", "x86_64-linux-gnu", "x86-64-v4", "x86-64 with AVX-512", _HERE, l1_bytes=48 << 10, l2_bytes=1 << 20
+        "x86-64-v4",
+        "x86_64-linux-gnu",
+        "x86-64-v4",
+        "x86-64 with AVX-512",
+        "natively",
+        l1_bytes=48 << 10,
+        l2_bytes=1 << 20,
     ),
-    NamedTarget("x86_64-linux-musl", "x86_64-linux-musl", "x86-64-v3", "Alpine and static programs", _HERE),
+    NamedTarget(
+        "x86_64-linux-musl", "x86_64-linux-musl", "x86-64-v3", "Alpine and static programs", "qemu-x86_64 -cpu max"
+    ),
     NamedTarget("aarch64-linux-gnu", "aarch64-linux-gnu", "", "every 64-bit Arm processor: NEON", "qemu-aarch64"),
     NamedTarget("aarch64-linux-musl", "aarch64-linux-musl", "", "the same without glibc", "qemu-aarch64"),
     NamedTarget("cortex-a53", "aarch64-linux-gnu", "cortex-a53", "small cores, in order", "qemu-aarch64"),

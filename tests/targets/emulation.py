@@ -77,6 +77,8 @@ MACHINES = (
         "riscv64gcv-long", "riscv64gcv-linux-musl", ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=512,vext_spec=v1.0")
     ),
     Machine("wasm32", "wasm32-wasi", ("node",)),
+    Machine("x86-64", "x86-64", ("qemu-x86_64", "-cpu", "qemu64"), opened=True),
+    Machine("musl-x86-64", "x86_64-linux-musl", ("qemu-x86_64", "-cpu", "max")),
 )
 
 
