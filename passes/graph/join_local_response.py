@@ -94,7 +94,7 @@ class _Joiner(Rewriter):
         pool = self.definition(back.args[0]) if is_call(back, "reshape") else None
         seen = self.definition(pool.args[0]) if is_call(pool, "nn.avg_pool2d") else None
         square = self.definition(seen.args[0]) if is_call(seen, "reshape") else None
-        if not is_call(square, "multiply") or not all(arg.same_as(data) for arg in square.args):
+        if pool is None or not is_call(square, "multiply") or not all(arg.same_as(data) for arg in square.args):
             return None
         attrs = pool.attrs
         size, strides, dilation, padding = (
