@@ -42,6 +42,12 @@ def project(g: Graph, x: Value, outputs: int = 9, kernel: int = 1) -> Value:
     return g.convolve(x, filters(outputs, x.shape[1], *(kernel,) * (len(x.shape) - 2)), padding=kernel // 2)
 
 
+def of_a_constant(g: Graph, x: Value) -> Value:
+    """A trained tensor, of all positions, times factors that are computed."""
+    factor = g.unary("sigmoid", g.convolve(g.reduce("mean", x, (2, 3)), filters(16, x.shape[1], 1, 1)))
+    return project(g, g.binary("multiply", g.constant(values(1, 16, 9, 9)), factor))
+
+
 JOINED = [
     excited(project, name="channels that do not fill a block"),
     excited(project, (1, 32, 9, 9), name="whole blocks"),
@@ -55,6 +61,7 @@ LEFT = [
     excited(lambda g, x: [project(g, x), g.unary("relu", x)], name="used otherwise too"),
     excited(lambda g, x: g.convolve(x, filters(19, 1, 3, 3), groups=19), name="a depthwise convolution"),
     excited(project, axes=(2,), shape=(1, 19, 13, 11), name="factors for each column"),
+    Case([values(1, 8, 9, 9)], of_a_constant, 1e-5, "a constant times factors"),
 ]
 
 

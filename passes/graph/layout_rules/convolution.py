@@ -132,7 +132,7 @@ def _with_scale_in_filter(
         return data, packed
     one_a_channel = (1, shape[1], *(1,) * (len(shape) - 3), shape[-1])
     for x, scale in (product.args, reversed(product.args)):
-        if shape_of(x) == shape != one_a_channel == shape_of(scale):
+        if layouts.layout_of(x) is not None and shape_of(x) == shape != one_a_channel == shape_of(scale):
             return x, layouts.emit(scale_inputs, packed, scale)
     return data, packed
 

@@ -57,7 +57,7 @@ def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr 
         return None
     shape = layouts.plain_shape(data)
     axes = [int(axis) % len(shape) for axis in call.attrs.axis]
-    if min(axes) < 2:
+    if min(axes, default=0) < 2:
         return None
     function = getattr(relax.op, call.op.name.removeprefix("relax."))
     kept = layouts.like(data, layouts.builder.emit(function(data, axes, True)))
