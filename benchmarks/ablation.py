@@ -9,6 +9,8 @@ runs in milliseconds, and how many times slower the network is without the lever
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import json
 import math
 import subprocess
@@ -44,16 +46,44 @@ def _without_vector_functions(pipeline: Any) -> None:
 
 def _without_views(pipeline: Any) -> None:
     in_place_of = pipeline.in_place_of
-    pipeline.in_place_of = lambda func: replace(in_place_of(func), concatenation=False)
+    pipeline.in_place_of = lambda func: replace(in_place_of(func), concatenation=False, parts=False)
 
+
+def _never(module: str, function: str, answer: object = False) -> Callable[[Any], None]:
+    """A question that a pass asks about its target gets this answer."""
+
+    def switch_off(_pipeline: Any) -> None:
+        *owners, name = function.split(".")
+        owner = functools.reduce(getattr, owners, importlib.import_module(f"nnefc.passes.{module}"))
+        setattr(owner, name, lambda *_: answer)
+
+    return switch_off
+
+
+def _without_padding_in_place(_pipeline: Any) -> None:
+    from nnefc.passes.graph import layout_rewriter
+    from nnefc.passes.graph.patterns import OpPattern
+
+    class Patterns(OpPattern):
+        ELEMENT_WISE = OpPattern.OPAQUE
+
+    layout_rewriter.OpPattern = Patterns
+
+
+_CONVOLUTION = "graph.layout_rules.convolution"
 
 LEVERS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "all": ("everything on", lambda pipeline: None),
-    "winograd": ("Winograd's algorithm", lambda pipeline: None),
+    "winograd": ("Winograd's algorithm", _never(_CONVOLUTION, "_winograd_pays")),
+    "quarters": ("matrix products by seven quarters", _never("graph.pack_matmul", "_Packer._quarters_pay")),
+    "widths": ("columns added to prime widths", _never(_CONVOLUTION, "columns_to_add", 0)),
+    "padding": ("results written into the padding that follows", _without_padding_in_place),
+    "permutations": ("channels renamed instead of moved", _without_passes("fold permutations")),
+    "responses": ("local responses in blocked layout", _without_passes("join local response")),
     "affine": ("scales and shifts folded into weights", _without_passes("fold affine")),
     "fusion": ("element-wise steps joined with what is before them", _without_fusion),
     "functions": ("exp, tanh, erf, sigmoid in vectors", _without_vector_functions),
-    "concatenation": ("concatenations written in place", _without_views),
+    "concatenation": ("concatenations and splits in place", _without_views),
     "rows": ("softmax and normalizations in one pass", _without_passes("lower rows")),
     "packing": ("matrix products on packed factors", _without_passes("pack matmul")),
     "layouts": ("blocked layout, and with it the convolutions' schedules", _without_passes("assign layouts")),
@@ -89,7 +119,7 @@ def measure(model: str, lever: str) -> float:
     from nnefc.passes import pipeline
 
     LEVERS[lever][1](pipeline)
-    artifact = nnefc.compile(model, random_weights=0, strict=lever == "winograd")
+    artifact = nnefc.compile(model, random_weights=0)
     rng = np.random.default_rng(0)
     inputs = {i.name: rng.standard_normal(i.shape).astype(i.dtype) for i in artifact.inputs}
     with artifact.load(threads=1) as network:
