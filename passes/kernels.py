@@ -15,11 +15,11 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType
 
+from nnefc.passes.memory import aligned
 from nnefc.passes.schedule.whole_vectors import with_whole_vectors
 
 __all__ = ["Kernel", "lower_kernel"]
 
-_ALIGNMENT = 64
 _ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
 _LARGEST_ON_THE_STACK = 4 << 10  # bytes of one buffer
 _MOST_ON_THE_STACK = 64 << 10  # bytes of a kernel's buffers: some C libraries give threads 128 KiB
@@ -78,7 +78,7 @@ def lower_kernel(func: tirx.PrimFunc) -> Kernel:
         for pointer, size in zip(pointers[count:], own, strict=True):
             address = tirx.address_of(base[offset])
             prologue.append(tirx.Bind(pointer, tirx.reinterpret(pointer.ty, address)))
-            offset += _aligned(size)
+            offset += aligned(size)
     views = [tirx.DeclBuffer(param, data=pointer) for param, pointer in zip(func.params, pointers, strict=True)]
     # Scratch buffers of 1024 bytes and more ask for the device; the body must return a status.
     body = tirx.AttrStmt(
@@ -127,7 +127,7 @@ def _with_small_buffers_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
     epilogue; what lies elsewhere it writes there and reads back.
     """
-    if sum(_aligned(_bytes(buffer)) for buffer in _allocations(func.body) if _is_small(buffer)) > _MOST_ON_THE_STACK:
+    if sum(aligned(_bytes(buffer)) for buffer in _allocations(func.body) if _is_small(buffer)) > _MOST_ON_THE_STACK:
         return func
     return tirx.PrimFunc(func.params, _onto_the_stack(func.body), func.ret_type, func.attrs)
 
@@ -155,11 +155,7 @@ def _onto_the_stack(stmt: tirx.Stmt) -> tirx.Stmt:
 
 def _scratch_bytes(body: tirx.Stmt) -> int:
     """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
-    return sum(_aligned(_bytes(buffer)) for buffer in _allocations(body))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return sum(aligned(_bytes(buffer)) for buffer in _allocations(body))
 
 
 def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:

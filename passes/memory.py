@@ -24,7 +24,7 @@ from tvm.ir import GlobalVar
 
 from nnefc.passes.steps import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 
-__all__ = ["COUNTER_BYTES", "Copy", "InPlace", "MemoryPlan", "Place", "plan_memory"]
+__all__ = ["COUNTER_BYTES", "Copy", "InPlace", "MemoryPlan", "Place", "aligned", "plan_memory"]
 
 COUNTER_BYTES = 64
 """What a loop's number of the round takes at the beginning of its workspace, before that of its body."""
@@ -342,14 +342,14 @@ def _assign_offsets(storages: list[_Storage]) -> int:
     placed: list[_Storage] = []
     end = 0
     for storage in sorted(storages, key=lambda s: (-s.bytes, s.first)):
-        size = _aligned(storage.bytes)
+        size = aligned(storage.bytes)
         offset = 0
         for other in placed:  # in order of their offsets
             if other.last < storage.first or storage.last < other.first:
                 continue
             if other.offset - offset >= size:
                 break
-            offset = max(offset, other.offset + _aligned(other.bytes))
+            offset = max(offset, other.offset + aligned(other.bytes))
         storage.offset = offset
         placed.append(storage)
         placed.sort(key=lambda s: s.offset)
@@ -359,7 +359,7 @@ def _assign_offsets(storages: list[_Storage]) -> int:
 
 def _lower_bound(storages: list[_Storage]) -> int:
     times = {s.first for s in storages}
-    return max((sum(_aligned(s.bytes) for s in storages if s.first <= t <= s.last) for t in times), default=0)
+    return max((sum(aligned(s.bytes) for s in storages if s.first <= t <= s.last) for t in times), default=0)
 
 
 def _stack(sizes: Iterable[int]) -> tuple[tuple[int, ...], int]:
@@ -367,11 +367,12 @@ def _stack(sizes: Iterable[int]) -> tuple[tuple[int, ...], int]:
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
-        end += _aligned(size)
+        end += aligned(size)
     return tuple(offsets), end
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """The bytes that something of this size takes, so that what comes after is aligned too."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 

@@ -13,7 +13,7 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array, blocks
 
-__all__ = ["multiply_packed", "pack_right", "pack_right_array"]
+__all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows"]
 
 
 def pack_right_array(right: np.ndarray, size: int) -> np.ndarray:
@@ -66,6 +66,14 @@ def multiply_packed(
     if rows == int(height) and columns == int(count) * int(size):
         return whole
     return te.compute((*batch, height, columns), lambda *index: whole(*index), name="cut")
+
+
+def padded_rows(rows: int, registers: int) -> int:
+    """The least number from `rows` on that divides into tiles of a good height for so many vector registers."""
+    tallest = registers // 2 - 2
+    if rows <= tallest:
+        return rows
+    return min(-(-rows // height) * height for height in range(tallest // 2 + 1, tallest + 1))
 
 
 def _broadcast(left: list[tirx.Expr], right: list[tirx.Expr]) -> list[int]:

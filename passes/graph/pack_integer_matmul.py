@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_words
-from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array
+from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.passes.graph.words import converted, data_words, weights_words
@@ -49,7 +49,7 @@ class _Packer(Rewriter):
         size, columns, rows = self._target.lanes("int32"), shape_of(right)[-1], shape_of(left)[-2]
         packed = self._packed(right, size, how)
         source = data_words(self.builder, self._whole_words(converted(self.builder, left, how), how.terms), how)
-        padded = self._padded_rows(rows)
+        padded = padded_rows(rows, self._target.vector_registers)
         product = self.builder.emit_te(
             lambda a, b: multiply_packed(a, b, columns, padded, how.product),
             source,
@@ -85,13 +85,6 @@ class _Packer(Rewriter):
             return constant(sums.astype(np.int32))
         sums = relax.op.sum(relax.op.astype(right, "int32"), axis=[-2], keepdims=True)
         return self.builder.emit(relax.op.multiply(sums, relax.const(factor, "int32")))
-
-    def _padded_rows(self, rows: int) -> int:
-        """The least number from `rows` on that divides into tiles of a good height."""
-        tallest = self._target.vector_registers // 2 - 2
-        if rows <= tallest:
-            return rows
-        return min(-(-rows // height) * height for height in range(tallest // 2 + 1, tallest + 1))
 
 
 def _is_narrow_matrix(expr: relax.Expr) -> bool:

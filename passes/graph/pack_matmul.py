@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array
+from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
 from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_quarters
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
@@ -72,15 +72,15 @@ class _Packer(Rewriter):
             packed = self.emit_te(pack_right, right, size)
         else:
             return call
-        padded = self._padded_rows(rows)
+        padded = padded_rows(rows, self._target.vector_registers)
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
         return self.emit_te(multiply_packed, left, packed, columns, padded, name="matmul", attrs=attrs)
 
     def _by_quarters(self, left: relax.Expr, weights: np.ndarray, size: int) -> relax.Var:
         """The sums of quarters of `left` are computed once, however many products they are for."""
         height, columns = shape_of(left)[-2], weights.shape[1]
-        rows = self._padded_rows(-(-height // 2))
         machine = self._target
+        rows = padded_rows(-(-height // 2), machine.vector_registers)
         tile = choose_tile(1, rows, columns // (2 * size), machine.vector_registers, machine.vector_loads).rows
         if (left, tile) not in self._sums:
             attrs = {FUSION: OpPattern.OPAQUE}
@@ -132,10 +132,3 @@ class _Packer(Rewriter):
         """Columns in a vector: half a vector where that divides them and a whole one does not."""
         lanes = self._target.lanes(dtype)
         return lanes // 2 if columns % lanes and columns % (lanes // 2) == 0 and lanes > 4 else lanes
-
-    def _padded_rows(self, rows: int) -> int:
-        """The least number from `rows` on that divides into tiles of a good height."""
-        tallest = self._target.vector_registers // 2 - 2
-        if rows <= tallest:
-            return rows
-        return min(-(-rows // height) * height for height in range(tallest // 2 + 1, tallest + 1))

@@ -15,18 +15,23 @@ from tvm.s_tir.schedule import SBlockRV
 from nnefc.passes.compute.dot_product import is_dot_product
 
 __all__ = [
+    "LEAST_PARALLEL_WORK",
     "Contraction",
     "SBlockRV",
     "contraction_of",
     "covers_result",
     "epilogue_into_one_block",
     "is_reduction",
+    "largest_divisor",
     "root_blocks",
     "schedule_of",
     "spatial_extents",
     "variables_of",
     "vector_lanes",
 ]
+
+LEAST_PARALLEL_WORK = 1 << 14
+"""Elements that a kernel goes through, the reduced ones included, that are worth waking another thread."""
 
 
 class _Schedule(s_tir.Schedule):  # type: ignore[misc]
@@ -79,6 +84,11 @@ def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     """
     rounds = math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(block))
     return rounds >= math.prod(spatial_extents(sch, block))
+
+
+def largest_divisor(extent: int, limit: int) -> int:
+    """The largest number up to `limit` that divides `extent`."""
+    return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
 
 
 def vector_lanes(extent: int, lanes: int) -> int:

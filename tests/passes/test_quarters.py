@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from relax_programs import Case, Graph, Value, build, check, target
+from tvm import te, tirx
 
 from nnefc.driver import compile_network
 from nnefc.passes.compute import strassen
+from nnefc.passes.compute.choice import chosen
 from nnefc.passes.pipeline import lower
+from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.rule import scheduled
 
 TOLERANCE = 1e-5  # of the largest value
 
@@ -94,3 +98,14 @@ def test_products_with_the_same_factor_share_its_sums() -> None:
     case = Case([values(1, 110, 256)], make, TOLERANCE)
     assert kernels_of(case).count("QuarterSumsRule") == 1
     check([case])
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((4, 4, 32), 2), ((7, 4, 32), 0), ((3, 4, 5, 32), 3)])
+def test_another_choice_by_an_axis_has_another_schedule(shape: tuple[int, ...], axis: int) -> None:
+    data = te.placeholder(shape, "float32")
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        return chosen(index[axis], [data(*index) + tirx.const(k, "float32") for k in range(shape[axis])])
+
+    func = te.create_prim_func([data, te.compute(shape, element)])
+    assert scheduled(func, CPU_RULES, target("llvm -mcpu=x86-64-v3")).attrs["nnefc.rule"] == "FallbackRule"

@@ -15,9 +15,11 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.passes.schedule.structure import (
+    LEAST_PARALLEL_WORK,
     covers_result,
     epilogue_into_one_block,
     is_reduction,
+    largest_divisor,
     root_blocks,
     schedule_of,
 )
@@ -27,7 +29,6 @@ __all__ = ["ColumnsRule"]
 
 _LONGEST_PIECE = 512  # elements: in the first cache, together with the lines that pass by
 _LEAST_PIECE = 32  # shorter ones are all loop
-_LEAST_PARALLEL_WORK = 1 << 14  # elements that are worth waking another thread
 
 
 class ColumnsRule:
@@ -64,7 +65,7 @@ class ColumnsRule:
         if not covers_result(sch, epilogue):
             return None
         outer = [*loops[: spatial - 1], piece_outer]
-        if math.prod(extents) >= _LEAST_PARALLEL_WORK and math.prod(extents[: spatial - 1]) > 1:
+        if math.prod(extents) >= LEAST_PARALLEL_WORK and math.prod(extents[: spatial - 1]) > 1:
             sch.parallel(sch.fuse(*outer))
         start = sch.decompose_reduction(block, reduced[0])
         for part in (start, block, epilogue):
@@ -77,5 +78,5 @@ class ColumnsRule:
 
 def _piece(extent: int) -> int:
     """The longest part that divides a line, if it is long enough; else the line."""
-    longest = next(d for d in range(min(extent, _LONGEST_PIECE), 0, -1) if extent % d == 0)
+    longest = largest_divisor(extent, _LONGEST_PIECE)
     return longest if longest >= _LEAST_PIECE else extent

@@ -11,13 +11,20 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of, variables_of, vector_lanes
+from nnefc.passes.schedule.structure import (
+    LEAST_PARALLEL_WORK,
+    is_reduction,
+    largest_divisor,
+    root_blocks,
+    schedule_of,
+    variables_of,
+    vector_lanes,
+)
 from nnefc.targets.target import Target
 
 __all__ = ["FallbackRule"]
 
 _PARALLEL_ROUNDS = 64  # of a parallel loop that can be shared out evenly
-_LEAST_PARALLEL_WORK = 1 << 14  # elements (times the reduced ones) that are worth waking another thread
 
 
 class FallbackRule:
@@ -54,7 +61,7 @@ class FallbackRule:
             outer = self._transpose(sch, block, loops, partner, target)
         else:
             outer = _bring_forward(sch, loops)[:-1]
-        if work >= _LEAST_PARALLEL_WORK and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
+        if work >= LEAST_PARALLEL_WORK and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
             sch.parallel(sch.fuse(*_enough(sch, outer)))
 
     def _transpose(
@@ -63,8 +70,8 @@ class FallbackRule:
         """Tiles of registers: lines of the source in, lines of the result out. Returns the loops around them."""
         lanes = target.lanes(str(sch.get(block).writes[0].source.dtype))
         last = len(loops) - 1
-        length = _largest_divisor(int(sch.get(loops[last]).extent), lanes)
-        count = _largest_divisor(int(sch.get(loops[partner]).extent), lanes)
+        length = largest_divisor(int(sch.get(loops[last]).extent), lanes)
+        count = largest_divisor(int(sch.get(loops[partner]).extent), lanes)
         column, lane = sch.split(loops[last], [None, length])
         line, step = sch.split(loops[partner], [None, count])
         outer = [line if axis == partner else loop for axis, loop in enumerate(loops[:last])]
@@ -147,10 +154,6 @@ def _conditions(node: object) -> Iterator[tirx.Expr]:
             parts = [part for side in "ab" if (part := getattr(node, side, None)) is not None]
     for part in parts:
         yield from _conditions(part)
-
-
-def _largest_divisor(extent: int, limit: int) -> int:
-    return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
 
 
 def _bring_forward(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:

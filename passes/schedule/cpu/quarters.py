@@ -95,13 +95,13 @@ class QuarterSumsRule:
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         sch = schedule_of(func)
         blocks = root_blocks(sch)
-        if len(blocks) != 1 or len(sch.get_loops(blocks[0])) < 3:
+        if len(blocks) != 1 or len(sch.get_loops(blocks[0])) < 4:
             return None
         node = sch.get(blocks[0])
         choices = [i for i, axis in enumerate(node.iter_vars) if _chooses(node, axis.var)]
         *outer, column = sch.get_loops(blocks[0])
         lanes = target.lanes(str(node.writes[0].source.dtype))
-        if len(choices) != 1 or int(sch.get(column).extent) % lanes:
+        if len(choices) != 1 or choices[0] > len(outer) - 2 or int(sch.get(column).extent) % lanes:
             return None
         choice = outer.pop(choices[0])
         column, lane = sch.split(column, [None, lanes])

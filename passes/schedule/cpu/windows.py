@@ -19,6 +19,7 @@ from nnefc.passes.schedule.structure import (
     covers_result,
     epilogue_into_one_block,
     is_reduction,
+    largest_divisor,
     root_blocks,
     schedule_of,
     vector_lanes,
@@ -65,7 +66,7 @@ class WindowsRule:
         outer, channel, window = loops[: spatial - 1], loops[spatial - 1], loops[spatial:]
         channel, lane = sch.split(channel, [None, lanes])
         positions = math.prod(int(sch.get(loop).extent) for loop in window)
-        tile = _largest_divisor(int(sch.get(outer[-1]).extent), _POSITIONS_AT_ONCE)
+        tile = largest_divisor(int(sch.get(outer[-1]).extent), _POSITIONS_AT_ONCE)
         outer[-1], at_once = sch.split(outer[-1], [None, tile])
         sch.reorder(*outer, channel, *window, at_once, lane)
         sch.reverse_compute_at(epilogue, channel)
@@ -85,7 +86,3 @@ class WindowsRule:
             if tile > 1:
                 sch.unroll(others[-1])
         return sch
-
-
-def _largest_divisor(extent: int, limit: int) -> int:
-    return next(d for d in range(min(limit, extent), 0, -1) if extent % d == 0)
