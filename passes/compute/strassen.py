@@ -37,9 +37,12 @@ RESULT = np.array([[1, 1, 0, 0, 0, 0, 0], [1, 0, 1, 0, 1, 1, 0], [1, 0, 0, -1, 0
 def combine_right(right: np.ndarray, size: int) -> np.ndarray:
     """`[K, N]` → `[7, N / 2 / size, K / 2, size]`, computed in float64; K is even, N a multiple of 2 `size`."""
     depth, blocks = right.shape[0] // 2, right.shape[1] // (2 * size)
-    parts = right.astype(np.float64).reshape(2, depth, blocks, 2, size)
-    quarters = np.moveaxis(parts, (3, 2), (1, 2)).reshape(4, blocks, depth, size)
-    return np.ascontiguousarray(np.tensordot(RIGHT, quarters, 1).astype(right.dtype))
+    quarters = np.moveaxis(right.reshape(2, depth, blocks, 2, size), (3, 2), (1, 2)).reshape(4, blocks, depth, size)
+    factors = np.empty((COUNT, blocks, depth, size), right.dtype)
+    signs = RIGHT.astype(np.float64)
+    for block in range(blocks):  # a part that stays in the cache; and BLAS would wake threads for nothing
+        factors[:, block] = np.einsum("pq,qkn->pkn", signs, quarters[:, block].astype(np.float64))
+    return factors
 
 
 def combine_left(left: te.Tensor, rows: int, tile: int, size: int) -> te.Tensor:
