@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from relax_programs import Case, Graph, Value
 
-__all__ = ["random_case"]
+__all__ = ["Step", "Walk", "random_case"]
 
 _CHANNELS = (1, 2, 3, 5, 8, 16, 16, 17, 24, 32, 32, 33, 48)
 _EXTENTS = {1: (1, 2, 7, 16, 31, 64), 2: (1, 2, 5, 8, 13, 16, 19), 3: (1, 3, 4, 6, 7)}
-_LARGEST = 1 << 15  # elements of a tensor
 _CALM = ("relu", "leakyrelu", "sigmoid", "silu", "gelu", "tanh", "erf", "abs", "negative", "sin", "cos", "atan", "clip")
 
 
@@ -25,33 +25,51 @@ def random_case(seed: int, steps: int) -> Case:
         spatial = rng.choice(_EXTENTS[rank], rank)
         shape = (int(rng.choice([1, 1, 1, 2, 3])), int(rng.choice(_CHANNELS)), *map(int, spatial))
         inputs.append(rng.standard_normal(shape).astype(np.float32))
-    return Case(inputs, lambda graph, *xs: _Walk(graph, rng, xs).outputs(steps), 1e-4, f"seed {seed}")
+    return Case(inputs, lambda graph, *xs: Walk(graph, rng, xs).outputs(steps), 1e-4, f"seed {seed}")
 
 
-class _Walk:
+# Takes a walk of some kind and a value, and returns a new value, or None where it makes no sense.
+Step = Callable[[Any, Value], "Value | None"]
+
+
+class Walk:
+    """A random walk through operations: each step makes a value of those before.
+
+    Attributes:
+        largest: elements of a tensor.
+        kept: values that are outputs in any case.
+    """
+
+    largest = 1 << 15
+
     def __init__(self, graph: Graph, rng: np.random.Generator, values: Sequence[Value]) -> None:
         self.graph = graph
         self.rng = rng
         self.values = list(values)
+        self.kept: list[Value] = []
 
-    def outputs(self, steps: int) -> list[Value]:
-        """Take random steps, and return the last value and some of the others."""
-        made = 0
-        for _ in range(20 * steps):
-            step = _STEPS[int(self.rng.integers(len(_STEPS)))]
+    def steps(self) -> Sequence[Step]:
+        """What may be done next; one is as likely as it occurs often."""
+        return _STEPS
+
+    def outputs(self, count: int) -> list[Value]:
+        """Take `count` random steps, and return the last value and some of the others."""
+        made, steps = 0, self.steps()
+        for _ in range(20 * count):
+            step = steps[int(self.rng.integers(len(steps)))]
             value = step(self, self.pick())
             if value is None:
                 continue
             value = self.calmed(value)
-            if value.array.size > _LARGEST:
+            if value.array.size > self.largest:
                 continue
             self.values.append(value)
             made += 1
-            if made == steps:
+            if made == count:
                 break
         chosen = self.rng.choice(len(self.values), int(self.rng.integers(1, 4)))
         extra = [self.graph.constant(self.random((3,)))] if self.chance(0.05) else []
-        return [self.values[-1], *(self.values[int(i)] for i in chosen), *extra]
+        return [self.values[-1], *(self.values[int(i)] for i in chosen), *extra, *self.kept]
 
     def pick(self) -> Value:
         """A value, rather a late one."""
@@ -77,7 +95,7 @@ class _Walk:
         scale = np.array(2.0 ** -math.ceil(math.log2(largest / 4)), np.float32)
         return self.graph.binary("multiply", value, self.graph.constant(scale))
 
-    # Steps: each takes a value and returns a new one, or None where it makes no sense.
+    # Steps.
 
     def convolution(self, x: Value) -> Value | None:
         if not 3 <= len(x.shape) <= 5:
@@ -265,21 +283,21 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))
 
 
-_STEPS: tuple[Callable[[_Walk, Value], Value | None], ...] = (
-    *[_Walk.convolution] * 6,
-    *[_Walk.pooling] * 3,
-    *[_Walk.per_channel] * 3,
-    *[_Walk.activation] * 3,
-    *[_Walk.wild] * 2,
-    *[_Walk.join] * 4,
-    *[_Walk.concatenation] * 3,
-    *[_Walk.reduction] * 2,
-    _Walk.gate,
-    *[_Walk.reshape] * 2,
-    _Walk.transpose,
-    _Walk.square_and_transpose,
-    _Walk.slice,
-    _Walk.split,
-    _Walk.softmax,
-    *[_Walk.product] * 2,
+_STEPS: tuple[Step, ...] = (
+    *[Walk.convolution] * 6,
+    *[Walk.pooling] * 3,
+    *[Walk.per_channel] * 3,
+    *[Walk.activation] * 3,
+    *[Walk.wild] * 2,
+    *[Walk.join] * 4,
+    *[Walk.concatenation] * 3,
+    *[Walk.reduction] * 2,
+    Walk.gate,
+    *[Walk.reshape] * 2,
+    Walk.transpose,
+    Walk.square_and_transpose,
+    Walk.slice,
+    Walk.split,
+    Walk.softmax,
+    *[Walk.product] * 2,
 )

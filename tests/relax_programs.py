@@ -335,10 +335,10 @@ def differences(expected: Mapping[str, tuple[np.ndarray, float, str]], outputs: 
     return wrong
 
 
-def check(cases: Sequence[Case], name: str = "llvm", threads: int = 2) -> None:
+def check(cases: Sequence[Case], name: str = "llvm", threads: int = 2, strict: bool = False) -> None:
     """Compile all cases as one network for the target `name`, run it, and compare all outputs."""
     built = build(cases)
-    with compile_network(built.network, target(name)).load(threads=threads) as model:
+    with compile_network(built.network, target(name), strict=strict).load(threads=threads) as model:
         outputs = model.run(built.inputs)
     wrong = differences(built.expected, outputs)
     assert not wrong, "\n".join(wrong)

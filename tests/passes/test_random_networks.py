@@ -1,8 +1,11 @@
 """Random networks against NumPy; the seeds are fixed, other ones may be tried at will."""
 
+from collections.abc import Callable
+
 import pytest
 from random_networks import random_case
-from relax_programs import check
+from random_structures import bytes_case, structures_case, tokens_case
+from relax_programs import Case, check
 
 
 @pytest.mark.parametrize(
@@ -10,6 +13,25 @@ from relax_programs import check
 )
 def test_random_networks_have_the_same_values(first: int, name: str) -> None:
     check([random_case(seed, steps=10) for seed in range(first, first + 6)], name)
+
+
+@pytest.mark.parametrize(
+    ("case", "first", "name", "strict"),
+    [
+        (structures_case, 0, "llvm", False),
+        (structures_case, 100, "llvm -mcpu=x86-64-v3", False),
+        (structures_case, 200, "llvm -mcpu=x86-64-v2", True),
+        (tokens_case, 0, "llvm", False),
+        (tokens_case, 100, "llvm -mcpu=x86-64-v3", False),
+        (bytes_case, 0, "llvm", False),
+        (bytes_case, 100, "llvm -mcpu=x86-64-v3", False),
+        (bytes_case, 200, "llvm -mcpu=x86-64-v2", False),
+    ],
+)
+def test_structures_that_passes_know_keep_their_values(
+    case: Callable[[int, int], Case], first: int, name: str, strict: bool
+) -> None:
+    check([case(seed, 7) for seed in range(first, first + 3)], name, strict=strict)
 
 
 def test_networks_that_once_were_wrong_are_right() -> None:
