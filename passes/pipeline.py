@@ -16,6 +16,7 @@ from tvm.ir import GlobalVar
 
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 from nnefc.passes.compute.dot_product import use_dot_products
+from nnefc.passes.compute.limits import LIMITS
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.entry import ENTRY, entry_module, exported_kernel
 from nnefc.passes.graph.assign_layouts import AssignLayouts
@@ -85,7 +86,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("pack integer matmul", PackIntegerMatmul(target)),
         ("lower rows", LowerRows(target)),
         # Phase 4. Every other operation becomes a computation of its own.
-        ("legalize", relax.transform.LegalizeOps()),
+        ("legalize", relax.transform.LegalizeOps(dict(LIMITS))),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
         (
