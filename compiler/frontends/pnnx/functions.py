@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from nnefc.frontends.pnnx.promotion import category
 
-__all__ = ["FUNCTIONS", "Function", "Rule", "power"]
+__all__ = ["FUNCTIONS", "Function", "Rule", "power", "truth"]
 
 
 class Rule(Enum):
@@ -340,11 +340,19 @@ def _square(x: relax.Expr) -> relax.Expr:
     return relax.op.multiply(x, x)
 
 
+def _not_equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
+    differ = x != y
+    # TVM's operator is false where one is not a number.
+    return tirx.any(differ, tirx.isnan(x), tirx.isnan(y)) if category(_dtype(x)) == 2 else differ
+
+
+def truth(x: tirx.Expr) -> tirx.Expr:
+    """Whether an element counts as true: where it is not zero."""
+    return x if _dtype(x) == "bool" else _not_equal(x, _constant(0, x))
+
+
 _ABOVE = {"multiply": 60, "add": 50, "shift": 45, "and": 40, "xor": 35, "or": 30, "compare": 25, "power": 95}
 
-_not_equal = _binary(
-    _compare(operator.ne), operator.ne, Rule.COMPARISON, truth=True, symbol="!=", binding=_ABOVE["compare"]
-)
 _greatest = _binary(_extremum(operator.gt, tirx.any), max, truth=True, uses=2)
 _least = _binary(_extremum(operator.lt, tirx.all), min, truth=True, uses=2)
 
@@ -406,7 +414,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "eq": _binary(
         _compare(operator.eq), operator.eq, Rule.COMPARISON, truth=True, symbol="==", binding=_ABOVE["compare"]
     ),
-    "ne": _not_equal,
+    "ne": _binary(
+        _compare(_not_equal), operator.ne, Rule.COMPARISON, uses=2, truth=True, symbol="!=", binding=_ABOVE["compare"]
+    ),
     "lt": _binary(
         _compare(operator.lt), operator.lt, Rule.COMPARISON, truth=True, symbol="<", binding=_ABOVE["compare"]
     ),

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx
 
+from nnefc.frontends.pnnx.functions import truth
+
 __all__ = ["Array", "Lowering", "Shape", "Tensor", "broadcast_shapes", "dtype_of", "rank_of", "shape_of"]
 
 Shape: TypeAlias = tuple[int, ...]
@@ -90,7 +92,7 @@ class Lowering:
         if dtype_of(tensor) == dtype:
             return expr
         if dtype == "bool":
-            return relax.op.not_equal(expr, self.expr(np.zeros((), dtype_of(tensor))))
+            return self.elements(shape_of(tensor), lambda inputs, index: truth(inputs[0](*index)), expr, name="truth")
         return relax.op.astype(expr, dtype)
 
     def elements(self, shape: Shape, element: Callable[..., Any], *operands: Tensor, name: str) -> relax.Var:

@@ -17,7 +17,7 @@ from tvm import s_tir as structured
 from tvm.tirx.stmt import BufferRegion
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.functions import FUNCTIONS, Function, Rule
+from nnefc.frontends.pnnx.functions import FUNCTIONS, Function, Rule, truth
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, broadcast_shapes, dtype_of, shape_of
 from nnefc.frontends.pnnx.promotion import DEFAULT_FLOAT, Typed, category, result_type
 
@@ -320,9 +320,7 @@ def _solid(element: Any) -> tirx.Expr:
 
 
 def _cast(element: tirx.Expr, dtype: str) -> tirx.Expr:
-    if dtype == "bool" and str(element.ty.dtype) != "bool":
-        return element != tirx.const(0, str(element.ty.dtype))
-    return element.astype(dtype)
+    return truth(element) if dtype == "bool" else element.astype(dtype)
 
 
 # As one function.

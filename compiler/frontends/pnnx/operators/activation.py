@@ -1,4 +1,4 @@
-"""Activations, each as a module and as a function."""
+"""Activations, each as a module and as a function. What is not a number stays so: selections are written for that."""
 
 from __future__ import annotations
 
@@ -76,26 +76,28 @@ def _prelu(at: Lowering, input: Tensor, weight: Tensor) -> Result:
         weight.reshape(broadcast) if isinstance(weight, np.ndarray) else at.emit(relax.op.reshape(weight, broadcast))
     )
     x = at.expr(input)
+    above = at.emit(relax.op.nn.relu(x))
+    # What is not a number is lost in `minimum`; the sum still has it from the other side.
     below = at.emit(relax.op.minimum(x, _number(at, 0, x)))
-    return relax.op.add(at.emit(relax.op.nn.relu(x)), at.emit(relax.op.multiply(at.expr(slope), below)))
+    return relax.op.add(above, at.emit(relax.op.multiply(at.expr(slope), below)))
 
 
 @operator("nn.ELU", "F.elu")
 def _elu(at: Lowering, input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Result:
-    return _each(at, input, lambda x: tirx.Select(x > _c(0, x), x, _c(alpha, x) * _expm1(x)), "elu")
+    return _each(at, input, lambda x: tirx.Select(x <= _c(0, x), _c(alpha, x) * _expm1(x), x), "elu")
 
 
 @operator("nn.CELU", "F.celu")
 def _celu(at: Lowering, input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Result:
     if alpha == 0:
         raise CompileError("'alpha' must not be 0")
-    return _each(at, input, lambda x: tirx.Select(x > _c(0, x), x, _c(alpha, x) * _expm1(x / _c(alpha, x))), "celu")
+    return _each(at, input, lambda x: tirx.Select(x <= _c(0, x), _c(alpha, x) * _expm1(x / _c(alpha, x)), x), "celu")
 
 
 @operator("nn.SELU", "F.selu")
 def _selu(at: Lowering, input: Tensor, inplace: bool = False) -> Result:
     scale, alpha = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
-    return _each(at, input, lambda x: _c(scale, x) * tirx.Select(x > _c(0, x), x, _c(alpha, x) * _expm1(x)), "selu")
+    return _each(at, input, lambda x: _c(scale, x) * tirx.Select(x <= _c(0, x), _c(alpha, x) * _expm1(x), x), "selu")
 
 
 def _expm1(x: tirx.Expr) -> tirx.Expr:
@@ -171,7 +173,8 @@ def _hardshrink(at: Lowering, input: Tensor, lambd: float = 0.5) -> Result:
 def _softshrink(at: Lowering, input: Tensor, lambd: float = 0.5) -> Result:
     def element(x: tirx.Expr) -> tirx.Expr:
         limit = _c(lambd, x)
-        return tirx.Select(x > limit, x - limit, tirx.Select(x < _c(-lambd, x), x + limit, _c(0, x)))
+        inside = tirx.all(x >= -limit, x <= limit)
+        return tirx.Select(inside, _c(0, x), tirx.Select(x < -limit, x + limit, x - limit))
 
     return _each(at, input, element, "softshrink")
 
@@ -190,7 +193,7 @@ def _softplus(at: Lowering, input: Tensor, beta: float = 1.0, threshold: float =
     def element(x: tirx.Expr) -> tirx.Expr:
         scaled = x * _c(beta, x)
         soft = tirx.log1p(tirx.exp(tirx.min(scaled, _c(threshold, x)))) / _c(beta, x)
-        return tirx.Select(scaled > _c(threshold, x), x, soft)
+        return tirx.Select(scaled <= _c(threshold, x), soft, x)
 
     return _each(at, input, element, "softplus")
 
@@ -220,7 +223,7 @@ def _tanh(at: Lowering, input: Tensor) -> Result:
 
 @operator("nn.Threshold", "F.threshold")
 def _threshold(at: Lowering, input: Tensor, threshold: float, value: float, inplace: bool = False) -> Result:
-    return _each(at, input, lambda x: tirx.Select(x > _c(threshold, x), x, _c(value, x)), "threshold")
+    return _each(at, input, lambda x: tirx.Select(x <= _c(threshold, x), _c(value, x), x), "threshold")
 
 
 @operator("nn.GLU", "F.glu")

@@ -9,8 +9,9 @@ from tvm import relax
 
 from nnefc.frontends.pnnx.expression import Kind, Node, Place, Tree, lower
 from nnefc.frontends.pnnx.functions import FUNCTIONS, Rule
-from nnefc.frontends.pnnx.lowering import Lowering, Tensor
+from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of
 from nnefc.frontends.pnnx.operators.declaration import Number, Result, operator
+from nnefc.frontends.pnnx.promotion import category
 
 __all__ = ["apply"]
 
@@ -109,8 +110,15 @@ def _div(at: Lowering, input: Tensor | Number, other: Tensor | Number, rounding_
         case "floor":
             return apply(at, "floor_divide", input, other)
         case "trunc":
-            return apply(at, "trunc", apply(at, "div", input, other))
+            if _is_real(input) or _is_real(other):
+                return apply(at, "trunc", apply(at, "div", input, other))
+            whole = apply(at, "sub", input, apply(at, "fmod", input, other))
+            return apply(at, "floor_divide", whole, other)
     return apply(at, "div", input, other)
+
+
+def _is_real(value: Tensor | Number) -> bool:
+    return isinstance(value, float) if isinstance(value, bool | int | float) else category(dtype_of(value)) == 2
 
 
 @operator("torch.clamp", "torch.clip", "Tensor.clamp")

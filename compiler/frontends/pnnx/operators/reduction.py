@@ -69,14 +69,47 @@ def _prod(
 def _amax(at: Lowering, input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Result:
     if dtype_of(input) == "bool":
         return _truth(at, input, dim, keepdim, every=False)
-    return _reduced(at, relax.op.max, at.expr(input), _axes(input, dim), keepdim)
+    return _extreme(at, at.expr(input), _axes(input, dim), keepdim, largest=True)
 
 
 @operator("torch.amin", "Tensor.amin")
 def _amin(at: Lowering, input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Result:
     if dtype_of(input) == "bool":
         return _truth(at, input, dim, keepdim, every=True)
-    return _reduced(at, relax.op.min, at.expr(input), _axes(input, dim), keepdim)
+    return _extreme(at, at.expr(input), _axes(input, dim), keepdim, largest=False)
+
+
+def _extreme(at: Lowering, x: relax.Expr, axes: list[int], keepdim: bool, largest: bool) -> relax.Expr:
+    """The largest or least elements along `axes`; not a number where one is none, as in PyTorch."""
+    if not axes or category(dtype_of(x)) != 2:
+        return _reduced(at, relax.op.max if largest else relax.op.min, x, axes, keepdim)
+    shape = shape_of(x)
+
+    def pick(left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
+        return tirx.Select(tirx.any(left > right if largest else left < right, tirx.isnan(left)), left, right)
+
+    reducer = te.comm_reducer(pick, lambda dtype: _worst(dtype, largest), name="extreme")
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        along = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in axes}
+
+        def element(*place: tirx.Var) -> Any:
+            rest = iter([i for axis, i in enumerate(place) if axis not in along] if keepdim else place)
+            source = [along[axis] if axis in along else next(rest) for axis in range(len(shape))]
+            return reducer(x(*source), axis=list(along.values()))
+
+        kept = [1 if axis in along else extent for axis, extent in enumerate(shape)]
+        result = kept if keepdim else [extent for axis, extent in enumerate(shape) if axis not in along]
+        return te.compute(result, element, name="extreme")
+
+    return at.compute(compute, x, name="extreme")
+
+
+def _worst(dtype: str, largest: bool) -> tirx.Expr:
+    """What no element is worse than."""
+    if category(str(dtype)) == 2:
+        return tirx.const(-math.inf if largest else math.inf, dtype)
+    return (tirx.min_value if largest else tirx.max_value)(dtype)
 
 
 @operator("torch.argmax", "Tensor.argmax")
@@ -90,7 +123,7 @@ def _argmin(at: Lowering, input: Tensor, dim: int | None = None, keepdim: bool =
 
 
 def _place(at: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> relax.Expr:
-    """Where the largest or least element is: the first such place."""
+    """Where the largest or least element is: the first such place. What is not a number is beyond all others."""
     shape = shape_of(input)
     if dtype_of(input) == "bool":
         raise CompileError("truth values have no largest one")
@@ -109,11 +142,14 @@ def _place_along(at: Lowering, x: relax.Expr, axis: int, largest: bool) -> relax
 
     def pick(left: Any, right: Any) -> tuple[tirx.Expr, tirx.Expr]:
         better = left[1] > right[1] if largest else left[1] < right[1]
-        keep = tirx.any(better, tirx.all(left[1] == right[1], left[0] < right[0]))
+        same = left[1] == right[1]
+        if category(dtype_of(x)) == 2:
+            none, other = tirx.isnan(left[1]), tirx.isnan(right[1])
+            better, same = tirx.any(better, tirx.all(none, tirx.Not(other))), tirx.any(same, tirx.all(none, other))
+        keep = tirx.any(better, tirx.all(same, left[0] < right[0]))
         return tirx.Select(keep, left[0], right[0]), tirx.Select(keep, left[1], right[1])
 
-    worst = tirx.min_value if largest else tirx.max_value
-    reducer = te.comm_reducer(pick, lambda i, v: (tirx.const(1 << 62, i), worst(v)), name="pick")
+    reducer = te.comm_reducer(pick, lambda i, v: (tirx.const(1 << 62, i), _worst(v, largest)), name="pick")
 
     def compute(x: te.Tensor) -> te.Tensor:
         k = te.reduce_axis((0, shape[axis]), "k")
@@ -130,9 +166,8 @@ def _place_along(at: Lowering, x: relax.Expr, axis: int, largest: bool) -> relax
 def _extremum(at: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Result:
     if dtype_of(input) == "bool":
         raise CompileError("truth values have no largest one")
-    operation = relax.op.max if largest else relax.op.min
     axes = _axes(input, None if dim is None else [dim])
-    value = _reduced(at, operation, at.expr(input), axes, keepdim)
+    value = _extreme(at, at.expr(input), axes, keepdim, largest)
     if dim is None or at.results == 1:
         return value if dim is None else (value, _place(at, input, dim, keepdim, largest))[0]
     return value, _place(at, input, dim, keepdim, largest)

@@ -1,0 +1,78 @@
+"""Every operator, and what PyTorch computes: one network a family, made by `tests/data/pnnx/cases.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pnnx_files import DATA
+
+import nnefc
+from nnefc.frontends.pnnx.operators import OPERATORS
+from nnefc.frontends.pnnx.param import read_param
+
+CASES = DATA / "cases"
+FAMILIES = sorted(path.name.removesuffix(".pnnx.param") for path in CASES.glob("*.pnnx.param"))
+
+UNSPECIFIED = {"torch.empty", "torch.empty_like", "Tensor.new_empty"}
+"""Whose values PyTorch leaves open: of them the shapes and the types are compared."""
+
+STRUCTURE = {"pnnx.Input", "pnnx.Output"}
+
+
+def compare(folder: Path, family: str) -> None:
+    """Run the network of a family and name the operators whose results differ from PyTorch's."""
+    with np.load(folder / f"{family}.npz") as file:
+        arrays = {kind: [file[f"{kind}_{i}"] for i in range(sum(key.startswith(kind) for key in file))]
+                  for kind in ("input", "output")}  # fmt: skip
+    path = folder / f"{family}.pnnx.param"
+    results = nnefc.compile(path).load(threads=1)(*arrays["input"])
+    results = list(results) if isinstance(results, tuple | list) else [results]
+    makers = {name: operator for operator in read_param(path).operators for name in operator.outputs}
+    assert len(results) == len(arrays["output"])
+    wrong = []
+    for number, (result, wanted) in enumerate(zip(results, arrays["output"], strict=True)):
+        operator = makers[f"y{number}"]
+        difference = difference_of(result, wanted, values=operator.type not in UNSPECIFIED)
+        if difference:
+            wrong.append(f"{operator.location.text}: {difference}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+def difference_of(result: np.ndarray, wanted: np.ndarray, values: bool) -> str:
+    """In what two arrays differ, or nothing."""
+    if (result.shape, result.dtype) != (wanted.shape, wanted.dtype):
+        return f"{result.dtype}{list(result.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+    if not values:
+        return ""
+    exact = wanted.dtype.kind != "f"
+    tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 2e-5, "atol": 2e-5}
+    try:
+        np.testing.assert_allclose(result, wanted, **tolerance)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_operator_of_a_family_agrees_with_pytorch(family: str) -> None:
+    compare(CASES, family)
+
+
+def test_no_operator_is_without_a_case() -> None:
+    tested = {operator.type for family in FAMILIES for operator in read_param(CASES / f"{family}.pnnx.param").operators}
+    assert set(OPERATORS) - tested == set()
+    assert tested - set(OPERATORS) - STRUCTURE == set()
+
+
+@pytest.mark.parametrize("family", ["creation", "indexing", "matrix", "padding"])
+def test_cases_made_again_with_other_numbers_agree(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(DATA))
+    import cases
+
+    cases.make(family, tmp_path, seed=3)
+    compare(tmp_path, family)
