@@ -42,7 +42,7 @@ class Function:
         element: one element of the result, from elements that all have the type of the computation.
         number: the same of plain numbers.
         relax: Relax's own operator where it computes the same for float32 and float64.
-        uses: how often `element` repeats an argument at most.
+        uses: how often `element` repeats an argument at most, or the polynomial that code generation makes of it does.
         truth: whether it is defined for truth values.
         symbol, binding: how infix notation writes it, and how tightly that binds.
         to: the type that a conversion gives.
@@ -450,9 +450,9 @@ FUNCTIONS: Mapping[str, Function] = {
     # Roots, powers and logarithms.
     "sqrt": _unary(tirx.sqrt, math.sqrt, relax=relax.op.sqrt),
     "rsqrt": _unary(lambda x: _constant(1, x) / tirx.sqrt(x), lambda x: 1 / math.sqrt(x), relax=relax.op.rsqrt),
-    "exp": _unary(tirx.exp, math.exp, relax=relax.op.exp),
+    "exp": _unary(tirx.exp, math.exp, relax=relax.op.exp, uses=3),
     "exp2": _unary(tirx.exp2, math.exp2),
-    "expm1": _unary(_expm1, math.expm1, uses=2),
+    "expm1": _unary(_expm1, math.expm1, uses=6),
     "log": _unary(tirx.log, math.log, relax=relax.op.log),
     "log2": _unary(tirx.log2, math.log2),
     "log10": _unary(tirx.log10, math.log10),
@@ -466,7 +466,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "atan": _unary(tirx.atan, math.atan),
     "sinh": _unary(tirx.sinh, math.sinh),
     "cosh": _unary(tirx.cosh, math.cosh),
-    "tanh": _unary(tirx.tanh, math.tanh, relax=relax.op.tanh),
+    "tanh": _unary(tirx.tanh, math.tanh, relax=relax.op.tanh, uses=3),
     "asinh": _unary(tirx.asinh, math.asinh),
     "acosh": _unary(tirx.acosh, math.acosh),
     "atanh": _unary(tirx.atanh, math.atanh),
@@ -475,8 +475,9 @@ FUNCTIONS: Mapping[str, Function] = {
         lambda x: _constant(1, x) / (_constant(1, x) + tirx.exp(-x)),
         lambda x: 0.5 * (1 + math.tanh(0.5 * x)),
         relax=relax.op.sigmoid,
+        uses=3,
     ),
-    "erf": _unary(tirx.erf, math.erf, relax=relax.op.erf),
+    "erf": _unary(tirx.erf, math.erf, relax=relax.op.erf, uses=3),
     "relu": _unary(
         lambda x: _extremum(operator.gt, tirx.any)(x, _constant(0, x)),
         lambda x: max(x, type(x)(0)),
