@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from tvm import s_tir, tirx
+from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
@@ -32,9 +33,7 @@ class NeighboursRule:
             for line in blocks
             if len(readers := sch.get_consumers(line)) == 1
             for reader in readers
-            if (read := _read_of(sch, reader, line)) is not None
-            and len(read.region)
-            and int(read.region[-1].extent) > 1
+            if (read := _read_of(sch, reader, line)) is not None and len(read.region) and _extent(read.region[-1]) > 1
         ]
         if len(pairs) != 1:
             return None
@@ -54,7 +53,7 @@ class NeighboursRule:
         found = []
         for place in read.region[:-1]:
             axis = next((i for i, a in enumerate(axes[:-1]) if a.var.same_as(place.min)), None)
-            if axis is None or int(place.extent) != 1:
+            if axis is None or _extent(place) != 1:
                 return None
             found.append(axis)
         return found if found == sorted(set(found)) and found else None
@@ -79,6 +78,11 @@ class NeighboursRule:
         if math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
             sch.parallel(sch.fuse(*outer))
         return sch
+
+
+def _extent(places: Range) -> int:
+    """How many places are read; 0 where that depends on data."""
+    return int(places.extent) if isinstance(places.extent, tirx.IntImm) else 0
 
 
 def _read_of(sch: s_tir.Schedule, reader: SBlockRV, source: SBlockRV) -> TensorRegion | None:

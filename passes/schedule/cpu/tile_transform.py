@@ -55,7 +55,7 @@ class TileTransformRule:
             unrolled.append(inner)
         *outer, channel = loops
         channel, lane = sch.split(channel, [None, lanes])
-        outer = [*[loop for axis, loop in enumerate(outer)], channel]
+        outer.append(channel)
         sch.reorder(*outer, *unrolled, lane)
         for column in columns:
             sch.compute_at(column, channel)

@@ -55,6 +55,8 @@ class WindowsRule:
         return self._schedule(sch, block, len(spatial), lanes)
 
     def _last_index_is(self, region: TensorRegion, var: tirx.Var) -> bool:
+        if not len(region.region):
+            return False
         last = region.region[-1]
         return isinstance(last.min, tirx.Var) and last.min.same_as(var) and int(last.extent) == 1
 
