@@ -1,107 +1,178 @@
 """nnefc beside ncnn on networks that both have from one PNNX source: `python benchmarks/beside_ncnn.py [NAME …]`.
 
-Needs `torch`, `pnnx` and `ncnn`. Traces the networks of the PNNX tests with larger inputs, converts each once, and runs
-the result of both compilers in float32 on one thread and on two: medians over repeated runs, in milliseconds, and the
-geometric mean of the quotients.
+Needs `torch`, `pnnx` and `ncnn`. Traces the networks of the PNNX tests with larger inputs, converts each once, and
+measures the result of both compilers in float32 as `measure.py` does: each in a process of its own, in turns. Prints
+the page; of all networks it is written to `results/pnnx.md`.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from measure import Latency, Plan, take_turns
+from report import machine
+from worker import EngineError, Worker
 
 import nnefc
 
-DATA = Path(__file__).parents[1] / "tests" / "data" / "pnnx"
+HERE = Path(__file__).resolve().parent
+DATA = HERE.parent / "tests" / "data" / "pnnx"
+PAGE = HERE / "results" / "pnnx.md"
 SHAPES = {
     "resnet18": (1, 3, 224, 224),
     "mobilenet_v2": (1, 3, 224, 224),
     "unet": (1, 1, 256, 256),
     "detector": (1, 3, 320, 320),
+    "vit": (1, 3, 32, 32),
+    "tagger": (1, 64),
 }
-SECONDS = 2.0  # of measuring, each
+ENGINES = {"nnefc": ".so", "ncnn": ".ncnn.param"}
 
 
-def median_time(run: Callable[[], object]) -> float:
-    """The median of the time that `run` takes, in seconds, after some runs to warm up."""
-    for _ in range(3):
-        run()
-    times = []
-    end = time.perf_counter() + SECONDS
-    while time.perf_counter() < end or len(times) < 5:
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+@dataclass(frozen=True)
+class Row:
+    """What was found for one network and number of threads; `agreement` is the largest difference over the largest
+    value of ncnn's output."""
+
+    network: str
+    threads: int
+    latency: dict[str, Latency]
+    agreement: float
+
+    @property
+    def ratio(self) -> float:
+        """ncnn's median over nnefc's: above one, nnefc is faster."""
+        return self.latency["ncnn"].median / self.latency["nnefc"].median
 
 
-def ncnn_run(base: Path, value: np.ndarray, threads: int) -> Callable[[], object]:
-    """A run of ncnn's conversion, in float32."""
-    import ncnn
-
-    net = ncnn.Net()
-    net.opt.num_threads = threads
-    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-    net.opt.use_bf16_storage = False
-    net.load_param(f"{base}.ncnn.param")
-    net.load_model(f"{base}.ncnn.bin")
-
-    def run() -> object:
-        extractor = net.create_extractor()
-        extractor.input("in0", ncnn.Mat(value[0]).clone())
-        return extractor.extract("out0")
-
-    return run
-
-
-def nnefc_run(base: Path, value: np.ndarray, threads: int) -> Callable[[], object]:
-    """A run of the library that nnefc makes."""
-    model = nnefc.compile(f"{base}.pnnx.param").load(threads=threads)
-    return lambda: model(value)
-
-
-def convert(name: str, folder: Path) -> np.ndarray:
-    """Both conversions of one network into `folder`; returns an input for it."""
-    import subprocess
-
+def convert(name: str, folder: Path) -> Path:
+    """Both conversions of one network and an input for it into `folder`; returns the path without an ending."""
     import pnnx
     import torch
+
+    sys.path.insert(0, str(DATA))
+    from make import settle
     from networks import NETWORKS
 
     torch.manual_seed(0)
-    value = torch.randn(*SHAPES[name])
-    torch.jit.trace(NETWORKS[name][0]().eval(), value, check_trace=False).save(str(folder / f"{name}.pt"))
-    shape = ",".join(map(str, value.shape))
+    shape = SHAPES[name]
+    words = name == "tagger"
+    value = torch.randint(0, 50, shape) if words else torch.randn(*shape)
+    base = folder / name
+    np.save(base.with_suffix(".npy"), value.numpy())
+    module = NETWORKS[name][0]().eval()
+    settle(module)
+    torch.jit.trace(module, value, check_trace=False).save(str(base.with_suffix(".pt")))
+    extents = ",".join(map(str, shape))
     # fp16=0: what ncnn stores stays float32.
-    command = [pnnx.EXEC_PATH, f"{name}.pt", f"inputshape=[{shape}]f32", "fp16=0"]
+    command = [pnnx.EXEC_PATH, f"{name}.pt", f"inputshape=[{extents}]{'i64' if words else 'f32'}", "fp16=0"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return value.numpy()
+    nnefc.compile(f"{base}.pnnx.param").export(f"{base}.so")
+    return base
 
 
-def main() -> None:
-    """Measure the networks named on the command line, or all."""
-    sys.path.insert(0, str(DATA))
-    quotients = []
-    print("| network | threads | ncnn ms | nnefc ms | ncnn / nnefc |\n|---|---|---|---|---|")
-    for name in sys.argv[1:] or SHAPES:
+def measure(name: str, plan: Plan, folder: Path) -> list[Row]:
+    """A row for each number of threads."""
+    base = convert(name, folder)
+    rows = []
+    for threads in plan.threads:
+        workers: list[Worker] = []
+        try:
+            for engine, ending in ENGINES.items():
+                workers.append(Worker(engine, Path(f"{base}{ending}"), base.with_suffix(".npy"), threads))
+            agreement = difference(workers, folder)
+            rows.append(Row(name, threads, take_turns(workers, plan), agreement))
+        finally:
+            for worker in workers:
+                worker.close()
+    return rows
+
+
+def difference(workers: Sequence[Worker], folder: Path) -> float:
+    """The largest difference of the outputs over the largest value of the last one's."""
+    outputs = []
+    for worker in workers:
+        file = folder / f"output-{worker.peer}.npy"
+        worker.answer(file)
+        outputs.append(np.load(file).astype(np.float64))
+    own, other = outputs
+    return float(np.abs(own.reshape(other.shape) - other).max() / np.abs(other).max())
+
+
+def page(rows: Sequence[Row], missing: Sequence[str], plan: Plan, load: float) -> str:
+    """The table and what it means, as Markdown; `missing` are the networks that an engine does not load."""
+    means = [
+        f"{statistics.geometric_mean([row.ratio for row in rows if row.threads == threads]):.2f} on {threads} "
+        f"thread{'s' if threads > 1 else ''}"
+        for threads in plan.threads
+    ]
+    cells = [
+        f"| {row.network} | {row.threads} | {shown(row.latency['nnefc'])} | {shown(row.latency['ncnn'])} "
+        f"| {row.ratio:.2f} | {row.agreement:.1e} |"
+        for row in rows
+    ]
+    return "\n".join(
+        [
+            "# nnefc beside ncnn, both from PNNX",
+            "",
+            f"{machine()}. nnefc {version('nnefc')}, ncnn {version('ncnn')}, pnnx {version('pnnx')}.",
+            "",
+            f"Load of the machine in the minute before: {load:.2f} (more than a few tenths spoil what follows).",
+            "",
+            "The small networks of the PNNX tests on larger inputs, a batch of one, float32: ncnn with storage and"
+            " arithmetic of 16 bits off. Each engine in a process of its own, held to as many processors as threads;"
+            f" warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s. Milliseconds: median (least)."
+            " *Ratio*: ncnn's median over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference of the"
+            " outputs over the largest value.",
+            "",
+            f"Geometric mean of the ratios: {', '.join(means)}.",
+            "",
+            "| network | threads | nnefc | ncnn | ratio | agreement |",
+            "| --- | ---: | ---: | ---: | ---: | ---: |",
+            *cells,
+            "",
+            *(
+                [f"Left out, because an engine does not load what the converter writes: {', '.join(missing)}.", ""]
+                * bool(missing)
+            ),
+        ]
+    )
+
+
+def shown(latency: Latency) -> str:
+    """Median and least time."""
+    return f"{latency.median:.3f} ({latency.least:.3f})"
+
+
+def main(names: Sequence[str]) -> None:
+    """Measure the networks named, or all."""
+    processors = len(os.sched_getaffinity(0))
+    plan = Plan(threads=tuple(count for count in Plan.threads if count <= processors))
+    load = os.getloadavg()[0]
+    rows: list[Row] = []
+    missing: list[str] = []
+    for name in names or SHAPES:
+        print(f"measuring {name}", file=sys.stderr)
         with tempfile.TemporaryDirectory() as folder:
-            value = convert(name, Path(folder))
-            base = Path(folder) / name
-            for threads in (1, 2):
-                theirs = median_time(ncnn_run(base, value, threads))
-                ours = median_time(nnefc_run(base, value, threads))
-                quotients.append(theirs / ours)
-                print(
-                    f"| {name} | {threads} | {theirs * 1e3:.2f} | {ours * 1e3:.2f} | {theirs / ours:.2f} |", flush=True
-                )
-    print(f"\ngeometric mean: {statistics.geometric_mean(quotients):.2f}")
+            try:
+                rows += measure(name, plan, Path(folder))
+            except EngineError as error:
+                print(f"  left out: {error}", file=sys.stderr)
+                missing.append(name)
+    made = page(rows, missing, plan, load)
+    print(made)
+    if not names:
+        PAGE.write_text(made)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -44,14 +44,22 @@ def _tract() -> Callable[[Path, int], Peer]:
     return TractModel
 
 
+def _ncnn() -> Callable[[Path, int], Peer]:
+    from peers.ncnn_network import NcnnNetwork
+
+    return NcnnNetwork
+
+
 PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "tract": _tract}
+OTHER_FORMATS = {"ncnn": _ncnn}
+"""Engines that read no ONNX files: only who names them measures them."""
 
 
 def make_peer(name: str, model: Path, threads: int) -> Peer:
-    """The engine `name` with `model` loaded: a compiled library for nnefc, an ONNX file for the others."""
-    return PEERS[name]()(model, threads)
+    """The engine `name` with `model` loaded: a compiled library for nnefc, ncnn's param file, ONNX for the others."""
+    return {**PEERS, **OTHER_FORMATS}[name]()(model, threads)
 
 
 def installed() -> list[str]:
-    """The engines that are there; they have the names of their packages."""
+    """The engines for ONNX that are there; they have the names of their packages."""
     return [name for name in PEERS if find_spec(name) is not None]
