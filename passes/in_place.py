@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tvm import relax, s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
@@ -28,13 +30,18 @@ def in_place_of(func: tirx.PrimFunc) -> InPlace:
         return InPlace(parts=True)
     if func.attrs and SAME_BYTES in func.attrs:
         return InPlace(reshape=True)
-    if len(func.params) == 2 and _same_type(*func.params) and relax.analysis.has_reshape_pattern(func):
+    if len(func.params) == 2 and _same_size(*func.params) and relax.analysis.has_reshape_pattern(func):
         return InPlace(reshape=True)
     return InPlace(overwritable=_overwritable(func))
 
 
 def _same_type(left: tirx.Var, right: tirx.Var) -> bool:
     return str(left.dtype) == str(right.dtype)
+
+
+def _same_size(left: tirx.Var, right: tirx.Var) -> bool:
+    """Whether two tensors have as many elements, of the same type; what TVM calls a reshape may also write a part."""
+    return _same_type(left, right) and math.prod(_shape(left)) == math.prod(_shape(right))
 
 
 def _overwritable(func: tirx.PrimFunc) -> tuple[int, ...]:

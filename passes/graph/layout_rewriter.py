@@ -149,6 +149,7 @@ class LayoutRewriter(Rewriter):
         if min(*before, *after) < 0:
             data = self._cropped(data, before, after)
             before, after = (tuple(max(width, 0) for width in widths) for widths in (before, after))
+            return self.padded(data, before, after, value)
         shape = shape_of(data)
         rest = (0,) * (len(shape) - 2 - len(before))
         border = Border((0, 0, *before, *rest), (0, 0, *after, *rest), value)

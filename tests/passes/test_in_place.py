@@ -5,6 +5,7 @@ import pytest
 from relax_programs import Case, Graph, Value, check
 from tvm import te, tirx, topi
 
+from nnefc.passes.compute.padding import Border, write_inside
 from nnefc.passes.in_place import CONCATENATION, PARTS, in_place_of
 from nnefc.passes.memory import InPlace
 
@@ -111,3 +112,10 @@ def test_a_matrix_plus_its_transpose_is_right_where_the_matrix_dies() -> None:
         return graph.softmax(graph.binary("add", inner, graph.transpose(inner, [1, 0])), 1)
 
     check([Case([np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)], build)])
+
+
+def test_a_tensor_is_not_what_is_padded_after_its_end() -> None:
+    """The elements have the same places in both, and TVM calls that a reshape."""
+    padded = write_inside((1, 9, 8), "float32", Border((0, 0, 0), (0, 2, 0)))
+    assert not in_place_of(padded).reshape
+    assert in_place_of(write_inside((1, 9, 8), "float32", Border((0, 0, 0), (0, 0, 0)))).reshape

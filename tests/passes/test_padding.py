@@ -57,6 +57,19 @@ def cropped(g: Graph, x: Value) -> Value:
     return g.emit(expr, reference.convolve(x.array[:, :, 2:, :-1], weights, [1, 1], [0, 3, 1, 0], [1, 1], 1))
 
 
+def cut(g: Graph, x: Value) -> Value:
+    """A convolution with nothing but negative padding."""
+    weights = filters(17, x.shape[1], 3, 3)
+    expr = relax.op.nn.conv2d(x.expr, relax.const(weights), padding=[-2, 0, 0, -1])
+    return g.emit(expr, reference.convolve(x.array[:, :, 2:, :-1], weights, [1, 1], [0, 0, 0, 0], [1, 1], 1))
+
+
+def padded_at_the_end(g: Graph, x: Value) -> list[Value]:
+    """Of one block, padding below follows the last row in memory."""
+    y = g.unary("sigmoid", g.convolve(x, filters(8, 5, 1, 1)))
+    return [depthwise(g, y, [0, 0, 2, 0]), g.unary("tanh", y), y]
+
+
 WITHOUT_COPY = [
     between(depthwise, "depthwise"),
     between(lambda g, y: depthwise(g, y, [2, 0, 1, 3], 2), "more on one side than on the other"),
@@ -71,6 +84,8 @@ WITH_COPY = [
     between(lambda g, y: [dense(g, y), dense(g, y, 2)], "two that pad differently"),
     between(lambda g, y: [depthwise(g, y), y], "an output too"),
     between(cropped, "negative padding"),
+    between(cut, "negative padding alone"),
+    Case([values(1, 5, 9, 11)], padded_at_the_end, 1e-5, "padded at the end of its memory, and needed without too"),
     between(lambda g, y: dense(g, g.softmax(y, 3)), "after rows"),
     between(lambda g, y: dense(g, g.concatenate([y, y], 1)), "after a concatenation"),
     between(lambda g, y: dense(g, g.slice(y, 2, 1, 8)), "after a slice"),
