@@ -90,7 +90,7 @@ class Walk:
         largest = float(np.abs(value.array).max(initial=0))
         if largest <= 8:
             return value
-        if self.chance(0.5):
+        if self.chance(0.5) or not math.isfinite(largest):
             return self.graph.unary("tanh", value)
         scale = np.array(2.0 ** -math.ceil(math.log2(largest / 4)), np.float32)
         return self.graph.binary("multiply", value, self.graph.constant(scale))

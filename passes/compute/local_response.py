@@ -54,8 +54,10 @@ def normalize_plain(data: te.Tensor, response: LocalResponse) -> te.Tensor:
     return te.compute(data.shape, lambda *i: response.apply(data(*i), sums(*i)), name="local_response")
 
 
-def normalize_blocked(data: te.Tensor, response: LocalResponse) -> te.Tensor:
+def normalize_blocked(data: te.Tensor, response: LocalResponse, channels: int) -> te.Tensor:
     """`[N, C / b, *spatial, b]` → the same, for windows that reach over `b` channels to either side at most.
+
+    What fills up the last block after `channels` counts as 0, whatever it is.
 
     The squares of one position lie in a line, between two blocks of zeros, so that a window of neighbours can be read
     wherever it starts.
@@ -66,7 +68,8 @@ def normalize_blocked(data: te.Tensor, response: LocalResponse) -> te.Tensor:
     def square(n: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         position, place = rest[:rank], rest[rank]
         block = place // size - 1
-        inside = tirx.all(block >= 0, block < blocks)
+        filled = [place < size + channels] if channels < int(blocks) * int(size) else []
+        inside = tirx.all(block >= 0, block < blocks, *filled)
         item = tirx.if_then_else(inside, data(n, block, *position, place % size), tirx.const(0, data.dtype))
         return item * item
 

@@ -22,7 +22,9 @@ def _local_response(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | N
     if layout is None or max(response.before, response.after) > layouts.size or (bias <= 0 and not layout.is_full):
         return None
     source = layouts.blocked(data)
-    return layouts.like(source, layouts.kernel(normalize_blocked, source, response, name="local_response"))
+    return layouts.like(
+        source, layouts.kernel(normalize_blocked, source, response, layout.channels, name="local_response")
+    )
 
 
 RULES: dict[str, LayoutRule] = {"call_tir": _local_response}
