@@ -16,7 +16,16 @@ from nnefc.driver import compile_network
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 
-@pytest.fixture(params=MACHINES, ids=lambda machine: machine.name)
+# What these add to the others is little: variants of a processor that is there already.
+VARIANTS = {"cortex-a72", "riscv64gcv-long", "x86-64", "musl-x86-64"}
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(machine, id=machine.name, marks=[pytest.mark.slow] if machine.name in VARIANTS else [])
+        for machine in MACHINES
+    ]
+)
 def machine(request: pytest.FixtureRequest) -> Machine:
     found: Machine = request.param
     if found.missing:
