@@ -17,6 +17,7 @@ from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.memory import aligned
 from nnefc.passes.schedule.whole_vectors import with_whole_vectors
+from nnefc.passes.statements import with_parts
 
 __all__ = ["Kernel", "lower_kernel"]
 
@@ -137,20 +138,9 @@ def _is_small(buffer: tirx.Var) -> bool:
 
 
 def _onto_the_stack(stmt: tirx.Stmt) -> tirx.Stmt:
-    match stmt:
-        case tirx.AllocBuffer() if _is_small(stmt.buffer):
-            return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
-        case tirx.SeqStmt():
-            return tirx.SeqStmt([_onto_the_stack(part) for part in stmt.seq])
-        case tirx.For():
-            body, binding = _onto_the_stack(stmt.body), stmt.thread_binding
-            return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, binding, stmt.annotations, stmt.step)
-        case tirx.AttrStmt():
-            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _onto_the_stack(stmt.body))
-        case tirx.IfThenElse():
-            rest = None if stmt.else_case is None else _onto_the_stack(stmt.else_case)
-            return tirx.IfThenElse(stmt.condition, _onto_the_stack(stmt.then_case), rest)
-    return stmt
+    if isinstance(stmt, tirx.AllocBuffer) and _is_small(stmt.buffer):
+        return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
+    return with_parts(stmt, _onto_the_stack)
 
 
 def _scratch_bytes(body: tirx.Stmt) -> int:

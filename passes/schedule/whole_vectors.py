@@ -13,24 +13,16 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.sym import detect_linear_equation
 
+from nnefc.passes.statements import with_parts
+
 __all__ = ["with_whole_vectors"]
 
 
 def with_whole_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
     """The same statements, with vectorized loops over conditions on their lanes in two versions."""
-    match stmt:
-        case tirx.SeqStmt():
-            return tirx.SeqStmt([with_whole_vectors(part) for part in stmt.seq])
-        case tirx.For() if stmt.kind == tirx.ForKind.VECTORIZED:
-            return _in_two_versions(stmt)
-        case tirx.For():
-            return _loop(stmt, stmt.kind, with_whole_vectors(stmt.body))
-        case tirx.AttrStmt():
-            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, with_whole_vectors(stmt.body))
-        case tirx.IfThenElse():
-            rest = None if stmt.else_case is None else with_whole_vectors(stmt.else_case)
-            return tirx.IfThenElse(stmt.condition, with_whole_vectors(stmt.then_case), rest)
-    return stmt
+    if isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.VECTORIZED:
+        return _in_two_versions(stmt)
+    return with_parts(stmt, with_whole_vectors)
 
 
 def _loop(stmt: tirx.For, kind: int, body: tirx.Stmt) -> tirx.For:

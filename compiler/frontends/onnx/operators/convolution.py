@@ -140,19 +140,24 @@ def _conv(ctx: Context, node: Node) -> Value:
 
 def convolve(ctx: Context, x: Value, w: Value, window: Window, groups: int) -> Value:
     """A convolution without bias, in the types of its operands."""
-    rank = len(shape_of(x))
-    if rank in CONVOLUTIONS and dtype_of(x) == "float32":
-        return ctx.emit(
-            CONVOLUTIONS[rank](
-                ctx.expr(x),
-                ctx.expr(w),
-                strides=list(window.stride),
-                padding=window.padding,
-                dilation=list(window.dilation),
-                groups=groups,
-            )
-        )
+    if len(shape_of(x)) in CONVOLUTIONS and dtype_of(x) == "float32":
+        return convolve_as(ctx, x, w, window, groups, "float32")
     return convolve_directly(ctx, x, w, window, groups, dtype_of(x))
+
+
+def convolve_as(ctx: Context, x: Value, w: Value, window: Window, groups: int, dtype: str) -> Value:
+    """Relax's convolution in one to three dimensions, with sums of the type `dtype`."""
+    return ctx.emit(
+        CONVOLUTIONS[len(shape_of(x))](
+            ctx.expr(x),
+            ctx.expr(w),
+            strides=list(window.stride),
+            padding=window.padding,
+            dilation=list(window.dilation),
+            groups=groups,
+            out_dtype=dtype,
+        )
+    )
 
 
 def convolve_directly(

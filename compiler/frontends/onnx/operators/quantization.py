@@ -20,6 +20,7 @@ from nnefc.frontends.onnx.operators.convolution import (
     Window,
     check_convolution,
     check_fits,
+    convolve_as,
     convolve_directly,
     kernel_shape,
     make_window,
@@ -186,17 +187,7 @@ def _narrow_convolution(
 
 def _sums(ctx: Context, x: Value, w: Value, window: Window, groups: int) -> Value:
     """A convolution of 8-bit integers in int32."""
-    return ctx.emit(
-        CONVOLUTIONS[len(shape_of(x))](
-            ctx.expr(x),
-            ctx.expr(w),
-            strides=list(window.stride),
-            padding=window.padding,
-            dilation=list(window.dilation),
-            groups=groups,
-            out_dtype="int32",
-        )
-    )
+    return convolve_as(ctx, x, w, window, groups, "int32")
 
 
 def _padded(ctx: Context, x: Value, window: Window, value: Value) -> Value:
