@@ -8,7 +8,6 @@ inside parallel loops stay, and live on the stack if they are small, else in a w
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import tvm
@@ -18,6 +17,7 @@ from tvm.ir import PointerType, PrimType
 from nnefc.passes.memory import aligned
 from nnefc.passes.schedule.whole_vectors import with_whole_vectors
 from nnefc.passes.statements import with_parts
+from nnefc.targets.own_buffers import buffer_bytes, lift_own_buffers
 
 __all__ = ["Kernel", "lower_kernel"]
 
@@ -62,7 +62,7 @@ class Kernel:
 def lower_kernel(func: tirx.PrimFunc) -> Kernel:
     """Lower a scheduled kernel to flat loops over raw pointers."""
     func = _PLACE_BUFFERS(tvm.IRModule({"main": func}))["main"]
-    func, own = _lift_own_buffers(func)
+    func, own = lift_own_buffers(func)
     func = _FLATTEN(tvm.IRModule({"main": func}))["main"]
     func = tirx.PrimFunc(func.params, with_whole_vectors(func.body), func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func)
@@ -101,40 +101,20 @@ def _storage_type(dtype: str) -> str:
     return "int8" if dtype == "bool" else dtype
 
 
-def _lift_own_buffers(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[int]]:
-    """Turn the buffers that live as long as the call into parameters; returns their sizes too."""
-    root = func.body
-    own = list(root.block.alloc_buffers)
-    if not own:
-        return func, []
-    block = root.block
-    emptied = s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init, [], block.match_buffers,
-        block.annotations,
-    )  # fmt: skip
-    body = s_tir.SBlockRealize(root.iter_values, root.predicate, emptied)
-    lifted = tirx.PrimFunc([*func.params, *own], body, func.ret_type, func.attrs)
-    return lifted, [_bytes(buffer) for buffer in own]
-
-
-def _bytes(buffer: tirx.Var) -> int:
-    item = max(1, int(tvm.DataType(str(buffer.dtype)).bits) // 8)
-    return math.prod(int(extent) for extent in buffer.shape) * item
-
-
 def _with_small_buffers_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Keep small buffers from becoming scratch memory.
 
     LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
     epilogue; what lies elsewhere it writes there and reads back.
     """
-    if sum(aligned(_bytes(buffer)) for buffer in _allocations(func.body) if _is_small(buffer)) > _MOST_ON_THE_STACK:
+    small = [buffer for buffer in _allocations(func.body) if _is_small(buffer)]
+    if sum(aligned(buffer_bytes(buffer)) for buffer in small) > _MOST_ON_THE_STACK:
         return func
     return tirx.PrimFunc(func.params, _onto_the_stack(func.body), func.ret_type, func.attrs)
 
 
 def _is_small(buffer: tirx.Var) -> bool:
-    return _bytes(buffer) <= _LARGEST_ON_THE_STACK
+    return buffer_bytes(buffer) <= _LARGEST_ON_THE_STACK
 
 
 def _onto_the_stack(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -145,7 +125,7 @@ def _onto_the_stack(stmt: tirx.Stmt) -> tirx.Stmt:
 
 def _scratch_bytes(body: tirx.Stmt) -> int:
     """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
-    return sum(aligned(_bytes(buffer)) for buffer in _allocations(body))
+    return sum(aligned(buffer_bytes(buffer)) for buffer in _allocations(body))
 
 
 def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:

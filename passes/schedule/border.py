@@ -7,17 +7,24 @@ the scheduled loops, which write what is inside
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from tvm import s_tir, tirx
 
 from nnefc.passes.compute.padding import BORDER, Border
 from nnefc.passes.schedule.structure import root_blocks, vector_lanes
-from nnefc.targets.target import Target
 
-__all__ = ["fill_border"]
+__all__ = ["Machine", "fill_border"]
 
 
-def fill_border(sch: s_tir.Schedule, target: Target) -> tirx.PrimFunc:
+class Machine(Protocol):
+    """What all targets can say."""
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of `dtype` in what is loaded at once."""
+
+
+def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
     """The scheduled function; if a step of it is one that writes what is inside, with the border filled before."""
     func = sch.mod["main"]
     for block in root_blocks(sch):

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.border import fill_border
-from nnefc.targets.target import Target
+from nnefc.passes.schedule.border import Machine, fill_border
 
 __all__ = ["ScheduleRule", "scheduled"]
 
 
-class ScheduleRule(Protocol):
+_Machine = TypeVar("_Machine", bound=Machine, contravariant=True)
+_Target = TypeVar("_Target", bound=Machine)
+
+
+class ScheduleRule(Protocol[_Machine]):
     """Knows how to run computations of one kind fast. Recognizes them by structure, never by name."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: _Machine) -> s_tir.Schedule | None:
         """The schedule of `func`, or None if the computation is not of this rule's kind."""
 
 
-def scheduled(func: tirx.PrimFunc, rules: Sequence[ScheduleRule], target: Target) -> tirx.PrimFunc:
+def scheduled(func: tirx.PrimFunc, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     """A kernel with the schedule of the first of `rules` that knows its kind."""
     for rule in rules:
         try:

@@ -1,0 +1,7 @@
+"""Schedule rules for CUDA, in the order in which they are tried."""
+
+from nnefc.passes.schedule.cuda.fallback import FallbackRule
+
+__all__ = ["CUDA_RULES"]
+
+CUDA_RULES = (FallbackRule(),)

@@ -1,0 +1,283 @@
+"""From scheduled kernels to CUDA source and the launches that run it. No GPU and no CUDA toolkit is needed.
+
+    func(A: Buffer, C: Buffer):                          extern "C" __global__ void func_kernel(float *A, float *B)
+        B = alloc_buffer                          →      extern "C" __global__ void func_kernel_1(float *B, float *C)
+        for i in thread_binding: B[i] = …
+        for i in thread_binding: C[i] = …                launch func_kernel(A, workspace), func_kernel_1(workspace, C)
+
+Buffers that a kernel needs for itself between its launches become parts of its workspace; `shared` and `local` ones
+stay inside the device's code.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir.expr import Call
+
+from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.own_buffers import lift_own_buffers
+
+__all__ = ["DeviceCode", "DeviceFunction", "Launch", "NotOnDevice", "Parameter", "device_code"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A buffer that a function is given, by its place in device memory.
+
+    Attributes:
+        offset: of a buffer of the function's own, where in the function's workspace it lies; else None.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * max(1, int(tvm.DataType(self.dtype).bits) // 8)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a kernel of the device's.
+
+    Attributes:
+        kernel: its symbol in the source.
+        grid, block: how many blocks, and threads in each, by x, y and z.
+        shared_bytes: of dynamic shared memory.
+        arguments: positions among the function's parameters; all are pointers.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DeviceFunction:
+    """What a function of TIR has become: launches, one after the other.
+
+    Attributes:
+        parameters: the function's buffers, then those of its own.
+        workspace_bytes: what the latter need together.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    launches: tuple[Launch, ...]
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """CUDA source and how it is called."""
+
+    source: str
+    functions: tuple[DeviceFunction, ...]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Those of all functions."""
+        return tuple(launch for function in self.functions for launch in function.launches)
+
+
+def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceCode:
+    """The CUDA source of some kernels.
+
+    Args:
+        kernels: their loops are bound to threads; those with the attribute `global_symbol` are called so, others
+            `kernel0`, `kernel1`, …
+
+    Raises:
+        NotOnDevice: a kernel has statements outside of bound loops.
+    """
+    functions, modules = [], tvm.IRModule({})
+    for number, kernel in enumerate(kernels):
+        name = str(kernel.attrs["global_symbol"]) if "global_symbol" in kernel.attrs else f"kernel{number}"
+        function, device = _split(name, kernel, target)
+        functions.append(function)
+        modules.update(device)
+    return DeviceCode(_source(modules, target), tuple(functions))
+
+
+_ALIGNMENT = 256  # bytes, of what a kernel has for itself
+
+
+class NotOnDevice(Exception):
+    """A kernel that cannot be code for the device as it is scheduled."""
+
+
+_PLACE_BUFFERS = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+    ]
+)
+
+# TVM's own way from TIR to CUDA, without the passes that know nothing to do here.
+_LOWER = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.LiftThreadBinding(),
+        s_tir.transform.ManifestSharedMemoryLocalStage(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerAutoCopy(),
+        s_tir.transform.UnifyThreadBinding(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.InjectPermutedLayout(),
+        s_tir.transform.AnnotateIrregularLoop(),
+        s_tir.transform.InjectSoftwarePipeline(),
+        s_tir.transform.TransformMmaBufferLayout(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(32),
+        s_tir.transform.LoopPartition(),
+        tirx.transform.VectorizeLoop(True),
+        s_tir.transform.InjectVirtualThread(),
+        s_tir.transform.InjectDoubleBuffer(),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.CommonSubexprElim(),
+        tirx.transform.FP8ComputeLegalize(),
+        tirx.transform.AnnotateEntryFunc(),
+        s_tir.transform.ThreadSync("shared"),
+        s_tir.transform.ThreadSync("shared.dyn"),
+        s_tir.transform.ThreadSync("warp"),
+        s_tir.transform.InferFragment(),
+        s_tir.transform.LowerThreadAllreduce(),
+        s_tir.transform.InjectPTXAsyncCopy(),
+        s_tir.transform.MergeSharedMemoryAllocations(),
+        tirx.transform.SplitHostDevice(),
+    ]
+)
+_FINISH = tvm.ir.transform.Sequential(
+    [
+        tirx.transform.FP8StorageLegalize(),
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerWarpMemory(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.LowerIntrin(),
+    ]
+)
+
+
+def _split(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> tuple[DeviceFunction, tvm.IRModule]:
+    """How a kernel is launched, and its device's functions."""
+    func = _PLACE_BUFFERS(tvm.IRModule({name: kernel.with_attr("global_symbol", name)}))[name]
+    count = len(func.params)
+    func, _ = lift_own_buffers(func)
+    parameters, offset = [], 0
+    for position, buffer in enumerate(func.params):
+        shape = tuple(int(extent) for extent in buffer.shape)
+        parameter = Parameter(str(buffer.name), str(buffer.dtype), shape, offset if position >= count else None)
+        parameters.append(parameter)
+        offset += -(-parameter.bytes // _ALIGNMENT) * _ALIGNMENT if position >= count else 0
+    module = tirx.transform.BindTarget(target.to_tvm())(tvm.IRModule({name: func}))
+    with target.to_tvm():
+        module = _LOWER(module)
+    host = module[name]
+    device = {gv: f for gv, f in module.functions.items() if gv.name_hint != name}
+    launches = tuple(_launches(host))
+    return DeviceFunction(name, tuple(parameters), launches, offset), _FINISH(tvm.IRModule(device))
+
+
+def _launches(host: tirx.PrimFunc) -> list[Launch]:
+    """The launches that are left of a function when its device code is taken out of it."""
+    position = {buffer: index for index, buffer in enumerate(host.params)}
+    statements = list(host.body.seq) if isinstance(host.body, tirx.SeqStmt) else [host.body]
+    launches = []
+    for statement in statements:
+        match statement:
+            case tirx.DeclBuffer(data=Call(op=tvm.ir.Op(name="tirx.buffer_data"))):  # the same, flat
+                position[statement.buffer] = position[statement.data.args[0]]
+            case tirx.Evaluate(value=Call(op=tvm.ir.Op(name="tirx.call_ffi_kernel"))):
+                launches.append(_launch(statement.value, position))
+            case tirx.Evaluate(value=tirx.IntImm()):  # nothing
+                pass
+            case _:
+                raise NotOnDevice(f"a kernel has statements outside of its bound loops: {statement}")
+    return launches
+
+
+_DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
+
+
+def _launch(call: Call, position: dict[tirx.Var, int]) -> Launch:
+    symbol, *rest = call.args
+    tags = [str(tag) for tag in call.attrs.launch_params]
+    count = len(rest) - len(tags)
+    extents = dict(zip(tags, map(int, rest[count:]), strict=True))
+    gx, gy, gz, bx, by, bz = (extents.pop(f"{part}Idx.{axis}", 1) for part in ("block", "thread") for axis in "xyz")
+    shared = extents.pop(_DYNAMIC_SHARED, 0)
+    if extents:
+        raise NotOnDevice(f"a kernel asks for {', '.join(extents)}")
+    arguments = tuple(position[argument.args[0]] for argument in rest[:count])
+    return Launch(str(symbol.value), (gx, gy, gz), (bx, by, bz), shared, arguments)
+
+
+# What TVM begins its sources with, and what is in its place here: sources that need no half precision then need no
+# header at all from NVRTC, and none of the driver's from nvcc.
+_TVMS_PRELUDE = (
+    re.compile(r"#ifdef __CUDACC_RTC__\n.*?#include <cuda\.h>\n#endif\n", re.DOTALL),
+    re.compile(r"#ifdef _WIN32\n.*?#define ushort unsigned short\n#endif\n", re.DOTALL),
+)
+_PRELUDE = """\
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+#define __asm__ asm
+#define __volatile__ volatile
+#else
+#include <cstdint>
+#endif
+typedef unsigned int uint;
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+"""
+
+_CALLBACK = "tvm_callback_cuda_compile"
+_GENERATING = threading.Lock()  # the callback is one for the process
+
+
+def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
+    """The device's functions as CUDA source."""
+    if not modules.functions:
+        return _PRELUDE
+    with _GENERATING:
+        compiler = tvm.get_global_func(_CALLBACK, allow_missing=True)
+        tvm.register_global_func(_CALLBACK, lambda _source, _target: b"", override=True)
+        try:
+            text = str(tvm.get_global_func("target.build.cuda")(modules, target.to_tvm()).inspect_source())
+        finally:
+            if compiler is not None:
+                tvm.register_global_func(_CALLBACK, compiler, override=True)
+    for part in _TVMS_PRELUDE:
+        text, count = part.subn("", text)
+        assert count == 1, "another TVM, with other sources"
+    return _PRELUDE + text.lstrip()
