@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Iterable
@@ -36,7 +37,7 @@ class CodeGenerator:
     """
 
     def __init__(self, target: Target, suffix: str = "o") -> None:
-        self._target = target.to_tvm()
+        self._target = target
         self._suffix = suffix
         self._pool = ThreadPoolExecutor(os.cpu_count())
         self._waiting: list[tirx.PrimFunc] = []
@@ -80,17 +81,20 @@ def write_texts(module: tvm.IRModule, target: Target, entry: str, folder: Path, 
     return [folder / f"{name}.{suffix}" for name in texts]
 
 
-def _compiled(functions: Iterable[tirx.PrimFunc], target: tvm.target.Target, suffix: str) -> bytes:
+def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, suffix: str) -> bytes:
     module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
-    library = tvm.compile(module, target=target, tir_pipeline=_PIPELINE)
+    library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=_PIPELINES[target.pointer_bits])
     with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
         path = Path(folder) / f"part.{suffix}"
         library.mod.write_to_file(str(path), suffix)
         return path.read_bytes()
 
 
-def _lowering() -> tuple[tvm.transform.Pass, object, object]:
+def _lowering(pointer_bits: int) -> tuple[tvm.transform.Pass, object, object]:
     """TVM's own way from TIR to LLVM, without the passes that know nothing to do for flat kernels of a CPU.
+
+    Indices become as wide as pointers, where TVM would take 32 bits. LLVM 22 makes narrower ones wide by itself, and
+    then its loop vectorizer takes some that are computed by divisions, under a condition, for neighbours.
 
     The kernels are scheduled and their memory is planned: TVM must not plan it once more. Loops are unrolled before
     others become vectors: TVM finds out that `2 == 1`, so that a formula chosen by the place in a tile is not there for
@@ -98,7 +102,7 @@ def _lowering() -> tuple[tvm.transform.Pass, object, object]:
     """
     passes = [
         tirx.transform.BF16ComputeLegalize(),
-        tirx.transform.NarrowDataType(32),
+        tirx.transform.NarrowDataType(pointer_bits),
         s_tir.transform.LoopPartition(),
         tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
@@ -131,5 +135,6 @@ def _vectorize(func: tirx.PrimFunc, module: tvm.IRModule, context: tvm.transform
     return tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target)
 
 
-_PIPELINE = "nnefc"
-tirx.register_tir_pipeline(_PIPELINE, _lowering)
+_PIPELINES = {bits: f"nnefc{bits}" for bits in (32, 64)}
+for _bits, _name in _PIPELINES.items():
+    tirx.register_tir_pipeline(_name, functools.partial(_lowering, _bits))

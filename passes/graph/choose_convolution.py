@@ -60,7 +60,7 @@ def columns_to_add(height: int, width: int, out_blocks: int, target: Target) -> 
     """
 
     def cycles(extra: int) -> float:
-        tile = choose_tile(height, width + extra, out_blocks, target.vector_registers, target.vector_loads)
+        tile = choose_tile(height, width + extra, out_blocks, target)
         return (width + extra) / tile.share(target.vector_loads)
 
     best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)

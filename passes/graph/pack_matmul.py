@@ -79,9 +79,8 @@ class _Packer(Rewriter):
     def _by_quarters(self, left: relax.Expr, weights: np.ndarray, size: int) -> relax.Var:
         """The sums of quarters of `left` are computed once, however many products they are for."""
         height, columns = shape_of(left)[-2], weights.shape[1]
-        machine = self._target
-        rows = padded_rows(-(-height // 2), machine.vector_registers)
-        tile = choose_tile(1, rows, columns // (2 * size), machine.vector_registers, machine.vector_loads).rows
+        rows = padded_rows(-(-height // 2), self._target.vector_registers)
+        tile = choose_tile(1, rows, columns // (2 * size), self._target).rows
         if (left, tile) not in self._sums:
             attrs = {FUSION: OpPattern.OPAQUE}
             self._sums[left, tile] = self.emit_te(combine_left, left, rows, tile, size, attrs=attrs)

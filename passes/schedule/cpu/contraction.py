@@ -56,12 +56,13 @@ class Tile:
         return work / (max(work, moving, _LATENCY) + 0.5)  # half a cycle: the loop itself
 
 
-def choose_tile(outer_extent: int, extent: int, columns: int, registers: int, loads: int) -> Tile:
+def choose_tile(outer_extent: int, extent: int, columns: int, target: Target) -> Tile:
     """The best tile whose sides divide the extents and which fits into the registers."""
+    registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
 
     def rank(tile: Tile) -> tuple[float, int]:
         # Columns come from an outer cache, rows mostly from the first.
-        return tile.share(loads), -(tile.outer_rows * tile.rows + 2 * tile.columns)
+        return tile.share(target.vector_loads), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
     def fits(tile: Tile) -> bool:
         used = tile.outer_rows * tile.rows * tile.columns + tile.columns + 1
@@ -112,8 +113,7 @@ class ContractionRule:
         columns = vectors if column == vector else extents[column]
         rows = [axis for axis in roles.only_left if extents[axis] > 1][-2:]
         outer_extent, extent = [1] * (2 - len(rows)) + [extents[axis] for axis in rows]
-        registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
-        tile = choose_tile(outer_extent, extent, columns, registers, target.vector_loads)
+        tile = choose_tile(outer_extent, extent, columns, target)
 
         vector_outer, lane = sch.split(loops[vector], [None, lanes])
         loops[vector] = vector_outer

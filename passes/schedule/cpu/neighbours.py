@@ -14,7 +14,13 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.schedule.structure import epilogue_into_one_block, is_reduction, root_blocks, schedule_of
+from nnefc.passes.schedule.structure import (
+    LEAST_PARALLEL_WORK,
+    epilogue_into_one_block,
+    is_reduction,
+    root_blocks,
+    schedule_of,
+)
 from nnefc.targets.target import Target
 
 __all__ = ["NeighboursRule"]
@@ -67,6 +73,7 @@ class NeighboursRule:
         else:
             sch.compute_inline(reader)
         loops = sch.get_loops(last)
+        work = math.prod(int(sch.get(loop).extent) for loop in loops)
         outer = [loops[axis] for axis in positions]
         inner = [loop for axis, loop in enumerate(loops) if axis not in positions]
         sch.reorder(*outer, *inner)
@@ -75,7 +82,7 @@ class NeighboursRule:
             *_, vector = sch.get_loops(block)
             _, lane = sch.split(vector, [None, lanes])
             sch.vectorize(lane)
-        if math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
+        if work >= LEAST_PARALLEL_WORK and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
             sch.parallel(sch.fuse(*outer))
         return sch
 

@@ -51,7 +51,7 @@ class QuarterProductsRule:
         lanes = target.lanes(str(sch.get(products).writes[0].source.dtype))
         if math.prod(batch) != 1 or width != 2 * columns or height > 2 * rows or columns % lanes:
             return None
-        tile = choose_tile(1, rows, columns // lanes, target.vector_registers, target.vector_loads)
+        tile = choose_tile(1, rows, columns // lanes, target)
         self._schedule(sch, products, tile, lanes)
         return sch
 

@@ -1,5 +1,7 @@
 """Tiles in registers: how large they are chosen, and that nothing else is unrolled."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -11,14 +13,20 @@ from tvm import s_tir, tirx
 from nnefc.passes.graph.choose_convolution import columns_to_add
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
+from nnefc.targets.target import Target
 
 EXTENTS = st.integers(1, 3000)
+
+
+def machine(registers: int, fused: bool = True) -> Target:
+    """One with so many vector registers."""
+    return replace(target("llvm -mcpu=x86-64-v3"), vector_registers=registers, vector_loads=2, fused=fused)
 
 
 @settings(max_examples=500, deadline=None)
 @given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from([8, 16, 32]))
 def test_a_tile_divides_the_extents_and_fits_the_registers(outer: int, rows: int, columns: int, registers: int) -> None:
-    tile = choose_tile(outer, rows, columns, registers, 2)
+    tile = choose_tile(outer, rows, columns, machine(registers))
     assert outer % tile.outer_rows == rows % tile.rows == columns % tile.columns == 0
     assert tile.outer_rows * tile.rows * tile.columns + tile.columns < registers
 
@@ -26,7 +34,7 @@ def test_a_tile_divides_the_extents_and_fits_the_registers(outer: int, rows: int
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20))
 def test_more_registers_never_make_a_tile_smaller(outer: int, rows: int, columns: int) -> None:
-    few, many = (choose_tile(outer, rows, columns, registers, 2) for registers in (16, 32))
+    few, many = (choose_tile(outer, rows, columns, machine(registers)) for registers in (16, 32))
     assert many.outer_rows * many.rows * many.columns >= few.outer_rows * few.rows * few.columns
 
 
@@ -35,12 +43,17 @@ def test_more_registers_never_make_a_tile_smaller(outer: int, rows: int, columns
     [((56, 56, 4), 32, 28), ((56, 56, 4), 16, 12), ((1, 1, 64), 32, 4), ((1, 1, 1), 32, 1)],
 )
 def test_well_known_extents_use_most_registers(extents: tuple[int, int, int], registers: int, area: int) -> None:
-    tile = choose_tile(*extents, registers, 2)
+    tile = choose_tile(*extents, machine(registers))
     assert tile.outer_rows * tile.rows * tile.columns >= area
 
 
+def test_a_machine_without_multiply_adds_keeps_a_register_for_products() -> None:
+    tile = choose_tile(1, 24, 4, machine(16, fused=False))
+    assert tile.rows * tile.columns + tile.columns + 1 < 16
+
+
 def test_extents_without_small_divisors_take_tiles_of_columns() -> None:
-    assert choose_tile(1, 37, 4, 32, 2) == Tile(1, 1, 4)
+    assert choose_tile(1, 37, 4, machine(32)) == Tile(1, 1, 4)
 
 
 def unrolled_rounds(stmt: tirx.Stmt) -> int:
