@@ -24,7 +24,7 @@ from tvm.ir.expr import Call
 from nnefc.targets.cuda_target import CudaTarget
 from nnefc.targets.own_buffers import lift_own_buffers
 
-__all__ = ["DeviceCode", "DeviceFunction", "Launch", "NotOnDevice", "Parameter", "device_code"]
+__all__ = ["SYNCHRONIZED", "DeviceCode", "DeviceFunction", "Launch", "NotOnDevice", "Parameter", "device_code"]
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,9 @@ _PLACE_BUFFERS = tvm.ir.transform.Sequential(
     ]
 )
 
+SYNCHRONIZED = "nnefc.synchronized"
+"""Attribute of kernels that say themselves where the threads of a block wait for each other."""
+
 # TVM's own way from TIR to CUDA, without the passes that know nothing to do here.
 _LOWER = tvm.ir.transform.Sequential(
     [
@@ -160,9 +163,11 @@ _LOWER = tvm.ir.transform.Sequential(
         tirx.transform.CommonSubexprElim(),
         tirx.transform.FP8ComputeLegalize(),
         tirx.transform.AnnotateEntryFunc(),
-        s_tir.transform.ThreadSync("shared"),
-        s_tir.transform.ThreadSync("shared.dyn"),
-        s_tir.transform.ThreadSync("warp"),
+    ]
+)
+_SYNCHRONIZE = tvm.ir.transform.Sequential([s_tir.transform.ThreadSync(s) for s in ("shared", "shared.dyn", "warp")])
+_TAKE_OUT = tvm.ir.transform.Sequential(
+    [
         s_tir.transform.InferFragment(),
         s_tir.transform.LowerThreadAllreduce(),
         s_tir.transform.InjectPTXAsyncCopy(),
@@ -195,6 +200,7 @@ def _split(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> tuple[Device
     module = tirx.transform.BindTarget(target.to_tvm())(tvm.IRModule({name: func}))
     with target.to_tvm():
         module = _LOWER(module)
+        module = _TAKE_OUT(module if SYNCHRONIZED in kernel.attrs else _SYNCHRONIZE(module))
     host = module[name]
     device = {gv: f for gv, f in module.functions.items() if gv.name_hint != name}
     launches = tuple(_launches(host))
