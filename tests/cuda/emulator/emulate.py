@@ -1,0 +1,353 @@
+"""Runs CUDA source on the CPU: scheduled kernels and whole cuda libraries, without a GPU.
+
+    run_kernel(func, (x, weights, y), target)      # func: a scheduled tirx.PrimFunc, its loops bound to blockIdx and threadIdx
+
+changes the arrays in place: those that the function writes hold its results. Arrays are C-contiguous, in the order of the
+function's parameters; what it needs between launches is made here, and begins as NaN. Fill results with NaN before. It raises
+`EmulationError`, which names kernel, block, thread and what it was about, for
+
+- a launch that the hardware would refuse: sizes of grids, blocks (also against `__launch_bounds__`) and shared memory;
+- a barrier that not all threads of a block reach, a shuffle whose lanes never all arrive;
+- an access outside of the given arrays, the block's shared memory and the thread's own arrays, also by an index into an array
+  of known size; a write to an array that is read-only (`array.flags.writeable = False`);
+- an access at an address that is not aligned for its (vector) type;
+- a race: two threads touch the same bytes, one of them writes something new, and no `__syncthreads` (or `__syncwarp` within
+  a warp) lies between, or they are of different blocks;
+- a result that depends on the order of the threads (they run forward, backward and shuffled).
+
+Shared memory begins as NaN in every block, and a shuffle from a lane that takes no part gives NaN.
+
+The same in steps, for source from elsewhere:
+
+    kernels = emulate(source, folder)                          # source: CUDA C++ as TVM makes it
+    kernels.launch("add_kernel", (a, b, out), grid=(4,), block=(128,), shared_bytes=0)
+
+A whole library: `emulate_library(source, folder)` makes a shared object (without checks of memory: nobody says there what its
+pointers point to) that exports `void emulated_NAME(void **arguments, const unsigned grid[3], const unsigned block[3], unsigned
+shared_bytes)` for each kernel, and `const char *emulator_error(void)`, null unless the last launch failed. The fake driver finds
+it by the environment variable NNEFC_EMULATED_KERNELS.
+
+Not emulated: tensor cores, and inline assembly other than asynchronous copies (`cp.async`), which are made at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tvm import tirx
+
+from nnefc.targets.cuda import DeviceFunction, device_code
+from nnefc.targets.cuda_target import CudaTarget
+
+HERE = Path(__file__).parent
+_CHECKS = ("-fsanitize=thread", "-fsanitize=array-bounds,alignment", "-fno-sanitize-recover=all")
+_OPTIONS = (
+    "-std=c++17",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fPIC",
+    "-fno-strict-aliasing",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fwrapv",
+    "-fno-vectorize",
+    "-fno-slp-vectorize",
+    "-fvisibility=hidden",
+    "-w",
+)
+
+
+class EmulationError(Exception):
+    """What would be an error, or undefined, on the GPU."""
+
+
+@dataclass(frozen=True)
+class EmulatedKernels:
+    """A shared object with kernels in it.
+
+    Attributes:
+        path: the shared object.
+        names: the kernels in it.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+
+    @functools.cached_property
+    def _library(self) -> ctypes.CDLL:
+        library = ctypes.CDLL(str(self.path))
+        library.emulator_error.restype = ctypes.c_char_p
+        library.emulator_memory.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_int]
+        return library
+
+    def launch(
+        self,
+        name: str,
+        arguments: Sequence[np.ndarray | int | float],
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared_bytes: int = 0,
+        *,
+        order: int = 0,
+    ) -> None:
+        """Run a kernel on arrays, which it changes in place.
+
+        Args:
+            name: the kernel.
+            arguments: its arguments in order: C-contiguous arrays for pointers, int for int32 and float for float32 scalars.
+            grid: how many blocks in x, y and z; missing ones are 1.
+            block: how many threads of a block.
+            shared_bytes: dynamic shared memory of a block.
+            order: in which order threads run: 0 forward, 1 backward, others shuffled.
+
+        Raises:
+            EmulationError: what the kernel does is wrong; the message says what, where.
+        """
+        library = self._library
+        values: list[ctypes._SimpleCData[object]] = []
+        library.emulator_forget()
+        for number, argument in enumerate(arguments):
+            match argument:
+                case np.ndarray():
+                    assert argument.flags.c_contiguous, f"argument {number} is not contiguous"
+                    values.append(ctypes.c_void_p(argument.ctypes.data))
+                    label = f"argument {number}".encode()
+                    writable = int(argument.flags.writeable)
+                    _LABELS.add(label)
+                    assert library.emulator_memory(argument.ctypes.data, argument.nbytes, label, writable) == 0
+                case bool() | int():
+                    values.append(ctypes.c_int32(argument))
+                case float():
+                    values.append(ctypes.c_float(argument))
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+        library.emulator_order(order)
+        getattr(library, f"emulated_{name}")(pointers, _three(grid), _three(block), ctypes.c_uint(shared_bytes))
+        library.emulator_forget()
+        error = library.emulator_error()
+        if error is not None:
+            raise EmulationError(error.decode())
+
+    def launch_in_orders(
+        self,
+        name: str,
+        arguments: Sequence[np.ndarray | int | float],
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared_bytes: int = 0,
+        *,
+        orders: Sequence[int] = (0, 1, 2),
+    ) -> None:
+        """`launch` several times from the same arguments; `arguments` hold the results of the last.
+
+        Raises:
+            EmulationError: also if two orders of the threads give different bytes.
+        """
+        before = [np.copy(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        first: list[bytes] | None = None
+        for order in orders:
+            for argument, old in zip(arguments, before, strict=True):
+                if isinstance(argument, np.ndarray) and argument.flags.writeable:
+                    argument[...] = old
+            self.launch(name, arguments, grid, block, shared_bytes, order=order)
+            results = [a.tobytes() for a in arguments if isinstance(a, np.ndarray)]
+            if first is not None and results != first:
+                raise EmulationError(
+                    f"kernel {name}: threads in order {order} give another result than in order {orders[0]}"
+                )
+            first = results
+
+
+def run_kernel(
+    func: tirx.PrimFunc, arrays: Sequence[np.ndarray], target: CudaTarget, *, checks: bool = True
+) -> DeviceFunction:
+    """Run a scheduled kernel on arrays, one for each parameter, which it changes in place.
+
+    Args:
+        func: the kernel; all of its loops are bound to blocks and threads.
+        arrays: its arguments.
+        target: what source is made for.
+        checks: whether accesses to memory are checked and threads run in several orders; thirty times slower.
+
+    Returns:
+        How it was launched.
+
+    Raises:
+        EmulationError: what the kernel does is wrong.
+        NotOnDevice: it has statements outside of bound loops.
+    """
+    code = device_code([func], target)
+    (function,) = code.functions
+    kernels = emulate(code.source, _folder(), checks=checks)
+    run_function(kernels, function, arrays, orders=(0, 1, 2) if checks else (0,))
+    return function
+
+
+def run_function(
+    kernels: EmulatedKernels, function: DeviceFunction, arrays: Sequence[np.ndarray], *, orders: Sequence[int] = (0,)
+) -> None:
+    """Launch what a function has become, one after the other, on arrays for its parameters; errors as of `run_kernel`."""
+    own = [parameter for parameter in function.parameters if parameter.offset is not None]
+    assert len(arrays) == len(function.parameters) - len(own), "one array for each parameter"
+    for array, parameter in zip(arrays, function.parameters, strict=False):
+        assert array.nbytes == parameter.bytes, (
+            f"{parameter.name} has {parameter.bytes} bytes, its array {array.nbytes}"
+        )
+    buffers = [*arrays, *(np.full(parameter.bytes, 0xFF, np.uint8) for parameter in own)]
+    for launch in function.launches:
+        arguments = [buffers[position] for position in launch.arguments]
+        kernels.launch_in_orders(
+            launch.kernel, arguments, launch.grid, launch.block, launch.shared_bytes, orders=orders
+        )
+
+
+_LABELS: set[bytes] = set()  # the emulator keeps pointers to them
+
+
+def emulate(source: str, folder: Path, *, checks: bool = True) -> EmulatedKernels:
+    """Compile CUDA source for the CPU into `folder`.
+
+    Args:
+        source: CUDA C++ with kernels declared `extern "C" __global__ void NAME(...)`.
+        folder: where to put the shared object.
+        checks: whether accesses to memory are checked; ten times slower.
+
+    Raises:
+        EmulationError: the source uses something that the emulator does not know; with the compiler's messages.
+    """
+    names, text = _prepare(source)
+    digest = hashlib.sha256(f"{checks}{_own_text()}{text}".encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"emulated_{digest}.so"
+    if not path.exists():
+        code, objects, partial = (
+            folder / f"emulated_{digest}.cpp",
+            folder / f"emulated_{digest}.o",
+            path.with_suffix(".part"),
+        )
+        code.write_text(text)
+        include = ("-nostdinc", "-I", str(HERE), "-I", str(HERE / "include"))
+        _run(
+            *_OPTIONS,
+            *include,
+            "-O1",
+            *(_CHECKS if checks else ("-fno-sanitize=all",)),
+            "-x",
+            "c++",
+            "-c",
+            str(code),
+            "-o",
+            str(objects),
+        )
+        _run("-shared", "-fno-sanitize=all", str(objects), str(_machine()), "-lm", "-lpthread", "-o", str(partial))
+        partial.rename(path)
+    return EmulatedKernels(path, names)
+
+
+def emulate_library(source: str, folder: Path) -> Path:
+    """The shared object for NNEFC_EMULATED_KERNELS that has all kernels of `source`; errors as of `emulate`."""
+    return emulate(source, folder, checks=False).path
+
+
+# One definition of a kernel: attributes such as __launch_bounds__(256) may stand before its name.
+_KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+((?:__\w+__\s*\([^)]*\)\s*)*)(\w+)\s*\(([^)]*)\)\s*([;{])')
+_STATIC_SHARED = re.compile(r"__shared__\s+((?:alignas|__align__)\s*\(\s*\d+\s*\))?")
+_DYNAMIC_SHARED = re.compile(
+    r"extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*(\w+)\s*\[\s*\]\s*;"
+)
+_COOPERATION = re.compile(
+    r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin_cuda_cta|tvm_builtin_cuda_warp"
+)
+_BOUND = re.compile(r"__launch_bounds__\s*\(\s*(\d+)")
+
+
+def _prepare(source: str) -> tuple[tuple[str, ...], str]:
+    """The kernels' names, and the source as C++: shared arrays in sections, assembly as calls, an entry for each kernel."""
+    source = _assembly(source)
+    definitions = [match for match in _KERNEL.finditer(source) if match[4] == "{"]
+    if not definitions:
+        raise EmulationError("the source defines no kernel")
+    parts = ['#include "emulator.h"\n#line 1 "kernels.cu"\n', source[: definitions[0].start()]]
+    entries = []
+    for definition, following in zip(definitions, [*definitions[1:], None], strict=True):
+        name = definition[2]
+        body = source[definition.start() : following.start() if following else len(source)]
+        shared = f'static __attribute__((section("shared_{name}"), used)) '
+        body = _DYNAMIC_SHARED.sub(r"\1 *\2 = (\1 *)emulator_dynamic_shared;", body)
+        body, arrays = _STATIC_SHARED.subn(lambda match, shared=shared: f"{match[1] or ''} {shared}", body)
+        parts.append(body)
+        bound = _BOUND.search(definition[1])
+        entries.append(_entry(name, int(bound[1]) if bound else 0, arrays > 0, bool(_COOPERATION.search(body))))
+    return tuple(match[2] for match in definitions), "".join(parts + entries)
+
+
+def _entry(name: str, bound: int, has_shared: bool, cooperative: bool) -> str:
+    begin, end = (f"__start_shared_{name}", f"__stop_shared_{name}") if has_shared else ("nullptr", "nullptr")
+    symbols = f'extern "C" __attribute__((visibility("hidden"))) char {begin}[], {end}[];' if has_shared else ""
+    return f"""
+{symbols}
+extern "C" __attribute__((visibility("default"))) void emulated_{name}(void **arguments, const unsigned *grid,
+    const unsigned *block, unsigned shared_bytes) {{
+  static const emulator_kernel kernel = {{"{name}", [](void **values) EMULATOR_UNRECORDED {{ emulator_call({name}, values); }}, {bound}u, {begin},
+                                         {end}, {"true" if cooperative else "false"}}};
+  emulator_launch(&kernel, arguments, grid, block, shared_bytes);
+}}
+"""
+
+
+def _assembly(source: str) -> str:
+    return source
+
+
+def _three(sizes: Sequence[int]) -> ctypes.Array[ctypes.c_uint]:
+    return (ctypes.c_uint * 3)(*sizes, *[1] * (3 - len(sizes)))
+
+
+@functools.cache
+def _folder() -> Path:
+    """Of shared objects that nobody asked to keep; until the process ends."""
+    folder = tempfile.mkdtemp(prefix="emulator-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@functools.cache
+def _own_text() -> str:
+    return "".join((HERE / name).read_text() for name in ("emulate.py", "emulator.h", "machine.h", "runtime.cpp"))
+
+
+@functools.cache
+def _machine() -> Path:
+    """The emulator's own part, compiled once in a process."""
+    path = _folder() / "runtime.o"
+    _run(
+        *_OPTIONS,
+        "-O2",
+        "-fno-sanitize=all",
+        "-nostdinc++",
+        "-x",
+        "c++",
+        "-c",
+        str(HERE / "runtime.cpp"),
+        "-o",
+        str(path),
+    )
+    return path
+
+
+def _run(*options: str) -> None:
+    command = [sys.executable, "-m", "ziglang", "cc", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise EmulationError(f"the emulator does not compile this source:\n{done.stderr[:4000]}")

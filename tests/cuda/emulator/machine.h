@@ -1,0 +1,38 @@
+// What kernels (emulator.h) and the machine that runs them (runtime.cpp) say to one another.
+#pragma once
+
+typedef __SIZE_TYPE__ emulator_size;
+typedef __UINT64_TYPE__ emulator_bits;
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+};
+
+struct emulator_kernel {
+  const char *name;
+  void (*call)(void **arguments);
+  unsigned bound;             // of __launch_bounds__: threads in a block
+  char *shared, *shared_end;  // static arrays
+  bool cooperative;           // contains barriers or warp operations
+};
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+extern "C" {
+extern char *emulator_dynamic_shared;
+void emulator_launch(const emulator_kernel *kernel, void **arguments, const unsigned *grid, const unsigned *block,
+                     unsigned shared_bytes);
+void emulator_barrier(int line);
+void emulator_warp_barrier(unsigned mask, int line);
+unsigned emulator_active(int line);
+unsigned emulator_ballot(unsigned mask, int predicate, int line);
+emulator_bits emulator_shuffle(unsigned mask, emulator_bits value, int source_lane, int line);
+void emulator_check(const volatile void *address, emulator_size bytes, int writes);
+unsigned emulator_to_shared(const void *address);
+void *emulator_from_shared(unsigned address);
+[[noreturn]] void emulator_fail(const char *message);
+}

@@ -1,0 +1,625 @@
+// The machine under emulator.h: blocks one after another, the threads of a block as fibers of one thread of the machine.
+//
+// A fiber runs until it ends or waits at a barrier or for its warp; then the scheduler takes the next. In a checked build the
+// compiler calls this file before each access to memory (the hooks of its thread sanitizer), which finds accesses outside of
+// the buffers that the launch was told of, and pairs of accesses to one place, one of them a write, by threads that nothing
+// orders: same block without a barrier between, or different blocks. Threads that write what is already there do no harm
+// and are not reported. An error ends the launch and is kept for emulator_error().
+#include "machine.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+char *emulator_dynamic_shared;
+
+extern "C" char __ehdr_start __attribute__((visibility("hidden"))), _end __attribute__((visibility("hidden")));  // of the linker
+
+namespace {
+
+constexpr size_t STACK = 256 << 10, GUARD = 64 << 10;
+constexpr unsigned MAX_THREADS = 1024, MAX_STATIC_SHARED = 48 << 10, MAX_SHARED = 227 << 10, MAX_RANGES = 256;
+
+// ---- fibers -----------------------------------------------------------------------------------------------------------
+
+#if defined(__x86_64__)
+// Saves what the System V calling convention lets a function keep, changes stacks, and restores the same.
+__asm__(
+    ".text\n.p2align 4\n.type emulator_switch,@function\nemulator_switch:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  retq\n");
+extern "C" void emulator_switch(void **save, void *to) __attribute__((visibility("hidden")));
+struct Context { void *stack; };
+void change(Context &from, Context &to) { emulator_switch(&from.stack, to.stack); }
+void prepare(Context &context, char *top, void (*entry)()) {
+  uint64_t *stack = (uint64_t *)((uintptr_t)top & ~(uintptr_t)15);
+  *--stack = 0;  // where a return address would be: entry starts as if called
+  *--stack = (uint64_t)entry;
+  for (int i = 0; i < 6; ++i) *--stack = 0;
+  context.stack = stack;
+}
+#elif defined(__aarch64__)
+__asm__(
+    ".text\n.p2align 4\n.type emulator_switch,%function\nemulator_switch:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n"
+    "  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
+    "  ldp x19, x20, [sp]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n"
+    "  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n  add sp, sp, #160\n  ret\n");
+extern "C" void emulator_switch(void **save, void *to) __attribute__((visibility("hidden")));
+struct Context { void *stack; };
+void change(Context &from, Context &to) { emulator_switch(&from.stack, to.stack); }
+void prepare(Context &context, char *top, void (*entry)()) {
+  uint64_t *stack = (uint64_t *)((uintptr_t)top & ~(uintptr_t)15) - 20;
+  memset(stack, 0, 160);
+  stack[11] = (uint64_t)entry;  // x30
+  context.stack = stack;
+}
+#else
+#include <ucontext.h>
+typedef ucontext_t Context;
+void change(Context &from, Context &to) { swapcontext(&from, &to); }
+void prepare(Context &context, char *top, void (*entry)()) {
+  getcontext(&context);
+  context.uc_stack.ss_sp = top - STACK + GUARD;
+  context.uc_stack.ss_size = STACK - GUARD;
+  context.uc_link = nullptr;
+  makecontext(&context, entry, 0);
+}
+#endif
+
+// ---- the state of a launch --------------------------------------------------------------------------------------------
+
+enum State : uint8_t { READY, AT_BARRIER, IN_WARP, ENDED };
+enum Operation : uint8_t { WARP_BARRIER, ACTIVE, BALLOT, SHUFFLE };
+const char *const OPERATIONS[] = {"__syncwarp", "__activemask", "__ballot_sync", "a shuffle"};
+
+struct Thread {
+  Context context;
+  uint3 index;
+  State state;
+  Operation operation;
+  int line, source;
+  unsigned mask, warp_time;
+  uint64_t value, result;
+};
+
+struct Access {  // the last one of its kind to a word of memory
+  uint32_t epoch, warp_time, block;
+  uint16_t thread;
+  uint8_t bytes;   // which of the word's four
+  uint8_t spread;  // one thread, several of a warp, several of a block, several blocks
+};
+struct Word { Access write, read; };
+
+struct Range {
+  char *begin, *end;
+  Word *words;
+  const char *name;
+  bool writable;
+};
+
+struct Pending {  // a write to a place that another thread has just written or read: harmless if it changes nothing
+  char *address;
+  unsigned bytes;
+  unsigned char before[16];
+  const Range *range;
+  Access other;
+  bool other_writes;
+  unsigned thread;
+};
+
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+char *stacks;
+Context scheduler;
+Thread threads[MAX_THREADS];
+unsigned order[MAX_THREADS];
+unsigned count, current;
+const emulator_kernel *kernel;
+void **kernel_arguments;
+bool running, failed, have_error;
+char error[1024];
+unsigned seed;
+Range ranges[MAX_RANGES];
+unsigned range_count;
+Range static_shared, dynamic_shared;
+char *dynamic_memory;
+uint32_t epoch = 1, launch_epoch, block_epoch, block_number;
+Pending pending;
+
+unsigned linear(const uint3 &index) { return index.x + blockDim.x * (index.y + blockDim.y * index.z); }
+
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void say(const char *format, ...) {
+  if (have_error) return;  // the first error is the cause
+  have_error = true;
+  int used = snprintf(error, sizeof error, "kernel %s: ", kernel ? kernel->name : "?");
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(error + used, sizeof error - (size_t)used, format, arguments);
+  va_end(arguments);
+}
+
+void pause_thread() {
+  unsigned self = current;
+  change(threads[self].context, scheduler);
+}
+
+[[noreturn]] void stop() {
+  failed = true;
+  pause_thread();
+  abort();
+}
+
+// ---- races and bounds -------------------------------------------------------------------------------------------------
+
+// `since` is the epoch of the launch's begin, for shared memory of the block's: what happened before does not count.
+bool conflicts(const Access &access, unsigned bytes, uint32_t since) {
+  if (access.epoch < since || !(access.bytes & bytes)) return false;
+  if (access.spread == 3 || access.block != block_number) return true;
+  if (access.epoch != epoch) return false;
+  if (access.spread == 2 || access.thread / 32u != current / 32u) return true;
+  if (access.warp_time < threads[current].warp_time) return false;
+  return access.spread == 1 || access.thread != current;
+}
+
+void record(Access &access, unsigned bytes, uint32_t since) {
+  uint32_t time = threads[current].warp_time;
+  bool live = access.epoch >= since;
+  uint8_t spread = 0;
+  if (live && access.spread == 3) spread = 3;
+  else if (live && access.block != block_number) spread = 3;
+  else if (live && access.epoch == epoch && (access.spread || access.thread != current)) {
+    if (access.spread == 2 || access.thread / 32u != current / 32u) spread = 2;
+    else if (access.warp_time >= time) spread = 1;
+  } else if (live && access.epoch == epoch) {
+    bytes |= access.bytes;
+  }
+  if (spread) bytes |= access.bytes;
+  access = {epoch, time, block_number, (uint16_t)current, (uint8_t)bytes, spread};
+}
+
+void say_race(const Range &range, const char *address, size_t bytes, bool writes, unsigned thread, const Access &other,
+              bool other_writes) {
+  const uint3 &index = threads[thread].index, &old = threads[other.thread].index;
+  say("race: thread (%u, %u, %u) of block (%u, %u, %u) %s %zu bytes at byte %td of %s, which %s (%u, %u, %u)%s %s with no barrier "
+      "between",
+      index.x, index.y, index.z, blockIdx.x, blockIdx.y, blockIdx.z, writes ? "writes" : "reads", bytes, address - range.begin,
+      range.name, other.spread ? "several threads, one of them" : "thread", old.x, old.y, old.z,
+      other.spread == 3 || other.block != block_number ? " of another block" : "", other_writes ? "wrote" : "read");
+}
+
+// Whether the last write to a place that others had touched changed it; called before anything else is accessed.
+void settle() {
+  if (!pending.address) return;
+  char *address = pending.address;
+  pending.address = nullptr;
+  if (memcmp(address, pending.before, pending.bytes) == 0) return;
+  say_race(*pending.range, address, pending.bytes, true, pending.thread, pending.other, pending.other_writes);
+  failed = true;
+}
+
+void trace(Range &range, char *address, size_t bytes, bool writes) {
+  if (!range.words) range.words = (Word *)calloc((size_t)(range.end - range.begin) / 4 + 1, sizeof(Word));
+  size_t first = (size_t)(address - range.begin), last = first + bytes;
+  const uint32_t since = &range == &static_shared || &range == &dynamic_shared ? block_epoch : launch_epoch;
+  const Access *hit = nullptr;
+  bool hit_writes = false;
+  for (size_t word = first / 4; word * 4 < last; ++word) {
+    unsigned touched = 0;
+    for (size_t byte = 0; byte < 4; ++byte)
+      if (word * 4 + byte >= first && word * 4 + byte < last) touched |= 1u << byte;
+    Word &cell = range.words[word];
+    if (conflicts(cell.write, touched, since)) hit = &cell.write, hit_writes = true;
+    else if (writes && conflicts(cell.read, touched, since)) hit = &cell.read, hit_writes = false;
+    if (hit && !writes) break;
+    if (hit && bytes <= sizeof pending.before && !pending.address) {
+      pending = {address, (unsigned)bytes, {}, &range, *hit, hit_writes, current};
+      memcpy(pending.before, address, bytes);
+    }
+    hit = nullptr;
+    record(writes ? cell.write : cell.read, touched, since);
+  }
+  if (hit) {
+    say_race(range, address, bytes, writes, current, *hit, hit_writes);
+    stop();
+  }
+}
+
+bool within(const Range &range, const char *address) { return address >= range.begin && address < range.end; }
+
+void access(char *address, size_t bytes, bool writes, bool recorded) {
+  if (!running) return;
+  settle();
+  if (failed) stop();
+  if (address >= stacks && address < stacks + STACK * MAX_THREADS) return;
+  Range *found = nullptr;
+  if (within(static_shared, address)) found = &static_shared;
+  else if (within(dynamic_shared, address)) found = &dynamic_shared;
+  else
+    for (unsigned i = 0; i < range_count && !found; ++i)
+      if (within(ranges[i], address)) found = &ranges[i];
+  const uint3 &index = threads[current].index;
+  if (found && address + bytes <= found->end && (found->writable || !writes)) {
+    if (recorded) trace(*found, address, bytes, writes);
+    return;
+  }
+  if (!found && !range_count) return;                               // nobody said which memory there is
+  if (!found && !writes && address >= &__ehdr_start && address < &_end) return;  // constants of the source
+  if (found && address + bytes <= found->end) {
+    say("thread (%u, %u, %u) of block (%u, %u, %u) writes to %s, which is read-only", index.x, index.y, index.z, blockIdx.x,
+        blockIdx.y, blockIdx.z, found->name);
+    stop();
+  }
+  const Range *nearest = nullptr;
+  size_t distance = SIZE_MAX;
+  auto consider = [&](const Range &range) {
+    if (range.begin == range.end) return;
+    size_t here = address < range.begin ? (size_t)(range.begin - address) : (size_t)(address - range.begin);
+    if (here < distance) distance = here, nearest = &range;
+  };
+  for (unsigned i = 0; i < range_count; ++i) consider(ranges[i]);
+  consider(static_shared);
+  consider(dynamic_shared);
+  say("thread (%u, %u, %u) of block (%u, %u, %u) %s %zu bytes outside of all buffers, at byte %td of %s, which has %td", index.x,
+      index.y, index.z, blockIdx.x, blockIdx.y, blockIdx.z, writes ? "writes" : "reads", bytes,
+      nearest ? address - nearest->begin : 0, nearest ? nearest->name : "none", nearest ? nearest->end - nearest->begin : 0);
+  stop();
+}
+
+void forget(Range &range) {
+  free(range.words);
+  range.words = nullptr;
+}
+
+// ---- scheduling -------------------------------------------------------------------------------------------------------
+
+void run_threads() {
+  if (kernel->cooperative) {
+    threadIdx = threads[current].index;
+    kernel->call(kernel_arguments);
+    threads[current].state = ENDED;
+  } else {
+    for (unsigned i = 0; i < count; ++i) {
+      current = order[i];
+      threadIdx = threads[current].index;
+      kernel->call(kernel_arguments);
+      threads[current].state = ENDED;
+    }
+    current = order[0];  // whose stack this is
+  }
+  pause_thread();
+  abort();
+}
+
+void resume(unsigned thread) {
+  current = thread;
+  threadIdx = threads[thread].index;
+  change(scheduler, threads[thread].context);
+  settle();
+}
+
+// Lets the threads of a warp go on that all wait for one another; true if there are such.
+bool release_warp(unsigned first) {
+  unsigned lanes = count - first < 32 ? count - first : 32, waiting = 0, live = 0;
+  for (unsigned lane = 0; lane < lanes; ++lane) {
+    if (threads[first + lane].state == IN_WARP) waiting |= 1u << lane;
+    if (threads[first + lane].state != ENDED) live |= 1u << lane;
+  }
+  for (unsigned rest = waiting; rest;) {
+    Thread &leader = threads[first + (unsigned)__builtin_ctz(rest)];
+    unsigned group = 0;  // those who wait as the leader does
+    for (unsigned lane = 0; lane < lanes; ++lane) {
+      Thread &other = threads[first + lane];
+      if ((waiting >> lane & 1) && other.operation == leader.operation && other.mask == leader.mask &&
+          (leader.operation != ACTIVE || other.line == leader.line))
+        group |= 1u << lane;
+    }
+    rest &= ~group;
+    if (leader.operation == ACTIVE ? waiting != live : (leader.mask & live) != group) continue;
+    unsigned ballot = 0;
+    for (unsigned lane = 0; lane < lanes; ++lane)
+      if ((group >> lane & 1) && threads[first + lane].value) ballot |= 1u << lane;
+    for (unsigned lane = 0; lane < lanes; ++lane) {
+      if (!(group >> lane & 1)) continue;
+      Thread &thread = threads[first + lane];
+      switch (thread.operation) {
+        case WARP_BARRIER: ++thread.warp_time; break;
+        case ACTIVE: thread.result = group; break;
+        case BALLOT: thread.result = ballot; break;
+        case SHUFFLE:  // of a lane that takes no part: whatever there is; here a NaN in every type
+          thread.result = thread.source < (int)lanes && (group >> thread.source & 1) ? threads[first + (unsigned)thread.source].value
+                                                                                      : 0xffffffffffffffffull;
+          break;
+      }
+      thread.state = READY;
+    }
+    return true;
+  }
+  return false;
+}
+
+void explain_deadlock() {
+  unsigned ended = count, waiting = count, in_warp = count;
+  for (unsigned i = count; i-- > 0;) {
+    if (threads[i].state == ENDED) ended = i;
+    if (threads[i].state == AT_BARRIER) waiting = i;
+    if (threads[i].state == IN_WARP) in_warp = i;
+  }
+  if (in_warp < count) {
+    const Thread &thread = threads[in_warp];
+    say("thread (%u, %u, %u) of block (%u, %u, %u) waits in %s (line %d, mask 0x%08x) for lanes that never arrive", thread.index.x,
+        thread.index.y, thread.index.z, blockIdx.x, blockIdx.y, blockIdx.z, OPERATIONS[thread.operation], thread.line, thread.mask);
+    return;
+  }
+  const Thread &thread = threads[waiting];
+  if (ended < count) {
+    const uint3 &other = threads[ended].index;
+    say("barrier divergence: thread (%u, %u, %u) of block (%u, %u, %u) waits at __syncthreads (line %d), thread (%u, %u, %u) has "
+        "ended without reaching it",
+        thread.index.x, thread.index.y, thread.index.z, blockIdx.x, blockIdx.y, blockIdx.z, thread.line, other.x, other.y, other.z);
+    return;
+  }
+  for (unsigned i = 0; i < count; ++i)
+    if (threads[i].line != thread.line) {
+      const uint3 &other = threads[i].index;
+      say("barrier divergence: thread (%u, %u, %u) of block (%u, %u, %u) waits at __syncthreads in line %d, thread (%u, %u, %u) in "
+          "line %d",
+          thread.index.x, thread.index.y, thread.index.z, blockIdx.x, blockIdx.y, blockIdx.z, thread.line, other.x, other.y, other.z,
+          threads[i].line);
+      return;
+    }
+}
+
+bool release_block() {
+  for (unsigned i = 0; i < count; ++i)
+    if (threads[i].state != AT_BARRIER || threads[i].line != threads[0].line) return false;
+  for (unsigned i = 0; i < count; ++i) threads[i].state = READY;
+  ++epoch;
+  return true;
+}
+
+void run_block() {
+  for (unsigned i = 0; i < count; ++i) {
+    threads[i].state = READY;
+    threads[i].warp_time = 0;
+    threads[i].mask = 0;
+    if (kernel->cooperative || i == order[0]) prepare(threads[i].context, stacks + STACK * (i + 1), run_threads);
+  }
+  block_epoch = ++epoch;
+  if (!kernel->cooperative) {
+    resume(order[0]);
+    return;
+  }
+  for (;;) {
+    for (unsigned i = 0; i < count && !failed; ++i)
+      if (threads[order[i]].state == READY) resume(order[i]);
+    if (failed) return;
+    bool released = false, ended = true;
+    for (unsigned first = 0; first < count; first += 32)
+      while (release_warp(first)) released = true;
+    for (unsigned i = 0; i < count; ++i) ended = ended && threads[i].state == ENDED;
+    if (ended) return;
+    if (released || release_block()) continue;
+    explain_deadlock();
+    failed = true;
+    return;
+  }
+}
+
+void arrange(unsigned *numbers, unsigned length, unsigned salt) {
+  for (unsigned i = 0; i < length; ++i) numbers[i] = seed == 1 ? length - 1 - i : i;
+  if (seed < 2) return;
+  uint64_t state = seed * 0x9e3779b97f4a7c15ull + salt;
+  for (unsigned i = length; i > 1; --i) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    unsigned other = (unsigned)((state >> 33) % i), kept = numbers[i - 1];
+    numbers[i - 1] = numbers[other];
+    numbers[other] = kept;
+  }
+}
+
+bool legal(const unsigned *grid, const unsigned *block, unsigned shared_bytes) {
+  size_t in_block = (size_t)block[0] * block[1] * block[2], fixed = (size_t)(kernel->shared_end - kernel->shared);
+  if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535)
+    say("a grid of %u x %u x %u blocks", grid[0], grid[1], grid[2]);
+  else if (!in_block || in_block > MAX_THREADS || block[0] > 1024 || block[1] > 1024 || block[2] > 64)
+    say("a block of %u x %u x %u threads", block[0], block[1], block[2]);
+  else if (kernel->bound && in_block > kernel->bound)
+    say("a block of %zu threads, but __launch_bounds__(%u)", in_block, kernel->bound);
+  else if (fixed > MAX_STATIC_SHARED)
+    say("%zu bytes of static shared memory, more than %u", fixed, MAX_STATIC_SHARED);
+  else if (fixed + shared_bytes > MAX_SHARED)
+    say("%zu bytes of shared memory, more than %u", fixed + shared_bytes, MAX_SHARED);
+  return !have_error;
+}
+
+void launch(const unsigned *grid, const unsigned *block, unsigned shared_bytes) {
+  have_error = failed = false;
+  if (!legal(grid, block, shared_bytes)) return;
+  if (!stacks) {
+    stacks = (char *)mmap(nullptr, STACK * MAX_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (unsigned i = 0; i < MAX_THREADS; ++i) mprotect(stacks + STACK * i, GUARD, PROT_NONE);
+    dynamic_memory = (char *)mmap(nullptr, MAX_SHARED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  static_shared = {kernel->shared, kernel->shared_end, nullptr, "static shared memory", true};
+  dynamic_shared = {dynamic_memory, dynamic_memory + shared_bytes, nullptr, "dynamic shared memory", true};
+  emulator_dynamic_shared = dynamic_memory;
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  count = block[0] * block[1] * block[2];
+  for (unsigned i = 0; i < count; ++i) threads[i].index = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
+  arrange(order, count, 0);
+  launch_epoch = ++epoch;
+  pending.address = nullptr;
+  running = true;
+  uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+  for (uint64_t i = 0; i < blocks && !failed; ++i) {
+    uint64_t number = seed == 1 ? blocks - 1 - i : seed ? (i + seed) % blocks : i;
+    block_number = (uint32_t)number;
+    blockIdx = {(unsigned)(number % grid[0]), (unsigned)(number / grid[0] % grid[1]), (unsigned)(number / grid[0] / grid[1])};
+    memset(kernel->shared, 0xff, (size_t)(kernel->shared_end - kernel->shared));  // NaN in every type
+    memset(dynamic_memory, 0xff, shared_bytes);
+    run_block();
+  }
+  running = false;
+  forget(static_shared);
+  forget(dynamic_shared);
+}
+
+void wait(Operation operation, unsigned mask, int line) {
+  Thread &self = threads[current];
+  if (!kernel->cooperative) {
+    say("a barrier or warp operation in line %d that the source does not show", line);
+    stop();
+  }
+  if (operation != ACTIVE && !(mask >> current % 32 & 1)) {
+    say("%s in line %d by a lane that its mask 0x%08x leaves out", OPERATIONS[operation], line, mask);
+    stop();
+  }
+  self.operation = operation;
+  self.mask = mask;
+  self.line = line;
+  self.state = IN_WARP;
+  pause_thread();
+}
+
+}  // namespace
+
+extern "C" {
+
+void emulator_launch(const emulator_kernel *launched, void **arguments, const unsigned *grid, const unsigned *block,
+                     unsigned shared_bytes) {
+  pthread_mutex_lock(&lock);
+  kernel = launched;
+  kernel_arguments = arguments;
+  launch(grid, block, shared_bytes);
+  if (have_error && !range_count) fprintf(stderr, "emulated %s\n", error);
+  pthread_mutex_unlock(&lock);
+}
+
+// The error of the last launch, or null.
+__attribute__((visibility("default"))) const char *emulator_error() { return have_error ? error : nullptr; }
+
+// In which order threads and blocks run: 0 forward, 1 backward, others shuffled.
+__attribute__((visibility("default"))) void emulator_order(unsigned new_seed) { seed = new_seed; }
+
+// Says that memory may be accessed; once one was named, nothing else may. `name` must stay.
+__attribute__((visibility("default"))) int emulator_memory(void *begin, uint64_t bytes, const char *name, int writable) {
+  if (range_count == MAX_RANGES) return 1;
+  ranges[range_count++] = {(char *)begin, (char *)begin + bytes, nullptr, name, writable != 0};
+  return 0;
+}
+
+__attribute__((visibility("default"))) void emulator_forget() {
+  while (range_count) forget(ranges[--range_count]);
+}
+
+void emulator_fail(const char *message) {
+  say("thread (%u, %u, %u) of block (%u, %u, %u): %s", threadIdx.x, threadIdx.y, threadIdx.z, blockIdx.x, blockIdx.y, blockIdx.z,
+      message);
+  stop();
+}
+
+void emulator_barrier(int line) {
+  if (!kernel->cooperative) wait(WARP_BARRIER, 0xffffffffu, line);
+  threads[current].line = line;
+  threads[current].state = AT_BARRIER;
+  pause_thread();
+}
+
+void emulator_warp_barrier(unsigned mask, int line) { wait(WARP_BARRIER, mask, line); }
+
+unsigned emulator_active(int line) {
+  wait(ACTIVE, 0, line);
+  return (unsigned)threads[current].result;
+}
+
+unsigned emulator_ballot(unsigned mask, int predicate, int line) {
+  threads[current].value = predicate != 0;
+  wait(BALLOT, mask, line);
+  return (unsigned)threads[current].result;
+}
+
+uint64_t emulator_shuffle(unsigned mask, uint64_t value, int source_lane, int line) {
+  threads[current].value = value;
+  threads[current].source = source_lane & 31;
+  wait(SHUFFLE, mask, line);
+  return threads[current].result;
+}
+
+void emulator_check(const volatile void *address, size_t bytes, int writes) { access((char *)address, bytes, writes, false); }
+
+// Shared memory starts at address 16 of its own space; the static arrays come first.
+unsigned emulator_to_shared(const void *address) {
+  const char *place = (const char *)address;
+  size_t fixed = (size_t)(static_shared.end - static_shared.begin + 127) & ~(size_t)127;
+  if (place >= static_shared.begin && place <= static_shared.end) return (unsigned)(place - static_shared.begin) + 1024;
+  if (place >= dynamic_shared.begin && place <= dynamic_shared.end) return (unsigned)(place - dynamic_shared.begin + (ptrdiff_t)fixed) + 1024;
+  emulator_fail("an address that is not in shared memory is taken as one");
+}
+
+void *emulator_from_shared(unsigned address) {
+  size_t fixed = (size_t)(static_shared.end - static_shared.begin), padded = (fixed + 127) & ~(size_t)127, offset = address - 1024;
+  if (address >= 1024 && offset < fixed) return static_shared.begin + offset;
+  if (address >= 1024 && offset >= padded && offset - padded < (size_t)(dynamic_shared.end - dynamic_shared.begin))
+    return dynamic_shared.begin + (offset - padded);
+  emulator_fail("an address outside of shared memory");
+}
+
+// ---- hooks of the compiler's checks -----------------------------------------------------------------------------------
+
+#define EMULATOR_HOOK(bytes)                                                                   \
+  void __tsan_read##bytes(void *address) { access((char *)address, bytes, false, true); }      \
+  void __tsan_write##bytes(void *address) { access((char *)address, bytes, true, true); }      \
+  void __tsan_unaligned_read##bytes(void *address) { access((char *)address, bytes, false, true); } \
+  void __tsan_unaligned_write##bytes(void *address) { access((char *)address, bytes, true, true); } \
+  void __tsan_volatile_read##bytes(void *address) { access((char *)address, bytes, false, true); }  \
+  void __tsan_volatile_write##bytes(void *address) { access((char *)address, bytes, true, true); }
+EMULATOR_HOOK(1)
+EMULATOR_HOOK(2)
+EMULATOR_HOOK(4)
+EMULATOR_HOOK(8)
+EMULATOR_HOOK(16)
+void __tsan_init() {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+void *__tsan_memcpy(void *to, const void *from, size_t bytes) {
+  access((char *)from, bytes, false, true);
+  access((char *)to, bytes, true, true);
+  return memcpy(to, from, bytes);
+}
+void *__tsan_memmove(void *to, const void *from, size_t bytes) {
+  access((char *)from, bytes, false, true);
+  access((char *)to, bytes, true, true);
+  return memmove(to, from, bytes);
+}
+void *__tsan_memset(void *to, int value, size_t bytes) {
+  access((char *)to, bytes, true, true);
+  return memset(to, value, bytes);
+}
+
+struct SourceLocation { const char *file; uint32_t line, column; };
+void __ubsan_handle_out_of_bounds_abort(const SourceLocation *location, uintptr_t index) {
+  char text[200];
+  snprintf(text, sizeof text, "index %td outside of its array in line %u", (ptrdiff_t)index, location->line);
+  emulator_fail(text);
+}
+void __ubsan_handle_type_mismatch_v1_abort(const SourceLocation *location, uintptr_t address) {
+  char text[200];
+  snprintf(text, sizeof text, "access at an address that is not aligned for its type (or null), ...%03x, in line %u",
+           (unsigned)(address & 0xfff), location->line);
+  emulator_fail(text);
+}
+}
