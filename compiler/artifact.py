@@ -19,6 +19,7 @@ from nnefc.network import Network
 from nnefc.passes.entry import ENTRY
 from nnefc.passes.pipeline import Lowered
 from nnefc.passes.steps import Buffer
+from nnefc.targets.constants import Constants
 from nnefc.targets.cpu import CODE_SUFFIXES, write_texts
 from nnefc.targets.description import LibraryDescription, TensorDescription
 from nnefc.targets.outputs import write_network, write_together
@@ -45,7 +46,7 @@ class Artifact:
     lower_bound_bytes: int
     _module: tvm.IRModule
     _objects: tuple[bytes, ...]
-    _constants: tuple[tuple[int, np.ndarray], ...]
+    _constants: Constants | None
 
     @property
     def inputs(self) -> tuple[TensorDescription, ...]:
@@ -86,9 +87,10 @@ class Artifact:
             objects = [Path(folder) / f"{number}.o" for number in range(len(self._objects))]
             for file, code in zip(objects, self._objects, strict=True):
                 file.write_bytes(code)
-            constants = self._write_constants(Path(folder) / "constants.bin")
             target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
-            write_network(objects, constants, description, Path(path), zig_target=target, cc=command, weights=weights)
+            write_network(
+                objects, self._constants, description, Path(path), zig_target=target, cc=command, weights=weights
+            )
 
     def emit(self, kind: str, folder: str | os.PathLike[str]) -> None:
         """Write the code as text into `folder`, a file for each module of LLVM's: `entry` and `kernels0`, `kernels1`, …
@@ -124,16 +126,6 @@ class Artifact:
         with self.load() as model:
             return model.run(inputs)
 
-    def _write_constants(self, path: Path) -> Path | None:
-        if not self.description.constant_bytes:
-            return None
-        with path.open("wb") as file:
-            for offset, array in self._constants:
-                file.seek(offset)
-                array.tofile(file)
-            file.truncate(self.description.constant_bytes)
-        return path
-
 
 def build(network: Network, target: Target, lowered: Lowered, objects: tuple[bytes, ...]) -> Artifact:
     """Put a lowered network and its machine code together.
@@ -160,7 +152,8 @@ def build(network: Network, target: Target, lowered: Lowered, objects: tuple[byt
         cpu_features=target.features,
         variables=network.variables,
     )
-    return Artifact(description, target, plan.lower_bound, lowered.module, objects, tuple(constants))
+    held = Constants(description.constant_bytes, tuple(constants)) if description.constant_bytes else None
+    return Artifact(description, target, plan.lower_bound, lowered.module, objects, held)
 
 
 def _described(names: tuple[str, ...] | list[str], buffers: tuple[Buffer, ...]) -> tuple[TensorDescription, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.constants import Constants
 from nnefc.targets.description import LibraryDescription
 from nnefc.targets.header import header_source
 from nnefc.targets.system import ELF, MACH_O, format_of
@@ -26,13 +27,13 @@ class _Network:
     """What goes into every file: arguments of :func:`link_library`."""
 
     objects: Sequence[Path]
-    constants: Path | None
+    constants: Constants | None
     description: LibraryDescription
     zig_target: str
     cc: Sequence[str]
 
     @property
-    def parts(self) -> tuple[Sequence[Path], Path | None, LibraryDescription]:
+    def parts(self) -> tuple[Sequence[Path], Constants | None, LibraryDescription]:
         """The objects, the constants and the description."""
         return self.objects, self.constants, self.description
 
@@ -91,7 +92,7 @@ def check_output(path: Path, zig_target: str) -> None:
 
 def write_network(
     objects: Sequence[Path],
-    constants: Path | None,
+    constants: Constants | None,
     description: LibraryDescription,
     path: Path,
     *,

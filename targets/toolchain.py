@@ -6,7 +6,7 @@ A compiled library has four parts:
   `int32_t nnefc_network(void* input…, void* output…, uint8_t* state, uint8_t* workspace, const uint8_t* constants)`;
 - the runtime (`runtime/*.c`), the same for every network, compiled for the target's baseline processor, so that it can
   say what is wrong on a processor that is too old for the network;
-- the constants, one read-only section taken from a file as it is;
+- the constants, one read-only section: `elf_constants.py` adds it to ELF files, other linkers get it as a file;
 - a C file written here: the library's description and the call of the entry with the right number of arguments.
 
 The compiler and linker is zig (`ziglang` on PyPI), which has the C library's headers and stubs for every target. The
@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.constants import Constants
 from nnefc.targets.description import (
     LibraryDescription,
     TensorDescription,
@@ -32,6 +33,7 @@ from nnefc.targets.description import (
     model_source,
     public_symbols,
 )
+from nnefc.targets.elf_constants import append_constants
 from nnefc.targets.elf_symbols import hide_symbols
 from nnefc.targets.system import ELF, FileFormat, format_of
 
@@ -48,6 +50,7 @@ __all__ = [
 
 RUNTIME = Path(__file__).parent / "runtime"
 
+_CONSTANTS = RUNTIME / "constants.S"
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
 
 _COMPILE_FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
@@ -55,7 +58,7 @@ _COMPILE_FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=all",
 
 def link_library(
     objects: Sequence[Path],
-    constants: Path | None,
+    constants: Constants | None,
     description: LibraryDescription,
     output: Path,
     *,
@@ -67,8 +70,8 @@ def link_library(
 
     Args:
         objects: object files for the target; one of them defines `nnefc_network`.
-        constants: the trained values, 4096-aligned in the library; None if the network has none, or has them in a
-            file of their own.
+        constants: the trained values, which begin a page of the library; None if the network has none, or has them in
+            a file of their own.
         description: see there; it is checked against the constants.
         output: the library; its file name becomes the SONAME. Written whole or not at all.
         zig_target: zig's name of the target, such as `x86_64-linux-gnu.2.28`.
@@ -78,25 +81,34 @@ def link_library(
     Raises:
         CompileError: an inconsistent description, a file that cannot be read or written, an error of the linker.
     """
-    check_description(description, description.constant_bytes if description.weights else _size(constants))
+    check_description(description, _constant_bytes(constants, description))
+    form, compiler = format_of(zig_target), _compiler(zig_target, zig_cpu, cc)
     try:
-        with tempfile.TemporaryDirectory(prefix="nnefc-link-") as folder:
-            compiler = _compiler(zig_target, zig_cpu, cc)
-            _link(Path(folder), objects, constants, description, output, format_of(zig_target), compiler)
+        with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
+            folder = Path(name)
+            inputs = _inputs(folder, objects, description, form)
+            if constants is None:
+                _link(folder, inputs, description, output, form, compiler)
+            elif form is ELF and not cc:  # other linkers may lay out the library otherwise
+                room = [f"-DNNEFC_CONSTANT_BYTES={constants.size}", str(_CONSTANTS)]
+                _link(folder, [*inputs, *room], description, output, form, compiler, constants)
+            else:
+                inputs.append(_constants_object(folder, constants, compiler))
+                _link(folder, inputs, description, output, form, compiler)
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
 
 def _link(
     folder: Path,
-    objects: Sequence[Path],
-    constants: Path | None,
+    inputs: Sequence[str],
     description: LibraryDescription,
     output: Path,
     form: FileFormat,
     compiler: Sequence[str],
+    left_out: Constants | None = None,
 ) -> None:
-    inputs = _inputs(folder, objects, constants, description, form, compiler)
+    """Link a shared library; the constants that are `left_out` are added to it afterwards."""
     names = sorted({*public_symbols(), *public_symbols(description.prefix)})
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
@@ -104,12 +116,14 @@ def _link(
         flags = [*_COMPILE_FLAGS, *form.compile_flags, *form.link_flags]
         flags += form.name_flags(output.name, names, folder)
         _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, *form.libraries, "-o", str(library)], folder)
+        if left_out is not None:
+            append_constants(library, left_out)
         library.replace(output)
 
 
 def link_object(
     objects: Sequence[Path],
-    constants: Path | None,
+    constants: Constants | None,
     description: LibraryDescription,
     output: Path,
     *,
@@ -132,12 +146,14 @@ def link_object(
             f"object files and archives are made for systems with the format ELF, not {format_.name}",
             hint=f"write a shared library: a name that ends with {format_.suffix}",
         )
-    check_description(description, description.constant_bytes if description.weights else _size(constants))
+    check_description(description, _constant_bytes(constants, description))
     compiler = _compiler(zig_target, zig_cpu, cc)
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
-            inputs = _inputs(folder, objects, constants, description, ELF, compiler)
+            inputs = _inputs(folder, objects, description, ELF)
+            if constants is not None:
+                inputs.append(_constants_object(folder, constants, compiler))
             flags = [*_COMPILE_FLAGS, *ELF.compile_flags, "-g0", "-r", "-Wl,--strip-debug"]
             _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
             hide_symbols(output, public_symbols(description.prefix))
@@ -151,15 +167,8 @@ def archive(members: Sequence[Path], output: Path) -> None:
         _run([*_ZIG, "ar", "rcsD", str(output), *map(str, members)], Path(folder))
 
 
-def _inputs(
-    folder: Path,
-    objects: Sequence[Path],
-    constants: Path | None,
-    description: LibraryDescription,
-    form: FileFormat,
-    compiler: Sequence[str],
-) -> list[str]:
-    """Everything that a library is made of, as sources and objects."""
+def _inputs(folder: Path, objects: Sequence[Path], description: LibraryDescription, form: FileFormat) -> list[str]:
+    """Everything that a library is made of but its constants, as sources and objects."""
     model = folder / "model.c"
     model.write_text(model_source(description), encoding="utf-8")
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if description.weights or path.name != _OF_WEIGHTS]
@@ -168,12 +177,15 @@ def _inputs(
         own = folder / f"network{number}.o"
         own.write_bytes(form.prepare(path.read_bytes()))
         inputs.append(str(own))
-    if constants is not None:
-        image = folder / "constants.o"
-        definition = f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(constants.resolve()))}"'
-        _run([*compiler, definition, "-c", str(RUNTIME / "constants.S"), "-o", str(image)], folder)
-        inputs.append(str(image))
     return inputs
+
+
+def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str]) -> str:
+    """The constants as an object; returns its path."""
+    image, content = folder / "constants.o", constants.save(folder / "constants.bin")
+    definition = f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"'
+    _run([*compiler, definition, "-c", str(_CONSTANTS), "-o", str(image)], folder)
+    return str(image)
 
 
 _ZIG = (sys.executable, "-m", "ziglang")
@@ -238,8 +250,8 @@ def _user_cache_is_writable() -> bool:
     return os.access(cache, os.W_OK | os.X_OK)
 
 
-def _size(constants: Path | None) -> int:
-    try:
-        return constants.stat().st_size if constants is not None else 0
-    except OSError as error:
-        raise CompileError(f"cannot read the constants {constants}: {error.strerror}") from error
+def _constant_bytes(constants: Constants | None, description: LibraryDescription) -> int:
+    """The size of what the library shall describe."""
+    if description.weights is not None:
+        return description.constant_bytes
+    return constants.size if constants is not None else 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnefc.targets.constants import Constants
 from nnefc.targets.description import WeightsFile
 
 __all__ = ["write_weights"]
@@ -19,16 +19,15 @@ _FACTOR = 0x9E3779B97F4A7C15
 _ROWS = 1 << 16  # of lanes, taken at a time
 
 
-def write_weights(constants: Path, model: str, path: Path) -> WeightsFile:
-    """Write the file `path` with the bytes of the file `constants`, for the network called `model`."""
-    size = constants.stat().st_size
+def write_weights(constants: Constants, model: str, path: Path) -> WeightsFile:
+    """Write the file `path` with `constants`, for the network called `model`."""
     name = model.encode()[: _NAME_BYTES - 1].decode(errors="ignore").encode()
-    with constants.open("rb") as source, path.open("wb") as file:
+    with path.open("wb") as file:
         file.seek(_HEADER_BYTES)
-        shutil.copyfileobj(source, file, 1 << 24)
-        file.truncate(_HEADER_BYTES + -(-size // _BLOCK) * _BLOCK)
-    sum_ = checksum(np.memmap(path, np.uint64, "r", _HEADER_BYTES), size)
-    header = struct.pack("<8sIIQQ", _MAGIC, _VERSION, _HEADER_BYTES, size, sum_) + name
+        constants.write(file)
+        file.truncate(_HEADER_BYTES + -(-constants.size // _BLOCK) * _BLOCK)
+    sum_ = checksum(np.memmap(path, np.uint64, "r", _HEADER_BYTES), constants.size)
+    header = struct.pack("<8sIIQQ", _MAGIC, _VERSION, _HEADER_BYTES, constants.size, sum_) + name
     with path.open("r+b") as file:
         file.write(header)
     return WeightsFile(path.name, sum_)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nnefc.targets.constants import Constants
 from nnefc.targets.toolchain import LibraryDescription, TensorDescription, link_library
 
 C_SOURCES = Path(__file__).parent / "targets" / "c"
@@ -91,7 +92,7 @@ def constants_file(data: bytes, name: str = "sample.bin") -> Path:
 
 
 def link(objects: list[Path], data: bytes, description: LibraryDescription, path: Path) -> Path:
-    constants = constants_file(data, f"{path.stem}.bin") if data else None
+    constants = Constants.of(data) if data else None
     link_library(objects, constants, description, path, zig_target=ZIG_TARGET)
     return path
 

@@ -1,4 +1,5 @@
-/* The trained values, as one read-only section of their own. NNEFC_CONSTANTS is the file's name, in quotes.
+/* The trained values, as one read-only section of their own: from the file whose name, in quotes, is NNEFC_CONSTANTS; or
+ * room in memory for NNEFC_CONSTANT_BYTES that are not there yet, apart from everything else by a page of the largest size.
  * On x86-64 the section is marked large: the linker then keeps it out of the 2 GB that code reaches directly. */
 #if defined(__APPLE__)
     .section __TEXT,__nnefc
@@ -14,6 +15,25 @@ _nnefc_constants:
     .globl nnefc_constants
 nnefc_constants:
     .incbin NNEFC_CONSTANTS
+
+#elif defined(NNEFC_CONSTANT_BYTES)
+#if defined(__x86_64__)
+    .section .lrodata.nnefc,"al",%nobits
+    .p2align 12
+#elif defined(__riscv)
+    .section .nnefc,"a",%nobits
+    .p2align 12
+#else
+    .section .nnefc,"a",%nobits
+    .p2align 16
+#endif
+    .globl nnefc_constants
+    .hidden nnefc_constants
+    .type nnefc_constants, %object
+nnefc_constants:
+    .zero NNEFC_CONSTANT_BYTES
+    .size nnefc_constants, NNEFC_CONSTANT_BYTES
+    .section .note.GNU-stack,"",%progbits
 
 #else
 #if defined(__wasm__)

@@ -12,10 +12,11 @@ from pathlib import Path
 import elf
 import numpy as np
 import pytest
-from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_TARGET, constants_file, object_file, object_of
+from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_TARGET, object_file, object_of
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import LoadError, load
+from nnefc.targets.constants import Constants
 from nnefc.targets.description import LibraryDescription, TensorDescription, public_symbols
 from nnefc.targets.outputs import write_network
 
@@ -34,7 +35,7 @@ compilers = pytest.mark.parametrize(
 
 
 def write(path: Path, description: LibraryDescription = SAMPLE, *, weights: str = "embedded") -> Path:
-    blob = constants_file(CONSTANTS, "outputs.bin")
+    blob = Constants.of(CONSTANTS)
     write_network([object_file("network.c")], blob, description, path, zig_target=ZIG_TARGET, weights=weights)
     return path
 
@@ -77,7 +78,7 @@ def test_objects_of_other_formats_are_refused(target: str, own: str, tmp_path: P
 
 @pytest.mark.parametrize(("target", "end"), [("x86_64-windows-gnu", ".dll"), ("wasm32-wasi", ".wasm")])
 def test_weights_stay_in_libraries_for_systems_that_map_no_files(target: str, end: str, tmp_path: Path) -> None:
-    blob = constants_file(CONSTANTS, "mapped.bin")
+    blob = Constants.of(CONSTANTS)
     with pytest.raises(CompileError, match="cannot map a file of weights"):
         write_network([], blob, SAMPLE, tmp_path / f"model{end}", zig_target=target, weights="separate")
 
@@ -142,7 +143,7 @@ int main(void) {
 def test_two_networks_link_into_one_program(compiler: tuple[str, ...], end: str, tmp_path: Path) -> None:
     """Each has the same runtime, kernels of the same names, and constants of its own."""
     for name, scale in (("first", 1), ("second", -2)):
-        blob = constants_file((WEIGHTS * np.float32(scale)).tobytes() + CONSTANTS[4096:], f"{name}.bin")
+        blob = Constants.of((WEIGHTS * np.float32(scale)).tobytes() + CONSTANTS[4096:])
         description = replace(SAMPLE, model=f"the {name}", prefix=name)
         write_network([object_file("network.c")], blob, description, tmp_path / f"{name}.{end}", zig_target=ZIG_TARGET)
         if end == "so":  # its header is an archive's
@@ -160,7 +161,7 @@ def test_a_network_links_into_a_static_program(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_network(
             [object_file("network.c")],
-            constants_file(CONSTANTS, "musl.bin"),
+            Constants.of(CONSTANTS),
             replace(SAMPLE, prefix=name),
             tmp_path / f"{name}.a",
             zig_target=machine,
@@ -306,7 +307,7 @@ def test_a_file_that_holds_no_weights(separate: Path, place: int) -> None:
 def test_weights_of_another_network(separate: Path, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
-    blob = constants_file((2 * WEIGHTS).tobytes() + CONSTANTS[4096:], "other.bin")
+    blob = Constants.of((2 * WEIGHTS).tobytes() + CONSTANTS[4096:])
     description = replace(SAMPLE, model="the other")
     write_network(
         [object_file("network.c")], blob, description, folder / "o.so", zig_target=ZIG_TARGET, weights="separate"
@@ -345,7 +346,7 @@ def test_a_network_without_constants_has_no_file_of_weights(tmp_path: Path) -> N
 def test_a_failure_leaves_what_was_there(name: str, tmp_path: Path) -> None:
     for old in (name, "nnefc.h", "model.weights"):
         (tmp_path / old).write_text(old)
-    blob = constants_file(CONSTANTS, "fails.bin")
+    blob = Constants.of(CONSTANTS)
     with pytest.raises(CompileError):
         write_network([], blob, SAMPLE, tmp_path / name, zig_target=ZIG_TARGET, weights="separate")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {

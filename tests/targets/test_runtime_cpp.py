@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, constants_file, link, object_file, object_of
+from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, link, object_file, object_of
 
+from nnefc.targets.constants import Constants
 from nnefc.targets.description import TensorDescription
 from nnefc.targets.outputs import write_network
 from nnefc.targets.toolchain import RUNTIME
@@ -36,7 +37,7 @@ def has(compiler: str) -> pytest.MarkDecorator:
     ],
 )
 def test_the_header_does_what_it_says(command: tuple[str, ...], tmp_path: Path) -> None:
-    blob = constants_file(CONSTANTS, "cpp.bin")
+    blob = Constants.of(CONSTANTS)
     for name, description, weights in (
         ("sample.o", replace(SAMPLE, prefix="sample"), "embedded"),
         ("plain.so", SAMPLE, "embedded"),

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, constants_file, folder, link, object_file
+from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, folder, link, object_file
 from test_runtime_sanitizers import build_stress, needs
 
 import nnefc
+from nnefc.targets.constants import Constants
 from nnefc.targets.outputs import write_network
 from nnefc.targets.toolchain import RUNTIME
 
@@ -26,7 +27,7 @@ CLASSIFY = Path(__file__).parents[2] / "examples" / "c" / "classify.c"
 def sample(weights: str) -> Path:
     """The sample network with two states of memory that a session asks for, and its weights in or beside it."""
     path = folder("faults") / f"{weights}.so"
-    blob = constants_file(CONSTANTS, "faults.bin")
+    blob = Constants.of(CONSTANTS)
     write_network([object_file("network.c")], blob, SAMPLE, path, zig_target=ZIG_TARGET, weights=weights)
     return path
 

@@ -136,6 +136,7 @@ def _link_quickly() -> None:
     if compiler is None:
         return
     from nnefc.targets import outputs, toolchain
+    from nnefc.targets.constants import Constants
     from nnefc.targets.description import check_description, model_source
 
     folder = Path(tempfile.mkdtemp(prefix="nnefc-runtime-"))
@@ -146,15 +147,16 @@ def _link_quickly() -> None:
         runtime.append(str(made))
 
     def link(
-        objects: list[Path], constants: Path | None, description: Any, output: Path, *, zig_target: str, **_: Any
+        objects: list[Path], constants: Constants | None, description: Any, output: Path, *, zig_target: str, **_: Any
     ) -> None:
-        check_description(description, constants.stat().st_size if constants is not None else 0)
+        check_description(description, constants.size if constants is not None else 0)
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as place:
             model = Path(place) / "model.c"
             model.write_text(model_source(description))
             sources = [str(model)]
             if constants is not None:
-                sources += [f'-DNNEFC_CONSTANTS="{constants}"', str(toolchain.RUNTIME / "constants.S")]
+                content = constants.save(Path(place) / "constants.bin")
+                sources += [f'-DNNEFC_CONSTANTS="{content}"', str(toolchain.RUNTIME / "constants.S")]
             command = [compiler, f"-I{toolchain.RUNTIME}", "-std=c11", "-w", "-O0", "-fPIC", "-shared", *sources]
             command += [*runtime, *map(str, objects), "-lm", "-lpthread", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
             subprocess.run([*command, "-o", str(output)], check=True, capture_output=True)

@@ -1,0 +1,44 @@
+"""The trained values of a network as they lie in memory, still in the arrays that they were computed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Constants"]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Arrays at their places, and zeros between them and after them.
+
+    Attributes:
+        size: in bytes, of the whole.
+        arrays: each with its offset: dense, in ascending order, and apart.
+    """
+
+    size: int
+    arrays: tuple[tuple[int, NDArray[np.generic]], ...]
+
+    @staticmethod
+    def of(content: bytes) -> Constants:
+        """What these bytes hold."""
+        return Constants(len(content), ((0, np.frombuffer(content, np.uint8)),))
+
+    def write(self, file: BinaryIO) -> None:
+        """Write all of them from the present end of `file` on, which is where it stands; the end is then theirs."""
+        start = file.tell()
+        for offset, array in self.arrays:
+            file.seek(start + offset)
+            file.write(array.reshape(-1).view(np.uint8).data)
+        file.truncate(start + self.size)
+
+    def save(self, path: Path) -> Path:
+        """Write a file of nothing else; returns where it is."""
+        with path.open("wb") as file:
+            self.write(file)
+        return path
