@@ -10,6 +10,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.targets.record import record_of
 
 __all__ = [
+    "DEVICES",
     "ELEMENT_TYPES",
     "LibraryDescription",
     "TensorDescription",
@@ -18,6 +19,7 @@ __all__ = [
     "check_description",
     "check_prefix",
     "declarations",
+    "functions_of",
     "model_source",
     "public_symbols",
 ]
@@ -37,6 +39,20 @@ _FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the
     ),
     "status_name": ("const char *", "nnefc_status status", "status"),
 }
+
+_DEVICE_FUNCTIONS = {  # besides those, in libraries for a GPU
+    "enqueue": (
+        "nnefc_status",
+        "nnefc_session *session, const void *const *inputs, void *const *outputs, void *stream",
+        "session, inputs, outputs, stream",
+    ),
+    "synchronize": ("nnefc_status", "nnefc_session *session", "session"),
+}
+
+DEVICES = ("cpu", "cuda")
+"""What a network may run on."""
+
+_DEVICE_ALIGNMENT = 256  # of tensors in a GPU's memory
 
 # Prefixes with which the functions would take the names of functions of the C library.
 _TAKEN = ("cnd", "mtx", "nnefc", "pthread", "sem", "thrd", "timer")
@@ -95,6 +111,8 @@ class LibraryDescription:
         prefix: what the names of the functions begin with, in object files and archives; a shared library has them
             besides those that begin with `nnefc`.
         weights: the file with the trained values, if they are not in the library.
+        device: what the network runs on, one of DEVICES. For "cuda" one of the objects defines
+            `nnefc_cuda_this_module`, see `runtime/cuda.h`.
     """
 
     model: str
@@ -113,18 +131,32 @@ class LibraryDescription:
     source: str = ""
     prefix: str = PLAIN
     weights: WeightsFile | None = None
+    device: str = "cpu"
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of the device that a session takes: workspace, states, and room for all inputs and outputs."""
+        if self.device == "cpu":
+            return 0
+        sizes = [self.workspace_bytes, self.state_bytes, *map(_bytes, (*self.inputs, *self.outputs))]
+        return sum(-(-size // _DEVICE_ALIGNMENT) * _DEVICE_ALIGNMENT for size in sizes)
 
 
-def public_symbols(prefix: str = PLAIN) -> tuple[str, ...]:
+def functions_of(device: str) -> dict[str, tuple[str, str, str]]:
+    """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call."""
+    return _FUNCTIONS if device == "cpu" else dict(sorted({**_FUNCTIONS, **_DEVICE_FUNCTIONS}.items()))
+
+
+def public_symbols(prefix: str = PLAIN, device: str = "cpu") -> tuple[str, ...]:
     """The names of the functions of `nnefc.h`, sorted, with another prefix if one is given."""
-    return tuple(f"{prefix}_{name}" for name in _FUNCTIONS)
+    return tuple(f"{prefix}_{name}" for name in functions_of(device))
 
 
-def declarations(prefix: str) -> str:
+def declarations(prefix: str, device: str = "cpu") -> str:
     """The prototypes of the functions with this prefix, in C."""
     return "".join(
         f"NNEFC_API {result}{'' if result.endswith('*') else ' '}{prefix}_{name}({parameters});\n"
-        for name, (result, parameters, _) in _FUNCTIONS.items()
+        for name, (result, parameters, _) in functions_of(device).items()
     )
 
 
@@ -148,6 +180,8 @@ def check_description(description: LibraryDescription, size: int) -> None:
         if not 0 <= getattr(description, name) < 1 << 63:
             raise CompileError(f"{name} is {getattr(description, name)}, not a size")
     check_prefix(description.prefix)
+    if description.device not in DEVICES:
+        raise CompileError(f"the device is {description.device!r}, none of {', '.join(DEVICES)}")
     if description.state_bytes and description.state_initial_offset + description.state_bytes > size:
         raise CompileError("the states' initial image lies beyond the constants")
     for tensor in (*description.inputs, *description.outputs, *description.states):
@@ -234,6 +268,8 @@ def model_source(description: LibraryDescription) -> str:
         "variables": "variables" if variables else "NULL",
         "source": _string(description.source),
         "weights": _string(description.weights.name) if description.weights is not None else "NULL",
+        "device": _string(description.device),
+        "device_bytes": f"UINT64_C({description.device_bytes})",
     }
     return "\n".join(
         [
@@ -258,8 +294,9 @@ def model_source(description: LibraryDescription) -> str:
             f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
             "    .call = call,",
             "    .record = record,",
+            f"    .cuda = {'NULL' if description.device == 'cpu' else '&nnefc_cuda_this_module'},",
             "};",
-            *_aliases(description.prefix),
+            *_aliases(description.prefix, description.device),
             "",
         ]
     )
@@ -274,14 +311,14 @@ def _weights(description: LibraryDescription) -> list[str]:
     return [f"static const nnefc_weights weights = {{{_string(file.name)}, {sizes}, {functions}}};"]
 
 
-def _aliases(prefix: str) -> list[str]:
+def _aliases(prefix: str, device: str) -> list[str]:
     """The functions by the network's own names; the runtime is the same for every network and has the plain ones."""
     if prefix == PLAIN:
         return []
     return [
-        declarations(prefix),
+        declarations(prefix, device),
         *(
             f"{result} {prefix}_{name}({parameters}) {{ return {PLAIN}_{name}({arguments}); }}"
-            for name, (result, parameters, arguments) in _FUNCTIONS.items()
+            for name, (result, parameters, arguments) in functions_of(device).items()
         ),
     ]

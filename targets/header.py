@@ -40,7 +40,7 @@ def header_source(description: LibraryDescription) -> str:
             'extern "C" {',
             "#endif",
             "",
-            declarations(prefix),
+            declarations(prefix, description.device),
             "#ifdef __cplusplus",
             "}",
             "#endif",

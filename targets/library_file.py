@@ -79,6 +79,7 @@ def _checked(members: Any) -> Record:
         constant_bytes=_size(members["constant_bytes"]),
         state_bytes=_size(members["state_bytes"]),
         cpu_features=tuple(_text(feature) for feature in members["cpu_features"]),
+        device=_text(members.get("device", "cpu")),
     )
     return Record(found, _text(members["weights"]))
 

@@ -5,7 +5,8 @@ A compiled library has four parts:
 - the network's objects, which define one hidden C function, the entry
   `int32_t nnefc_network(void* input…, void* output…, uint8_t* state, uint8_t* workspace, const uint8_t* constants)`;
 - the runtime (`runtime/*.c`), the same for every network, compiled for the target's baseline processor, so that it can
-  say what is wrong on a processor that is too old for the network;
+  say what is wrong on a processor that is too old for the network; for a GPU, `runtime/cuda/*.c` in place of what runs a
+  network on processors;
 - the constants, one read-only section: `elf_constants.py` adds it to ELF files, other linkers get it as a file;
 - a C file written here: the library's description and the call of the entry with the right number of arguments.
 
@@ -46,12 +47,15 @@ __all__ = [
     "link_object",
     "model_source",
     "public_symbols",
+    "runtime_sources",
 ]
 
 RUNTIME = Path(__file__).parent / "runtime"
 
 _CONSTANTS = RUNTIME / "constants.S"
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
+
+_OF_PROCESSORS = "engine.c"  # only in libraries for CPUs
 
 _COMPILE_FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
 
@@ -109,13 +113,15 @@ def _link(
     left_out: Constants | None = None,
 ) -> None:
     """Link a shared library; the constants that are `left_out` are added to it afterwards."""
-    names = sorted({*public_symbols(), *public_symbols(description.prefix)})
+    device = description.device
+    names = sorted({*public_symbols(device=device), *public_symbols(description.prefix, device)})
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
         library = Path(beside) / output.name
         flags = [*_COMPILE_FLAGS, *form.compile_flags, *form.link_flags]
         flags += form.name_flags(output.name, names, folder)
-        _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, *form.libraries, "-o", str(library)], folder)
+        libraries = [*form.libraries, *_DEVICE_LIBRARIES[device]]
+        _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, *libraries, "-o", str(library)], folder)
         if left_out is not None:
             append_constants(library, left_out)
         library.replace(output)
@@ -156,7 +162,7 @@ def link_object(
                 inputs.append(_constants_object(folder, constants, compiler))
             flags = [*_COMPILE_FLAGS, *ELF.compile_flags, "-g0", "-r", "-Wl,--strip-debug"]
             _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
-            hide_symbols(output, public_symbols(description.prefix))
+            hide_symbols(output, public_symbols(description.prefix, description.device))
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -169,10 +175,14 @@ def archive(members: Sequence[Path], output: Path) -> None:
 
 def _inputs(folder: Path, objects: Sequence[Path], description: LibraryDescription, form: FileFormat) -> list[str]:
     """Everything that a library is made of but its constants, as sources and objects."""
+    if description.device != "cpu" and form is not ELF:
+        raise CompileError(
+            f"libraries for {description.device} are made for systems with the format ELF, not {form.name}",
+            hint="choose a host with Linux",
+        )
     model = folder / "model.c"
     model.write_text(model_source(description), encoding="utf-8")
-    sources = [path for path in sorted(RUNTIME.glob("*.c")) if description.weights or path.name != _OF_WEIGHTS]
-    inputs = [*map(str, sources), str(model)]
+    inputs = [*map(str, runtime_sources(description)), str(model)]
     for number, path in enumerate(objects):
         own = folder / f"network{number}.o"
         own.write_bytes(form.prepare(path.read_bytes()))
@@ -187,6 +197,20 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
     _run([*compiler, definition, "-c", str(_CONSTANTS), "-o", str(image)], folder)
     return str(image)
 
+
+def runtime_sources(description: LibraryDescription) -> list[Path]:
+    """The runtime's C files that a library consists of."""
+    left_out = set() if description.weights else {_OF_WEIGHTS}
+    if description.device == "cpu":
+        return [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
+    left_out.add(_OF_PROCESSORS)
+    return [
+        *(path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out),
+        *sorted((RUNTIME / description.device).glob("*.c")),
+    ]
+
+
+_DEVICE_LIBRARIES = {"cpu": (), "cuda": ("-ldl",)}  # NVIDIA's driver is opened at run time
 
 _ZIG = (sys.executable, "-m", "ziglang")
 

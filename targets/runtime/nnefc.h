@@ -28,6 +28,13 @@
  * Fork. A child process inherits a session without its worker threads: nnefc_run works there on the calling thread alone,
  * with the same results. A session that was in the middle of a call when another thread forked stays NNEFC_BUSY.
  *
+ * GPUs. A library for NVIDIA's GPUs has two functions more, nnefc_enqueue and nnefc_synchronize. It needs NVIDIA's driver,
+ * libcuda.so.1, which nnefc_create opens. Workspace and states are in the GPU's memory; the trained values are copied there
+ * by the first session on a GPU and shared by all of the process. nnefc_create allocates all that the session asks for, but
+ * the driver may allocate when a run is made a graph, in the first runs with the same pointers. Inputs and outputs may be in
+ * the memory of the host or of the session's GPU, each for itself: the driver knows where they are. A forked child cannot
+ * use what its parent has of a GPU: calls are answered with NNEFC_NO_DEVICE there.
+ *
  * Names. Every shared library exports the functions below. A network that was compiled with `--name digits` has them as
  * digits_describe, digits_create and so on, declared in digits.h, so that several can be linked into one program; object
  * files and archives of it have those names only. Without a name, link against one library at most and open others with
@@ -59,7 +66,9 @@ typedef enum nnefc_status {
     NNEFC_OUT_OF_MEMORY = 4,   /* the session's memory or threads could not be had */
     NNEFC_KERNEL_ERROR = 5,    /* the network's code reported a failure; outputs and states are undefined */
     NNEFC_BUSY = 6,            /* another thread is inside a call on the same session; nothing was done */
-    NNEFC_BAD_WEIGHTS = 7      /* the file of trained values is missing, cut off, damaged or another network's */
+    NNEFC_BAD_WEIGHTS = 7,     /* the file of trained values is missing, cut off, damaged or another network's */
+    NNEFC_NO_DEVICE = 8,       /* there is no GPU, or no driver, that can run the network */
+    NNEFC_DEVICE_ERROR = 9     /* the GPU or its driver reported a failure; outputs and states are undefined */
 } nnefc_status;
 
 /* Element types. */
@@ -112,6 +121,8 @@ typedef struct nnefc_description {
                                      "digest  name" that the command sha256sum prints for them in the order of their
                                      names; "" if there was no file */
     const char *weights;          /* the name of the file with the trained values; null if they are in the library */
+    const char *device;           /* what the network runs on: "cpu" or "cuda" */
+    uint64_t device_bytes;        /* a session's memory of a GPU: workspace, states, and room for inputs and outputs */
 } nnefc_description;
 
 /* Always answers, on every processor. */
@@ -122,41 +133,57 @@ NNEFC_API const nnefc_description *nnefc_describe(void);
  *     options.struct_size = sizeof options;
  */
 typedef struct nnefc_options {
-    uint32_t struct_size;     /* sizeof(nnefc_options), or what it was when it ended with workspace_bytes; others are
-                                 NNEFC_WRONG_ABI */
+    uint32_t struct_size;     /* sizeof(nnefc_options), or what it was when it ended with workspace_bytes or with weights;
+                                 others are NNEFC_WRONG_ABI */
     int32_t threads;          /* 1 to 1024, the caller's own thread among them; 0: the environment's NNEFC_NUM_THREADS, and
                                  without it the number of processors that the calling thread may run on */
     void *workspace;          /* null, or memory of the caller's own, aligned to 64 bytes, which the session uses until it
-                                 is destroyed; its content matters neither before nor after a run */
+                                 is destroyed; its content matters neither before nor after a run. For a GPU: memory of
+                                 that GPU, aligned to 256 bytes */
     uint64_t workspace_bytes; /* its size, at least the description's workspace_bytes */
     const char *weights;      /* the path of the file with the trained values, if they are not in the library; null: the
                                  file that the description names, in the folder of the library (of the program, if the
                                  network is linked into it) */
+    int64_t device;           /* the number of the GPU, as the driver counts; 0 for networks that need none */
 } nnefc_options;
 
 typedef struct nnefc_session nnefc_session;
 
 /* Makes a session and stores it in *session (null if it fails). Null options mean the defaults.
- * NNEFC_BAD_ARGUMENT, NNEFC_WRONG_ABI, NNEFC_UNSUPPORTED_CPU, NNEFC_OUT_OF_MEMORY, NNEFC_BAD_WEIGHTS;
- * nnefc_last_error(NULL) says more. None of the network's code runs before the processor has been checked. A file of
+ * NNEFC_BAD_ARGUMENT, NNEFC_WRONG_ABI, NNEFC_UNSUPPORTED_CPU, NNEFC_OUT_OF_MEMORY, NNEFC_BAD_WEIGHTS, and for GPUs
+ * NNEFC_NO_DEVICE, NNEFC_DEVICE_ERROR; nnefc_last_error(NULL) says more. None of the network's code runs before the processor has been checked. A file of
  * trained values is read once, to compare its checksum with the library's; it must not be overwritten in place while
  * sessions use it (put a new file in its place instead). */
 NNEFC_API nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session);
 
-/* Ends a session: joins its threads and frees its memory. Null does nothing. NNEFC_BUSY if a call on the session is
- * under way: the session lives on. A session must not be used after it was destroyed. */
+/* Ends a session: waits for the runs that were begun, joins its threads and frees its memory. Null does nothing.
+ * NNEFC_BUSY if a call on the session is under way: the session lives on. NNEFC_DEVICE_ERROR if the GPU's driver reported a
+ * failure meanwhile, which nnefc_last_error(NULL) tells: the session is gone nevertheless. A session must not be used after
+ * it was destroyed. */
 NNEFC_API nnefc_status nnefc_destroy(nnefc_session *session);
 
 /* Runs the network once: reads inputs[0 .. input_count - 1], writes outputs[0 .. output_count - 1] and the session's states.
  * Every pointer must be aligned to its element type, no more; tensors without elements may be null. Outputs must overlap
- * neither each other nor any input. On NNEFC_KERNEL_ERROR outputs and states are undefined: call nnefc_reset. */
+ * neither each other nor any input. On NNEFC_KERNEL_ERROR and NNEFC_DEVICE_ERROR outputs and states are undefined: call
+ * nnefc_reset. Inputs in a GPU's memory must be there before the call; tensors that are not aligned to 16 bytes are
+ * copied first. */
 NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *const *outputs);
 
-/* Brings the states back to their initial values. */
+/* Begins a run on a GPU and returns. Libraries for GPUs have this function, others do not. Inputs and outputs are in the
+ * GPU's memory, all of them. `stream` is a CUstream (cudaStream_t) of the session's GPU and its primary context, which is
+ * what CUDA's libraries use: what was put there before is done before the run, what is put there later finds the outputs.
+ * Null is a stream of the session's own. Runs of one session follow each other, whatever their streams. A run that fails
+ * after this call has returned is the answer of the next call on the session, which then does nothing else. */
+NNEFC_API nnefc_status nnefc_enqueue(nnefc_session *session, const void *const *inputs, void *const *outputs, void *stream);
+
+/* Waits until all runs that were begun are done, and tells whether they failed. Libraries for GPUs have this function. */
+NNEFC_API nnefc_status nnefc_synchronize(nnefc_session *session);
+
+/* Brings the states back to their initial values, after all runs that were begun; their failures are forgotten. */
 NNEFC_API nnefc_status nnefc_reset(nnefc_session *session);
 
 /* What the session's last call had to say in English; "" if it succeeded. For null: what the calling thread's last
- * nnefc_create had to say. Valid until the next call on the session, or for null until the thread's next nnefc_create or
+ * nnefc_create had to say, or an nnefc_destroy that failed after it. Valid until the next call on the session, or for null until the thread's next nnefc_create or
  * 64 failures of other threads'.
  * NNEFC_BUSY leaves the text as it is, for it belongs to the other thread. */
 NNEFC_API const char *nnefc_last_error(const nnefc_session *session);
@@ -178,6 +205,15 @@ typedef struct nnefc_interface {
 /* Initializes an nnefc_interface with the functions of a name: NNEFC_INTERFACE(nnefc), NNEFC_INTERFACE(digits). */
 #define NNEFC_INTERFACE(name) \
     {name##_describe, name##_create, name##_destroy, name##_run, name##_reset, name##_last_error, name##_status_name}
+
+/* The functions that networks for GPUs have besides. */
+typedef struct nnefc_device_interface {
+    nnefc_status (*enqueue)(nnefc_session *session, const void *const *inputs, void *const *outputs, void *stream);
+    nnefc_status (*synchronize)(nnefc_session *session);
+} nnefc_device_interface;
+
+/* Initializes an nnefc_device_interface: NNEFC_DEVICE_INTERFACE(nnefc). */
+#define NNEFC_DEVICE_INTERFACE(name) {name##_enqueue, name##_synchronize}
 
 #ifdef __cplusplus
 }

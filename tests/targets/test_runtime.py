@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from ctypes import byref, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +43,7 @@ class Options(ctypes.Structure):
         ("workspace", c_void_p),
         ("workspace_bytes", c_uint64),
         ("weights", c_char_p),
+        ("device", c_int64),
     )
 
 
@@ -176,18 +177,24 @@ def test_threads_out_of_range(sample: Sample, threads: int) -> None:
     assert sample.error(None) == f"threads is {threads}, not a number from 0 to 1024"
 
 
-@pytest.mark.parametrize("size", [0, 8, 23, 25, 31, 33, 1 << 31])
+@pytest.mark.parametrize("size", [0, 8, 23, 25, 31, 33, 39, 41, 1 << 31])
 def test_options_of_another_size(sample: Sample, size: int) -> None:
     status, session = sample.create(struct_size=size)
     assert (status, session.value) == (WRONG_ABI, None)
-    assert f"struct_size is {size}, but ABI version 1 has 24 or 32" in sample.error(None)
+    assert f"struct_size is {size}, but ABI version 1 has 24, 32 or 40" in sample.error(None)
 
 
-def test_options_of_the_first_version_are_taken(sample: Sample) -> None:
-    status, session = sample.create(struct_size=24)
+@pytest.mark.parametrize("size", [24, 32])
+def test_options_of_earlier_versions_are_taken(sample: Sample, size: int) -> None:
+    status, session = sample.create(struct_size=size, device=7)  # beyond what they have
     assert status == OK
     assert sample.run(session) == OK
     assert sample.dll.nnefc_destroy(session) == OK
+
+
+def test_a_network_for_processors_has_no_gpu(sample: Sample) -> None:
+    assert sample.create(device=1)[0] == BAD_ARGUMENT
+    assert sample.error(None) == "device is 1, but the network runs on the processor"
 
 
 def test_null_everywhere(sample: Sample, session: c_void_p) -> None:
@@ -446,11 +453,12 @@ assert sample.run(session) == OK and sample.right()
 
 
 def test_status_names(sample: Sample) -> None:
-    names = [sample.dll.nnefc_status_name(status).decode() for status in (*range(8), 8, -1)]
-    assert names[:8] == [
+    names = [sample.dll.nnefc_status_name(status).decode() for status in (*range(10), 10, -1)]
+    assert names[:10] == [
         "ok", "bad argument", "wrong ABI", "unsupported CPU", "out of memory", "kernel error", "busy", "bad weights",
+        "no device", "device error",
     ]  # fmt: skip
-    assert names[8:] == ["unknown status"] * 2
+    assert names[10:] == ["unknown status"] * 2
 
 
 def test_errors_of_create_belong_to_the_thread(sample: Sample) -> None:

@@ -1,0 +1,69 @@
+/* What the code of a network for NVIDIA's GPUs and the runtime know of each other. The compiler generates a C file with
+ * `nnefc_cuda_this_module` and, for each kernel that the entry calls, a function that launches it with what is declared
+ * below. All pointers that the entry passes around are addresses of the GPU's memory. */
+#ifndef NNEFC_CUDA_H
+#define NNEFC_CUDA_H
+
+#include <stdint.h>
+
+/* What a host kernel does with an operand. */
+enum {
+    NNEFC_CUDA_READ = 1,
+    NNEFC_CUDA_WRITE = 2 /* an operand with neither is memory of the kernel's own, which the host has */
+};
+
+typedef struct nnefc_cuda_operand {
+    uint64_t bytes;
+    uint32_t access; /* NNEFC_CUDA_READ, NNEFC_CUDA_WRITE, both or none */
+} nnefc_cuda_operand;
+
+/* A kernel that the processor runs, on copies of its operands. */
+typedef struct nnefc_cuda_host_kernel {
+    int32_t (*call)(void *const *operands); /* addresses of the host's memory, aligned to 64 bytes; 0 on success */
+    const nnefc_cuda_operand *operands;
+    uint32_t operand_count;
+} nnefc_cuda_host_kernel;
+
+typedef struct nnefc_cuda_module {
+    const void *image; /* a fat binary, aligned to 8 bytes: machine code for each architecture, PTX of the newest */
+    uint64_t bytes;    /* its size */
+    const char *const *kernels; /* the names of the GPU's functions, in the order of their numbers */
+    uint32_t kernel_count;
+    const uint32_t *dynamic_shared; /* for each of them: the most bytes of shared memory that a launch asks for */
+    const char *const *messages; /* what kernels may have to say; the word of failures counts from 1 */
+    uint32_t message_count;
+    const nnefc_cuda_host_kernel *host_kernels;
+    uint32_t host_kernel_count;
+    int32_t capturable;            /* 0 if the entry calls nnefc_cuda_read: it cannot become a graph */
+    const uint32_t *architectures; /* 80 for sm_80, rising */
+    uint32_t architecture_count;
+} nnefc_cuda_module;
+
+extern const nnefc_cuda_module nnefc_cuda_this_module;
+
+/* For the network's code, during a call of the entry. They answer 0 for success; a failure is noted as well, and what is
+ * asked for after it in the same run is not done. So what they answer need not be looked at. */
+
+/* Launches a kernel by its number. The geometry is the grid's x, y, z, the block's x, y, z, and the bytes of dynamic shared
+ * memory; a grid without blocks is no launch. `arguments` has the address of each argument. */
+int32_t nnefc_cuda_launch(uint32_t kernel, const uint32_t geometry[7], void **arguments);
+
+/* Copies from one place of the GPU's memory to another. */
+int32_t nnefc_cuda_copy(void *destination, const void *source, uint64_t bytes);
+
+/* Waits for everything before it, then copies to the host. Not in a network that says that it can be captured. */
+int32_t nnefc_cuda_read(void *host, const void *device, uint64_t bytes);
+
+/* Copies a value to the GPU; `host` may change when it returns. */
+int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes);
+
+/* Runs one of the module's host kernels; `operands` has their addresses in the GPU's memory. */
+int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands);
+
+/* The word that a kernel of the GPU writes the number of its message to when it fails. */
+int32_t *nnefc_cuda_failure(void);
+
+/* Whether something of this run has failed, as far as is known; for loops, after nnefc_cuda_read. */
+int32_t nnefc_cuda_run_failed(void);
+
+#endif

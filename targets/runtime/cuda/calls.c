@@ -1,0 +1,144 @@
+/* What the network's code calls while a run is put on a stream. */
+#include <stdio.h>
+
+#include "gpu_engine.h"
+#include "model.h"
+#include "session.h"
+
+static NNEFC_THREAD_LOCAL nnefc_engine *current; /* whose run the thread is putting on a stream */
+
+/* Notes the run's first failure. */
+static int32_t note(int result, const char *what) {
+    if (result == CUDA_SUCCESS) return 0;
+    current->status = nnefc_cuda_also(current->status, result, what, current->error);
+    return -1;
+}
+
+static bool has_failed(void) { return current == NULL || current->status != NNEFC_OK; }
+
+static CUdeviceptr address_of(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
+
+int32_t nnefc_cuda_launch(uint32_t kernel, const uint32_t geometry[7], void **arguments) {
+    if (has_failed()) return -1;
+    const uint32_t *grid = geometry, *block = geometry + 3;
+    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return 0;
+    int result = nnefc_cuda.launch(current->device->functions[kernel], grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                                   geometry[6], current->current, arguments, NULL);
+    if (result == CUDA_SUCCESS) return 0;
+    char what[NNEFC_ERROR_BYTES / 2];
+    snprintf(what, sizeof what, "launching the kernel %.150s", nnefc_cuda_this_module.kernels[kernel]);
+    return note(result, what);
+}
+
+int32_t nnefc_cuda_copy(void *destination, const void *source, uint64_t bytes) {
+    if (has_failed()) return -1;
+    if (bytes == 0 || destination == source) return 0;
+    int result = nnefc_cuda.copy(address_of(destination), address_of(source), (size_t)bytes, current->current);
+    return note(result, "copying within the GPU's memory");
+}
+
+int32_t nnefc_cuda_read(void *host, const void *device, uint64_t bytes) {
+    if (has_failed()) return -1;
+    int result = nnefc_cuda.copy_out(host, address_of(device), (size_t)bytes, current->current);
+    if (result == CUDA_SUCCESS) result = nnefc_cuda.stream_synchronize(current->current);
+    return note(result, "reading a value from the GPU");
+}
+
+int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes) {
+    if (has_failed()) return -1;
+    /* of memory that is not pinned, which the driver has read when it returns */
+    return note(nnefc_cuda.copy_in(address_of(device), host, (size_t)bytes, current->current), "writing a value to the GPU");
+}
+
+/* On a thread of the driver's. A failure stays in the pool until the run is done. */
+static void run_on_host(void *argument) {
+    nnefc_cuda_host_call *call = argument;
+    nnefc_worker *previous = nnefc_pool_enter(call->pool);
+    int32_t result = call->kernel->call(call->operands);
+    if (result != 0) nnefc_worker_fail(nnefc_pool_current(), "a kernel on the processor failed with %d", (int)result);
+    nnefc_pool_leave(previous);
+}
+
+int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands) {
+    if (has_failed()) return -1;
+    nnefc_cuda_host_call *call = &current->host_calls[kernel - nnefc_cuda_this_module.host_kernels];
+    int result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < kernel->operand_count && result == CUDA_SUCCESS; i++) {
+        const nnefc_cuda_operand *operand = &kernel->operands[i];
+        if ((operand->access & NNEFC_CUDA_READ) && operand->bytes > 0)
+            result = nnefc_cuda.copy_out(call->operands[i], address_of(operands[i]), (size_t)operand->bytes, current->current);
+    }
+    if (result == CUDA_SUCCESS) result = nnefc_cuda.launch_host(current->current, run_on_host, call);
+    for (uint32_t i = 0; i < kernel->operand_count && result == CUDA_SUCCESS; i++) {
+        const nnefc_cuda_operand *operand = &kernel->operands[i];
+        if ((operand->access & NNEFC_CUDA_WRITE) && operand->bytes > 0)
+            result = nnefc_cuda.copy_in(address_of(operands[i]), call->operands[i], (size_t)operand->bytes, current->current);
+    }
+    return note(result, "putting a kernel of the processor between those of the GPU");
+}
+
+int32_t *nnefc_cuda_failure(void) {
+    return current != NULL ? (int32_t *)(uintptr_t)current->failure_address : NULL;
+}
+
+int32_t nnefc_cuda_run_failed(void) {
+    return has_failed() || *current->failure != 0 || nnefc_pool_failed(current->pool);
+}
+
+/* Brings the inputs to where the kernels read them. */
+static void put_inputs(void) {
+    uint32_t count = nnefc_this_model.description.input_count;
+    for (uint32_t i = 0; i < count && !has_failed(); i++) {
+        const nnefc_cuda_tensor *tensor = &current->tensors[i];
+        const nnefc_cuda_place *place = &current->places[i];
+        if (place->home == NNEFC_CUDA_IN_HOST)
+            note(nnefc_cuda.copy_in(tensor->memory, tensor->staging, (size_t)tensor->bytes, current->current),
+                 "copying an input to the GPU");
+        else if (place->home == NNEFC_CUDA_ASKEW)
+            note(nnefc_cuda.copy(tensor->memory, place->address, (size_t)tensor->bytes, current->current),
+                 "copying an input within the GPU's memory");
+    }
+}
+
+static void put_outputs(void) {
+    for (uint32_t i = nnefc_this_model.description.input_count; i < nnefc_cuda_tensor_count() && !has_failed(); i++) {
+        const nnefc_cuda_tensor *tensor = &current->tensors[i];
+        const nnefc_cuda_place *place = &current->places[i];
+        if (place->home == NNEFC_CUDA_IN_HOST)
+            note(nnefc_cuda.copy_out(tensor->staging, tensor->memory, (size_t)tensor->bytes, current->current),
+                 "copying an output from the GPU");
+        else if (place->home == NNEFC_CUDA_ASKEW)
+            note(nnefc_cuda.copy(place->address, tensor->memory, (size_t)tensor->bytes, current->current),
+                 "copying an output within the GPU's memory");
+    }
+}
+
+static void *pointer_to(CUdeviceptr address) { return (void *)(uintptr_t)address; }
+
+static void put_kernels(void) {
+    uint32_t count = nnefc_cuda_tensor_count();
+    for (uint32_t i = 0; i < count; i++) {
+        const nnefc_cuda_place *place = &current->places[i];
+        bool in_place = place->home == NNEFC_CUDA_HERE && place->address != 0;
+        current->addresses[i] = pointer_to(in_place ? place->address : current->tensors[i].memory);
+    }
+    int32_t result = nnefc_this_model.call((const void *const *)current->addresses,
+                                           current->addresses + nnefc_this_model.description.input_count,
+                                           pointer_to(current->state), pointer_to(current->workspace),
+                                           pointer_to(current->device->constants));
+    if (result != 0 && !has_failed())
+        current->status = nnefc_fail(NNEFC_KERNEL_ERROR, current->error, "the network's code failed with %d", (int)result);
+}
+
+nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error) {
+    nnefc_engine *previous = current;
+    current = engine;
+    engine->current = stream;
+    engine->status = NNEFC_OK;
+    engine->error = error;
+    put_inputs();
+    if (!has_failed()) put_kernels();
+    if (!has_failed()) put_outputs();
+    current = previous;
+    return engine->status;
+}

@@ -1,0 +1,210 @@
+#include "device.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model.h"
+#include "session.h"
+#include "system.h"
+
+enum { DEFAULT_SHARED_BYTES = 48 << 10 }; /* of dynamic shared memory, what a kernel may have without asking */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static nnefc_cuda_device *devices;
+static _Atomic int64_t owner; /* the process that has used the driver; 0 for none */
+
+static const nnefc_cuda_module *const module = &nnefc_cuda_this_module;
+
+nnefc_status nnefc_cuda_check_process(char *error) {
+    int64_t process = nnefc_process_number(), none = 0;
+    if (atomic_compare_exchange_strong(&owner, &none, process) || none == process) return NNEFC_OK;
+    return nnefc_fail(NNEFC_NO_DEVICE, error, "this process was forked from one that used the GPU: NVIDIA's driver does not "
+                      "work in it; start a new process instead");
+}
+
+/* "sm_80, sm_90" */
+static void list_architectures(char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < module->architecture_count && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%ssm_%u", i > 0 ? ", " : "", (unsigned)module->architectures[i]);
+}
+
+/* Machine code runs on GPUs of the same major capability and a minor one that is not lower; the PTX of the newest
+ * architecture is compiled by the driver for all that are not older. */
+static bool is_served(uint32_t capability) {
+    for (uint32_t i = 0; i < module->architecture_count; i++) {
+        uint32_t architecture = module->architectures[i];
+        bool is_newest = i + 1 == module->architecture_count;
+        if (architecture <= capability && (architecture / 10 == capability / 10 || is_newest)) return true;
+    }
+    return false;
+}
+
+static nnefc_status check_capability(CUdevice device, char *error) {
+    int major = 0, minor = 0;
+    int result = nnefc_cuda.device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    if (result == CUDA_SUCCESS)
+        result = nnefc_cuda.device_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "asking for the GPU's compute capability", error);
+    if (is_served((uint32_t)(10 * major + minor))) return NNEFC_OK;
+    char name[128] = "", compiled[128];
+    nnefc_status status =
+        nnefc_cuda_check(nnefc_cuda.device_name(name, sizeof name, device), "asking for the GPU's name", error);
+    if (status != NNEFC_OK) return status;
+    list_architectures(compiled, sizeof compiled);
+    return nnefc_fail(NNEFC_NO_DEVICE, error, "compiled for %s, but %.100s has compute capability %d.%d: compile the model "
+                      "for -arch=sm_%d%d", compiled, name, major, minor, major, minor);
+}
+
+/* The driver's handle of a GPU that can run the network. */
+static nnefc_status find(int64_t number, CUdevice *device, char *error) {
+    nnefc_status status = nnefc_cuda_driver_open(error);
+    if (status != NNEFC_OK) return status;
+    int count = 0;
+    status = nnefc_cuda_check(nnefc_cuda.init(0), "starting NVIDIA's driver", error);
+    if (status == NNEFC_OK) status = nnefc_cuda_check(nnefc_cuda.device_count(&count), "counting the GPUs", error);
+    if (status != NNEFC_OK) return status;
+    if (count == 0) return nnefc_fail(NNEFC_NO_DEVICE, error, "NVIDIA's driver finds no GPU");
+    if (number < 0 || number >= count)
+        return nnefc_fail(NNEFC_NO_DEVICE, error, "device is %lld, but there are %d GPUs, numbered from 0", (long long)number,
+                          count);
+    status = nnefc_cuda_check(nnefc_cuda.device_get(device, (int)number), "opening the GPU", error);
+    return status == NNEFC_OK ? check_capability(*device, error) : status;
+}
+
+/* Why the driver does not take the code: it may be older than the compiler that made it. */
+static nnefc_status refuse_image(int result, char *error) {
+    char reason[NNEFC_ERROR_BYTES], compiled[128];
+    int version = 0;
+    nnefc_status status = nnefc_cuda_check(result, "loading the network's code", reason);
+    if (status != NNEFC_NO_DEVICE || nnefc_cuda.driver_version(&version) != CUDA_SUCCESS)
+        return nnefc_fail(status, error, "%s", reason);
+    list_architectures(compiled, sizeof compiled);
+    return nnefc_fail(status, error, "%.300s; the code is for %s, the driver for CUDA %d.%d: a newer driver may take it", reason,
+                      compiled, version / 1000, version % 1000 / 10);
+}
+
+static nnefc_status load_code(nnefc_cuda_device *device, char *error) {
+    int result = nnefc_cuda.module_load(&device->module, module->image);
+    if (result != CUDA_SUCCESS) return refuse_image(result, error);
+    for (uint32_t i = 0; i < module->kernel_count; i++) {
+        result = nnefc_cuda.module_function(&device->functions[i], device->module, module->kernels[i]);
+        if (result == CUDA_SUCCESS && module->dynamic_shared[i] > DEFAULT_SHARED_BYTES)
+            result = nnefc_cuda.function_set(device->functions[i], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                             (int)module->dynamic_shared[i]);
+        if (result == CUDA_SUCCESS) continue;
+        char what[NNEFC_ERROR_BYTES / 2];
+        snprintf(what, sizeof what, "loading the kernel %.150s", module->kernels[i]);
+        return nnefc_cuda_check(result, what, error);
+    }
+    return NNEFC_OK;
+}
+
+static nnefc_status copy_constants(nnefc_cuda_device *device, const uint8_t *constants, char *error) {
+    size_t bytes = (size_t)nnefc_this_model.description.constant_bytes;
+    nnefc_status status = nnefc_cuda_check(nnefc_cuda.memory_allocate(&device->constants, bytes),
+                                           "taking the GPU's memory for the trained values", error);
+    if (status != NNEFC_OK) return status;
+    return nnefc_cuda_check(nnefc_cuda.copy_to_device(device->constants, constants, bytes), "copying the trained values",
+                            error);
+}
+
+static nnefc_status load_constants(nnefc_cuda_device *device, const char *path, char *error) {
+    if (nnefc_this_model.description.constant_bytes == 0) return NNEFC_OK;
+    const nnefc_weights *weights = nnefc_this_model.weights;
+    if (weights == NULL) return copy_constants(device, nnefc_this_model.constants, error);
+    nnefc_mapping mapping = {0};
+    nnefc_status status = weights->map(weights, path, &mapping, error, NNEFC_ERROR_BYTES);
+    if (status != NNEFC_OK) return status;
+    status = copy_constants(device, mapping.constants, error);
+    weights->unmap(&mapping);
+    return status;
+}
+
+/* Frees what the device has, with its context current, as far as it has been made. */
+static nnefc_status unload(nnefc_cuda_device *device, nnefc_status status, char *error) {
+    if (device->constants != 0)
+        status = nnefc_cuda_also(status, nnefc_cuda.memory_free(device->constants), "freeing the trained values", error);
+    if (device->module != NULL)
+        status = nnefc_cuda_also(status, nnefc_cuda.module_unload(device->module), "unloading the network's code", error);
+    return status;
+}
+
+static nnefc_status fill(nnefc_cuda_device *device, const char *weights, char *error) {
+    nnefc_status status = nnefc_cuda_check(nnefc_cuda.context_push(device->context), "entering the GPU's context", error);
+    if (status != NNEFC_OK) return status;
+    CUcontext context;
+    status = load_code(device, error);
+    if (status == NNEFC_OK) status = load_constants(device, weights, error);
+    if (status != NNEFC_OK) status = unload(device, status, error);
+    return nnefc_cuda_also(status, nnefc_cuda.context_pop(&context), "leaving the GPU's context", error);
+}
+
+static nnefc_status make(CUdevice number, const char *weights, nnefc_cuda_device **device, char *error) {
+    nnefc_cuda_device *made = calloc(1, sizeof *made + module->kernel_count * sizeof *made->functions);
+    if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a GPU's functions");
+    made->device = number;
+    int result = nnefc_cuda.context_retain(&made->context, number);
+    nnefc_status status = nnefc_cuda_check(result, "opening the GPU's primary context", error);
+    if (status == NNEFC_OK) {
+        status = fill(made, weights, error);
+        if (status != NNEFC_OK) nnefc_cuda.context_release(number); /* frees what could not be freed before */
+    }
+    if (status == NNEFC_OK)
+        *device = made;
+    else
+        free(made);
+    return status;
+}
+
+static nnefc_status share(CUdevice number, const char *weights, nnefc_cuda_device **device, char *error) {
+    for (*device = devices; *device != NULL; *device = (*device)->next)
+        if ((*device)->device == number) break;
+    if (*device == NULL) {
+        nnefc_status status = make(number, weights, device, error);
+        if (status != NNEFC_OK) return status;
+        (*device)->next = devices;
+        devices = *device;
+    }
+    (*device)->sessions++;
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_cuda_device_acquire(int64_t number, const char *weights, nnefc_cuda_device **device, char *error) {
+    nnefc_status status = nnefc_cuda_check_process(error);
+    if (status != NNEFC_OK) return status; /* before the lock, which another thread may have held at the fork */
+    CUdevice found = 0;
+    pthread_mutex_lock(&mutex);
+    status = find(number, &found, error);
+    if (status == NNEFC_OK) status = share(found, weights, device, error);
+    pthread_mutex_unlock(&mutex);
+    return status;
+}
+
+static nnefc_status end(nnefc_cuda_device *device, char *error) {
+    for (nnefc_cuda_device **link = &devices; *link != NULL; link = &(*link)->next) {
+        if (*link != device) continue;
+        *link = device->next;
+        break;
+    }
+    CUcontext context;
+    nnefc_status status = nnefc_cuda_check(nnefc_cuda.context_push(device->context), "entering the GPU's context", error);
+    if (status == NNEFC_OK) {
+        status = unload(device, status, error);
+        status = nnefc_cuda_also(status, nnefc_cuda.context_pop(&context), "leaving the GPU's context", error);
+    }
+    status = nnefc_cuda_also(status, nnefc_cuda.context_release(device->device), "closing the GPU's primary context", error);
+    free(device);
+    return status;
+}
+
+nnefc_status nnefc_cuda_device_release(nnefc_cuda_device *device, char *error) {
+    pthread_mutex_lock(&mutex);
+    nnefc_status status = --device->sessions == 0 ? end(device, error) : NNEFC_OK;
+    pthread_mutex_unlock(&mutex);
+    return status;
+}

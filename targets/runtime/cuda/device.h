@@ -1,0 +1,27 @@
+/* What all sessions of a library share on one GPU: the primary context, the code and the trained values. */
+#ifndef NNEFC_CUDA_DEVICE_H
+#define NNEFC_CUDA_DEVICE_H
+
+#include "driver.h"
+
+typedef struct nnefc_cuda_device {
+    struct nnefc_cuda_device *next;
+    CUdevice device;
+    uint64_t sessions;
+    CUcontext context;
+    CUmodule module;
+    CUdeviceptr constants; /* 0 without any */
+    CUfunction functions[]; /* the kernels, by their numbers */
+} nnefc_cuda_device;
+
+/* The GPU of a number, for one more session. The first session loads the code and copies the trained values, from the
+ * library or from the file `weights` (null: the file beside the library); others wait for it, and share them. */
+nnefc_status nnefc_cuda_device_acquire(int64_t number, const char *weights, nnefc_cuda_device **device, char *error);
+
+/* Ends what acquire began; the last session frees everything. */
+nnefc_status nnefc_cuda_device_release(nnefc_cuda_device *device, char *error);
+
+/* Whether this process was forked from one that used the driver, which works in neither of its copies then. */
+nnefc_status nnefc_cuda_check_process(char *error);
+
+#endif

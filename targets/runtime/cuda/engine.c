@@ -1,0 +1,245 @@
+/* Runs the network on a GPU of NVIDIA's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_engine.h"
+#include "model.h"
+#include "session.h"
+
+enum { WORKSPACE_ALIGNMENT = 256 };
+
+static const nnefc_description *const description = &nnefc_this_model.description;
+
+/* Makes the session's GPU the calling thread's, until `leave`. */
+static nnefc_status enter(const nnefc_engine *engine, char *error) {
+    nnefc_status status = nnefc_cuda_check_process(error);
+    if (status != NNEFC_OK) return status;
+    return nnefc_cuda_check(nnefc_cuda.context_push(engine->device->context), "entering the GPU's context", error);
+}
+
+static nnefc_status leave(nnefc_status status, char *error) {
+    CUcontext context;
+    return nnefc_cuda_also(status, nnefc_cuda.context_pop(&context), "leaving the GPU's context", error);
+}
+
+nnefc_status nnefc_cuda_collect(nnefc_engine *engine, char *error) {
+    int32_t number = *engine->failure;
+    if (number == 0 && !nnefc_pool_failed(engine->pool)) return NNEFC_OK;
+    const nnefc_cuda_module *module = &nnefc_cuda_this_module;
+    bool has_text = number > 0 && (uint32_t)number <= module->message_count;
+    if (has_text)
+        nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed: %s", module->messages[number - 1]);
+    else if (number != 0)
+        nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed with %d", (int)number);
+    else
+        nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed: %s", nnefc_pool_error(engine->pool));
+    *engine->failure = 0;
+    nnefc_pool_clear(engine->pool);
+    return NNEFC_KERNEL_ERROR;
+}
+
+static nnefc_status wait_for_stream(nnefc_engine *engine, char *error) {
+    int result = nnefc_cuda.stream_synchronize(engine->stream);
+    if (result == CUDA_SUCCESS) engine->stream_is_busy = false;
+    return nnefc_cuda_check(result, "waiting for the GPU", error);
+}
+
+/* Waits for all runs that were begun, whatever became of them. */
+static nnefc_status wait_for_all(nnefc_engine *engine, char *error) {
+    nnefc_status status = NNEFC_OK;
+    if (engine->event_is_pending) {
+        int result = nnefc_cuda.event_synchronize(engine->done);
+        if (result == CUDA_SUCCESS) engine->event_is_pending = false;
+        status = nnefc_cuda_check(result, "waiting for the GPU", error);
+    }
+    return engine->stream_is_busy && status == NNEFC_OK ? wait_for_stream(engine, error) : status;
+}
+
+nnefc_status nnefc_cuda_settle(nnefc_engine *engine, char *error) {
+    nnefc_status status = wait_for_all(engine, error);
+    return status == NNEFC_OK ? nnefc_cuda_collect(engine, error) : status;
+}
+
+static nnefc_status set_initial_state(nnefc_engine *engine, char *error) {
+    if (description->state_bytes == 0) return NNEFC_OK;
+    CUdeviceptr initial = engine->device->constants + nnefc_this_model.state_initial_offset;
+    int result = nnefc_cuda.copy(engine->state, initial, (size_t)description->state_bytes, engine->stream);
+    nnefc_status status = nnefc_cuda_check(result, "setting the states", error);
+    if (status != NNEFC_OK) return status;
+    engine->stream_is_busy = true;
+    return wait_for_stream(engine, error);
+}
+
+static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, char *error) {
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = nnefc_cuda_fill(engine, options, error);
+    if (status == NNEFC_OK) status = set_initial_state(engine, error);
+    if (status != NNEFC_OK) status = nnefc_cuda_empty(engine, status, error);
+    nnefc_status left = leave(status, error);
+    if (status == NNEFC_OK && left != NNEFC_OK && nnefc_cuda.context_push(engine->device->context) == CUDA_SUCCESS) {
+        nnefc_cuda_empty(engine, left, error);
+        leave(left, error);
+    }
+    return left;
+}
+
+nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **engine, char *error) {
+    nnefc_status status = nnefc_check_workspace(options, WORKSPACE_ALIGNMENT, error);
+    if (status != NNEFC_OK) return status;
+    nnefc_engine *made = calloc(1, sizeof *made);
+    if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
+    status = nnefc_cuda_device_acquire(options->device, options->weights, &made->device, error);
+    if (status == NNEFC_OK) {
+        status = fill(made, options, error);
+        char dropped[NNEFC_ERROR_BYTES];
+        if (status != NNEFC_OK) nnefc_cuda_device_release(made->device, dropped);
+    }
+    if (status == NNEFC_OK)
+        *engine = made;
+    else
+        nnefc_cuda_free_host(made);
+    return status;
+}
+
+/* Frees what the session has of the GPU. Without its context that is left to the end of the context. */
+static nnefc_status release_device(nnefc_engine *engine, char *error) {
+    nnefc_status status = enter(engine, error);
+    if (status == NNEFC_OK) {
+        status = wait_for_all(engine, error);
+        status = nnefc_cuda_empty(engine, status, error);
+        status = leave(status, error);
+    }
+    char dropped[NNEFC_ERROR_BYTES];
+    nnefc_status last = nnefc_cuda_device_release(engine->device, status == NNEFC_OK ? error : dropped);
+    return status == NNEFC_OK ? last : status;
+}
+
+nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
+    char dropped[NNEFC_ERROR_BYTES];
+    bool is_ours = nnefc_cuda_check_process(dropped) == NNEFC_OK; /* a forked child has nothing of the GPU */
+    nnefc_status status = is_ours ? release_device(engine, error) : NNEFC_OK;
+    nnefc_cuda_free_host(engine);
+    return status;
+}
+
+static void stage_inputs(nnefc_engine *engine, const void *const *inputs) {
+    for (uint32_t i = 0; i < description->input_count; i++)
+        if (engine->places[i].home == NNEFC_CUDA_IN_HOST)
+            memcpy(engine->tensors[i].staging, inputs[i], (size_t)engine->tensors[i].bytes);
+}
+
+static void fetch_outputs(nnefc_engine *engine, void *const *outputs) {
+    for (uint32_t i = 0; i < description->output_count; i++) {
+        uint32_t index = description->input_count + i;
+        if (engine->places[index].home == NNEFC_CUDA_IN_HOST)
+            memcpy(outputs[i], engine->tensors[index].staging, (size_t)engine->tensors[index].bytes);
+    }
+}
+
+/* Begins a run on the session's own stream and waits for it, even if not all of it could be begun. */
+static nnefc_status run(nnefc_engine *engine, char *error) {
+    engine->stream_is_busy = true;
+    nnefc_status status = nnefc_cuda_start(engine, engine->stream, error);
+    if (status == NNEFC_OK) return nnefc_cuda_settle(engine, error);
+    char dropped[NNEFC_ERROR_BYTES];
+    nnefc_cuda_settle(engine, dropped);
+    return status;
+}
+
+nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = nnefc_cuda_settle(engine, error);
+    if (status == NNEFC_OK) status = nnefc_cuda_locate(engine, inputs, outputs, error);
+    if (status == NNEFC_OK) {
+        stage_inputs(engine, inputs);
+        status = run(engine, error);
+        if (status == NNEFC_OK) fetch_outputs(engine, outputs);
+    }
+    return leave(status, error);
+}
+
+nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = wait_for_all(engine, error);
+    if (status == NNEFC_OK) {
+        nnefc_cuda_collect(engine, error);
+        error[0] = '\0';
+        status = set_initial_state(engine, error);
+    }
+    return leave(status, error);
+}
+
+static nnefc_status check_stream(CUstream stream, char *error) {
+    int capturing = 0;
+    nnefc_status status =
+        nnefc_cuda_check(nnefc_cuda.stream_is_capturing(stream, &capturing), "asking for the stream's state", error);
+    if (status != NNEFC_OK || capturing == 0) return status;
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the stream is being captured; runs are graphs of their own already");
+}
+
+static nnefc_status check_places(const nnefc_engine *engine, char *error) {
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) {
+        if (engine->places[i].home != NNEFC_CUDA_IN_HOST) continue;
+        bool is_input = i < description->input_count;
+        const nnefc_tensor *tensor =
+            is_input ? &description->inputs[i] : &description->outputs[i - description->input_count];
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s \"%.200s\" is in the host's memory: nnefc_enqueue takes the GPU's",
+                          is_input ? "input" : "output", tensor->name);
+    }
+    return NNEFC_OK;
+}
+
+/* Begins a run on a stream, after the runs that were begun on others, and marks its end. */
+static nnefc_status begin(nnefc_engine *engine, CUstream stream, char *error) {
+    nnefc_status status = NNEFC_OK;
+    if (engine->event_is_pending)
+        status = nnefc_cuda_check(nnefc_cuda.stream_wait(stream, engine->done, 0), "letting a stream wait", error);
+    if (status != NNEFC_OK) return status;
+    status = nnefc_cuda_start(engine, stream, error);
+    int result = nnefc_cuda.event_record(engine->done, stream); /* some of a run may be there that failed */
+    engine->event_is_pending = true;
+    if (result != CUDA_SUCCESS) nnefc_cuda.stream_synchronize(stream);
+    return nnefc_cuda_also(status, result, "marking the end of a run", error);
+}
+
+/* Nothing but the failure of an earlier run, as far as it is known. */
+static nnefc_status look_back(nnefc_engine *engine, char *error) {
+    if (*engine->failure == 0 && !nnefc_pool_failed(engine->pool) && !engine->stream_is_busy) return NNEFC_OK;
+    return nnefc_cuda_settle(engine, error);
+}
+
+static nnefc_status enqueue(nnefc_engine *engine, const void *const *inputs, void *const *outputs, CUstream stream,
+                            char *error) {
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = look_back(engine, error);
+    if (status == NNEFC_OK && stream != NULL) status = check_stream(stream, error);
+    if (status == NNEFC_OK) status = nnefc_cuda_locate(engine, inputs, outputs, error);
+    if (status == NNEFC_OK) status = check_places(engine, error);
+    if (status == NNEFC_OK) status = begin(engine, stream != NULL ? stream : engine->stream, error);
+    return leave(status, error);
+}
+
+nnefc_status nnefc_enqueue(nnefc_session *session, const void *const *inputs, void *const *outputs, void *stream) {
+    if (session == NULL) return NNEFC_BAD_ARGUMENT;
+    if (!nnefc_take(session)) return NNEFC_BUSY;
+    session->error[0] = '\0';
+    nnefc_status status = nnefc_check_tensors(inputs, outputs, session->error);
+    if (status == NNEFC_OK) status = enqueue(session->engine, inputs, outputs, stream, session->error);
+    nnefc_give_back(session);
+    return status;
+}
+
+nnefc_status nnefc_synchronize(nnefc_session *session) {
+    if (session == NULL) return NNEFC_BAD_ARGUMENT;
+    if (!nnefc_take(session)) return NNEFC_BUSY;
+    session->error[0] = '\0';
+    nnefc_status status = enter(session->engine, session->error);
+    if (status == NNEFC_OK)
+        status = leave(nnefc_cuda_settle(session->engine, session->error), session->error);
+    nnefc_give_back(session);
+    return status;
+}

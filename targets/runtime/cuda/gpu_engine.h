@@ -1,0 +1,102 @@
+/* What a session of a network for a GPU consists of. */
+#ifndef NNEFC_CUDA_GPU_ENGINE_H
+#define NNEFC_CUDA_GPU_ENGINE_H
+
+#include <stdbool.h>
+
+#include "../cuda.h"
+#include "device.h"
+#include "pool.h"
+
+/* Where a tensor of the caller's is. */
+typedef enum nnefc_cuda_home {
+    NNEFC_CUDA_HERE,   /* in the GPU's memory, or of no bytes: it is used where it is */
+    NNEFC_CUDA_ASKEW,  /* there, but not aligned for vectors: copied to or from the session's own memory */
+    NNEFC_CUDA_IN_HOST /* in the host's memory: copied by way of the session's pinned memory */
+} nnefc_cuda_home;
+
+typedef struct nnefc_cuda_place {
+    nnefc_cuda_home home;
+    CUdeviceptr address; /* 0 for tensors in the host's memory: how they travel does not depend on where they are */
+} nnefc_cuda_place;
+
+/* A run as a graph, for tensors in certain places. */
+typedef struct nnefc_cuda_graph {
+    CUgraphExec runnable;     /* null before the places have been seen twice */
+    uint64_t used;            /* the number of the last run with them; 0 for none */
+    nnefc_cuda_place *places; /* of the inputs, then of the outputs */
+} nnefc_cuda_graph;
+
+enum { NNEFC_CUDA_GRAPHS = 8 }; /* sets of places that a session remembers */
+
+/* What a host kernel is called with, on a thread of the driver's. */
+typedef struct nnefc_cuda_host_call {
+    nnefc_pool *pool;
+    const nnefc_cuda_host_kernel *kernel;
+    void **operands; /* in pinned memory */
+} nnefc_cuda_host_call;
+
+/* A tensor's memory of the session's own. */
+typedef struct nnefc_cuda_tensor {
+    uint64_t bytes;
+    CUdeviceptr memory;
+    uint8_t *staging; /* pinned */
+} nnefc_cuda_tensor;
+
+struct nnefc_engine {
+    nnefc_cuda_device *device;
+    nnefc_pool *pool; /* for host kernels */
+    CUstream stream;
+    CUevent done; /* after the last run that nnefc_enqueue began */
+    CUdeviceptr memory, workspace, state;
+    uint8_t *pinned;
+    volatile int32_t *failure; /* the word that kernels write a failure to, in pinned memory; and its address for them */
+    CUdeviceptr failure_address;
+    nnefc_cuda_tensor *tensors; /* the inputs, then the outputs */
+    void **operands;            /* of all host calls */
+    nnefc_cuda_host_call *host_calls;
+    nnefc_cuda_place *places; /* of the present run's tensors, inputs first */
+    void **addresses;         /* where its kernels find them */
+    nnefc_cuda_graph graphs[NNEFC_CUDA_GRAPHS];
+    uint64_t runs;
+    bool stream_is_busy;   /* there may be work on the session's own stream */
+    bool event_is_pending; /* `done` may lie ahead */
+
+    /* of the run that is being begun */
+    CUstream current;
+    nnefc_status status; /* NNEFC_OK until something fails */
+    char *error;
+};
+
+/* How many tensors the network takes and gives. */
+uint32_t nnefc_cuda_tensor_count(void);
+
+/* Memory, stream and pool of an engine whose device is there and current; what was made when something fails is for
+ * nnefc_cuda_empty. */
+nnefc_status nnefc_cuda_fill(nnefc_engine *engine, const nnefc_options *options, char *error);
+
+/* Frees all that nnefc_cuda_fill made, with the device current. */
+nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *error);
+
+/* Frees what the host has of an engine, the engine too. */
+void nnefc_cuda_free_host(nnefc_engine *engine);
+
+/* Finds out where the caller's tensors are, for engine->places. */
+nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
+
+/* Whether a workspace of the caller's is where it must be. */
+nnefc_status nnefc_cuda_check_workspace(const nnefc_engine *engine, void *workspace, char *error);
+
+/* Puts a run on a stream, kernel by kernel or as a graph, for the tensors at engine->places. */
+nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error);
+
+/* Puts all of a run's kernels and copies on a stream. */
+nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error);
+
+/* What the runs that are done have failed with; it is forgotten then. */
+nnefc_status nnefc_cuda_collect(nnefc_engine *engine, char *error);
+
+/* Waits for all runs that were begun, and tells what they failed with. */
+nnefc_status nnefc_cuda_settle(nnefc_engine *engine, char *error);
+
+#endif

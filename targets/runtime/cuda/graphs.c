@@ -1,0 +1,71 @@
+/* Runs as graphs. A graph holds the addresses that it was made with. Tensors in the host's memory always travel through the
+ * session's own, so that one graph serves all runs with them, and it is made at the first. Tensors in the GPU's memory
+ * may be elsewhere in each run: a graph is made when the same places are seen for the second time. */
+#include <string.h>
+
+#include "gpu_engine.h"
+#include "session.h"
+
+static bool same_places(const nnefc_cuda_place *a, const nnefc_cuda_place *b) {
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
+        if (a[i].home != b[i].home || a[i].address != b[i].address) return false;
+    return true;
+}
+
+static bool may_change(const nnefc_cuda_place *places) {
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
+        if (places[i].address != 0) return true;
+    return false;
+}
+
+/* The graph of the present places; if there is none, the one that was not used for longest. */
+static nnefc_cuda_graph *find(nnefc_engine *engine) {
+    nnefc_cuda_graph *oldest = &engine->graphs[0];
+    for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++) {
+        nnefc_cuda_graph *graph = &engine->graphs[i];
+        if (graph->used > 0 && same_places(graph->places, engine->places)) return graph;
+        if (graph->used < oldest->used) oldest = graph;
+    }
+    return oldest;
+}
+
+/* Forgets a graph's places, and takes the present ones for it. */
+static nnefc_status replace(nnefc_engine *engine, nnefc_cuda_graph *graph, char *error) {
+    CUgraphExec old = graph->runnable;
+    nnefc_status status = old != NULL ? nnefc_cuda_settle(engine, error) : NNEFC_OK; /* it may be running */
+    if (status != NNEFC_OK) return status;
+    graph->runnable = NULL;
+    graph->used = 0;
+    memcpy(graph->places, engine->places, nnefc_cuda_tensor_count() * sizeof *graph->places);
+    return old != NULL ? nnefc_cuda_check(nnefc_cuda.runnable_destroy(old), "freeing a graph", error) : NNEFC_OK;
+}
+
+/* Makes the graph of the present places, on the session's own stream. Nothing runs. */
+static nnefc_status capture(nnefc_engine *engine, CUgraphExec *runnable, char *error) {
+    CUgraph graph = NULL;
+    int result = nnefc_cuda.capture_begin(engine->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "beginning a graph", error);
+    nnefc_status status = nnefc_cuda_put(engine, engine->stream, error);
+    status = nnefc_cuda_also(status, nnefc_cuda.capture_end(engine->stream, &graph), "ending a graph", error);
+    *runnable = NULL;
+    if (status == NNEFC_OK)
+        status = nnefc_cuda_check(nnefc_cuda.graph_instantiate(runnable, graph, 0), "making a graph runnable", error);
+    if (graph != NULL) status = nnefc_cuda_also(status, nnefc_cuda.graph_destroy(graph), "freeing a graph", error);
+    if (status == NNEFC_OK || *runnable == NULL) return status;
+    nnefc_cuda.runnable_destroy(*runnable);
+    *runnable = NULL;
+    return status;
+}
+
+nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error) {
+    if (!nnefc_cuda_this_module.capturable) return nnefc_cuda_put(engine, stream, error);
+    nnefc_cuda_graph *graph = find(engine);
+    bool is_known = graph->used > 0 && same_places(graph->places, engine->places);
+    nnefc_status status = is_known ? NNEFC_OK : replace(engine, graph, error);
+    if (status == NNEFC_OK && graph->runnable == NULL && (is_known || !may_change(engine->places)))
+        status = capture(engine, &graph->runnable, error);
+    if (status != NNEFC_OK) return status;
+    graph->used = ++engine->runs;
+    if (graph->runnable == NULL) return nnefc_cuda_put(engine, stream, error);
+    return nnefc_cuda_check(nnefc_cuda.graph_launch(graph->runnable, stream), "starting a graph", error);
+}

@@ -1,0 +1,159 @@
+/* What a session has for itself: memory of the GPU and of the host, a stream, threads. */
+#include <stdlib.h>
+
+#include "gpu_engine.h"
+#include "model.h"
+#include "session.h"
+
+enum {
+    DEVICE_ALIGNMENT = 256, /* what the driver's own blocks have; the description counts with it too */
+    PINNED_ALIGNMENT = 64
+};
+
+static const nnefc_description *const description = &nnefc_this_model.description;
+static const nnefc_cuda_module *const module = &nnefc_cuda_this_module;
+
+uint32_t nnefc_cuda_tensor_count(void) { return description->input_count + description->output_count; }
+
+static const nnefc_tensor *tensor_of(uint32_t index) {
+    return index < description->input_count ? &description->inputs[index]
+                                            : &description->outputs[index - description->input_count];
+}
+
+/* The place of so many bytes at the end of an area that grows by them. */
+static uint64_t reserve(uint64_t *area, uint64_t bytes, uint64_t alignment) {
+    uint64_t start = *area, rounded = bytes + (alignment - 1);
+    *area = rounded < bytes || start > UINT64_MAX - rounded ? UINT64_MAX : start + rounded / alignment * alignment;
+    return start;
+}
+
+static uint32_t operand_count(void) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < module->host_kernel_count; i++) count += module->host_kernels[i].operand_count;
+    return count;
+}
+
+static bool allocate_tables(nnefc_engine *engine) {
+    size_t tensors = nnefc_cuda_tensor_count() + 1, operands = operand_count() + 1, calls = module->host_kernel_count + 1;
+    engine->tensors = calloc(tensors, sizeof *engine->tensors);
+    engine->addresses = calloc(tensors, sizeof *engine->addresses);
+    engine->places = calloc(tensors * (NNEFC_CUDA_GRAPHS + 1), sizeof *engine->places);
+    engine->operands = calloc(operands, sizeof *engine->operands);
+    engine->host_calls = calloc(calls, sizeof *engine->host_calls);
+    if (engine->tensors == NULL || engine->addresses == NULL || engine->places == NULL || engine->operands == NULL ||
+        engine->host_calls == NULL)
+        return false;
+    for (size_t i = 0; i < NNEFC_CUDA_GRAPHS; i++) engine->graphs[i].places = engine->places + (i + 1) * tensors;
+    return true;
+}
+
+/* Workspace, states, inputs and outputs in one block of the GPU's. */
+static nnefc_status take_device_memory(nnefc_engine *engine, const nnefc_options *options, char *error) {
+    uint64_t bytes = 0, own = options->workspace == NULL ? description->workspace_bytes : 0;
+    uint64_t workspace = reserve(&bytes, own, DEVICE_ALIGNMENT);
+    uint64_t state = reserve(&bytes, description->state_bytes, DEVICE_ALIGNMENT);
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) {
+        engine->tensors[i].bytes = tensor_of(i)->bytes;
+        engine->tensors[i].memory = reserve(&bytes, tensor_of(i)->bytes, DEVICE_ALIGNMENT);
+    }
+    if (bytes > SIZE_MAX / 2)
+        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "a session needs more memory than a GPU can have");
+    if (bytes > 0) {
+        int result = nnefc_cuda.memory_allocate(&engine->memory, (size_t)bytes);
+        if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "taking the GPU's memory for a session", error);
+    }
+    engine->workspace = options->workspace == NULL ? engine->memory + workspace : (uintptr_t)options->workspace;
+    engine->state = engine->memory + state;
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) engine->tensors[i].memory += engine->memory;
+    return NNEFC_OK;
+}
+
+/* Bytes of pinned memory that a host kernel's operands take. Kernels follow each other, so they share it. */
+static uint64_t host_kernel_bytes(const nnefc_cuda_host_kernel *kernel) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < kernel->operand_count; i++) reserve(&bytes, kernel->operands[i].bytes, PINNED_ALIGNMENT);
+    return bytes;
+}
+
+static void lay_out_host_calls(nnefc_engine *engine, uint8_t *start) {
+    void **operands = engine->operands;
+    for (uint32_t i = 0; i < module->host_kernel_count; i++) {
+        const nnefc_cuda_host_kernel *kernel = &module->host_kernels[i];
+        engine->host_calls[i] = (nnefc_cuda_host_call){engine->pool, kernel, operands};
+        uint64_t bytes = 0;
+        for (uint32_t j = 0; j < kernel->operand_count; j++)
+            *operands++ = start + reserve(&bytes, kernel->operands[j].bytes, PINNED_ALIGNMENT);
+    }
+}
+
+/* The word of failures, staging for inputs and outputs, and the operands of host kernels in one block of pinned memory. */
+static nnefc_status take_pinned_memory(nnefc_engine *engine, char *error) {
+    uint64_t bytes = 0, most = 0;
+    reserve(&bytes, sizeof *engine->failure, PINNED_ALIGNMENT);
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) reserve(&bytes, tensor_of(i)->bytes, PINNED_ALIGNMENT);
+    for (uint32_t i = 0; i < module->host_kernel_count; i++) {
+        uint64_t needed = host_kernel_bytes(&module->host_kernels[i]);
+        if (needed > most) most = needed;
+    }
+    reserve(&bytes, most, PINNED_ALIGNMENT);
+    if (bytes > SIZE_MAX / 2) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "a session needs more memory than there can be");
+    void *memory = NULL;
+    int result = nnefc_cuda.pinned_allocate(&memory, (size_t)bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "taking pinned memory", error);
+    engine->pinned = memory;
+    engine->failure = memory;
+    *engine->failure = 0;
+    uint64_t at = PINNED_ALIGNMENT;
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
+        engine->tensors[i].staging = engine->pinned + reserve(&at, tensor_of(i)->bytes, PINNED_ALIGNMENT);
+    lay_out_host_calls(engine, engine->pinned + at);
+    result = nnefc_cuda.pinned_address(&engine->failure_address, engine->pinned, 0);
+    return nnefc_cuda_check(result, "asking for the GPU's address of pinned memory", error);
+}
+
+static nnefc_status take_threads(nnefc_engine *engine, const nnefc_options *options, char *error) {
+    uint32_t threads = 0;
+    nnefc_status status = nnefc_choose_threads(options->threads, &threads, error);
+    if (status != NNEFC_OK) return status;
+    engine->pool = nnefc_pool_create(module->host_kernel_count > 0 ? threads : 1, description->scratch_bytes);
+    if (engine->pool == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session");
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_cuda_fill(nnefc_engine *engine, const nnefc_options *options, char *error) {
+    if (!allocate_tables(engine)) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
+    nnefc_status status = take_threads(engine, options, error);
+    if (status == NNEFC_OK) status = nnefc_cuda_check_workspace(engine, options->workspace, error);
+    if (status == NNEFC_OK) status = take_device_memory(engine, options, error);
+    if (status == NNEFC_OK) status = take_pinned_memory(engine, error);
+    if (status == NNEFC_OK)
+        status = nnefc_cuda_check(nnefc_cuda.stream_create(&engine->stream, CU_STREAM_NON_BLOCKING), "making a stream", error);
+    if (status == NNEFC_OK)
+        status = nnefc_cuda_check(nnefc_cuda.event_create(&engine->done, CU_EVENT_DISABLE_TIMING), "making an event", error);
+    return status;
+}
+
+nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *error) {
+    for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++)
+        if (engine->graphs[i].runnable != NULL)
+            status = nnefc_cuda_also(status, nnefc_cuda.runnable_destroy(engine->graphs[i].runnable), "freeing a graph", error);
+    if (engine->done != NULL)
+        status = nnefc_cuda_also(status, nnefc_cuda.event_destroy(engine->done), "freeing an event", error);
+    if (engine->stream != NULL)
+        status = nnefc_cuda_also(status, nnefc_cuda.stream_destroy(engine->stream), "freeing a stream", error);
+    if (engine->pinned != NULL)
+        status = nnefc_cuda_also(status, nnefc_cuda.pinned_free(engine->pinned), "freeing pinned memory", error);
+    if (engine->memory != 0)
+        status = nnefc_cuda_also(status, nnefc_cuda.memory_free(engine->memory), "freeing the GPU's memory", error);
+    return status;
+}
+
+void nnefc_cuda_free_host(nnefc_engine *engine) {
+    if (engine->pool != NULL) nnefc_pool_destroy(engine->pool);
+    free(engine->host_calls);
+    free(engine->operands);
+    free(engine->places);
+    free(engine->addresses);
+    free(engine->tensors);
+    free(engine);
+}

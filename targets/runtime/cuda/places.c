@@ -1,0 +1,64 @@
+/* Where the caller's tensors are. The driver knows its own memory; all other is the host's. */
+#include "gpu_engine.h"
+#include "model.h"
+#include "session.h"
+
+enum { VECTOR_BYTES = 16 }; /* the most that a kernel reads or writes at a time */
+
+static const nnefc_description *const description = &nnefc_this_model.description;
+
+/* What the driver knows of an address. */
+typedef struct memory_kind {
+    unsigned type; /* a CUmemorytype; 0 for memory that the driver does not know */
+    int device;
+    unsigned is_managed; /* by the driver, which moves it to where it is used */
+} memory_kind;
+
+static int ask(const void *pointer, memory_kind *kind) {
+    int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                        CU_POINTER_ATTRIBUTE_IS_MANAGED};
+    void *values[] = {&kind->type, &kind->device, &kind->is_managed};
+    *kind = (memory_kind){0};
+    return nnefc_cuda.pointer_attributes(3, attributes, values, (uintptr_t)pointer);
+}
+
+static bool is_on(const memory_kind *kind, const nnefc_cuda_device *device) {
+    return kind->is_managed || (kind->type == CU_MEMORYTYPE_DEVICE && kind->device == device->device);
+}
+
+static nnefc_status locate(const nnefc_engine *engine, const nnefc_tensor *tensor, const void *pointer,
+                           nnefc_cuda_place *place, char *error) {
+    *place = (nnefc_cuda_place){NNEFC_CUDA_HERE, 0};
+    if (tensor->bytes == 0) return NNEFC_OK;
+    memory_kind kind;
+    nnefc_status status = nnefc_cuda_check(ask(pointer, &kind), "asking where a tensor is", error);
+    if (status != NNEFC_OK) return status;
+    if (is_on(&kind, engine->device)) {
+        bool aligned = (uintptr_t)pointer % VECTOR_BYTES == 0;
+        *place = (nnefc_cuda_place){aligned ? NNEFC_CUDA_HERE : NNEFC_CUDA_ASKEW, (uintptr_t)pointer};
+        return NNEFC_OK;
+    }
+    if (kind.type == CU_MEMORYTYPE_DEVICE)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "\"%.200s\" is in the memory of GPU %d, but the session is on GPU %d",
+                          tensor->name, kind.device, engine->device->device);
+    *place = (nnefc_cuda_place){NNEFC_CUDA_IN_HOST, 0};
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
+    nnefc_cuda_place *place = engine->places;
+    nnefc_status status = NNEFC_OK;
+    for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++)
+        status = locate(engine, &description->inputs[i], inputs[i], place++, error);
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++)
+        status = locate(engine, &description->outputs[i], outputs[i], place++, error);
+    return status;
+}
+
+nnefc_status nnefc_cuda_check_workspace(const nnefc_engine *engine, void *workspace, char *error) {
+    if (workspace == NULL) return NNEFC_OK;
+    memory_kind kind;
+    nnefc_status status = nnefc_cuda_check(ask(workspace, &kind), "asking where the workspace is", error);
+    if (status != NNEFC_OK || is_on(&kind, engine->device)) return status;
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace is not in the memory of GPU %d", engine->device->device);
+}

@@ -1,0 +1,111 @@
+/* Runs the network on the processors of this machine. */
+#include "engine.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+#include "pool.h"
+#include "session.h"
+#include "system.h"
+
+enum { ALIGNMENT = 64 };
+
+struct nnefc_engine {
+    nnefc_pool *pool;
+    uint8_t *state;
+    uint8_t *workspace;
+    uint8_t *owned_workspace; /* null if the caller's is used */
+    const uint8_t *constants;
+    nnefc_mapping mapping; /* of the constants, if they are in a file of their own */
+};
+
+static const nnefc_description *const description = &nnefc_this_model.description;
+
+/* Zeroed memory, aligned; null for no bytes. `*failed` becomes true if there is none to be had. Writing the zeros here
+ * also makes the system find the pages now and not during the first run. */
+static uint8_t *allocate(uint64_t bytes, bool *failed) {
+    if (bytes == 0) return NULL;
+    uint64_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    uint8_t *memory = rounded >= bytes && rounded <= SIZE_MAX / 2 ? nnefc_allocate_aligned((size_t)rounded) : NULL;
+    if (memory == NULL)
+        *failed = true;
+    else
+        memset(memory, 0, (size_t)rounded);
+    return memory;
+}
+
+static void set_initial_state(nnefc_engine *engine) {
+    if (description->state_bytes > 0)
+        memcpy(engine->state, engine->constants + nnefc_this_model.state_initial_offset, (size_t)description->state_bytes);
+}
+
+/* Finds the constants: in the library, or in a file that is mapped for this session. */
+static nnefc_status open_constants(nnefc_engine *engine, const char *path, char *error) {
+    engine->constants = nnefc_this_model.constants;
+    if (nnefc_this_model.weights == NULL) return NNEFC_OK;
+    nnefc_status status =
+        nnefc_this_model.weights->map(nnefc_this_model.weights, path, &engine->mapping, error, NNEFC_ERROR_BYTES);
+    engine->constants = engine->mapping.constants;
+    return status;
+}
+
+/* Everything that an engine owns; what has been made when something fails is for nnefc_engine_destroy. */
+static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uint32_t threads, char *error) {
+    nnefc_status status = open_constants(engine, options->weights, error);
+    if (status != NNEFC_OK) return status;
+    bool failed = false;
+    engine->state = allocate(description->state_bytes, &failed);
+    if (options->workspace == NULL) engine->owned_workspace = allocate(description->workspace_bytes, &failed);
+    engine->workspace = options->workspace != NULL ? options->workspace : engine->owned_workspace;
+    if (!failed) engine->pool = nnefc_pool_create(threads, description->scratch_bytes);
+    if (engine->pool == NULL)
+        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session of %llu bytes and %u threads",
+                          (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads);
+    set_initial_state(engine);
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **engine, char *error) {
+    uint32_t threads = 0;
+    nnefc_status status = nnefc_choose_threads(options->threads, &threads, error);
+    if (status == NNEFC_OK) status = nnefc_check_workspace(options, ALIGNMENT, error);
+    if (status == NNEFC_OK && options->device != 0)
+        status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "device is %lld, but the network runs on the processor",
+                            (long long)options->device);
+    if (status != NNEFC_OK) return status;
+    *engine = calloc(1, sizeof **engine);
+    if (*engine == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
+    status = fill(*engine, options, threads, error);
+    if (status != NNEFC_OK) nnefc_engine_destroy(*engine, error);
+    return status;
+}
+
+nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
+    (void)error;
+    if (engine->pool != NULL) nnefc_pool_destroy(engine->pool);
+    nnefc_free_aligned(engine->owned_workspace);
+    nnefc_free_aligned(engine->state);
+    if (engine->mapping.start != NULL) nnefc_this_model.weights->unmap(&engine->mapping);
+    free(engine);
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
+    nnefc_worker *previous = nnefc_pool_enter(engine->pool);
+    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants);
+    nnefc_pool_leave(previous);
+    if (result == 0 && !nnefc_pool_failed(engine->pool)) return NNEFC_OK;
+    const char *reason = nnefc_pool_error(engine->pool);
+    nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed with %d%s%s", (int)result, *reason != '\0' ? ": " : "",
+               reason);
+    nnefc_pool_clear(engine->pool);
+    return NNEFC_KERNEL_ERROR;
+}
+
+nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
+    (void)error;
+    set_initial_state(engine);
+    return NNEFC_OK;
+}

@@ -1,0 +1,24 @@
+/* What a session runs its network with: the processors of this machine (engine.c) or a GPU (cuda/engine.c). A library has one
+ * of the two. Its functions answer a status, with a text in `error` of NNEFC_ERROR_BYTES unless it is NNEFC_OK. */
+#ifndef NNEFC_ENGINE_H
+#define NNEFC_ENGINE_H
+
+#include "nnefc.h"
+
+enum { NNEFC_ERROR_BYTES = 512 };
+
+typedef struct nnefc_engine nnefc_engine;
+
+/* Makes all that a session needs, or nothing. The options are of the newest version. */
+nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **engine, char *error);
+
+/* Frees everything, even if something fails meanwhile. */
+nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error);
+
+/* Runs the network once. The pointers have been checked for null and alignment. */
+nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
+
+/* Brings the states back to their initial values. */
+nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error);
+
+#endif
