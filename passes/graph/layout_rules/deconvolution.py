@@ -8,6 +8,8 @@ phases differ in their filters alone, so that they are output channels of one co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -18,7 +20,7 @@ from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import Sliding, convolution, integers, split_padding
 from nnefc.passes.graph.rewriter import array_of, is_constant
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "Phases", "phases_of"]
 
 
 def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
@@ -33,15 +35,48 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
     before, after = split_padding(attrs.padding, rank)
     strides, beyond = integers(attrs.strides), integers(attrs.output_padding)
     extents = layouts.plain_shape(data)[2:]
-    kernel = filters.shape[2:]
     outputs = tuple(
         (e - 1) * s + k - b - a + o
-        for e, s, k, b, a, o in zip(extents, strides, kernel, before, after, beyond, strict=True)
+        for e, s, k, b, a, o in zip(extents, strides, filters.shape[2:], before, after, beyond, strict=True)
     )
+    found = phases_of(filters, extents, outputs, strides, before, layouts.size)
+    if found is None:
+        return None
+    phases = convolution(layouts, data, found.filters, found.sliding)
+    result = layouts.emit(interleave, phases, strides, before, outputs)
+    return layouts.as_blocked(result, filters.shape[1])
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A transposed convolution as a convolution whose output channels are those of all phases, phase by phase."""
+
+    filters: np.ndarray
+    sliding: Sliding
+
+
+def phases_of(
+    filters: np.ndarray,
+    extents: Sequence[int],
+    outputs: Sequence[int],
+    strides: tuple[int, ...],
+    before: Sequence[int],
+    size: int,
+) -> Phases | None:
+    """The phases of a transposed convolution; None if so much is cut off that part of the input is not needed.
+
+    Args:
+        filters: `[I, O, *k]`.
+        extents, outputs: spatial extents of the input and of the result.
+        before: what is cut off at the beginning.
+        size: the output channels of a phase are filled up to a multiple of it.
+    """
+    kernel = filters.shape[2:]
     taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
     steps = tuple((o - 1 + b) // s + 1 for o, b, s in zip(outputs, before, strides, strict=True))
     if any(step < extent for step, extent in zip(steps, extents, strict=True)):
-        return None  # so much is cut off that part of the input is not needed
+        return None
+    rank = len(taps)
     sliding = Sliding(
         before=tuple(t - 1 for t in taps),
         after=tuple(m - e for m, e in zip(steps, extents, strict=True)),
@@ -49,9 +84,7 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
         dilation=(1,) * rank,
         groups=1,
     )
-    phases = convolution(layouts, data, _phase_filters(filters, strides, taps, layouts.size), sliding)
-    result = layouts.emit(interleave, phases, strides, before, outputs)
-    return layouts.as_blocked(result, filters.shape[1])
+    return Phases(_phase_filters(filters, strides, taps, size), sliding)
 
 
 def _phase_filters(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[int, ...], size: int) -> np.ndarray:

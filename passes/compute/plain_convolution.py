@@ -1,0 +1,151 @@
+"""Convolutions of plain tensors, `[N, C, *spatial]`, as sums of products whose padding is a condition on what is read.
+
+The filter is packed as `[*k, I / groups, O]`: output channels lie side by side, and one place of the window has all of
+its input channels after each other, so that tiles of the sum seldom need more than one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import te, tirx
+
+__all__ = ["accumulator", "convolve_plain", "deconvolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
+
+
+def accumulator(dtype: str) -> str:
+    """The type that products of a type are summed up in, where the network does not say."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def pack_plain_array(filters: np.ndarray) -> np.ndarray:
+    """`[O, I / groups, *k]` → `[*k, I / groups, O]`, at compile time."""
+    return np.ascontiguousarray(np.moveaxis(filters, (0, 1), (-1, -2)))
+
+
+def pack_plain(filters: te.Tensor) -> te.Tensor:
+    """`[O, I / groups, *k]` → `[*k, I / groups, O]`, at run time."""
+    outputs, inputs, *kernel = filters.shape
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        *taps, i, o = index
+        return filters(o, i, *taps)
+
+    return te.compute((*kernel, inputs, outputs), element, name="pack_filter")
+
+
+def convolve_plain(
+    data: te.Tensor,
+    packed: te.Tensor,
+    before: Sequence[int],
+    after: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    dtype: str,
+) -> te.Tensor:
+    """Convolution with zeros around.
+
+    Args:
+        data: `[N, groups · I, *spatial]`.
+        packed: `[*k, I, groups · O]`.
+        before, after: zeros on both sides of each spatial dimension.
+        dtype: of the result; half precision is summed up in single precision.
+
+    Returns:
+        `[N, groups · O, *spatial]`.
+    """
+    batch, _, *extents = (int(extent) for extent in data.shape)
+    *kernel, inputs, outputs = (int(extent) for extent in packed.shape)
+    spatial = [
+        (extent + low + high - (size - 1) * step - 1) // stride + 1
+        for extent, low, high, size, step, stride in zip(extents, before, after, kernel, dilation, strides, strict=True)
+    ]
+    taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+    channel = te.reduce_axis((0, inputs), "rc")
+    of_group = outputs // groups
+    sums = accumulator(dtype)
+
+    def element(n: tirx.Var, o: tirx.Var, *position: tirx.Var) -> tirx.Expr:
+        first = 0 if groups == 1 else o // of_group * inputs
+        at = [p * s + t * d - low for p, s, t, d, low in zip(position, strides, taps, dilation, before, strict=True)]
+        inside = []
+        for place, extent, low, out, size, step, stride in zip(
+            at, extents, before, spatial, kernel, dilation, strides, strict=True
+        ):
+            inside += [place >= 0] if low else []
+            inside += [place < extent] if (out - 1) * stride + (size - 1) * step - low >= extent else []
+        value = data(n, first + channel, *at)
+        if inside:
+            value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))
+        return te.sum(value.astype(sums) * packed(*taps, channel, o).astype(sums), axis=[*taps, channel])
+
+    return _as(te.compute((batch, outputs, *spatial), element, name="convolution"), dtype)
+
+
+def deconvolve_plain(
+    data: te.Tensor,
+    filters: te.Tensor,
+    before: Sequence[int],
+    outputs: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    dtype: str,
+) -> te.Tensor:
+    """Transposed convolution: each result sums up what reaches it.
+
+    Args:
+        data: `[N, groups · I, *spatial]`.
+        filters: `[groups · I, O, *k]`.
+        before: what is cut off at the beginning of each spatial dimension.
+        outputs: spatial extents of the result.
+        dtype: of the result; half precision is summed up in single precision.
+
+    Returns:
+        `[N, groups · O, *outputs]`.
+    """
+    batch, channels, *extents = (int(extent) for extent in data.shape)
+    _, of_group, *kernel = (int(extent) for extent in filters.shape)
+    inputs = channels // groups
+    taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+    channel = te.reduce_axis((0, inputs), "rc")
+    sums = accumulator(dtype)
+
+    def element(n: tirx.Var, o: tirx.Var, *position: tirx.Var) -> tirx.Expr:
+        first = 0 if groups == 1 else o // of_group * inputs
+        reached = [p + low - t * d for p, low, t, d in zip(position, before, taps, dilation, strict=True)]
+        inside = []
+        for place, extent, stride in zip(reached, extents, strides, strict=True):
+            inside += [place >= 0, place < extent * stride] + ([place % stride == 0] if stride > 1 else [])
+        at = [place // stride for place, stride in zip(reached, strides, strict=True)]
+        value = tirx.if_then_else(tirx.all(*inside), data(n, first + channel, *at), tirx.const(0, data.dtype))
+        weight = filters(first + channel, o if groups == 1 else o % of_group, *taps)
+        return te.sum(value.astype(sums) * weight.astype(sums), axis=[*taps, channel])
+
+    return _as(te.compute((batch, groups * of_group, *outputs), element, name="deconvolution"), dtype)
+
+
+def interleave_plain(
+    phases: te.Tensor, strides: Sequence[int], before: Sequence[int], outputs: Sequence[int]
+) -> te.Tensor:
+    """`[N, phases · O, *steps]` → `[N, O, *outputs]`: position i is step (i + before) // stride of phase
+    (i + before) % stride."""
+    batch, channels, *_ = phases.shape
+    count = int(channels) // int(np.prod(strides))
+
+    def element(n: tirx.Var, o: tirx.Var, *position: tirx.Var) -> tirx.Expr:
+        shifted = [p + low for p, low in zip(position, before, strict=True)]
+        phase: tirx.Expr = tirx.const(0, "int64")
+        for place, stride in zip(shifted, strides, strict=True):
+            phase = phase * stride + place % stride
+        return phases(n, phase * count + o, *[p // s for p, s in zip(shifted, strides, strict=True)])
+
+    return te.compute((batch, count, *outputs), element, name="interleave")
+
+
+def _as(sums: te.Tensor, dtype: str) -> te.Tensor:
+    if str(sums.dtype) == dtype:
+        return sums
+    return te.compute(sums.shape, lambda *index: sums(*index).astype(dtype), name="narrow")

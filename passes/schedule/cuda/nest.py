@@ -1,0 +1,181 @@
+"""Loops for a GPU, written statement by statement.
+
+Contractions need more than schedules of TVM's can say: tiles that are fetched ahead into registers, conditions on whole
+vectors, sums that are shared out among several launches. Rules for them write their loops with a :class:`Nest`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir import Range
+from tvm.ir.expr import TensorLoad
+from tvm.sym import Analyzer
+
+from nnefc.passes.schedule.cuda.expressions import number
+from nnefc.passes.schedule.structure import schedule_of, variables_of
+from nnefc.targets.cuda import SYNCHRONIZED
+
+__all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "size_of", "store", "synchronize"]
+
+_MOST_BLOCKS = (1 << 31) - 1  # of a grid, along x
+_EXPLICIT = (
+    "pragma_unroll_explicit"  # whether TVM writes out the rounds of unrolled loops, or leaves them to the compiler
+)
+
+
+class Nest:
+    """One launch under construction: makes loops, and knows the bounds of their variables."""
+
+    def __init__(self) -> None:
+        self._analyzer = Analyzer()
+        self._buffers: list[tirx.Var] = []
+
+    def simplify(self, expr: tirx.Expr) -> tirx.Expr:
+        """The expression by what is known of its variables."""
+        return self._analyzer.simplify(expr)
+
+    def holds(self, condition: tirx.Expr) -> bool:
+        """Whether a condition is known to be true."""
+        return bool(self._analyzer.can_prove(condition))
+
+    def variable(self, name: str, extent: int) -> tirx.Var:
+        """A new variable in [0, extent)."""
+        var = tirx.Var(name, "int32")
+        self.bound(var, extent)
+        return var
+
+    def bound(self, var: tirx.Var, extent: int) -> None:
+        """Tell that a variable is in [0, extent)."""
+        self._analyzer.bind(var, Range(number(0), number(extent)))
+
+    def buffer(self, name: str, size: int, dtype: str, scope: str) -> tirx.Var:
+        """Memory of each block (`shared`) or thread (`local`)."""
+        made = buffer(name, size, dtype, scope)
+        self._buffers.append(made)
+        return made
+
+    def loop(self, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
+        """`body` for each value of a variable, one after the other."""
+        return self._for(name, extent, tirx.ForKind.SERIAL, body)
+
+    def unrolled(self, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "u") -> tirx.Stmt:
+        """`body` for each value of a variable; the variable is a constant for the compiler."""
+        return self._for(name, extent, tirx.ForKind.UNROLLED, body)
+
+    def lanes(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+        """`body` for each lane of a vector at once."""
+        return self._for("lane", count, tirx.ForKind.VECTORIZED, body)
+
+    def launch(self, blocks: int, threads: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+        """`body(block, thread)` on a grid."""
+        if blocks > _MOST_BLOCKS:
+            raise s_tir.ScheduleError(f"{blocks} blocks are more than a grid has")
+        block, thread = self.variable("block", blocks), self.variable("thread", threads)
+        inner: tirx.Stmt = tirx.AttrStmt(number(0), _EXPLICIT, tirx.const(False, "bool"), body(block, thread))
+        own = s_tir.SBlock([], [], [], "tile", inner, None, self._buffers)
+        inner = s_tir.SBlockRealize([], True, own)
+        return _bound(block, blocks, "blockIdx.x", _bound(thread, threads, "threadIdx.x", inner))
+
+    def vectorizes(self, expr: tirx.Expr, lane: tirx.Var, lanes: int) -> bool:
+        """Whether `expr` for all values of `lane` can be one vector: what it loads lies side by side, and is aligned.
+
+        Conditions must be the same in all lanes.
+        """
+        match expr:
+            case TensorLoad():
+                (offset,) = expr.indices
+                return self._is_same(offset, lane) or self.is_aligned(offset, lane, lanes)
+            case tvm.ir.Call(op=tvm.ir.Op(name="prim.if_then_else")):
+                condition, *values = expr.args
+                return self._is_same(condition, lane) and all(self.vectorizes(v, lane, lanes) for v in values)
+            case tvm.ir.Call():  # of elementary functions
+                return all(self.vectorizes(part, lane, lanes) for part in expr.args if isinstance(part, tirx.Expr))
+            case tirx.IntImm() | tirx.FloatImm() | tirx.Var():
+                return not expr.same_as(lane)
+            case tirx.Cast():
+                return self.vectorizes(expr.value, lane, lanes)
+            case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.Div() | tirx.Max() | tirx.Min():
+                return all(self.vectorizes(part, lane, lanes) for part in (expr.a, expr.b))
+        return False
+
+    def is_aligned(self, offset: tirx.Expr, lane: tirx.Var, lanes: int) -> bool:
+        """Whether an offset steps by one from lane to lane, and begins at a multiple of their number."""
+        first = self.simplify(self.simplify(offset) - lane)
+        if self._depends(first, lane):
+            return False
+        modular = self._analyzer.modular_set(first)
+        return int(modular.coeff) % lanes == 0 and int(modular.base) % lanes == 0
+
+    def _is_same(self, expr: tirx.Expr, lane: tirx.Var) -> bool:
+        return not self._depends(self.simplify(expr), lane)
+
+    @staticmethod
+    def _depends(expr: tirx.Expr, var: tirx.Var) -> bool:
+        return any(var.same_as(v) for v in variables_of([expr]))
+
+    def _for(self, name: str, extent: int, kind: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+        if extent == 1:
+            return body(number(0))
+        var = self.variable(name, extent)
+        return tirx.For(var, number(0), number(extent), kind, body(var))
+
+
+def _bound(var: tirx.Var, extent: int, tag: str, body: tirx.Stmt) -> tirx.Stmt:
+    domain = Range(number(0), number(extent))
+    axis = tirx.IterVar(domain, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
+    return tirx.For(var, number(0), number(extent), tirx.ForKind.THREAD_BINDING, body, axis)
+
+
+def buffer(name: str, size: int, dtype: str, scope: str = "global") -> tirx.Var:
+    """A flat buffer."""
+    return tirx.decl_buffer((number(size),), dtype, name, scope=scope, layout=None)
+
+
+def load(source: tirx.Var, at: tirx.Expr, lanes: int = 1) -> tirx.Expr:
+    """`lanes` elements of a flat buffer."""
+    return tirx.BufferLoad(source, [_place(at, lanes)])
+
+
+def store(target: tirx.Var, value: tirx.Expr, at: tirx.Expr, lanes: int = 1) -> tirx.Stmt:
+    """The statement that writes `lanes` elements of a flat buffer."""
+    return tirx.BufferStore(target, value, [_place(at, lanes)])
+
+
+def _place(at: tirx.Expr, lanes: int) -> tirx.Expr:
+    return at if lanes == 1 else tirx.Ramp(at, number(1), lanes)
+
+
+def sequence(*stmts: tirx.Stmt | None) -> tirx.Stmt:
+    """The statements one after the other; None is left out."""
+    present = [stmt for stmt in stmts if stmt is not None]
+    return present[0] if len(present) == 1 else tirx.SeqStmt(present)
+
+
+def synchronize() -> tirx.Stmt:
+    """All threads of a block wait for each other, and see each other's writes to shared memory."""
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
+
+
+def kernel_schedule(
+    func: tirx.PrimFunc, params: Sequence[tirx.Var], launches: Sequence[tirx.Stmt], workspace: Sequence[tirx.Var] = ()
+) -> s_tir.Schedule:
+    """The schedule of a function with these launches for its body.
+
+    Args:
+        func: whose attributes it keeps.
+        params: its buffers, flat.
+        workspace: buffers between launches.
+    """
+    root = s_tir.SBlock([], [], [], "root", sequence(*launches), None, list(workspace))
+    body = s_tir.SBlockRealize([], True, root)
+    made = tirx.PrimFunc(list(params), body, func.ret_type, func.attrs)
+    return schedule_of(made.with_attr(SYNCHRONIZED, True))
+
+
+def size_of(tensor: tirx.Var) -> int:
+    """How many elements a tensor has."""
+    return math.prod(int(extent) for extent in tensor.shape)

@@ -1,0 +1,179 @@
+"""How large the tiles of a contraction are, and how many slices its depth is cut into: by a model of the costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from nnefc.passes.schedule.cuda.expressions import number
+
+__all__ = ["Tile", "Tiling", "choose_tiling"]
+
+_GROUP = 4  # neighbouring rows, and columns, of a thread
+_WARP = 32
+
+# What the model knows of a device. They differ; tiles that suit one of a hundred processors suit its neighbours.
+_PROCESSORS = 120
+_MULTIPLICATIONS = 128  # multiply-adds that one processor begins a cycle
+_SHARED_CYCLES = 3  # of a processor to read what one warp multiplies in one cycle, by four lanes
+_INSTRUCTIONS_TO_FETCH = 4  # of one element: its index, condition, load and store
+_WARPS_TO_BE_BUSY = 8  # on a processor, so that its four schedulers seldom wait
+_MOST_WARPS = 48
+_REGISTERS = 64 << 10
+_LATENCY = 700  # cycles from a fetch of a tile to its use, barrier included
+_BYTES_A_CYCLE = 40  # that reach one processor from outside
+_START = 1500  # cycles: first fetch and write-back of a block
+_SECOND_LAUNCH = 3000  # cycles
+_ALL_BYTES_A_CYCLE = 1000  # that all processors together write to, or read from, memory
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block of threads computes at once.
+
+    Attributes:
+        rows, columns: of the result.
+        depth: products of each sum between two barriers.
+        thread_rows, thread_columns: of them, those of one thread: groups of four neighbours, the groups evenly spread.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    thread_rows: int
+    thread_columns: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return (self.rows // self.thread_rows) * (self.columns // self.thread_columns)
+
+    @property
+    def row_distance(self) -> int:
+        """Rows from one group of a thread to its next."""
+        return self.rows * _GROUP // self.thread_rows
+
+    @property
+    def column_distance(self) -> int:
+        """Columns from one group of a thread to its next."""
+        return self.columns * _GROUP // self.thread_columns
+
+    def place(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        """First row and first column of a thread in the tile.
+
+        The threads of a warp are a rectangle of eight columns of threads: what they read from shared memory together
+        is as little as can be.
+        """
+        across, down = self.columns // self.thread_columns, self.rows // self.thread_rows
+        wide = min(8, across)
+        high = min(_WARP // wide, down)
+        wide = _WARP // high if high < _WARP // wide else wide
+        warps_across = across // wide
+        lane, warp = tirx.floormod(thread, number(_WARP)), tirx.floordiv(thread, number(_WARP))
+        row = tirx.floordiv(warp, number(warps_across)) * number(high) + tirx.floordiv(lane, number(wide))
+        column = tirx.floormod(warp, number(warps_across)) * number(wide) + tirx.floormod(lane, number(wide))
+        return row * number(_GROUP), column * number(_GROUP)
+
+    @property
+    def efficiency(self) -> float:
+        """Of the peak, estimated: the rest goes into loads from shared memory and into the loops."""
+        work, sides = self.thread_rows * self.thread_columns, self.thread_rows + self.thread_columns
+        fetched = (self.rows + self.columns) / self.threads
+        return work / (max(work, _SHARED_CYCLES * sides) + sides / 2 + _INSTRUCTIONS_TO_FETCH * fetched + 2)
+
+    @property
+    def registers(self) -> int:
+        """Of one thread, estimated."""
+        return self.thread_rows * self.thread_columns + 2 * (self.thread_rows + self.thread_columns) + 32
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tiles of the result and slices of the depth."""
+
+    tile: Tile
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    wanted_slices: int
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles from the first row to the last."""
+        return -(-self.rows // self.tile.rows)
+
+    @property
+    def column_tiles(self) -> int:
+        """Tiles from the first column to the last."""
+        return -(-self.columns // self.tile.columns)
+
+    @property
+    def tiles_of_slice(self) -> int:
+        """Tiles of the depth in a slice."""
+        return -(-self._depth_tiles // min(self.wanted_slices, self._depth_tiles))
+
+    @property
+    def slices(self) -> int:
+        """Of the depth; each has something to sum up."""
+        return -(-self._depth_tiles // self.tiles_of_slice)
+
+    @property
+    def blocks(self) -> int:
+        """Of the grid."""
+        return self.batch * self.row_tiles * self.column_tiles * self.slices
+
+    @property
+    def _depth_tiles(self) -> int:
+        return -(-self.depth // self.tile.depth)
+
+    @property
+    def cycles(self) -> float:
+        """Of the whole product on a device, estimated."""
+        tile = self.tile
+        resident = min(_REGISTERS // (tile.registers * tile.threads), _MOST_WARPS * _WARP // tile.threads, 16)
+        of_processor = -(-self.blocks // _PROCESSORS)  # of the one that has most to do
+        together = max(1, min(resident, of_processor))
+        busy = min(1.0, together * tile.threads / _WARP / _WARPS_TO_BE_BUSY)
+        multiply = tile.rows * tile.columns * tile.depth / _MULTIPLICATIONS / (tile.efficiency * busy)
+        fetch = 4 * (tile.rows + tile.columns) * tile.depth / _BYTES_A_CYCLE
+        step = max(multiply, fetch, _LATENCY / together)
+        total = of_processor * self.tiles_of_slice * step + _START * of_processor / together
+        if self.slices > 1:
+            moved = 8 * self.slices * self.batch * self.rows * self.columns
+            total += _SECOND_LAUNCH + moved / _ALL_BYTES_A_CYCLE
+        return total
+
+
+_TILES = tuple(
+    Tile(rows, columns, depth, thread_rows, thread_columns)
+    for rows, columns, thread_rows, thread_columns, depths in (
+        (128, 128, 8, 8, (8, 16)),
+        (64, 128, 8, 8, (8, 16)),
+        (128, 64, 8, 8, (8, 16)),
+        (64, 64, 8, 4, (16,)),
+        (64, 64, 4, 4, (16,)),
+        (32, 128, 4, 8, (16,)),
+        (128, 32, 8, 4, (16,)),
+        (32, 64, 4, 4, (16, 32)),
+        (64, 32, 4, 4, (16, 32)),
+        (32, 32, 4, 4, (16, 32)),
+        (16, 64, 4, 4, (16, 32)),
+        (64, 16, 4, 4, (16, 32)),
+        (16, 128, 4, 4, (16,)),
+        (128, 16, 4, 4, (16,)),
+        (8, 128, 4, 4, (16,)),
+        (128, 8, 4, 4, (16,)),
+        (4, 256, 4, 4, (8,)),
+        (256, 4, 4, 4, (8,)),
+    )
+    for depth in depths
+)
+_SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def choose_tiling(batch: int, rows: int, columns: int, depth: int) -> Tiling:
+    """The tiling that the model takes to be fastest."""
+    candidates = [Tiling(tile, batch, rows, columns, depth, slices) for tile in _TILES for slices in _SLICES]
+    return min(candidates, key=lambda tiling: tiling.cycles)

@@ -1,0 +1,99 @@
+"""From sums to results: the epilogue where the sums are, or slices of them in memory and a launch that adds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+
+from nnefc.passes.schedule.cuda.expressions import number
+from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
+from nnefc.passes.schedule.cuda.product import Product
+
+__all__ = ["add_slices", "write"]
+
+_LANES = 4  # neighbouring columns that are written together
+_THREADS = 256  # of a block that adds up slices
+
+
+def write(
+    nest: Nest,
+    product: Product,
+    batch: tirx.Expr,
+    row: tirx.Expr,
+    column: tirx.Expr,
+    sums: Callable[[tirx.Expr], tirx.Expr],
+    slices: tirx.Var | None = None,
+    which: tirx.Expr | None = None,
+) -> tirx.Stmt:
+    """Write four neighbouring columns of a row, as far as the result has them.
+
+    Args:
+        column: a multiple of four.
+        sums: of each of the columns, 0 to 3.
+        slices: where the sums go as they are, into slice `which`; None: the results go to the output.
+    """
+    rows, columns = product.rows.extent, product.columns.extent
+    inside = [c for c in (row < number(rows),) if not nest.holds(c)]
+
+    def place_and_value(lane: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        if slices is None:
+            return product.stored(nest, batch, row, column + lane, sums(lane))
+        assert which is not None
+        line = (which * number(product.batch.extent) + batch) * number(rows) + row
+        return nest.simplify(line * number(columns) + column + lane), sums(lane)
+
+    def item(lane: tirx.Expr) -> tirx.Stmt:
+        place, value = place_and_value(lane)
+        return store(product.output if slices is None else slices, value, place)
+
+    if columns % _LANES == 0 and _is_vector(nest, place_and_value):
+        group = nest.lanes(_LANES, item)
+        inside += [c for c in (column < number(columns),) if not nest.holds(c)]
+    else:
+        group = nest.unrolled(_LANES, lambda lane: _if(nest, [column + lane < number(columns)], item(lane)), "lane")
+    return _if(nest, inside, group)
+
+
+def _is_vector(nest: Nest, place_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]]) -> bool:
+    """Whether the results of all lanes can be computed, and written, as one vector."""
+    lane = nest.variable("lane", _LANES)
+    place, value = place_and_value(lane)
+    return nest.is_aligned(place, lane, _LANES) and nest.vectorizes(value, lane, _LANES)
+
+
+def _if(nest: Nest, conditions: list[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:
+    unknown = [nest.simplify(condition) for condition in conditions if not nest.holds(condition)]
+    return tirx.IfThenElse(tirx.all(*unknown), stmt, None) if unknown else stmt
+
+
+def add_slices(product: Product, slices: tirx.Var, count: int) -> tirx.Stmt:
+    """A launch that adds up `count` slices of the sums, and writes the results."""
+    nest = Nest()
+    dtype = product.accumulator
+    rows, columns = product.rows.extent, product.columns.extent
+    groups = -(-columns // _LANES)
+    size = product.batch.extent * rows * columns
+    items = product.batch.extent * rows * groups
+    sums = nest.buffer("sums", _LANES, dtype, "local")
+
+    def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+        item = block * number(_THREADS) + thread
+        line, column = tirx.floordiv(item, number(groups)), tirx.floormod(item, number(groups)) * number(_LANES)
+        batch, row = tirx.floordiv(line, number(rows)), tirx.floormod(line, number(rows))
+
+        def add(which: tirx.Expr) -> tirx.Stmt:
+            def lane(of: tirx.Expr) -> tirx.Stmt:
+                at = nest.simplify(which * number(size) + line * number(columns) + column + of)
+                part: tirx.Expr = load(slices, at)
+                if columns % _LANES:
+                    part = tirx.if_then_else(column + of < number(columns), part, tirx.const(0, dtype))
+                return store(sums, load(sums, of) + part, of)
+
+            return nest.lanes(_LANES, lane) if columns % _LANES == 0 else nest.unrolled(_LANES, lane)
+
+        start = nest.lanes(_LANES, lambda lane: store(sums, tirx.const(0, dtype), lane))
+        end = write(nest, product, batch, row, column, lambda lane: load(sums, lane))
+        return _if(nest, [item < number(items)], sequence(start, nest.loop(count, add, "slice"), end))
+
+    return nest.launch(-(-items // _THREADS), _THREADS, body)
