@@ -1,0 +1,332 @@
+"""CUDA source → machine code of GPUs, by NVIDIA's own compiler: nvcc where there is one, else NVRTC from PyPI.
+
+Neither needs a GPU or its driver. The same source gives the same bytes from the same version of the same compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Protocol
+
+from nnefc.diagnostics import CompileError
+
+__all__ = ["Compiler", "DeviceImage", "Usage", "compile_image", "find_compiler"]
+
+COMPILER_VARIABLE = "NNEFC_CUDA_COMPILER"
+"""Environment variable: `nvrtc`, or nvcc's name or path, where the choice should not be left to :func:`find_compiler`."""
+
+_INSTALL = "pip install 'nnefc[cuda]' installs NVIDIA's compiler; no GPU and no driver is needed"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a kernel takes on an architecture, as the compiler reports it.
+
+    Attributes:
+        kernel: its symbol.
+        architecture: as in `CudaTarget.architectures`.
+        registers: of a thread.
+        shared_bytes: of a block, static.
+        stack_bytes: of a thread, in the device's memory: arrays that are indexed by what is not known.
+        spill_stores, spill_loads: bytes of a thread that did not fit into registers.
+    """
+
+    kernel: str
+    architecture: int
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_stores: int
+    spill_loads: int
+
+
+@dataclass(frozen=True)
+class DeviceImage:
+    """Machine code of several architectures, and PTX of the last, as one fat binary.
+
+    Attributes:
+        compiler: its name and version.
+    """
+
+    image: bytes
+    architectures: tuple[int, ...]
+    usage: tuple[Usage, ...]
+    compiler: str
+
+
+class Compiler(Protocol):
+    """Compiles CUDA source."""
+
+    @property
+    def name(self) -> str:
+        """Its name and version."""
+
+    @property
+    def architectures(self) -> tuple[int, ...]:
+        """What it has code for."""
+
+    def cubin(self, source: str, architecture: int) -> tuple[bytes, str]:
+        """Machine code, and what ptxas says of it."""
+
+    def ptx(self, source: str, architecture: int) -> bytes:
+        """NVIDIA's portable assembly, which the driver compiles for devices that are newer."""
+
+    def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
+        """A fat binary."""
+
+
+def compile_image(source: str, architectures: Sequence[int], compiler: Compiler | None = None) -> DeviceImage:
+    """Compile `source` for each of the architectures, ascending, at the same time.
+
+    Raises:
+        CompileError: no compiler is installed, or it does not know an architecture; the compiler's own errors.
+    """
+    compiler = compiler or find_compiler()
+    for architecture in architectures:
+        if architecture not in compiler.architectures:
+            known = ", ".join(f"sm_{number}" for number in compiler.architectures)
+            raise CompileError(f"{compiler.name} has no code for sm_{architecture}", hint=f"it knows {known}")
+    newest = architectures[-1]
+    with ThreadPoolExecutor(max(1, min(len(architectures) + 1, os.cpu_count() or 1))) as pool:
+        parts = [pool.submit(compiler.cubin, source, architecture) for architecture in architectures]
+        ptx = pool.submit(compiler.ptx, source, newest)
+        cubins = [part.result() for part in parts]
+        image = compiler.bundle(
+            [(architecture, code) for architecture, (code, _) in zip(architectures, cubins, strict=True)],
+            (newest, ptx.result()),
+        )
+    usage = [
+        entry
+        for architecture, (_, log) in zip(architectures, cubins, strict=True)
+        for entry in _usage(log, architecture)
+    ]
+    return DeviceImage(image, tuple(architectures), tuple(usage), compiler.name)
+
+
+def find_compiler() -> Compiler:
+    """The compiler that this machine has.
+
+    Raises:
+        CompileError: it has none.
+    """
+    wanted = os.environ.get(COMPILER_VARIABLE, "")
+    if wanted == "nvrtc":
+        return _nvrtc()
+    if wanted:
+        return _nvcc(wanted)
+    for folder in filter(None, (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"))):
+        if (Path(folder) / "bin" / "nvcc").is_file():
+            return _nvcc(str(Path(folder) / "bin" / "nvcc"))
+    found = shutil.which("nvcc")
+    return _nvcc(found) if found else _nvrtc()
+
+
+def _usage(log: str, architecture: int) -> Iterable[Usage]:
+    """What ptxas reports: a function's stack and spills, and its registers, by lines."""
+    kernel, stack = "", (0, 0, 0)
+    for line in log.splitlines():
+        if match := re.search(r"Compiling entry function '(\w+)'", line):
+            kernel, stack = match[1], (0, 0, 0)
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            stack = int(match[1]), int(match[2]), int(match[3])
+        elif (match := re.search(r"Used (\d+) registers", line)) and kernel:
+            shared = re.search(r"(\d+)(?:\+\d+)? bytes smem", line)
+            yield Usage(kernel, architecture, int(match[1]), int(shared[1]) if shared else 0, *stack)
+            kernel = ""
+
+
+# As the compiler's own default, but for one thing: a multiplication and an addition become one instruction, as on CPUs.
+_OPTIONS = ("--std=c++17", "--fmad=true")
+
+
+class _Nvcc:
+    """The compiler of the CUDA toolkit."""
+
+    def __init__(self, command: str, version: str, architectures: tuple[int, ...]) -> None:
+        self._command = command
+        self.name = f"nvcc {version}"
+        self.architectures = architectures
+
+    def cubin(self, source: str, architecture: int) -> tuple[bytes, str]:
+        return self._compiled(source, "cubin", f"sm_{architecture}")
+
+    def ptx(self, source: str, architecture: int) -> bytes:
+        return self._compiled(source, "ptx", f"compute_{architecture}")[0]
+
+    def _compiled(self, source: str, kind: str, architecture: str) -> tuple[bytes, str]:
+        with tempfile.TemporaryDirectory(prefix="nnefc-cuda-") as name:
+            folder = Path(name)
+            (folder / "network.cu").write_text(source)
+            options = [f"--{kind}", f"-arch={architecture}", "-Xptxas=-v", *_OPTIONS]
+            log = _run([self._command, *options, "-o", "network.out", "network.cu"], folder)
+            return (folder / "network.out").read_bytes(), log
+
+    def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="nnefc-cuda-") as name:
+            folder = Path(name)
+            images = []
+            for kind, virtual, (architecture, code) in [*(("elf", "sm", c) for c in cubins), ("ptx", "compute", ptx)]:
+                file = f"{virtual}_{architecture}.{kind}"
+                (folder / file).write_bytes(code)
+                images.append(f"--image3=kind={kind},sm={architecture},file={file}")
+            _run([_beside(self._command, "fatbinary"), "-64", "--create=network.fatbin", *images], folder)
+            return (folder / "network.fatbin").read_bytes()
+
+
+def _run(command: Sequence[str], folder: Path) -> str:
+    """Run one of the toolkit's programs; returns what it writes."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise CompileError(f"cannot run {command[0]}: {error.strerror}", hint=_INSTALL) from error
+    if done.returncode != 0:
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        raise CompileError(f"{command[0]} failed:\n" + "\n".join(lines[:20]))
+    return done.stderr + done.stdout
+
+
+@cache
+def _nvcc(command: str) -> _Nvcc:
+    path = shutil.which(command)
+    if path is None:
+        raise CompileError(f"there is no CUDA compiler {command!r}", hint=_INSTALL)
+    version = re.search(r"release (\S+?),", _run([path, "--version"], Path.cwd()))
+    listed = re.findall(r"sm_(\d+)$", _run([path, "--list-gpu-code"], Path.cwd()), re.MULTILINE)
+    return _Nvcc(path, version[1] if version else "of an unknown version", tuple(sorted({int(n) for n in listed})))
+
+
+def _beside(command: str, name: str) -> str:
+    """The program `name` of the toolkit that `command` belongs to."""
+    for path in (Path(command), Path(command).resolve()):
+        if path.with_name(name).is_file():
+            return str(path.with_name(name))
+    return name
+
+
+class _Nvrtc:
+    """NVIDIA's compiler as a library, with the library that makes fat binaries."""
+
+    def __init__(self, nvrtc: ctypes.CDLL, nvfatbin: ctypes.CDLL, include: Sequence[Path]) -> None:
+        self._nvrtc = nvrtc
+        self._nvfatbin = nvfatbin
+        self._include = include
+        nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+        nvfatbin.nvFatbinGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self.name = f"NVRTC {major.value}.{minor.value}"
+        count = ctypes.c_int()
+        self._check(nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        known = (ctypes.c_int * count.value)()
+        self._check(nvrtc.nvrtcGetSupportedArchs(known))
+        self.architectures = tuple(known)
+
+    def cubin(self, source: str, architecture: int) -> tuple[bytes, str]:
+        return self._compiled(source, f"sm_{architecture}", "CUBIN")
+
+    def ptx(self, source: str, architecture: int) -> bytes:
+        return self._compiled(source, f"compute_{architecture}", "PTX")[0]
+
+    def _compiled(self, source: str, architecture: str, kind: str) -> tuple[bytes, str]:
+        program = ctypes.c_void_p()
+        create = self._nvrtc.nvrtcCreateProgram
+        self._check(create(ctypes.byref(program), source.encode(), b"network.cu", 0, None, None))
+        try:
+            given = [f"--gpu-architecture={architecture}", *_OPTIONS, *(f"-I{path}" for path in self._include)]
+            if kind == "CUBIN":
+                given.append("--ptxas-options=-v")
+            options = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
+            status = self._nvrtc.nvrtcCompileProgram(program, len(given), options)
+            log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace")
+            if status != 0:
+                lines = [line for line in log.splitlines() if line.strip()]
+                raise CompileError(f"{self.name} failed for {architecture}:\n" + "\n".join(lines[:20]))
+            return self._text(program, f"nvrtcGet{kind}Size", f"nvrtcGet{kind}"), log
+        finally:
+            self._nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _text(self, program: ctypes.c_void_p, size_function: str, function: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._nvrtc, size_function)(program, ctypes.byref(size)))
+        text = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._nvrtc, function)(program, text))
+        return text.raw
+
+    def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
+        library, handle = self._nvfatbin, ctypes.c_void_p()
+        options = (ctypes.c_char_p * 1)(b"-64")
+        self._check_bundle(library.nvFatbinCreate(ctypes.byref(handle), options, ctypes.c_size_t(1)))
+        try:
+            for architecture, code in cubins:
+                size, number = ctypes.c_size_t(len(code)), str(architecture).encode()
+                self._check_bundle(library.nvFatbinAddCubin(handle, code, size, number, b"network"))
+            architecture, code = ptx
+            size, number = ctypes.c_size_t(len(code)), str(architecture).encode()
+            self._check_bundle(library.nvFatbinAddPTX(handle, code, size, number, b"network", b""))
+            size = ctypes.c_size_t()
+            self._check_bundle(library.nvFatbinSize(handle, ctypes.byref(size)))
+            image = ctypes.create_string_buffer(size.value)
+            self._check_bundle(library.nvFatbinGet(handle, image))
+            return image.raw
+        finally:
+            library.nvFatbinDestroy(ctypes.byref(handle))
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            raise CompileError(f"NVRTC failed: {self._nvrtc.nvrtcGetErrorString(status).decode()}")
+
+    def _check_bundle(self, status: int) -> None:
+        if status != 0:
+            raise CompileError(f"nvFatbin failed: {self._nvfatbin.nvFatbinGetErrorString(status).decode()}")
+
+
+@cache
+def _nvrtc() -> _Nvrtc:
+    libraries = []
+    for package, pattern in (
+        ("nvidia-cuda-nvrtc", r"libnvrtc\.so\.\d+|nvrtc64_\d+_\d+\.dll"),
+        ("nvidia-nvfatbin", r"libnvfatbin\.so\.\d+|nvfatbin_\d+_\d+\.dll"),
+    ):
+        found = _files(package, lambda name, pattern=pattern: bool(re.fullmatch(pattern, name)))
+        if not found:
+            raise CompileError("there is no CUDA compiler on this machine", hint=_INSTALL)
+        try:
+            libraries.append(ctypes.CDLL(str(found[0])))
+        except OSError as error:
+            raise CompileError(f"cannot load {found[0]}: {error}", hint=_INSTALL) from error
+    return _Nvrtc(*libraries, _include_folders())
+
+
+def _include_folders() -> list[Path]:
+    """Where the headers are that half precision and tensor cores need; nothing where they are not installed."""
+    folders = []
+    for package, header in (
+        ("nvidia-cuda-runtime", "cuda_fp16.h"),
+        ("nvidia-cuda-crt", "mma.hpp"),
+        ("nvidia-cuda-cccl", "target"),
+    ):
+        for file in _files(package, lambda name, header=header: name == header):
+            folder = file.parent if header == "cuda_fp16.h" else file.parent.parent
+            if folder not in folders:
+                folders.append(folder)
+    return folders
+
+
+def _files(package: str, wanted: Callable[[str], bool]) -> list[Path]:
+    """The files of an installed package with a name that is wanted."""
+    try:
+        files = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        return []
+    return sorted(Path(str(file.locate())) for file in files if wanted(file.name))
