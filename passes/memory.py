@@ -8,6 +8,9 @@ Five things bring buffers together before offsets are chosen:
 - an element-wise step writes over an operand that nobody reads any more;
 - a network's output is written straight to the caller's memory.
 
+Parts, and operands of concatenations, lie where they come to lie; a target that loads vectors from aligned addresses
+only has those copied that would not.
+
 What is left are storages with a size and a time of life; they are placed greedily, the largest first (Pisarchyk and
 Lee, 2020).
 
@@ -18,7 +21,7 @@ A loop's states live where its results are; their first values are brought there
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tvm.ir import GlobalVar
 
@@ -117,6 +120,7 @@ class _Planner:
     in_place: Mapping[GlobalVar, InPlace]
     own_bytes: Mapping[GlobalVar, int]
     bodies: Mapping[Action, tuple[MemoryPlan, ...]]
+    alignment: int
     parent: dict[Buffer, tuple[Buffer, int]] = field(default_factory=dict)
     storage: dict[Buffer, _Storage] = field(default_factory=dict)
 
@@ -149,7 +153,7 @@ class _Planner:
 
 
 def plan_memory(
-    program: Program, in_place: Mapping[GlobalVar, InPlace], own_bytes: Mapping[GlobalVar, int]
+    program: Program, in_place: Mapping[GlobalVar, InPlace], own_bytes: Mapping[GlobalVar, int], alignment: int = 1
 ) -> MemoryPlan:
     """Plan the memory of a program.
 
@@ -157,13 +161,14 @@ def plan_memory(
         program: the steps.
         in_place: what each kernel allows.
         own_bytes: private workspace of each kernel; kernels without one may be missing.
+        alignment: bytes, of what kernels read and write.
     """
     bodies: dict[Action, tuple[MemoryPlan, ...]] = {
-        step: tuple(plan_memory(body, in_place, own_bytes) for body in step.bodies)
+        step: tuple(plan_memory(body, in_place, own_bytes, alignment) for body in step.bodies)
         for step in program.steps
         if not isinstance(step, Step)
     }
-    planner = _Planner(program, in_place, own_bytes, bodies)
+    planner = _Planner(program, in_place, own_bytes, bodies, alignment)
     steps = _join_views(planner)
     return _place(planner, steps)
 
@@ -178,13 +183,19 @@ def _join_views(planner: _Planner) -> list[Action | tuple[Buffer, Buffer, int]]:
         elif allowed.parts:
             offset = 0
             for part in step.writes:
-                planner.parent[part] = (step.reads[0], offset)
+                if offset % planner.alignment == 0:
+                    planner.parent[part] = (step.reads[0], offset)
+                else:
+                    there = replace(part)
+                    planner.parent[there] = (step.reads[0], offset)
+                    left.append((there, part, 0))
                 offset += part.bytes
         elif allowed.concatenation:
             offset = 0
             for part in step.reads:
                 root, _ = planner.root(part)
-                if root.kind is Kind.WORKSPACE and root.bytes == part.bytes and root is not step.writes[0]:
+                free = root.kind is Kind.WORKSPACE and root.bytes == part.bytes and root is not step.writes[0]
+                if free and offset % planner.alignment == 0:
                     planner.parent[root] = (step.writes[0], offset)
                 else:
                     left.append((part, step.writes[0], offset))
@@ -241,7 +252,7 @@ def _place(planner: _Planner, steps: list[Action | tuple[Buffer, Buffer, int]]) 
     for step in steps:
         if isinstance(step, tuple):
             source, target, offset = step
-            base = places[target]
+            base, places[source] = places[target], place(source)
             actions.append(Copy(source, Place(base.base, base.index, base.offset + offset), source.bytes))
         else:
             actions.append(step)
