@@ -32,7 +32,17 @@ from nnefc.passes.kernels import Kernel
 from nnefc.passes.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
 from nnefc.passes.steps import Buffer, ChoiceStep, LoopStep, Program, Step
 
-__all__ = ["BYTE_POINTER", "ENTRY", "Memory", "entry_function", "entry_module", "exported_kernel", "kernel_symbol"]
+__all__ = [
+    "BYTE_POINTER",
+    "ENTRY",
+    "Counter",
+    "Memory",
+    "entry_function",
+    "entry_module",
+    "exported",
+    "exported_kernel",
+    "kernel_symbol",
+]
 
 ENTRY = "nnefc_network"
 BYTE_POINTER = PointerType(PrimType("uint8"))
@@ -113,12 +123,12 @@ def entry_function(
     body += writer.statements(plan, areas)
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     entry = tirx.PrimFunc(list(params.values()), tirx.SeqStmt(body), ret_type=PrimType("int32"))
-    return _exported(entry, ENTRY), tuple(writer.used)
+    return exported(entry, ENTRY), tuple(writer.used)
 
 
 def exported_kernel(name: GlobalVar, kernel: Kernel) -> tirx.PrimFunc:
     """The function of a kernel, under the symbol that the entry calls it by."""
-    return _exported(kernel.func, kernel_symbol(name))
+    return exported(kernel.func, kernel_symbol(name))
 
 
 class _Writer:
@@ -281,7 +291,7 @@ def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
     return tirx.SeqStmt(statements) if statements else tirx.Evaluate(_int64(0))
 
 
-def _exported(func: tirx.PrimFunc, symbol: str) -> tirx.PrimFunc:
+def exported(func: tirx.PrimFunc, symbol: str) -> tirx.PrimFunc:
     """`func` under a symbol that other objects of the library can call as a C function."""
     return func.with_attrs({"global_symbol": symbol, "calling_conv": _C_CALLING_CONVENTION})
 

@@ -36,7 +36,7 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.steps import Program, program_of
 from nnefc.targets.target import Target
 
-__all__ = ["Lowered", "Observer", "lower"]
+__all__ = ["Lowered", "Observer", "Receiver", "lower", "through_graph_passes"]
 
 # Called after each phase with its name and the module as it is then.
 Observer = Callable[[str, tvm.IRModule], None]
@@ -107,7 +107,7 @@ _Passes = Sequence[tuple[str, tvm.ir.transform.Pass]]
 _Part = TypeVar("_Part", Network, Body)
 
 
-def _through_graph_passes(part: _Part, passes: _Passes, observe: Observer) -> _Part:
+def through_graph_passes(part: _Part, passes: _Passes, observe: Observer) -> _Part:
     """A network, or a body in it, with the passes run on its module and on those of the bodies in it, one by one."""
 
     def observe_body(name: str, module: tvm.IRModule) -> None:
@@ -125,10 +125,10 @@ def _through_graph_passes(part: _Part, passes: _Passes, observe: Observer) -> _P
             case _ if index not in called:  # nothing needs its results
                 controls.append(control)
             case Choice(then, other):
-                bodies = [_through_graph_passes(body, passes, observe_body) for body in (then, other)]
+                bodies = [through_graph_passes(body, passes, observe_body) for body in (then, other)]
                 controls.append(Choice(*bodies))
             case Loop(body):
-                controls.append(replace(control, body=_through_graph_passes(body, passes, observe_body)))
+                controls.append(replace(control, body=through_graph_passes(body, passes, observe_body)))
     return replace(part, module=module, controls=tuple(controls))
 
 
@@ -152,7 +152,7 @@ def lower(
     use_vector_math()
     use_dot_products()
     with target.to_tvm():
-        network = _through_graph_passes(network, graph_passes(target, strict), observe)
+        network = through_graph_passes(network, graph_passes(target, strict), observe)
 
     # Phase 6. Ask each kernel what the memory plan may do with its operands, then give it its schedule.
     program = program_of(network)

@@ -24,7 +24,18 @@ from tvm.ir.expr import Call
 from nnefc.targets.cuda_target import CudaTarget
 from nnefc.targets.own_buffers import lift_own_buffers
 
-__all__ = ["SYNCHRONIZED", "DeviceCode", "DeviceFunction", "Launch", "NotOnDevice", "Parameter", "device_code"]
+__all__ = [
+    "SYNCHRONIZED",
+    "DeviceCode",
+    "DeviceFunction",
+    "DeviceKernel",
+    "Launch",
+    "NotOnDevice",
+    "Parameter",
+    "device_code",
+    "device_kernel",
+    "joined",
+]
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,11 @@ class Launch:
     shared_bytes: int
     arguments: tuple[int, ...]
 
+    @property
+    def threads(self) -> int:
+        """All threads of all blocks."""
+        return math.prod((*self.grid, *self.block))
+
 
 @dataclass(frozen=True)
 class DeviceFunction:
@@ -92,6 +108,14 @@ class DeviceCode:
         return tuple(launch for function in self.functions for launch in function.launches)
 
 
+@dataclass(frozen=True)
+class DeviceKernel:
+    """A function with the code of its launches, lowered as far as TVM's code generator needs it."""
+
+    function: DeviceFunction
+    module: tvm.IRModule
+
+
 def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceCode:
     """The CUDA source of some kernels.
 
@@ -100,15 +124,21 @@ def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceC
             `kernel0`, `kernel1`, …
 
     Raises:
-        NotOnDevice: a kernel has statements outside of bound loops.
+        NotOnDevice: see :func:`device_kernel`.
     """
-    functions, modules = [], tvm.IRModule({})
+    lowered = []
     for number, kernel in enumerate(kernels):
         name = str(kernel.attrs["global_symbol"]) if "global_symbol" in kernel.attrs else f"kernel{number}"
-        function, device = _split(name, kernel, target)
-        functions.append(function)
-        modules.update(device)
-    return DeviceCode(_source(modules, target), tuple(functions))
+        lowered.append(device_kernel(name, kernel, target))
+    return joined(lowered, target)
+
+
+def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
+    """The source of several functions, in their order."""
+    module = tvm.IRModule({})
+    for kernel in kernels:
+        module.update(kernel.module)
+    return DeviceCode(_source(module, target), tuple(kernel.function for kernel in kernels))
 
 
 _ALIGNMENT = 256  # bytes, of what a kernel has for itself
@@ -186,8 +216,12 @@ _FINISH = tvm.ir.transform.Sequential(
 )
 
 
-def _split(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> tuple[DeviceFunction, tvm.IRModule]:
-    """How a kernel is launched, and its device's functions."""
+def device_kernel(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> DeviceKernel:
+    """How a kernel is launched, and its device's functions.
+
+    Raises:
+        NotOnDevice: it has statements outside of bound loops, or launches that no device can do.
+    """
     func = _PLACE_BUFFERS(tvm.IRModule({name: kernel.with_attr("global_symbol", name)}))[name]
     count = len(func.params)
     func, _ = lift_own_buffers(func)
@@ -202,9 +236,30 @@ def _split(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> tuple[Device
         module = _LOWER(module)
         module = _TAKE_OUT(module if SYNCHRONIZED in kernel.attrs else _SYNCHRONIZE(module))
     host = module[name]
-    device = {gv: f for gv, f in module.functions.items() if gv.name_hint != name}
+    device = {gv: _plainly_named(f) for gv, f in module.functions.items() if gv.name_hint != name}
     launches = tuple(_launches(host))
-    return DeviceFunction(name, tuple(parameters), launches, offset), _FINISH(tvm.IRModule(device))
+    for launch in launches:
+        _check(launch, target)
+    return DeviceKernel(DeviceFunction(name, tuple(parameters), launches, offset), _FINISH(tvm.IRModule(device)))
+
+
+def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function of the device's whose parameters are called as C allows it; models name tensors as they like."""
+    renamed = {
+        param: tirx.Var(f"p{index}_ptr", param.ty)
+        for index, param in enumerate(func.params)
+        if not re.fullmatch(r"[A-Za-z_]\w*", str(param.name), re.ASCII)
+    }
+    if not renamed:
+        return func
+    body = [  # begins with what says which tensor each parameter is
+        tirx.DeclBuffer(part.buffer, data=renamed[part.data])
+        if isinstance(part, tirx.DeclBuffer) and part.data in renamed
+        else part
+        for part in func.body.seq
+    ]
+    params = [renamed.get(param, param) for param in func.params]
+    return tirx.PrimFunc(params, tirx.SeqStmt(body), func.ret_type, func.attrs)
 
 
 def _launches(host: tirx.PrimFunc) -> list[Launch]:
@@ -239,6 +294,20 @@ def _launch(call: Call, position: dict[tirx.Var, int]) -> Launch:
         raise NotOnDevice(f"a kernel asks for {', '.join(extents)}")
     arguments = tuple(position[argument.args[0]] for argument in rest[:count])
     return Launch(str(symbol.value), (gx, gy, gz), (bx, by, bz), shared, arguments)
+
+
+# From the table of compute capabilities in the CUDA C++ programming guide.
+_LARGEST_GRID = ((1 << 31) - 1, 65535, 65535)
+_LARGEST_BLOCK = (1024, 1024, 64)
+
+
+def _check(launch: Launch, target: CudaTarget) -> None:
+    """Refuse a launch that a device would refuse."""
+    extents = (*zip(launch.grid, _LARGEST_GRID, strict=True), *zip(launch.block, _LARGEST_BLOCK, strict=True))
+    if any(extent > largest for extent, largest in extents) or math.prod(launch.block) > target.threads_per_block:
+        raise NotOnDevice(f"{launch.kernel} has {launch.grid} blocks of {launch.block} threads")
+    if launch.shared_bytes > target.most_shared_bytes:
+        raise NotOnDevice(f"{launch.kernel} asks for {launch.shared_bytes} bytes of shared memory")
 
 
 # What TVM begins its sources with, and what is in its place here: sources that need no half precision then need no

@@ -41,12 +41,14 @@ class CudaTarget:
         host: the CPU that launches the kernels, and that computes the steps that no GPU can.
         architectures: the devices there is code for, ascending; those after the last get it from its PTX.
         precision: one of PRECISIONS.
+        load_bytes: what a thread may load or store at once.
     """
 
     name: str
     host: Target
     architectures: tuple[int, ...] = (80, 86, 90)
     precision: str = "fp32"
+    load_bytes: int = 16
 
     threads_per_warp = 32
     threads_per_block = 1024
@@ -69,8 +71,8 @@ class CudaTarget:
         return self.host.format
 
     def lanes(self, dtype: str) -> int:
-        """Elements of `dtype` that one thread loads at once: 16 bytes."""
-        return max(1, 128 // int(tvm.DataType(dtype).bits))
+        """Elements of `dtype` that a thread loads at once."""
+        return max(1, self.load_bytes * 8 // int(tvm.DataType(dtype).bits))
 
     def to_tvm(self) -> tvm.target.Target:
         """The same machine, as TVM's code generator wants it."""
