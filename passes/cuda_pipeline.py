@@ -1,7 +1,7 @@
 """The order of all passes for GPUs of NVIDIA's: from a front end's network to launches and their memory plan.
 
-As in `passes/pipeline.py`; but tensors keep the plain layout, and a kernel becomes launches of the device's functions. One
-that the device could only run in a single thread is left to the host, if it is much work.
+As in `passes/pipeline.py`; but tensors keep the plain layout, and a kernel becomes launches of the device's functions.
+One that the device could only run in a single thread is left to the host, if it is much work.
 """
 
 from __future__ import annotations

@@ -336,6 +336,15 @@ typedef unsigned char uchar;
 typedef unsigned short ushort;
 """
 
+# CUDA's own `max` and `min` leave out what is not a number; TIR's take the second operand unless the first is greater,
+# or smaller, as they do on CPUs.
+_LIMITS = """\
+template <class T> __device__ __forceinline__ T nnefc_max(T a, T b) { return a > b ? a : b; }
+template <class T> __device__ __forceinline__ T nnefc_min(T a, T b) { return a < b ? a : b; }
+#define max nnefc_max
+#define min nnefc_min
+"""
+
 _CALLBACK = "tvm_callback_cuda_compile"
 _GENERATING = threading.Lock()  # the callback is one for the process
 
@@ -355,4 +364,5 @@ def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
     for part in _TVMS_PRELUDE:
         text, count = part.subn("", text)
         assert count == 1, "another TVM, with other sources"
-    return _PRELUDE + text.lstrip()
+    before, first, functions = text.partition('extern "C"')
+    return _PRELUDE + before.lstrip() + _LIMITS + first + functions

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -21,10 +21,10 @@ from typing import Protocol
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["Compiler", "DeviceImage", "Usage", "compile_image", "find_compiler"]
+__all__ = ["COMPILER_VARIABLE", "Compiler", "DeviceImage", "Usage", "compile_image", "find_compiler"]
 
 COMPILER_VARIABLE = "NNEFC_CUDA_COMPILER"
-"""Environment variable: `nvrtc`, or nvcc's name or path, where the choice should not be left to :func:`find_compiler`."""
+"""Environment variable that chooses: `nvrtc`, or nvcc's name or path."""
 
 _INSTALL = "pip install 'nnefc[cuda]' installs NVIDIA's compiler; no GPU and no driver is needed"
 
@@ -250,7 +250,11 @@ class _Nvrtc:
                 given.append("--ptxas-options=-v")
             options = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
             status = self._nvrtc.nvrtcCompileProgram(program, len(given), options)
-            log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace")
+            log = (
+                self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
+                .rstrip(b"\0")
+                .decode(errors="replace")
+            )
             if status != 0:
                 lines = [line for line in log.splitlines() if line.strip()]
                 raise CompileError(f"{self.name} failed for {architecture}:\n" + "\n".join(lines[:20]))
@@ -295,40 +299,34 @@ class _Nvrtc:
 
 @cache
 def _nvrtc() -> _Nvrtc:
-    libraries = []
-    for package, pattern in (
-        ("nvidia-cuda-nvrtc", r"libnvrtc\.so\.\d+|nvrtc64_\d+_\d+\.dll"),
-        ("nvidia-nvfatbin", r"libnvfatbin\.so\.\d+|nvfatbin_\d+_\d+\.dll"),
-    ):
-        found = _files(package, lambda name, pattern=pattern: bool(re.fullmatch(pattern, name)))
-        if not found:
-            raise CompileError("there is no CUDA compiler on this machine", hint=_INSTALL)
-        try:
-            libraries.append(ctypes.CDLL(str(found[0])))
-        except OSError as error:
-            raise CompileError(f"cannot load {found[0]}: {error}", hint=_INSTALL) from error
-    return _Nvrtc(*libraries, _include_folders())
+    nvrtc = _library("nvidia-cuda-nvrtc", r"libnvrtc\.so\.\d+|nvrtc64_\d+_\d+\.dll")
+    nvfatbin = _library("nvidia-nvfatbin", r"libnvfatbin\.so\.\d+|nvfatbin_\d+_\d+\.dll")
+    return _Nvrtc(nvrtc, nvfatbin, _include_folders())
 
 
-def _include_folders() -> list[Path]:
+def _library(package: str, name: str) -> ctypes.CDLL:
+    """The library of an installed package whose name matches."""
+    found = _files(package, name)
+    if not found:
+        raise CompileError("there is no CUDA compiler on this machine", hint=_INSTALL)
+    try:
+        return ctypes.CDLL(str(found[0]))
+    except OSError as error:
+        raise CompileError(f"cannot load {found[0]}: {error}", hint=_INSTALL) from error
+
+
+def _include_folders() -> tuple[Path, ...]:
     """Where the headers are that half precision and tensor cores need; nothing where they are not installed."""
-    folders = []
-    for package, header in (
-        ("nvidia-cuda-runtime", "cuda_fp16.h"),
-        ("nvidia-cuda-crt", "mma.hpp"),
-        ("nvidia-cuda-cccl", "target"),
-    ):
-        for file in _files(package, lambda name, header=header: name == header):
-            folder = file.parent if header == "cuda_fp16.h" else file.parent.parent
-            if folder not in folders:
-                folders.append(folder)
-    return folders
+    folders = [file.parent for file in _files("nvidia-cuda-runtime", "cuda_fp16.h")]
+    folders += [file.parent.parent for file in _files("nvidia-cuda-crt", "mma.hpp")]
+    folders += [file.parent.parent for file in _files("nvidia-cuda-cccl", "target") if file.parent.name == "nv"]
+    return tuple(dict.fromkeys(folders))
 
 
-def _files(package: str, wanted: Callable[[str], bool]) -> list[Path]:
-    """The files of an installed package with a name that is wanted."""
+def _files(package: str, name: str) -> list[Path]:
+    """The files of an installed package whose names match."""
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
         return []
-    return sorted(Path(str(file.locate())) for file in files if wanted(file.name))
+    return sorted(Path(str(file.locate())) for file in files if re.fullmatch(name, file.name))
