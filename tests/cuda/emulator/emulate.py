@@ -1,33 +1,32 @@
 """Runs CUDA source on the CPU: scheduled kernels and whole cuda libraries, without a GPU.
 
-    run_kernel(func, (x, weights, y), target)      # func: a scheduled tirx.PrimFunc, its loops bound to blockIdx and threadIdx
+    run_kernel(func, (x, weights, y), target)      # func: a scheduled tirx.PrimFunc, its loops bound to threads
 
-changes the arrays in place: those that the function writes hold its results. Arrays are C-contiguous, in the order of the
-function's parameters; what it needs between launches is made here, and begins as NaN. Fill results with NaN before. It raises
-`EmulationError`, which names kernel, block, thread and what it was about, for
+changes the arrays in place: those that the function writes hold its results. Arrays are C-contiguous, in the order of
+the function's parameters; what it needs between launches is made here, and begins as NaN. Fill results with NaN before.
+It raises `EmulationError`, which names kernel, block, thread and what it was about, for
 
-- a launch that the hardware would refuse: sizes of grids, blocks (also against `__launch_bounds__`) and shared memory;
+- a launch that the hardware would refuse: sizes of grids, blocks (also against `__launch_bounds__`), shared memory;
 - a barrier that not all threads of a block reach, a shuffle whose lanes never all arrive;
-- an access outside of the given arrays, the block's shared memory and the thread's own arrays, also by an index into an array
-  of known size; a write to an array that is read-only (`array.flags.writeable = False`);
-- an access at an address that is not aligned for its (vector) type;
-- a race: two threads touch the same bytes, one of them writes something new, and no `__syncthreads` (or `__syncwarp` within
-  a warp) lies between, or they are of different blocks;
+- an access outside of the given arrays, the block's shared memory and the thread's own arrays, also by an index into an
+  array of known size; a write to an array that is read-only (`array.flags.writeable = False`);
+- an access at an address that is not aligned for its vector type;
+- a race: two threads touch the same bytes, one of them writes something new, and no `__syncthreads` (or `__syncwarp`
+  within a warp) lies between, or they are of different blocks;
 - a result that depends on the order of the threads (they run forward, backward and shuffled).
 
-Shared memory begins as NaN in every block, and a shuffle from a lane that takes no part gives NaN.
+Shared memory begins as NaN in every block, a shuffle from a lane that takes no part gives NaN, and what an asynchronous
+copy (`cp.async`) overwrites is NaN until its thread has waited for it.
 
 The same in steps, for source from elsewhere:
 
     kernels = emulate(source, folder)                          # source: CUDA C++ as TVM makes it
     kernels.launch("add_kernel", (a, b, out), grid=(4,), block=(128,), shared_bytes=0)
 
-A whole library: `emulate_library(source, folder)` makes a shared object (without checks of memory: nobody says there what its
-pointers point to) that exports `void emulated_NAME(void **arguments, const unsigned grid[3], const unsigned block[3], unsigned
-shared_bytes)` for each kernel, and `const char *emulator_error(void)`, null unless the last launch failed. The fake driver finds
-it by the environment variable NNEFC_EMULATED_KERNELS.
-
-Not emulated: tensor cores, and inline assembly other than asynchronous copies (`cp.async`), which are made at once.
+A whole library: `emulate_library(source, folder)` makes a shared object (without checks of memory: nobody says there
+what its pointers point to) that exports `void emulated_NAME(void **arguments, const unsigned grid[3], const unsigned
+block[3], unsigned shared_bytes)` for each kernel, and `const char *emulator_error(void)`, null unless the last launch
+failed. The fake driver finds it by the environment variable NNEFC_EMULATED_KERNELS.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class EmulatedKernels:
 
         Args:
             name: the kernel.
-            arguments: its arguments in order: C-contiguous arrays for pointers, int for int32 and float for float32 scalars.
+            arguments: in order: C-contiguous arrays for pointers, int for int32 and float for float32.
             grid: how many blocks in x, y and z; missing ones are 1.
             block: how many threads of a block.
             shared_bytes: dynamic shared memory of a block.
@@ -123,10 +122,8 @@ class EmulatedKernels:
                 case np.ndarray():
                     assert argument.flags.c_contiguous, f"argument {number} is not contiguous"
                     values.append(ctypes.c_void_p(argument.ctypes.data))
-                    label = f"argument {number}".encode()
                     writable = int(argument.flags.writeable)
-                    _LABELS.add(label)
-                    assert library.emulator_memory(argument.ctypes.data, argument.nbytes, label, writable) == 0
+                    library.emulator_memory(argument.ctypes.data, argument.nbytes, _label(number), writable)
                 case bool() | int():
                     values.append(ctypes.c_int32(argument))
                 case float():
@@ -197,7 +194,7 @@ def run_kernel(
 def run_function(
     kernels: EmulatedKernels, function: DeviceFunction, arrays: Sequence[np.ndarray], *, orders: Sequence[int] = (0,)
 ) -> None:
-    """Launch what a function has become, one after the other, on arrays for its parameters; errors as of `run_kernel`."""
+    """Launch what a function has become on arrays for its parameters; errors as of `run_kernel`."""
     own = [parameter for parameter in function.parameters if parameter.offset is not None]
     assert len(arrays) == len(function.parameters) - len(own), "one array for each parameter"
     for array, parameter in zip(arrays, function.parameters, strict=False):
@@ -212,7 +209,10 @@ def run_function(
         )
 
 
-_LABELS: set[bytes] = set()  # the emulator keeps pointers to them
+@functools.cache
+def _label(number: int) -> bytes:
+    """What the emulator calls an argument; it keeps a pointer to the text."""
+    return f"argument {number}".encode()
 
 
 def emulate(source: str, folder: Path, *, checks: bool = True) -> EmulatedKernels:
@@ -269,11 +269,12 @@ _DYNAMIC_SHARED = re.compile(
 _COOPERATION = re.compile(
     r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin_cuda_cta|tvm_builtin_cuda_warp"
 )
+_VECTOR_ACCESS = re.compile(r"\*\(\s*(?:const\s+)?(\w+)\s*\*\)\(")
 _BOUND = re.compile(r"__launch_bounds__\s*\(\s*(\d+)")
 
 
 def _prepare(source: str) -> tuple[tuple[str, ...], str]:
-    """The kernels' names, and the source as C++: shared arrays in sections, assembly as calls, an entry for each kernel."""
+    """The kernels' names; the source as C++, shared arrays in sections, assembly as calls, an entry for each."""
     source = _assembly(source)
     definitions = [match for match in _KERNEL.finditer(source) if match[4] == "{"]
     if not definitions:
@@ -285,6 +286,7 @@ def _prepare(source: str) -> tuple[tuple[str, ...], str]:
         body = source[definition.start() : following.start() if following else len(source)]
         shared = f'static __attribute__((section("shared_{name}"), used)) '
         body = _DYNAMIC_SHARED.sub(r"\1 *\2 = (\1 *)emulator_dynamic_shared;", body)
+        body = _VECTOR_ACCESS.sub(r"*emulator_aligned<\1>(", body)
         body, arrays = _STATIC_SHARED.subn(lambda match, shared=shared: f"{match[1] or ''} {shared}", body)
         parts.append(body)
         bound = _BOUND.search(definition[1])
@@ -295,19 +297,72 @@ def _prepare(source: str) -> tuple[tuple[str, ...], str]:
 def _entry(name: str, bound: int, has_shared: bool, cooperative: bool) -> str:
     begin, end = (f"__start_shared_{name}", f"__stop_shared_{name}") if has_shared else ("nullptr", "nullptr")
     symbols = f'extern "C" __attribute__((visibility("hidden"))) char {begin}[], {end}[];' if has_shared else ""
+    record = f'"{name}", call, {bound}u, {begin}, {end}, {"true" if cooperative else "false"}'
     return f"""
 {symbols}
 extern "C" __attribute__((visibility("default"))) void emulated_{name}(void **arguments, const unsigned *grid,
     const unsigned *block, unsigned shared_bytes) {{
-  static const emulator_kernel kernel = {{"{name}", [](void **values) EMULATOR_UNRECORDED {{ emulator_call({name}, values); }}, {bound}u, {begin},
-                                         {end}, {"true" if cooperative else "false"}}};
+  auto call = [](void **values) EMULATOR_UNRECORDED {{ emulator_call({name}, values); }};
+  static const emulator_kernel kernel = {{{record}}};
   emulator_launch(&kernel, arguments, grid, block, shared_bytes);
 }}
 """
 
 
+_ASM = re.compile(r"\b(?:asm|__asm__)\s+(?:volatile|__volatile__)?\s*\(")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+# Templates, without white space, and the calls that stand for them; {0}, {1}, … are the operands, \1, \2, … groups.
+_INSTRUCTIONS = (
+    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],%2;", "emulator_copy({0}, {1}, {2}, {2})"),
+    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],%2,%3;", "emulator_copy({0}, {1}, {2}, {3})"),
+    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],(\d+),%2;", r"emulator_copy({0}, {1}, \1, {2})"),
+    (r"cp\.async\.commit_group;", "emulator_copy_commit()"),
+    (r"cp\.async\.wait_group(\d+);", r"emulator_copy_wait(\1)"),
+    (r"cp\.async\.wait_all;", "(emulator_copy_commit(), emulator_copy_wait(0))"),
+)
+
+
 def _assembly(source: str) -> str:
-    return source
+    """The source with calls in place of inline assembly; unknown instructions fail when they are reached."""
+    parts, position = [], 0
+    while (match := _ASM.search(source, position)) is not None:
+        end = _closing(source, match.end())
+        parts += [source[position : match.start()], _call_of(source[match.end() : end])]
+        position = end + 1
+    return "".join([*parts, source[position:]])
+
+
+def _call_of(statement: str) -> str:
+    """What stands for the text between the parentheses of one `asm`."""
+    template = ""
+    position = 0
+    while (match := re.compile(rf"\s*{_STRING.pattern}").match(statement, position)) is not None:
+        template += match[1].replace("\\n", " ").replace("\\t", " ")
+        position = match.end()
+    template = re.sub(r"\s+", "", template)
+    operands = []
+    while (match := _STRING.search(statement, position)) is not None:
+        position = match.end()
+        if (opening := re.compile(r"\s*\(").match(statement, position)) is not None:
+            position = _closing(statement, opening.end())
+            operands.append(statement[opening.end() : position])
+    for pattern, call in _INSTRUCTIONS:
+        if (found := re.fullmatch(pattern, template)) is not None:
+            return found.expand(call).format(*(f"({operand})" for operand in operands))
+    return f'emulator_fail("the emulator does not know the assembly {template}")'
+
+
+def _closing(text: str, position: int) -> int:
+    """Where the parenthesis closes that opened before `position`."""
+    depth = 1
+    while depth:
+        if (string := _STRING.match(text, position)) is not None:
+            position = string.end()
+            continue
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        position += 1
+    return position - 1
 
 
 def _three(sizes: Sequence[int]) -> ctypes.Array[ctypes.c_uint]:

@@ -155,6 +155,12 @@ EMULATOR_REDUCE(reduce_min, unsigned, result < other ? result : other)
 
 // ---- memory -----------------------------------------------------------------------------------------------------------
 
+// Stands in prepared source for the cast of `*(T *)(address)`: vectors must lie at multiples of their alignment.
+template <typename T> static inline T *emulator_aligned(const volatile void *address) {
+  if ((uintptr_t)address % alignof(T)) emulator_fail("access to a vector at an address that is not aligned for it");
+  return (T *)address;
+}
+
 template <typename T> static inline T __ldg(const T *address) { return *address; }
 template <typename T> static inline T __ldcg(const T *address) { return *address; }
 template <typename T> static inline T __ldcs(const T *address) { return *address; }
@@ -187,16 +193,8 @@ template <typename T, typename U, typename V> EMULATOR_UNRECORDED static inline 
   return old;
 }
 
-// Addresses of shared memory as 32-bit numbers, as the assembly of asynchronous copies takes them: distances from the block's
-// static arrays have no meaning here, so the emulator hands out the low half and completes it again (runtime.cpp).
+// Addresses of shared memory are numbers of 32 bits to assembly: distances from the begin of the block's shared memory.
 static inline size_t __cvta_generic_to_shared(const void *address) { return emulator_to_shared(address); }
-
-// cp.async: `source_bytes` are copied and the rest of `bytes` becomes zero. It is done at once; waiting does nothing.
-static inline void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes) {
-  char *to = (char *)emulator_from_shared(shared);
-  if ((uintptr_t)to % bytes || (uintptr_t)global % bytes) emulator_fail("cp.async with an address that is not aligned");
-  for (unsigned i = 0; i < bytes; ++i) to[i] = i < source_bytes ? ((const char *)global)[i] : 0;
-}
 
 // ---- floating point ---------------------------------------------------------------------------------------------------
 
@@ -449,7 +447,11 @@ static inline uint16_t emulator_bfloat_bits(float value) {
   static inline type hceil(type a) { return type(ceilf((float)a)); }                                                      \
   static inline type htrunc(type a) { return type(truncf((float)a)); }                                                    \
   static inline type hrint(type a) { return type(nearbyintf((float)a)); }                                                 \
-  struct alignas(4) type##2 { type x, y; };                                                                               \
+  struct alignas(4) type##2 {                                                                                             \
+    type x, y;                                                                                                            \
+    type##2() = default;                                                                                                  \
+    type##2(type a, type b) : x(a), y(b) {}                                                                               \
+  };                                                                                                                      \
   static inline type##2 operator+(type##2 a, type##2 b) { return {a.x + b.x, a.y + b.y}; }                                \
   static inline type##2 operator-(type##2 a, type##2 b) { return {a.x - b.x, a.y - b.y}; }                                \
   static inline type##2 operator*(type##2 a, type##2 b) { return {a.x * b.x, a.y * b.y}; }                                \

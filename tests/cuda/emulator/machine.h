@@ -33,6 +33,9 @@ unsigned emulator_ballot(unsigned mask, int predicate, int line);
 emulator_bits emulator_shuffle(unsigned mask, emulator_bits value, int source_lane, int line);
 void emulator_check(const volatile void *address, emulator_size bytes, int writes);
 unsigned emulator_to_shared(const void *address);
-void *emulator_from_shared(unsigned address);
+// cp.async: `source_bytes` are copied, the rest of `bytes` becomes zero; both once the thread has waited for the copy's group.
+void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes);
+void emulator_copy_commit();
+void emulator_copy_wait(unsigned groups_in_flight);
 [[noreturn]] void emulator_fail(const char *message);
 }

@@ -85,6 +85,12 @@ enum State : uint8_t { READY, AT_BARRIER, IN_WARP, ENDED };
 enum Operation : uint8_t { WARP_BARRIER, ACTIVE, BALLOT, SHUFFLE };
 const char *const OPERATIONS[] = {"__syncwarp", "__activemask", "__ballot_sync", "a shuffle"};
 
+struct Copy {  // one that has been started
+  char *to;
+  unsigned bytes, group;
+  unsigned char data[16];
+};
+
 struct Thread {
   Context context;
   uint3 index;
@@ -93,6 +99,8 @@ struct Thread {
   int line, source;
   unsigned mask, warp_time;
   uint64_t value, result;
+  Copy *copies;  // of which the first `copy_count` are on their way, oldest first
+  unsigned copy_count, copy_space, groups;
 };
 
 struct Access {  // the last one of its kind to a word of memory
@@ -278,6 +286,15 @@ void access(char *address, size_t bytes, bool writes, bool recorded) {
   stop();
 }
 
+char *from_shared(unsigned address) {
+  ptrdiff_t fixed = static_shared.end - static_shared.begin, padded = (fixed + 127) & ~(ptrdiff_t)127;
+  ptrdiff_t offset = (ptrdiff_t)address - 1024;
+  if (offset >= 0 && offset < fixed) return static_shared.begin + offset;
+  if (offset >= padded && offset - padded < dynamic_shared.end - dynamic_shared.begin)
+    return dynamic_shared.begin + (offset - padded);
+  emulator_fail("assembly uses an address outside of shared memory");
+}
+
 void forget(Range &range) {
   free(range.words);
   range.words = nullptr;
@@ -395,6 +412,7 @@ void run_block() {
     threads[i].state = READY;
     threads[i].warp_time = 0;
     threads[i].mask = 0;
+    threads[i].copy_count = threads[i].groups = 0;
     if (kernel->cooperative || i == order[0]) prepare(threads[i].context, stacks + STACK * (i + 1), run_threads);
   }
   block_epoch = ++epoch;
@@ -561,21 +579,46 @@ uint64_t emulator_shuffle(unsigned mask, uint64_t value, int source_lane, int li
 
 void emulator_check(const volatile void *address, size_t bytes, int writes) { access((char *)address, bytes, writes, false); }
 
-// Shared memory starts at address 16 of its own space; the static arrays come first.
+// Shared memory has addresses from 1024 on; the static arrays come first.
 unsigned emulator_to_shared(const void *address) {
   const char *place = (const char *)address;
-  size_t fixed = (size_t)(static_shared.end - static_shared.begin + 127) & ~(size_t)127;
-  if (place >= static_shared.begin && place <= static_shared.end) return (unsigned)(place - static_shared.begin) + 1024;
-  if (place >= dynamic_shared.begin && place <= dynamic_shared.end) return (unsigned)(place - dynamic_shared.begin + (ptrdiff_t)fixed) + 1024;
-  emulator_fail("an address that is not in shared memory is taken as one");
+  ptrdiff_t fixed = (static_shared.end - static_shared.begin + 127) & ~(ptrdiff_t)127;
+  if (static_shared.begin <= place && place < static_shared.end) return (unsigned)(place - static_shared.begin) + 1024;
+  if (dynamic_shared.begin <= place && place < dynamic_shared.end)
+    return (unsigned)(place - dynamic_shared.begin + fixed) + 1024;
+  emulator_fail("assembly takes an address for one of shared memory that is none");
 }
 
-void *emulator_from_shared(unsigned address) {
-  size_t fixed = (size_t)(static_shared.end - static_shared.begin), padded = (fixed + 127) & ~(size_t)127, offset = address - 1024;
-  if (address >= 1024 && offset < fixed) return static_shared.begin + offset;
-  if (address >= 1024 && offset >= padded && offset - padded < (size_t)(dynamic_shared.end - dynamic_shared.begin))
-    return dynamic_shared.begin + (offset - padded);
-  emulator_fail("an address outside of shared memory");
+void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes) {
+  char *to = from_shared(shared);
+  if ((uintptr_t)to % bytes || (uintptr_t)global % bytes) emulator_fail("cp.async at an address that is not aligned");
+  if (source_bytes) access((char *)global, source_bytes, false, true);
+  access(to, bytes, true, true);
+  settle();
+  Thread &self = threads[current];
+  if (self.copy_count == self.copy_space) {
+    self.copy_space = self.copy_space * 2 + 16;
+    self.copies = (Copy *)realloc(self.copies, self.copy_space * sizeof(Copy));
+  }
+  Copy &copy = self.copies[self.copy_count++];
+  copy = {to, bytes, self.groups, {}};
+  memcpy(copy.data, global, source_bytes);
+  memset(to, 0xff, bytes);  // nobody may rely on what is there now
+}
+
+void emulator_copy_commit() { ++threads[current].groups; }
+
+void emulator_copy_wait(unsigned groups_in_flight) {
+  Thread &self = threads[current];
+  unsigned done = 0;
+  while (done < self.copy_count && self.copies[done].group + groups_in_flight < self.groups) {
+    const Copy &copy = self.copies[done++];
+    access(copy.to, copy.bytes, true, true);
+    memcpy(copy.to, copy.data, copy.bytes);
+    pending.address = nullptr;  // the write was on its way before
+  }
+  self.copy_count -= done;
+  memmove(self.copies, self.copies + done, self.copy_count * sizeof(Copy));
 }
 
 // ---- hooks of the compiler's checks -----------------------------------------------------------------------------------
