@@ -179,7 +179,8 @@ extern "C" __global__ void halves(half* __restrict__ a, half* __restrict__ b, ha
   ((half2*)(out + 393216))[n] = make_half2(-a[n], __hmax(a[n], b[n]));
 }
 
-extern "C" __global__ void bfloats(nv_bfloat16* __restrict__ a, nv_bfloat16* __restrict__ b, nv_bfloat16* __restrict__ out) {
+extern "C" __global__ void bfloats(nv_bfloat16* __restrict__ a, nv_bfloat16* __restrict__ b,
+                                   nv_bfloat16* __restrict__ out) {
   int n = ((int)blockIdx.x) * 256 + ((int)threadIdx.x);
   out[n] = a[n] + b[n];
   out[65536 + n] = a[n] * b[n];
@@ -394,7 +395,7 @@ def test_what_is_wrong_on_a_gpu_is_an_error(kernels: EmulatedKernels, case: str)
 
 def test_blocks_race_for_global_memory(kernels: EmulatedKernels) -> None:
     kernels.launch("blocks_share", (vector(1),), (1,), (1,))
-    with pytest.raises(EmulationError, match="race: .* of another block wrote"):
+    with pytest.raises(EmulationError, match=r"race: .* of another block wrote"):
         kernels.launch("blocks_share", (vector(1),), (2,), (1,))
 
 
@@ -422,7 +423,7 @@ def test_source_that_does_not_compile_is_an_error(tmp_path: Path) -> None:
         emulate('extern "C" __global__ void k(int* a) { a[0] = unknown; }', tmp_path)
 
 
-# ---- what TVM makes of schedules ---------------------------------------------------------------------------------------
+# ---- what TVM makes of schedules
 
 TARGET = CudaTarget("cuda", parse_target("x86-64"))
 
