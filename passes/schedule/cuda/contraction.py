@@ -58,15 +58,9 @@ class _Launch:
     def __init__(self, product: Product, tiling: Tiling) -> None:
         tile = tiling.tile
         self._product, self._tiling, self._tile = product, tiling, tile
-        batch, depth = product.batch.extent, product.depth.extent
-        self._left = tile_of(
-            lambda nest, b, position, k: product.at(product.left, nest, b, position, number(0), k),
-            batch, product.rows.extent, depth, tile.rows, tile.depth, tile.threads,
-        )  # fmt: skip
-        self._right = tile_of(
-            lambda nest, b, position, k: product.at(product.right, nest, b, number(0), position, k),
-            batch, product.columns.extent, depth, tile.columns, tile.depth, tile.threads,
-        )  # fmt: skip
+        left, right = product.operands
+        self._left = tile_of(left, tile.rows, tile.depth, tile.threads)
+        self._right = tile_of(right, tile.columns, tile.depth, tile.threads)
         self._nest = Nest()
 
     def nest(self, slices: tirx.Var | None) -> tirx.Stmt:
@@ -97,11 +91,20 @@ class _Launch:
         first_row, first_column = row_tile * number(tile.rows), column_tile * number(tile.columns)
         first_tile = which * number(tiling.tiles_of_slice)
 
+        begin, located = zip(
+            *(
+                side.locate(nest, name, thread, batch, first)
+                for name, (side, _, _), first in zip(
+                    ("left", "right"), self._sides, (first_row, first_column), strict=True
+                )
+            ),
+            strict=True,
+        )
+
         def fetch(step: tirx.Expr) -> list[tirx.Stmt]:
-            depth = (first_tile + step) * number(tile.depth)
             return [
-                side.fetch(nest, thread, registers, batch, first, depth)
-                for (side, registers, _), first in zip(self._sides, (first_row, first_column), strict=True)
+                side.fetch(nest, thread, registers, where, first_tile + step, tiling.slices * tiling.tiles_of_slice)
+                for (side, registers, _), where in zip(self._sides, located, strict=True)
             ]
 
         def put(half: tirx.Expr) -> list[tirx.Stmt]:
@@ -126,7 +129,7 @@ class _Launch:
             body = [*fetch(number(0)), *put(number(0)), synchronize(), self._multiply(thread, number(0))]
         else:
             body = [*fetch(number(0)), *put(number(0)), synchronize(), nest.loop(tiling.tiles_of_slice, step, "step")]
-        return sequence(start, *body, self._write(thread, batch, first_row, first_column, which, slices))
+        return sequence(*begin, start, *body, self._write(thread, batch, first_row, first_column, which, slices))
 
     def _multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
         """The sums of a tile of the depth, from one half of the shared memory."""

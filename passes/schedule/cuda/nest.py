@@ -52,6 +52,10 @@ class Nest:
         """Tell that a variable is in [0, extent)."""
         self._analyzer.bind(var, Range(number(0), number(extent)))
 
+    def end(self, expr: tirx.Expr) -> int:
+        """A number that an expression is always less than."""
+        return int(self._analyzer.const_int_bound(expr).max_value) + 1
+
     def buffer(self, name: str, size: int, dtype: str, scope: str) -> tirx.Var:
         """Memory of each block (`shared`) or thread (`local`)."""
         made = buffer(name, size, dtype, scope)

@@ -9,23 +9,39 @@ warp stores falls into different banks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.schedule.cuda.expressions import inside, number
-from nnefc.passes.schedule.cuda.nest import Nest, load, store
+from nnefc.passes.schedule.cuda.expressions import inside, number, substituted
+from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
+from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.schedule.structure import variables_of
 
 __all__ = ["OperandTile", "tile_of"]
 
-Element = Callable[[Nest, tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
-"""The operand for a batch, a position (a fused row or column) and a depth, in simple form."""
-
 _PADDING = 4  # elements: a row's beginning stays aligned
 _NEAR = 8  # elements: threads next to each other that are no further apart share what memory delivers at once
+
+
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a thread fetches its part of a tile.
+
+    Attributes:
+        batch, first: of the operand: which one, and the position that the tile begins at.
+        ends: for the axes whose values are in `registers`, bounds of what is there.
+    """
+
+    batch: tirx.Expr
+    first: tirx.Expr
+    ends: Mapping[tirx.Var, int]
+    registers: tirx.Var | None
 
 
 @dataclass(frozen=True)
@@ -33,17 +49,13 @@ class OperandTile:
     """How the threads of a block fetch a tile.
 
     Attributes:
-        element: the operand.
-        extent, depth: of the whole operand: positions, and what is summed over.
         positions, depths: of a tile.
         lanes: elements that a thread fetches at once.
         along_depth: whether these, and those of the next thread, are at one position.
         threads: of a block.
     """
 
-    element: Element
-    extent: int
-    depth: int
+    operand: Operand
     positions: int
     depths: int
     lanes: int
@@ -69,31 +81,100 @@ class OperandTile:
     def _vectors(self) -> int:
         return -(-self.positions * self.depths // (self.lanes * self.threads))
 
+    @property
+    def _places(self) -> int:
+        """Positions that one thread fetches from; 0 if each vector has one of its own."""
+        return 0 if self.along_depth else max(1, self.positions // (self.lanes * self.threads))
+
+    def locate(
+        self, nest: Nest, name: str, thread: tirx.Expr, batch: tirx.Expr, first: tirx.Expr
+    ) -> tuple[tirx.Stmt | None, Located]:
+        """Work out once what a thread's positions are by the operand's axes, as far as that takes divisions.
+
+        Args:
+            name: of the operand, for the generated code.
+            first: position that the tile begins at.
+
+        Returns:
+            A statement for the beginning, and what `fetch` needs.
+        """
+        value, positions = self.operand.value, self.operand.positions
+
+        def values(vector: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
+            position = first + self._place(thread, vector)[0]
+            found = {**self.operand.batch.at(batch, value), **positions.at(position, value)}
+            return {var: nest.simplify(item) for var, item in found.items()}
+
+        plain = values(number(0))
+        kept = [var for var, item in plain.items() if any(isinstance(part, _DIVISIONS) for part in inside(item))]
+        if not kept or not self._places:
+            return None, Located(batch, first, {}, None)
+        registers = nest.buffer(f"{name}_at", self._places * len(kept), "int32", "local")
+        fastest = positions.variables[-1] if positions.variables else None
+
+        def keep(place: tirx.Expr) -> tirx.Stmt:
+            items = values(place)
+            return sequence(
+                *(
+                    store(
+                        registers,
+                        nest.simplify(tirx.floordiv(items[var], number(self.lanes)) if var is fastest else items[var]),
+                        place * number(len(kept)) + number(slot),
+                    )
+                    for slot, var in enumerate(kept)
+                )
+            )
+
+        every = values(nest.variable("place", self._places))
+        bounds = {
+            var: nest.end(tirx.floordiv(every[var], number(self.lanes)) if var is fastest else every[var])
+            for var in kept
+        }
+        return nest.unrolled(self._places, keep), Located(batch, first, bounds, registers)
+
     def fetch(
         self,
         nest: Nest,
         thread: tirx.Expr,
         registers: tirx.Var,
-        batch: tirx.Expr,
-        first: tirx.Expr,
-        first_depth: tirx.Expr,
+        located: Located,
+        tile: tirx.Expr,
+        tiles: int,
     ) -> tirx.Stmt:
-        """Elements from position `first` and depth `first_depth` on into `registers`; zeros beyond the operand."""
+        """Elements of tile `tile` (of at most `tiles`) of the depth into `registers`; zeros beyond the operand."""
         dtype = str(registers.dtype)
+        operand = self.operand
+        which = nest.variable("tile", tiles)  # one variable: sums in its place would keep divisions from being resolved
+        first_depth = which * number(self.depths)
 
         def vector(number_of: tirx.Expr) -> tirx.Stmt:
             position, depth, _ = self._place(thread, number_of)
+            stand_ins = {var: nest.variable(str(var.name), end) for var, end in located.ends.items()}
+            place = tirx.floormod(number_of, number(max(1, self._places))) * number(len(stand_ins))
+            loads = {which: tile} | {
+                stand_in: load(located.registers, nest.simplify(place + number(slot)))
+                for slot, stand_in in enumerate(stand_ins.values())
+            }
 
-            def value(lane: tirx.Expr) -> tirx.Expr:
-                own_position = first + position + (number(0) if self.along_depth else lane)
+            def element(lane: tirx.Expr) -> tirx.Expr:
+                own_position = located.first + position + (number(0) if self.along_depth else lane)
                 own_depth = first_depth + depth + (lane if self.along_depth else number(0))
-                return self.element(nest, batch, own_position, own_depth)
+                values = {
+                    **operand.batch.at(located.batch, operand.value),
+                    **operand.positions.at(own_position, operand.value),
+                }
+                for var, stand_in in stand_ins.items():
+                    is_fastest = var.same_as(operand.positions.variables[-1])
+                    values[var] = stand_in * number(self.lanes) + lane if is_fastest else stand_in
+                return substituted(operand.having(nest, values, own_depth), loads)
 
-            guard = self._guard(nest, thread, number_of, first + position, first_depth + depth)
+            guard = self._guard(nest, thread, number_of, located.first + position, first_depth + depth)
+            guard = None if guard is None else substituted(guard, loads)
 
             def fetch_lane(lane: tirx.Expr) -> tirx.Stmt:
-                element = value(lane)
-                item = tirx.if_then_else(guard, element, tirx.const(0, dtype)) if guard is not None else element
+                item = element(lane)
+                if guard is not None:
+                    item = tirx.if_then_else(guard, item, tirx.const(0, dtype))
                 return store(registers, item, number_of * number(self.lanes) + lane)
 
             return nest.lanes(self.lanes, fetch_lane)
@@ -139,56 +220,57 @@ class OperandTile:
         """What must hold for the operand to have a vector, as far as it is not known. Vectors never lie across ends."""
         conditions = [
             self._place(thread, vector)[2],
-            position < number(self.extent),
-            depth < number(self.depth),
+            position < number(self.operand.positions.extent),
+            depth < number(self.operand.depth.extent),
         ]
         unknown = [nest.simplify(c) for c in conditions if not nest.holds(c)]
         return tirx.all(*unknown) if unknown else None
 
 
-def tile_of(
-    element: Element, batch: int, extent: int, depth: int, positions: int, depths: int, threads: int
-) -> OperandTile:
-    """The best way to fetch tiles of an operand, of which there are `batch`."""
-    shape = (batch, extent, depth)
-    across, along = (_lanes(element, shape, positions, depths, way) for way in (False, True))
-    if across == 1 and (along > 1 or _lies_along_depth(element, shape)):
-        return OperandTile(element, extent, depth, positions, depths, along, True, threads)
-    return OperandTile(element, extent, depth, positions, depths, across, False, threads)
+def tile_of(operand: Operand, positions: int, depths: int, threads: int) -> OperandTile:
+    """The best way to fetch tiles of an operand."""
+    across, along = (_lanes(operand, positions, depths, way) for way in (False, True))
+    if across == 1 and (along > 1 or _lies_along_depth(operand)):
+        return OperandTile(operand, positions, depths, along, True, threads)
+    return OperandTile(operand, positions, depths, across, False, threads)
 
 
-def _lanes(element: Element, shape: tuple[int, int, int], positions: int, depths: int, along_depth: bool) -> int:
+def _lanes(operand: Operand, positions: int, depths: int, along_depth: bool) -> int:
     """Elements that lie side by side in memory, aligned, wherever a tile begins."""
-    batch, extent, depth = shape
+    extent, depth = operand.positions.extent, operand.depth.extent
     for lanes in (4, 2):
         length, of_tile = (depth, depths) if along_depth else (extent, positions)
         if length % lanes or of_tile % lanes:
             continue
         nest = Nest()
-        which, group = nest.variable("batch", batch), nest.variable("group", length // lanes)
+        batch, group = nest.variable("batch", operand.batch.extent), nest.variable("group", length // lanes)
         other, lane = nest.variable("other", extent if along_depth else depth), nest.variable("lane", lanes)
         place = group * number(lanes) + lane
-        value = element(nest, which, *((other, place) if along_depth else (place, other)))
+        value = operand.at(nest, batch, *((other, place) if along_depth else (place, other)))
         loads = [part for part in inside(value) if isinstance(part, TensorLoad)]
         if any(lane in variables_of(part.indices) for part in loads) and nest.vectorizes(value, lane, lanes):
             return lanes
     return 1
 
 
-def _lies_along_depth(element: Element, shape: tuple[int, int, int]) -> bool:
+def _lies_along_depth(operand: Operand) -> bool:
     """Whether elements of neighbouring depths are neighbours in memory, and those of neighbouring positions are not."""
-    _, extent, depth = shape
-    if depth == 1 or extent == 1:
-        return extent == 1
-    first, next_position, next_depth = (_offset(element, *at) for at in ((0, 0), (1, 0), (0, 1)))
+    if operand.depth.extent == 1 or operand.positions.extent == 1:
+        return operand.positions.extent == 1
+    first, next_position, next_depth = (_offset(operand, *at) for at in ((0, 0), (1, 0), (0, 1)))
     if first is None or next_position is None or next_depth is None:
         return False
     return abs(next_depth - first) == 1 and abs(next_position - first) > _NEAR
 
 
-def _offset(element: Element, position: int, depth: int) -> int | None:
+def _offset(operand: Operand, position: int, depth: int) -> int | None:
     """Where in memory an element lies, if it is loaded from one place."""
     nest = Nest()
-    value = element(nest, number(0), number(position), number(depth))
+    value = substituted(operand.value, _values(operand, position, depth))
     offsets = [nest.simplify(part.indices[0]) for part in inside(value) if isinstance(part, TensorLoad)]
     return int(offsets[0]) if len(offsets) == 1 and isinstance(offsets[0], tirx.IntImm) else None
+
+
+def _values(operand: Operand, position: int, depth: int) -> dict[tirx.Var, tirx.Expr]:
+    roles = ((operand.batch, 0), (operand.positions, position), (operand.depth, depth))
+    return {var: value for axes, index in roles for var, value in axes.at(number(index), operand.value).items()}

@@ -28,7 +28,7 @@ from nnefc.passes.schedule.structure import (
     variables_of,
 )
 
-__all__ = ["Axes", "Product", "product_of"]
+__all__ = ["Axes", "Operand", "Product", "product_of"]
 
 _MOST_ELEMENTS = 1 << 31  # of a tensor whose indices are 32 bits wide
 
@@ -87,6 +87,30 @@ class Axes:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """One of the two factors.
+
+    Attributes:
+        value: an element of it, given values of the axes.
+        positions: rows or columns.
+    """
+
+    value: tirx.Expr
+    batch: Axes
+    positions: Axes
+    depth: Axes
+
+    def at(self, nest: Nest, batch: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
+        """The element at values of the fused indices."""
+        return self.having(nest, {**self.batch.at(batch, self.value), **self.positions.at(position, self.value)}, depth)
+
+    def having(self, nest: Nest, values: Mapping[tirx.Var, tirx.Expr], depth: tirx.Expr) -> tirx.Expr:
+        """The element for values of all axes but those summed over."""
+        all_values = {**values, **self.depth.at(depth, self.value)}
+        return nest.simplify(with_simple_indices(substituted(self.value, all_values), nest))
+
+
+@dataclass(frozen=True)
 class Product:
     """A sum of products, with what surrounds it.
 
@@ -98,7 +122,7 @@ class Product:
         depth: axes summed over.
         left, right: what is multiplied, given values of the axes; of type `dtype` where no cast is taken away.
         dtype: of the sum as the computation has it.
-        result: what is written where: flat place and value, given values of the axes and the sum, `total`.
+        output, place, value: what is written and where, given values of the axes and the sum, `total`.
     """
 
     func: tirx.PrimFunc
@@ -120,19 +144,13 @@ class Product:
         """The type to sum up in: half precision is not enough."""
         return "float32" if self.dtype in ("float16", "bfloat16") else self.dtype
 
-    def at(
-        self,
-        expr: tirx.Expr,
-        nest: Nest,
-        batch: tirx.Expr,
-        row: tirx.Expr,
-        column: tirx.Expr,
-        depth: tirx.Expr,
-    ) -> tirx.Expr:
-        """An operand, or a place, for values of the fused indices."""
-        roles = ((self.batch, batch), (self.rows, row), (self.columns, column), (self.depth, depth))
-        values = {var: value for axes, index in roles for var, value in axes.at(index, expr).items()}
-        return nest.simplify(with_simple_indices(substituted(expr, values), nest))
+    @property
+    def operands(self) -> tuple[Operand, Operand]:
+        """The left and the right one."""
+        return (
+            Operand(self.left, self.batch, self.rows, self.depth),
+            Operand(self.right, self.batch, self.columns, self.depth),
+        )
 
     def stored(
         self, nest: Nest, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr, total: tirx.Expr
@@ -215,6 +233,10 @@ def _product(func: tirx.PrimFunc, node: s_tir.SBlock, epilogue: s_tir.SBlock | N
     def load(source: tirx.Var, at: Sequence[tirx.Expr]) -> tirx.Expr:
         return total if source.same_as(sums) else tirx.BufferLoad(flat[source], [_offset(source, at)])
 
+    nest = Nest()
+    for axes_of_role in (batch, rows, columns, depth):
+        for var, extent in zip(axes_of_role.variables, axes_of_role.extents, strict=True):
+            nest.bound(var, extent)
     return Product(
         func,
         tuple(flat[param] for param in func.params),
@@ -222,8 +244,8 @@ def _product(func: tirx.PrimFunc, node: s_tir.SBlock, epilogue: s_tir.SBlock | N
         rows,
         columns,
         depth,
-        substituted(left, values, load),
-        substituted(right, values, load),
+        with_simple_indices(substituted(left, values, load), nest),
+        with_simple_indices(substituted(right, values, load), nest),
         str(sums.dtype),
         flat[output],
         _offset(output, [substituted(index, axes) for index in indices]),
