@@ -22,6 +22,7 @@ from nnefc.passes.entry import BYTE_POINTER, ENTRY, entry_function, exported
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
+from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.in_place import in_place_of
 from nnefc.passes.kernels import lower_kernel
@@ -80,7 +81,8 @@ def cuda_graph_passes(target: CudaTarget) -> list[tuple[str, tvm.ir.transform.Pa
         # Phase 2. Fewer operations: scales and shifts disappear in the weights before them.
         ("fold affine", FoldAffine()),
         ("join local response", JoinLocalResponse()),
-        # Phase 3. Every operation becomes a computation of its own.
+        # Phase 3. Every operation becomes a computation of its own; threads share rows of any length.
+        ("lower rows", LowerRows(replace(target, load_bytes=1))),
         ("legalize", relax.transform.LegalizeOps(dict(LIMITS))),
         ("fold packed constants", FoldConstants()),
         # Phase 4. Join element-wise operations with what produces their operands; equal kernels become one.

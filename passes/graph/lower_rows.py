@@ -19,7 +19,7 @@ from tvm import relax, te, tirx
 
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
-from nnefc.targets.target import Target
+from nnefc.passes.schedule.border import Machine
 
 __all__ = ["LowerRows"]
 
@@ -28,7 +28,7 @@ __all__ = ["LowerRows"]
 class LowerRows:
     """Lower reductions over the last axes, and the operations made of them, so that they can be joined."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Machine) -> None:
         self._target = target
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -74,7 +74,7 @@ def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> t
 
 
 class _Lowerer(Rewriter):
-    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+    def __init__(self, mod: tvm.IRModule, target: Machine) -> None:
         super().__init__(mod)
         self._target = target
 

@@ -1,0 +1,118 @@
+"""Make TVM know how a reduction's partial results are combined, so that threads can share its work out.
+
+TVM recognizes sums, products, maxima and minima that start from the least finite number, and some more. What front ends
+define otherwise (maxima that start from minus infinity, or keep what is not a number; places of the largest element) it
+must be told of. The combination is read off the computation itself:
+
+    C = select(C > f(A), C, f(A)), first -∞      →      combine(a, b) = select(a > b, a, b), identity -∞
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from nnefc.passes.schedule.cuda.analysis import replaced
+from nnefc.passes.schedule.cuda.expressions import substituted
+
+__all__ = ["register_reducer"]
+
+_COMMUTATIVE = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min, tirx.And, tirx.Or)
+
+
+@dataclass(frozen=True)
+class _Reducer:
+    """How two partial results, `left` and `right`, become one; `first` changes nothing when it is one of them."""
+
+    left: tuple[tirx.Var, ...]
+    right: tuple[tirx.Var, ...]
+    combined: tuple[tirx.Expr, ...]
+    first: tuple[tirx.Expr, ...]
+
+
+def register_reducer(node: s_tir.SBlock) -> None:
+    """Tell TVM about the reduction of a block, if how it combines can be read off; simple sums it knows anyhow."""
+    reducer = _reducer_of(node)
+    if reducer is None:
+        return
+    text = f"{reducer.first} {reducer.combined}"
+    with _LOCK:
+        if text not in _KNOWN:
+            _KNOWN.add(text)
+            _register(reducer)
+
+
+_KNOWN: set[str] = set()
+_LOCK = threading.Lock()
+_NUMBERS = itertools.count()
+
+
+def _register(reducer: _Reducer) -> None:
+    def combine(left: Sequence[tirx.Expr], right: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+        values = dict(zip((*reducer.left, *reducer.right), (*left, *right), strict=True))
+        return [substituted(expr, values) for expr in reducer.combined]
+
+    def identity(values: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+        same = all(v.ty == f.ty for v, f in zip(values, reducer.first, strict=True))
+        return list(reducer.first) if same else list(values)
+
+    # TVM would destroy what it is given after Python has ended; registered functions stay alive.
+    names = [f"nnefc.reducer{next(_NUMBERS)}" for _ in range(2)]
+    for name, function in zip(names, (combine, identity), strict=True):
+        tvm.register_global_func(name, function)
+    tvm.get_global_func("s_tir.schedule.RegisterReducer")(len(reducer.left), *map(tvm.get_global_func, names))
+
+
+def _reducer_of(node: s_tir.SBlock) -> _Reducer | None:
+    updates, first = _stores(node.body), _stores(node.init)
+    buffers = list(updates)
+    if list(first) != buffers or not buffers:
+        return None
+    results = [buffer[tuple(places)] for buffer, (_, places) in updates.items()]
+    left, right = (tuple(tirx.Var(f"{side}{i}", r.ty) for i, r in enumerate(results)) for side in ("left", "right"))
+    elements = [_element(value, result) for (value, _), result in zip(updates.values(), results, strict=True)]
+    known = [*zip(results, left, strict=True), *((e, r) for e, r in zip(elements, right, strict=True) if e is not None)]
+    combined = tuple(replaced(value, known) for value, _ in updates.values())
+    if any(element is None for element in elements) or not all(_is_of(expr, {*left, *right}) for expr in combined):
+        return None
+    return _Reducer(left, right, combined, tuple(value for value, _ in first.values()))
+
+
+def _stores(stmt: tirx.Stmt | None) -> Mapping[tirx.Var, tuple[tirx.Expr, list[tirx.Expr]]]:
+    """What is assigned, by tensor, and where; nothing if there is anything else than assignments."""
+    bound: dict[tirx.Var, tirx.Expr] = {}
+    found: dict[tirx.Var, tuple[tirx.Expr, list[tirx.Expr]]] = {}
+    for part in stmt.seq if isinstance(stmt, tirx.SeqStmt) else [stmt]:
+        match part:
+            case tirx.Bind():
+                bound[part.var] = part.value
+            case tirx.BufferStore():
+                found[part.buffer] = (bound.get(part.value, part.value), list(part.indices))
+            case _:
+                return {}
+    return found
+
+
+def _element(value: tirx.Expr, result: tirx.Expr) -> tirx.Expr | None:
+    """What an update combines the result so far with."""
+    match value:
+        case tirx.Select():
+            sides = value.true_value, value.false_value
+        case _ if isinstance(value, _COMMUTATIVE):
+            sides = value.a, value.b
+        case _:
+            return None
+    others = [side for side in sides if not tvm_ffi.structural_equal(side, result)]
+    return others[0] if len(others) == 1 else None
+
+
+def _is_of(expr: tirx.Expr, variables: set[tirx.Var]) -> bool:
+    """Whether an expression reads nothing but these variables."""
+    used = tirx.analysis.undefined_vars(tirx.Evaluate(expr), [])
+    return all(var in variables for var in used)

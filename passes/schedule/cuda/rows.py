@@ -1,0 +1,155 @@
+"""Reductions of rows whose results are used all along the rows, as in softmax and the normalizations: in one launch.
+
+    for row in blockIdx.x:
+        for threads in threadIdx.x:
+            m = max of the row            # each thread some of its elements, then shuffles
+            for a share of the row: e[i] = exp(x[i] - m)      # in shared memory, if more than one step reads it
+            s = sum of e
+            for a share of the row: y[i] = e[i] / s
+
+Rows of up to a warp's reach have a warp each, longer ones a block. Rows that lie across memory, and very short ones,
+have a thread each: neighbouring threads then read neighbouring elements.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import s_tir, tirx
+
+from nnefc.passes.schedule.cuda.analysis import loads_of
+from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
+from nnefc.passes.schedule.cuda.reducers import register_reducer
+from nnefc.passes.schedule.cuda.threads import bind_flat, fused, rows_at_once, threads_of_row
+from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of, variables_of
+from nnefc.targets.cuda_target import CudaTarget
+
+__all__ = ["RowsRule"]
+
+_LEAST_LENGTH = 32  # of rows that are shared by threads
+_MANY_ROWS = 1 << 12  # that are worth a thread each, however long they are
+_SHORT = 64  # elements of rows that a thread alone goes through, however few they are
+_LONG = 1 << 16  # elements of rows that are too much for a block each, if there are few of them
+_FEW_ROWS = 16
+_SHARED_BYTES = 40 << 10  # that the steps of a block may keep, beside the sums
+
+
+class RowsRule:
+    """Reductions which all have the same results' axes, and one step at the end that has these and others."""
+
+    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
+        func = s_tir.transform.StmtSimplify()(tvm.IRModule({"main": func}))["main"]
+        sch = schedule_of(func)
+        blocks = root_blocks(sch)
+        outputs = [block for block in blocks if not sch.get_consumers(block)]
+        if len(outputs) != 1 or is_reduction(sch, outputs[0]) or not all(is_simple(sch, block) for block in blocks):
+            return None
+        if not any(is_reduction(sch, block) for block in blocks):
+            return None
+        for block in blocks:
+            if is_reduction(sch, block):
+                register_reducer(sch.get(block))
+            elif len(sch.get_consumers(block)) == 1:
+                sch.compute_inline(block)
+        axes = _row_axes(sch, outputs[0])
+        if axes is None:
+            return None
+        extents = [int(axis.dom.extent) for axis in sch.get(outputs[0]).iter_vars]
+        rows = math.prod(extents[axis] for axis in axes)
+        length = math.prod(extents) // rows
+        leading = all(extents[axis] == 1 or axis in axes for axis in range(max(axes, default=-1) + 1))
+        if leading and length >= _LEAST_LENGTH and (length < _LONG or rows > _FEW_ROWS):
+            _share_rows(sch, outputs[0], axes, target)
+        elif rows >= _MANY_ROWS or length <= _SHORT:
+            _a_thread_each(sch, outputs[0], axes, target)
+        else:
+            return None
+        try:
+            s_tir.transform.LowerCrossThreadReduction()(sch.mod)
+        except ValueError:  # partial results cannot be combined
+            return None
+        return sch
+
+
+def _row_axes(sch: s_tir.Schedule, output: SBlockRV) -> list[int] | None:
+    """Positions of the output's axes that tell its rows; None if the reductions are of anything else than its rows."""
+    node = sch.get(output)
+    reductions = [block for block in root_blocks(sch) if is_reduction(sch, block)]
+    results = {region.source for block in reductions for region in sch.get(block).writes}
+    if not isinstance(node.body, tirx.BufferStore):
+        return None
+    used = {var for load in loads_of(node.body.value) if load.source in results for var in variables_of(load.indices)}
+    axes = [position for position, axis in enumerate(node.iter_vars) if axis.var in used]
+    rows = math.prod(int(node.iter_vars[axis].dom.extent) for axis in axes)
+    if rows == math.prod(int(axis.dom.extent) for axis in node.iter_vars):
+        return None
+    for block in reductions:
+        spatial = [a for a in sch.get(block).iter_vars if a.iter_type == tirx.IterVar.DataPar]
+        if math.prod(int(axis.dom.extent) for axis in spatial) != rows:
+            return None
+    return axes
+
+
+def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: CudaTarget) -> None:
+    """A warp or a block of threads for each row."""
+    loops = sch.get_loops(output)
+    outer = [loops[axis] for axis in axes] or [sch.add_unit_loop(loops[0])]
+    inner = [loop for axis, loop in enumerate(loops) if axis not in axes]
+    rows, length = (math.prod(int(sch.get(loop).extent) for loop in part) for part in (outer, inner))
+    threads = threads_of_row(rows, length, target)
+    at_once = rows_at_once(rows, threads, target)
+    _inline_what_need_not_be_kept(sch, output, rows * length, at_once * length)
+    sch.reorder(*outer, *inner)
+    of_grid, row = sch.split(fused(sch, outer), [None, at_once])
+    sch.bind(of_grid, "blockIdx.x")
+    sch.bind(row, "threadIdx.y")
+    for block in reversed(root_blocks(sch)):
+        if sch.get(block).name_hint != sch.get(output).name_hint:
+            _compute_once(sch, block, row, rows)
+            for index in range(len(sch.get(block).writes)):
+                sch.set_scope(block, index, "local" if is_reduction(sch, block) else "shared")
+    for block in sch.get_child_blocks(row):
+        share = sch.split(fused(sch, sch.get_loops(block)[2:]), [None, threads])[1]
+        sch.bind(share, "threadIdx.x")
+
+
+def _inline_what_need_not_be_kept(sch: s_tir.Schedule, output: SBlockRV, elements: int, of_a_block: int) -> None:
+    """Compute steps anew for each of their readers that are of rows as a whole, or too large for shared memory."""
+    free = _SHARED_BYTES
+    for block in root_blocks(sch):
+        if is_reduction(sch, block) or sch.get(block).name_hint == sch.get(output).name_hint:
+            continue
+        node = sch.get(block)
+        size = of_a_block * max(1, int(tvm.DataType(str(node.writes[0].source.dtype)).bits) // 8)
+        if math.prod(int(axis.dom.extent) for axis in node.iter_vars) < elements or size > free:
+            sch.compute_inline(block)
+        else:
+            free -= size
+
+
+def _a_thread_each(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: CudaTarget) -> None:
+    """A thread for each row, with the results of the reductions in registers."""
+    join_steps(sch)
+    loops = sch.get_loops(output)
+    outer = [loops[axis] for axis in axes] or [sch.add_unit_loop(loops[0])]
+    sch.reorder(*outer, *(loop for axis, loop in enumerate(loops) if axis not in axes))
+    rows = math.prod(int(sch.get(loop).extent) for loop in outer)
+    thread = bind_flat(sch, outer, target)
+    for block in reversed(root_blocks(sch)):
+        if not is_reduction(sch, block):
+            if sch.get(block).name_hint != sch.get(output).name_hint:
+                sch.compute_inline(block)
+            continue
+        _compute_once(sch, block, thread, rows)
+        for index in range(len(sch.get(block).writes)):
+            sch.set_scope(block, index, "local")
+
+
+def _compute_once(sch: s_tir.Schedule, block: SBlockRV, loop: s_tir.schedule.LoopRV, rows: int) -> None:
+    """Move a block to the loop over rows, unless some of it would be computed for more than one of them."""
+    work = math.prod(int(axis.dom.extent) for axis in sch.get(block).iter_vars)
+    sch.compute_at(block, loop)
+    _, _, *inner = sch.get_loops(block)
+    if rows * math.prod(int(sch.get(around).extent) for around in inner) > work:
+        raise s_tir.ScheduleError("rows overlap")

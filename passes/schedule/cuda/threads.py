@@ -1,0 +1,63 @@
+"""Sharing loops out among the threads of a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import s_tir
+from tvm.s_tir.schedule import LoopRV
+
+from nnefc.passes.schedule.structure import largest_divisor
+from nnefc.targets.cuda_target import CudaTarget
+
+__all__ = ["bind_flat", "fused", "rows_at_once", "threads_for", "threads_of_row"]
+
+_THREADS = 256  # of a block
+_ITEMS_OF_A_THREAD = 8  # of a row, before it gets more threads
+_WARPS_OF_A_BLOCK = 4  # with a row each
+_LEAST_BLOCKS = 128  # smaller blocks, rather than fewer of them: devices have about so many processors
+
+
+def threads_for(rounds: int, target: CudaTarget) -> int:
+    """Threads of each block where `rounds` rounds are shared out, one for each thread; not more than rounds."""
+    threads = _THREADS
+    while threads > target.threads_per_warp and rounds < threads * _LEAST_BLOCKS:
+        threads //= 2
+    return max(1, min(threads, rounds))
+
+
+def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, lanes: int = 1) -> LoopRV:
+    """Give each thread one round of some nested loops, or `lanes` rounds as a vector; returns the loop over threads."""
+    rounds = math.prod(int(sch.get(loop).extent) for loop in loops)
+    flat = fused(sch, loops)
+    threads = threads_for(rounds // lanes, target)
+    if lanes > 1:
+        blocks, thread, lane = sch.split(flat, [None, threads, lanes])
+        sch.vectorize(lane)
+    else:
+        blocks, thread = sch.split(flat, [None, threads])
+    sch.bind(blocks, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    return thread
+
+
+def threads_of_row(rows: int, length: int, target: CudaTarget) -> int:
+    """Threads that share a row: a warp, or as many as leave each some elements; the more, the fewer rows there are."""
+    threads = target.threads_per_warp
+    most = _THREADS if rows >= _LEAST_BLOCKS else target.threads_per_block
+    while threads < most and threads * _ITEMS_OF_A_THREAD < length:
+        threads *= 2
+    return threads
+
+
+def rows_at_once(rows: int, threads: int, target: CudaTarget) -> int:
+    """Rows of a block, if each has so many threads: several where these are warps, and there are enough rows."""
+    if threads > target.threads_per_warp:
+        return 1
+    return largest_divisor(rows, max(1, min(_WARPS_OF_A_BLOCK, rows // _LEAST_BLOCKS)))
+
+
+def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
+    """Nested loops as one."""
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
