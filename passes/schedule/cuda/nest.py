@@ -19,9 +19,10 @@ from nnefc.passes.schedule.cuda.expressions import number
 from nnefc.passes.schedule.structure import schedule_of, variables_of
 from nnefc.targets.cuda import SYNCHRONIZED
 
-__all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "size_of", "store", "synchronize"]
+__all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "size_of", "store", "synchronize", "warp_sum"]
 
 _MOST_BLOCKS = (1 << 31) - 1  # of a grid, along x
+_WARP = 32
 _EXPLICIT = (
     "pragma_unroll_explicit"  # whether TVM writes out the rounds of unrolled loops, or leaves them to the compiler
 )
@@ -162,6 +163,18 @@ def sequence(*stmts: tirx.Stmt | None) -> tirx.Stmt:
 def synchronize() -> tirx.Stmt:
     """All threads of a block wait for each other, and see each other's writes to shared memory."""
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
+
+
+def warp_sum(nest: Nest, values: tirx.Var, at: tirx.Expr) -> tirx.Stmt:
+    """The sum of an element of `values` over all threads of a warp, in each of them."""
+    dtype, mask = str(values.dtype), tirx.const(0xFFFFFFFF, "uint32")
+
+    def step(index: tirx.Expr) -> tirx.Stmt:
+        distance = tirx.shift_right(number(_WARP // 2), index)
+        other = tirx.call_intrin(dtype, "tirx.cuda.__shfl_xor_sync", mask, load(values, at), distance, number(_WARP))
+        return store(values, load(values, at) + other, at)
+
+    return nest.unrolled(_WARP.bit_length() - 1, step)
 
 
 def kernel_schedule(

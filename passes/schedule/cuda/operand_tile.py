@@ -20,7 +20,7 @@ from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.schedule.structure import variables_of
 
-__all__ = ["OperandTile", "tile_of"]
+__all__ = ["OperandTile", "lanes_along", "lies_along_depth", "tile_of"]
 
 _PADDING = 4  # elements: a row's beginning stays aligned
 _NEAR = 8  # elements: threads next to each other that are no further apart share what memory delivers at once
@@ -229,13 +229,13 @@ class OperandTile:
 
 def tile_of(operand: Operand, positions: int, depths: int, threads: int) -> OperandTile:
     """The best way to fetch tiles of an operand."""
-    across, along = (_lanes(operand, positions, depths, way) for way in (False, True))
-    if across == 1 and (along > 1 or _lies_along_depth(operand)):
+    across, along = (lanes_along(operand, positions, depths, way) for way in (False, True))
+    if across == 1 and (along > 1 or lies_along_depth(operand)):
         return OperandTile(operand, positions, depths, along, True, threads)
     return OperandTile(operand, positions, depths, across, False, threads)
 
 
-def _lanes(operand: Operand, positions: int, depths: int, along_depth: bool) -> int:
+def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool) -> int:
     """Elements that lie side by side in memory, aligned, wherever a tile begins."""
     extent, depth = operand.positions.extent, operand.depth.extent
     for lanes in (4, 2):
@@ -253,7 +253,7 @@ def _lanes(operand: Operand, positions: int, depths: int, along_depth: bool) -> 
     return 1
 
 
-def _lies_along_depth(operand: Operand) -> bool:
+def lies_along_depth(operand: Operand) -> bool:
     """Whether elements of neighbouring depths are neighbours in memory, and those of neighbouring positions are not."""
     if operand.depth.extent == 1 or operand.positions.extent == 1:
         return operand.positions.extent == 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import tvm
 from tvm import s_tir, tirx
@@ -173,6 +174,7 @@ def with_simple_indices(expr: tirx.Expr, nest: Nest) -> tirx.Expr:
     return substituted(expr, {}, lambda source, at: tirx.BufferLoad(source, [nest.simplify(index) for index in at]))
 
 
+@lru_cache(maxsize=1)  # several rules ask for one kernel's
 def product_of(func: tirx.PrimFunc) -> Product | None:
     """The sum of products that a computation is, with element-wise steps before and after; None if it is another.
 

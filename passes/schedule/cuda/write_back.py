@@ -10,7 +10,7 @@ from nnefc.passes.schedule.cuda.expressions import number
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Product
 
-__all__ = ["add_slices", "write"]
+__all__ = ["add_slices", "write", "write_one"]
 
 _LANES = 4  # neighbouring columns that are written together
 _THREADS = 256  # of a block that adds up slices
@@ -53,6 +53,28 @@ def write(
     else:
         group = nest.unrolled(_LANES, lambda lane: _if(nest, [column + lane < number(columns)], item(lane)), "lane")
     return _if(nest, inside, group)
+
+
+def write_one(
+    nest: Nest,
+    product: Product,
+    batch: tirx.Expr,
+    row: tirx.Expr,
+    column: tirx.Expr,
+    total: tirx.Expr,
+    slices: tirx.Var | None = None,
+    which: tirx.Expr | None = None,
+) -> tirx.Stmt:
+    """Write what comes of one sum, if the result has it; `slices` and `which` as for :func:`write`."""
+    rows, columns = product.rows.extent, product.columns.extent
+    if slices is None:
+        place, value = product.stored(nest, batch, row, column, total)
+        stmt = store(product.output, value, place)
+    else:
+        assert which is not None
+        line = (which * number(product.batch.extent) + batch) * number(rows) + row
+        stmt = store(slices, total, nest.simplify(line * number(columns) + column))
+    return _if(nest, [row < number(rows), column < number(columns)], stmt)
 
 
 def _is_vector(nest: Nest, place_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]]) -> bool:

@@ -1,0 +1,108 @@
+"""Depthwise convolutions, and other sums of few products: a result for each thread, and nothing in shared memory.
+
+    for result in blockIdx.x, threadIdx.x:      # neighbouring threads: neighbouring pixels of one channel
+        sum = 0
+        for the window: sum += left * right     # unrolled; what neighbours fetch too comes from the first cache
+        C = epilogue(sum)
+
+Such sums wait for memory: each element of the data is used by few threads, which run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import s_tir, tirx
+
+from nnefc.passes.schedule.cuda.expressions import number
+from nnefc.passes.schedule.cuda.nest import Nest, kernel_schedule, load, sequence, store
+from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
+from nnefc.passes.schedule.cuda.product import Product, product_of
+from nnefc.passes.schedule.cuda.write_back import write_one
+from nnefc.targets.cuda_target import CudaTarget
+
+__all__ = ["DepthwiseRule"]
+
+_MOST_PRODUCTS = 128  # of a sum
+_MOST_UNROLLED = 49
+_THREADS = 128
+_BLOCKS = 480  # that keep a device busy
+_TURNS = (4, 2, 1)  # results of one thread, which share the filter
+
+
+class DepthwiseRule:
+    """A short sum of products without rows: one operand is the same for all columns of a batch."""
+
+    def apply(self, func: tirx.PrimFunc, _target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(func)
+        if product is None or product.rows.extent > 1 or product.depth.extent > _MOST_PRODUCTS:
+            return None
+        if product.batch.extent == 1 or lies_along_depth(product.operands[1]):
+            return None  # a product of a vector and a matrix
+        launch = _by_channel(product) if product.columns.extent >= 4 * _THREADS else _by_result(product)
+        return kernel_schedule(product.func, product.params, [launch])
+
+
+def _by_channel(product: Product) -> tirx.Stmt:
+    """Blocks that stay in one channel."""
+    nest, columns, batch = Nest(), product.columns.extent, product.batch.extent
+
+    def tiles(turns: int) -> int:
+        return -(-columns // (turns * _THREADS))
+
+    turns = next(t for t in _TURNS if t == 1 or tiles(t) * batch >= _BLOCKS)
+    sums = nest.buffer("sums", turns, product.accumulator, "local")
+
+    def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+        which, tile = tirx.floordiv(block, number(tiles(turns))), tirx.floormod(block, number(tiles(turns)))
+        first = tile * number(turns * _THREADS) + thread
+        return _summed(nest, product, sums, turns, lambda turn: (which, first + turn * number(_THREADS)))
+
+    return nest.launch(batch * tiles(turns), _THREADS, body)
+
+
+def _by_result(product: Product) -> tirx.Stmt:
+    """Blocks of threads over channels as they come: for small images."""
+    nest, columns = Nest(), product.columns.extent
+    results = product.batch.extent * columns
+    sums = nest.buffer("sums", 1, product.accumulator, "local")
+
+    def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+        result = block * number(_THREADS) + thread
+        place = (tirx.floordiv(result, number(columns)), tirx.floormod(result, number(columns)))
+        stmt = _summed(nest, product, sums, 1, lambda _: place)
+        known = result < number(results)
+        return stmt if nest.holds(known) else tirx.IfThenElse(known, stmt, None)
+
+    return nest.launch(-(-results // _THREADS), _THREADS, body)
+
+
+def _summed(
+    nest: Nest, product: Product, sums: tirx.Var, turns: int, place: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]]
+) -> tirx.Stmt:
+    """The sums of one thread, whose batch and column in each turn are `place(turn)`."""
+    left, right = product.operands
+    columns, dtype = product.columns.extent, product.accumulator
+
+    def add(depth: tirx.Expr) -> tirx.Stmt:
+        def one(turn: tirx.Expr) -> tirx.Stmt:
+            batch, column = place(turn)
+            known = column < number(columns)
+            item = right.at(nest, batch, column, depth)
+            if not nest.holds(known):
+                item = tirx.if_then_else(nest.simplify(known), item, tirx.const(0, dtype))
+            return store(sums, load(sums, turn) + left.at(nest, batch, number(0), depth) * item, turn)
+
+        return nest.unrolled(turns, one)
+
+    def write(turn: tirx.Expr) -> tirx.Stmt:
+        batch, column = place(turn)
+        return write_one(nest, product, batch, number(0), column, load(sums, turn))
+
+    depth = product.depth.extent
+    over = nest.unrolled if depth <= _MOST_UNROLLED else nest.loop
+    return sequence(
+        nest.unrolled(turns, lambda turn: store(sums, tirx.const(0, dtype), turn)),
+        over(depth, add, "depth"),
+        nest.unrolled(turns, write),
+    )

@@ -1,0 +1,228 @@
+"""Products of a matrix and a few vectors: each element of the matrix is fetched once, and there is little else to do.
+
+Where positions lie side by side in memory, threads of a warp take neighbouring positions and the warps of a block share
+out the depth:
+
+    for positions in blockIdx.x, threadIdx.x % 32:
+        for depth = warp, warp + 8, …: sums += vectors[depth] * matrix[depth, positions]
+        shared memory ← sums
+        C = epilogue(sum of the warps' sums)
+
+Where depths lie side by side, each position has a warp, whose threads take neighbouring depths and add up their sums by
+shuffles.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+
+from nnefc.passes.schedule.cuda.expressions import number
+from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, load, sequence, store, synchronize, warp_sum
+from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth
+from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
+from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
+from nnefc.targets.cuda_target import CudaTarget
+
+__all__ = ["VectorProductRule"]
+
+_MOST_VECTORS = 4
+_LEAST_POSITIONS = 8  # fewer are no matrix
+_LEAST_DEPTH = 16
+_WARP = 32
+_WARPS = 8  # of a block
+_UNROLLED = 4  # fetches on their way at once
+_BLOCKS = 240  # that keep a device busy
+_LEAST_DEPTH_OF_SLICE = 128
+
+
+class VectorProductRule:
+    """A sum of products with few rows, or few columns."""
+
+    def apply(self, func: tirx.PrimFunc, _target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(func)
+        if product is None or product.depth.extent < _LEAST_DEPTH:
+            return None
+        left, right = product.operands
+        if left.positions.extent <= _MOST_VECTORS and left.positions.extent <= right.positions.extent:
+            few, many, rows_are_many = left, right, False
+        elif right.positions.extent <= _MOST_VECTORS:
+            few, many, rows_are_many = right, left, True
+        else:
+            return None
+        if many.positions.extent < _LEAST_POSITIONS:
+            return None
+        way = _ByDepth if lies_along_depth(many) else _ByPosition
+        return way(product, few, many, rows_are_many).schedule()
+
+
+class _VectorProduct:
+    """What both ways share."""
+
+    def __init__(self, product: Product, few: Operand, many: Operand, rows_are_many: bool) -> None:
+        self._product, self._few, self._many, self._rows_are_many = product, few, many, rows_are_many
+        self._vectors, self._positions = few.positions.extent, many.positions.extent
+        self._batch, self._depth = product.batch.extent, product.depth.extent
+        self._nest = Nest()
+
+    def _guarded(self, value: tirx.Expr, *conditions: tirx.Expr) -> tirx.Expr:
+        """The value where the conditions hold, else zero."""
+        unknown = [self._nest.simplify(c) for c in conditions if not self._nest.holds(c)]
+        if not unknown:
+            return value
+        return tirx.if_then_else(tirx.all(*unknown), value, tirx.const(0, self._product.accumulator))
+
+    def _write(
+        self,
+        batch: tirx.Expr,
+        vector: tirx.Expr,
+        position: tirx.Expr,
+        total: tirx.Expr,
+        slices: tirx.Var | None = None,
+        which: tirx.Expr | None = None,
+    ) -> tirx.Stmt:
+        row, column = (position, vector) if self._rows_are_many else (vector, position)
+        return write_one(self._nest, self._product, batch, row, column, total, slices, which)
+
+
+class _ByPosition(_VectorProduct):
+    """Threads of a warp at neighbouring positions."""
+
+    def schedule(self) -> s_tir.Schedule:
+        product, nest = self._product, self._nest
+        self._lanes = self._choose_lanes()
+        groups = -(-self._positions // (_WARP * self._lanes))
+        step = _WARPS * _UNROLLED
+        wanted = max(1, min(_BLOCKS // (groups * self._batch), self._depth // _LEAST_DEPTH_OF_SLICE))
+        steps = -(-self._depth // step)
+        self._steps = -(-steps // wanted)
+        slices = -(-steps // self._steps)
+        dtype = product.accumulator
+        size = slices * self._batch * product.rows.extent * product.columns.extent
+        parts = buffer("slices", size, dtype) if slices > 1 else None
+        self._sums = nest.buffer("sums", self._vectors * self._lanes, dtype, "local")
+        self._items = nest.buffer("items", self._lanes, dtype, "local")
+        self._shared = nest.buffer("warps", _WARPS * self._vectors * self._lanes * _WARP, dtype, "shared")
+
+        def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+            group, rest = tirx.floormod(block, number(groups)), tirx.floordiv(block, number(groups))
+            which, batch = tirx.floormod(rest, number(slices)), tirx.floordiv(rest, number(slices))
+            return self._block(group, which, batch, thread, parts)
+
+        launch = nest.launch(groups * slices * self._batch, _WARP * _WARPS, body)
+        if parts is None:
+            return kernel_schedule(product.func, product.params, [launch])
+        return kernel_schedule(product.func, product.params, [launch, add_slices(product, parts, slices)], [parts])
+
+    def _choose_lanes(self) -> int:
+        """As many positions a thread as leave enough blocks."""
+        lanes = lanes_along(self._many, _WARP * 4, 1, along_depth=False)
+        while lanes > 1 and self._batch * self._positions // (_WARP * lanes) < _BLOCKS:
+            lanes //= 2
+        return lanes
+
+    def _block(
+        self, group: tirx.Expr, which: tirx.Expr, batch: tirx.Expr, thread: tirx.Expr, parts: tirx.Var | None
+    ) -> tirx.Stmt:
+        nest, lanes, dtype = self._nest, self._lanes, self._product.accumulator
+        lane, warp = tirx.floormod(thread, number(_WARP)), tirx.floordiv(thread, number(_WARP))
+        first = (group * number(_WARP) + lane) * number(lanes)
+        counts = self._vectors * lanes
+
+        def step(index: tirx.Expr) -> tirx.Stmt:
+            return nest.unrolled(_UNROLLED, lambda u: one(index, u))
+
+        def one(index: tirx.Expr, unrolled: tirx.Expr) -> tirx.Stmt:
+            depth = ((which * number(self._steps) + index) * number(_UNROLLED) + unrolled) * number(_WARPS) + warp
+            inside = depth < number(self._depth)
+
+            def fetch(of: tirx.Expr) -> tirx.Stmt:
+                item = self._many.at(nest, batch, first + of, depth)
+                return store(self._items, self._guarded(item, inside, first < number(self._positions)), of)
+
+            def multiply(vector: tirx.Expr) -> tirx.Stmt:
+                factor = self._guarded(self._few.at(nest, batch, vector, depth), inside)
+
+                def add(of: tirx.Expr) -> tirx.Stmt:
+                    at = vector * number(lanes) + of
+                    return store(self._sums, load(self._sums, at) + factor * load(self._items, of), at)
+
+                return nest.unrolled(lanes, add)
+
+            return sequence(nest.lanes(lanes, fetch), nest.unrolled(self._vectors, multiply))
+
+        def put(index: tirx.Expr) -> tirx.Stmt:
+            return store(self._shared, load(self._sums, index), (warp * number(counts) + index) * _WARP + lane)
+
+        def finish(turn: tirx.Expr) -> tirx.Stmt:
+            item = turn * number(_WARPS) + warp  # of all vectors and lanes
+            total: tirx.Expr = tirx.const(0, dtype)
+            for other in range(_WARPS):
+                total = total + load(self._shared, nest.simplify((number(other * counts) + item) * _WARP + lane))
+            vector, of = tirx.floordiv(item, number(lanes)), tirx.floormod(item, number(lanes))
+            stmt = self._write(batch, vector, first + of, total, parts, which)
+            known = item < number(counts)
+            return stmt if nest.holds(known) else tirx.IfThenElse(nest.simplify(known), stmt, None)
+
+        return sequence(
+            nest.unrolled(counts, lambda i: store(self._sums, tirx.const(0, dtype), i)),
+            nest.loop(self._steps, step, "step"),
+            nest.unrolled(counts, put),
+            synchronize(),
+            nest.unrolled(-(-counts // _WARPS), finish),
+        )
+
+
+class _ByDepth(_VectorProduct):
+    """A warp for each position."""
+
+    def schedule(self) -> s_tir.Schedule:
+        product, nest = self._product, self._nest
+        dtype = product.accumulator
+        lanes = lanes_along(self._many, 1, _WARP * 4, along_depth=True)
+        if lanes_along(self._few, 1, _WARP * 4, along_depth=True) < lanes:
+            lanes = 1
+        groups = -(-self._positions // _WARPS)
+        sums = nest.buffer("sums", self._vectors, dtype, "local")
+        items = nest.buffer("items", lanes, dtype, "local")
+        factors = nest.buffer("factors", lanes, dtype, "local")
+        steps = -(-self._depth // (_WARP * lanes))
+
+        def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+            lane, warp = tirx.floormod(thread, number(_WARP)), tirx.floordiv(thread, number(_WARP))
+            position = tirx.floormod(block, number(groups)) * number(_WARPS) + warp
+            batch = tirx.floordiv(block, number(groups))
+            present = position < number(self._positions)
+
+            def step(index: tirx.Expr) -> tirx.Stmt:
+                first = (index * number(_WARP) + lane) * number(lanes)
+                inside = first < number(self._depth)
+
+                def fetch(operand: Operand, which: tirx.Expr, into: tirx.Var, *conditions: tirx.Expr) -> tirx.Stmt:
+                    def one(of: tirx.Expr) -> tirx.Stmt:
+                        return store(into, self._guarded(operand.at(nest, batch, which, first + of), *conditions), of)
+
+                    return nest.lanes(lanes, one)
+
+                def multiply(vector: tirx.Expr) -> tirx.Stmt:
+                    def add(of: tirx.Expr) -> tirx.Stmt:
+                        return store(sums, load(sums, vector) + load(factors, of) * load(items, of), vector)
+
+                    return sequence(fetch(self._few, vector, factors, inside), nest.unrolled(lanes, add))
+
+                return sequence(
+                    fetch(self._many, position, items, inside, present), nest.unrolled(self._vectors, multiply)
+                )
+
+            def finish(vector: tirx.Expr) -> tirx.Stmt:
+                stmt = self._write(batch, vector, position, load(sums, vector))
+                return tirx.IfThenElse(tirx.EQ(lane, number(0)), stmt, None)
+
+            return sequence(
+                nest.unrolled(self._vectors, lambda v: store(sums, tirx.const(0, dtype), v)),
+                nest.loop(steps, step, "step"),
+                nest.unrolled(self._vectors, lambda v: warp_sum(nest, sums, v)),
+                nest.unrolled(self._vectors, finish),
+            )
+
+        launch = nest.launch(groups * self._batch, _WARP * _WARPS, body)
+        return kernel_schedule(product.func, product.params, [launch])
