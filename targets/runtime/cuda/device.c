@@ -141,7 +141,13 @@ static nnefc_status fill(nnefc_cuda_device *device, const char *weights, char *e
     status = load_code(device, error);
     if (status == NNEFC_OK) status = load_constants(device, weights, error);
     if (status != NNEFC_OK) status = unload(device, status, error);
-    return nnefc_cuda_also(status, nnefc_cuda.context_pop(&context), "leaving the GPU's context", error);
+    int left = nnefc_cuda.context_pop(&context);
+    if (status == NNEFC_OK && left != CUDA_SUCCESS && nnefc_cuda.context_push(device->context) == CUDA_SUCCESS) {
+        char dropped[NNEFC_ERROR_BYTES];
+        unload(device, status, dropped);
+        nnefc_cuda.context_pop(&context);
+    }
+    return nnefc_cuda_also(status, left, "leaving the GPU's context", error);
 }
 
 static nnefc_status make(CUdevice number, const char *weights, nnefc_cuda_device **device, char *error) {
@@ -152,7 +158,7 @@ static nnefc_status make(CUdevice number, const char *weights, nnefc_cuda_device
     nnefc_status status = nnefc_cuda_check(result, "opening the GPU's primary context", error);
     if (status == NNEFC_OK) {
         status = fill(made, weights, error);
-        if (status != NNEFC_OK) nnefc_cuda.context_release(number); /* frees what could not be freed before */
+        if (status != NNEFC_OK) nnefc_cuda.context_release(number);
     }
     if (status == NNEFC_OK)
         *device = made;

@@ -893,14 +893,14 @@ EXPORT const char *fake_log(void) { return log_text != NULL ? log_text : ""; }
 
 EXPORT const char *fake_complaints(void) { return complaints; }
 
-/* Objects that live, one a line: all that nobody has freed. */
+/* Objects that live, one a line: all that nobody has freed. A context's default stream is a part of it. */
 EXPORT const char *fake_objects(void) {
     static char text[1 << 16];
     enter();
     size_t used = 0;
     text[0] = '\0';
     for (const object *o = objects; o != NULL; o = o->next)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s %zu\n", kind_names[o->kind], o->name[0] ? " " : "", o->name, o->bytes);
+        if (strcmp(o->name, "default") != 0) used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s %zu\n", kind_names[o->kind], o->name[0] ? " " : "", o->name, o->bytes);
     leave(OK);
     return text;
 }

@@ -1,0 +1,78 @@
+"""The runtime for GPUs in programs of its own: every call of the driver failing, threads, sanitizers, strict warnings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cuda_samples import CUDA_SAMPLE, sample_kernels
+from fake_driver import HERE, driver_folder
+from runtime_samples import CONSTANTS, ZIG_TARGET, constants_file
+from test_runtime_sanitizers import COMPILERS, needs
+
+from nnefc.targets.toolchain import RUNTIME, model_source, runtime_sources
+
+ZIG = (sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET)
+
+
+def build(command: tuple[str, ...], program: str, folder: Path) -> Path:
+    """One of the C programs with the runtime's sources, the network and its constants, all in one."""
+    model = folder / "model.c"
+    model.write_text(model_source(CUDA_SAMPLE))
+    path = folder / program
+    sources = [*runtime_sources(CUDA_SAMPLE), model, HERE / "network.c", HERE / f"{program}.c", RUNTIME / "constants.S"]
+    definition = f'-DNNEFC_CONSTANTS="{constants_file(CONSTANTS, "cuda-faults.bin")}"'
+    flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{RUNTIME}", definition]
+    made = subprocess.run(
+        [*command, *flags, *map(str, sources), "-lm", "-ldl", "-o", str(path)], capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    return path
+
+
+def run(program: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(driver_folder()),
+        "NNEFC_EMULATED_KERNELS": str(sample_kernels()),
+    }
+    return subprocess.run([str(program)], capture_output=True, text=True, timeout=240, env=environment)
+
+
+def check_faults(program: Path) -> None:
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "")
+    # three results, each alone and beside another session: some 100 calls in the one life, 90 in the other
+    assert int(done.stdout) > 3 * (100 + 80)
+
+
+def test_every_failure_of_the_driver_is_a_status(tmp_path: Path) -> None:
+    check_faults(build((*ZIG, "-O1", "-fno-sanitize=all"), "faults", tmp_path))
+
+
+def test_every_failure_under_sanitizers(tmp_path: Path) -> None:
+    needs("gcc", "-fsanitize=address,undefined")
+    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    check_faults(build(("gcc", *flags), "faults", tmp_path))
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_threads_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
+    flag = f"-fsanitize={sanitizer}"
+    needs("gcc", flag)
+    done = run(build(("gcc", "-O1", flag, "-fno-sanitize-recover=all"), "threads", tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_the_runtime_for_gpus_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
+    needs(compiler, "-O2")
+    flags = ["-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror", "-c"]
+    for source in (RUNTIME / "cuda").glob("*.c"):
+        made = subprocess.run(
+            [compiler, *flags, f"-I{RUNTIME}", str(source), "-o", str(tmp_path / "x.o")], capture_output=True, text=True
+        )
+        assert made.returncode == 0, made.stderr
