@@ -2,7 +2,11 @@
 
 from nnefc.passes.schedule.cuda.contraction import ContractionRule
 from nnefc.passes.schedule.cuda.depthwise import DepthwiseRule
+from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
+from nnefc.passes.schedule.cuda.reduction import ReductionRule
+from nnefc.passes.schedule.cuda.rows import RowsRule
+from nnefc.passes.schedule.cuda.transposition import TranspositionRule
 from nnefc.passes.schedule.cuda.vector_product import VectorProductRule
 
 __all__ = ["CUDA_RULES"]
@@ -11,5 +15,9 @@ CUDA_RULES = (
     DepthwiseRule(),
     VectorProductRule(),
     ContractionRule(),
+    RowsRule(),
+    TranspositionRule(),
+    ElementWiseRule(),
+    ReductionRule(),
     FallbackRule(),
 )
