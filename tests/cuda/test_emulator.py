@@ -18,6 +18,7 @@ SOURCE = r"""
 #include <cstdint>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
+#include <mma.h>
 
 extern "C" __global__ void __launch_bounds__(64) indices(int* __restrict__ out) {
   int block = ((int)blockIdx.x) + ((int)gridDim.x) * (((int)blockIdx.y) + ((int)gridDim.y) * ((int)blockIdx.z));
@@ -203,6 +204,55 @@ extern "C" __global__ void mathematics(float* __restrict__ in, float* __restrict
   out[320 + n] = (float)(__float2int_rn(x * 10.0f) + abs(-n) + max(n, 7));
 }
 
+extern "C" __global__ void half_tiles(half* __restrict__ a, half* __restrict__ b, float* __restrict__ out) {
+  __shared__ alignas(64) half tile_a[256];
+  __shared__ alignas(64) half tile_b[128];
+  int n = ((int)threadIdx.x);
+  for (int i = 0; i < 8; ++i) tile_a[n * 8 + i] = a[n * 8 + i];
+  for (int i = 0; i < 4; ++i) tile_b[n * 4 + i] = b[n * 4 + i];
+  __syncthreads();
+  unsigned a_[4], b_[2];
+  float c[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+  unsigned place = __cvta_generic_to_shared(tile_a + (n % 16) * 16 + (n / 16) * 8);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+    : "=r"(a_[0]), "=r"(a_[1]), "=r"(a_[2]), "=r"(a_[3]) : "r"(place));
+  place = __cvta_generic_to_shared(tile_b + (n % 16) * 8);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
+    : "=r"(b_[0]), "=r"(b_[1]) : "r"(place));
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};\n"
+    : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+    : "r"(a_[0]), "r"(a_[1]), "r"(a_[2]), "r"(a_[3]), "r"(b_[0]), "r"(b_[1]),
+      "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+  for (int i = 0; i < 4; ++i) out[(n / 4 + i / 2 * 8) * 8 + n % 4 * 2 + i % 2] = c[i];
+}
+
+extern "C" __global__ void float_tiles(float* __restrict__ a, float* __restrict__ b, float* __restrict__ out) {
+  int g = ((int)threadIdx.x) / 4, q = ((int)threadIdx.x) % 4;
+  float a_[4] = {a[g * 8 + q], a[(g + 8) * 8 + q], a[g * 8 + q + 4], a[(g + 8) * 8 + q + 4]};
+  float b_[2] = {b[q * 8 + g], b[(q + 4) * 8 + g]};
+  unsigned ra[4], rb[2];
+  float c[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+  for (int i = 0; i < 4; ++i) asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(ra[i]) : "f"(a_[i]));
+  for (int i = 0; i < 2; ++i) asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(rb[i]) : "f"(b_[i]));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+    : "r"(ra[0]), "r"(ra[1]), "r"(ra[2]), "r"(ra[3]), "r"(rb[0]), "r"(rb[1]));
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + q * 2 + i % 2] = c[i];
+}
+
+extern "C" __global__ void fragments(half* __restrict__ a, half* __restrict__ b, float* __restrict__ out) {
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> a_[1];
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, half, nvcuda::wmma::col_major> b_[1];
+  nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> c[1];
+  nvcuda::wmma::fill_fragment(c[0], 0x1p+0f);
+  nvcuda::wmma::load_matrix_sync(a_[0], (&(a[0])), 16);
+  nvcuda::wmma::load_matrix_sync(b_[0], (&(b[0])), 16);
+  nvcuda::wmma::mma_sync(c[0], a_[0], b_[0], c[0]);
+  nvcuda::wmma::store_matrix_sync((&(out[0])), c[0], 16, nvcuda::wmma::mem_row_major);
+}
+
 extern "C" __global__ void unknown_assembly(int* __restrict__ out, int reached) {
   if (reached) asm volatile("bar.sync %0, %1;" :: "r"(1), "r"(32));
 }
@@ -344,6 +394,28 @@ def test_functions_of_the_math_library(kernels: EmulatedKernels) -> None:
         np.rint(x * np.float32(10)) + n + np.maximum(n, 7),
     ]
     np.testing.assert_allclose(out, np.stack(expected), rtol=1e-6, atol=1e-6)
+
+
+def test_tensor_cores_multiply_halves(kernels: EmulatedKernels) -> None:
+    a, b, out = (
+        random(16, 16).astype(np.float16),
+        random(16, 8).astype(np.float16),
+        np.full((16, 8), np.nan, np.float32),
+    )
+    kernels.launch_in_orders("half_tiles", (a, b, out), (1,), (32,))
+    np.testing.assert_allclose(out, a.astype(np.float32) @ b.astype(np.float32) + 1, rtol=1e-6, atol=1e-6)
+    out = np.full((16, 16), np.nan, np.float32)
+    b = random(2, 16, 8).reshape(16, 16).astype(np.float16)
+    kernels.launch_in_orders("fragments", (a, b, out), (1,), (32,))
+    np.testing.assert_allclose(out, a.astype(np.float32) @ b.astype(np.float32).T + 1, rtol=1e-6, atol=1e-6)
+
+
+def test_tensor_cores_multiply_floats_of_eleven_bits(kernels: EmulatedKernels) -> None:
+    a, b, out = random(16, 8), random(8, 8), np.full((16, 8), np.nan, np.float32)
+    kernels.launch_in_orders("float_tiles", (a, b, out), (1,), (32,))
+    rounded_a, rounded_b = (((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32) for x in (a, b))
+    np.testing.assert_allclose(out, rounded_a @ rounded_b + 1, rtol=1e-6, atol=1e-6)
+    assert np.abs(out - (a @ b + 1)).max() > 1e-5
 
 
 Failure = tuple[str, tuple[np.ndarray | int, ...], tuple[int, ...], int, str]

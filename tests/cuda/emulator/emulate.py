@@ -25,7 +25,8 @@ The same in steps, for source from elsewhere:
 
 A whole library: `emulate_library(source, folder)` makes a shared object (without checks of memory: nobody says there
 what its pointers point to) that exports `void emulated_NAME(void **arguments, const unsigned grid[3], const unsigned
-block[3], unsigned shared_bytes)` for each kernel, and `const char *emulator_error(void)`, null unless the last launch
+block[3], unsigned shared_bytes)` and `const unsigned emulated_NAME_parameters[]` (how many it has, then the bytes of
+each) for each kernel, and `const char *emulator_error(void)`, null unless the last launch
 failed. The fake driver finds it by the environment variable NNEFC_EMULATED_KERNELS.
 """
 
@@ -45,6 +46,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from inline_assembly import without_assembly
 from tvm import tirx
 
 from nnefc.targets.cuda import DeviceFunction, device_code
@@ -116,14 +118,18 @@ class EmulatedKernels:
         """
         library = self._library
         values: list[ctypes._SimpleCData[object]] = []
+        copies: list[tuple[np.ndarray, np.ndarray]] = []
         library.emulator_forget()
         for number, argument in enumerate(arguments):
             match argument:
                 case np.ndarray():
                     assert argument.flags.c_contiguous, f"argument {number} is not contiguous"
-                    values.append(ctypes.c_void_p(argument.ctypes.data))
-                    writable = int(argument.flags.writeable)
-                    library.emulator_memory(argument.ctypes.data, argument.nbytes, _label(number), writable)
+                    copy = _aligned_copy(argument)
+                    copies.append((argument, copy))
+                    values.append(ctypes.c_void_p(copy.ctypes.data))
+                    library.emulator_memory(
+                        copy.ctypes.data, copy.nbytes, _label(number), int(argument.flags.writeable)
+                    )
                 case bool() | int():
                     values.append(ctypes.c_int32(argument))
                 case float():
@@ -132,6 +138,9 @@ class EmulatedKernels:
         library.emulator_order(order)
         getattr(library, f"emulated_{name}")(pointers, _three(grid), _three(block), ctypes.c_uint(shared_bytes))
         library.emulator_forget()
+        for array, copy in copies:
+            if array.flags.writeable:
+                array.reshape(-1).view(np.uint8)[...] = copy
         error = library.emulator_error()
         if error is not None:
             raise EmulationError(error.decode())
@@ -209,6 +218,14 @@ def run_function(
         )
 
 
+def _aligned_copy(array: np.ndarray) -> np.ndarray:
+    """An array's bytes where device memory would be: at a multiple of 256."""
+    memory = np.empty(array.nbytes + 256, np.uint8)
+    start = -memory.ctypes.data % 256
+    memory[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
+    return memory[start : start + array.nbytes]
+
+
 @functools.cache
 def _label(number: int) -> bytes:
     """What the emulator calls an argument; it keeps a pointer to the text."""
@@ -267,7 +284,7 @@ _DYNAMIC_SHARED = re.compile(
     r"extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*(\w+)\s*\[\s*\]\s*;"
 )
 _COOPERATION = re.compile(
-    r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin_cuda_cta|tvm_builtin_cuda_warp"
+    r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin|ptx_|wmma|emulator_"
 )
 _VECTOR_ACCESS = re.compile(r"\*\(\s*(?:const\s+)?(\w+)\s*\*\)\(")
 _BOUND = re.compile(r"__launch_bounds__\s*\(\s*(\d+)")
@@ -275,7 +292,7 @@ _BOUND = re.compile(r"__launch_bounds__\s*\(\s*(\d+)")
 
 def _prepare(source: str) -> tuple[tuple[str, ...], str]:
     """The kernels' names; the source as C++, shared arrays in sections, assembly as calls, an entry for each."""
-    source = _assembly(source)
+    source = without_assembly(source)
     definitions = [match for match in _KERNEL.finditer(source) if match[4] == "{"]
     if not definitions:
         raise EmulationError("the source defines no kernel")
@@ -297,9 +314,11 @@ def _prepare(source: str) -> tuple[tuple[str, ...], str]:
 def _entry(name: str, bound: int, has_shared: bool, cooperative: bool) -> str:
     begin, end = (f"__start_shared_{name}", f"__stop_shared_{name}") if has_shared else ("nullptr", "nullptr")
     symbols = f'extern "C" __attribute__((visibility("hidden"))) char {begin}[], {end}[];' if has_shared else ""
+    parameters = f"emulator_parameters<decltype(&{name})> emulated_{name}_parameters"
     record = f'"{name}", call, {bound}u, {begin}, {end}, {"true" if cooperative else "false"}'
     return f"""
 {symbols}
+extern "C" __attribute__((visibility("default"))) const {parameters} = {{}};
 extern "C" __attribute__((visibility("default"))) void emulated_{name}(void **arguments, const unsigned *grid,
     const unsigned *block, unsigned shared_bytes) {{
   auto call = [](void **values) EMULATOR_UNRECORDED {{ emulator_call({name}, values); }};
@@ -307,62 +326,6 @@ extern "C" __attribute__((visibility("default"))) void emulated_{name}(void **ar
   emulator_launch(&kernel, arguments, grid, block, shared_bytes);
 }}
 """
-
-
-_ASM = re.compile(r"\b(?:asm|__asm__)\s+(?:volatile|__volatile__)?\s*\(")
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
-
-# Templates, without white space, and the calls that stand for them; {0}, {1}, … are the operands, \1, \2, … groups.
-_INSTRUCTIONS = (
-    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],%2;", "emulator_copy({0}, {1}, {2}, {2})"),
-    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],%2,%3;", "emulator_copy({0}, {1}, {2}, {3})"),
-    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],(\d+),%2;", r"emulator_copy({0}, {1}, \1, {2})"),
-    (r"cp\.async\.commit_group;", "emulator_copy_commit()"),
-    (r"cp\.async\.wait_group(\d+);", r"emulator_copy_wait(\1)"),
-    (r"cp\.async\.wait_all;", "(emulator_copy_commit(), emulator_copy_wait(0))"),
-)
-
-
-def _assembly(source: str) -> str:
-    """The source with calls in place of inline assembly; unknown instructions fail when they are reached."""
-    parts, position = [], 0
-    while (match := _ASM.search(source, position)) is not None:
-        end = _closing(source, match.end())
-        parts += [source[position : match.start()], _call_of(source[match.end() : end])]
-        position = end + 1
-    return "".join([*parts, source[position:]])
-
-
-def _call_of(statement: str) -> str:
-    """What stands for the text between the parentheses of one `asm`."""
-    template = ""
-    position = 0
-    while (match := re.compile(rf"\s*{_STRING.pattern}").match(statement, position)) is not None:
-        template += match[1].replace("\\n", " ").replace("\\t", " ")
-        position = match.end()
-    template = re.sub(r"\s+", "", template)
-    operands = []
-    while (match := _STRING.search(statement, position)) is not None:
-        position = match.end()
-        if (opening := re.compile(r"\s*\(").match(statement, position)) is not None:
-            position = _closing(statement, opening.end())
-            operands.append(statement[opening.end() : position])
-    for pattern, call in _INSTRUCTIONS:
-        if (found := re.fullmatch(pattern, template)) is not None:
-            return found.expand(call).format(*(f"({operand})" for operand in operands))
-    return f'emulator_fail("the emulator does not know the assembly {template}")'
-
-
-def _closing(text: str, position: int) -> int:
-    """Where the parenthesis closes that opened before `position`."""
-    depth = 1
-    while depth:
-        if (string := _STRING.match(text, position)) is not None:
-            position = string.end()
-            continue
-        depth += {"(": 1, ")": -1}.get(text[position], 0)
-        position += 1
-    return position - 1
 
 
 def _three(sizes: Sequence[int]) -> ctypes.Array[ctypes.c_uint]:

@@ -504,7 +504,148 @@ static inline __nv_bfloat162 __floats2bfloat162_rn(float a, float b) { return {_
 static inline __nv_bfloat162 __float22bfloat162_rn(float2 a) { return {__nv_bfloat16(a.x), __nv_bfloat16(a.y)}; }
 static inline float2 __bfloat1622float2(__nv_bfloat162 a) { return {(float)a.x, (float)a.y}; }
 
+// ---- tensor cores: fragments as in chapter "Warp Level Matrix Multiply-Accumulate Instructions" of the PTX manual -------
+
+// ldmatrix: COUNT matrices of 8 by 8 numbers of 16 bits; lane i gives the address of row i % 8 of matrix i / 8.
+template <int COUNT, bool TRANSPOSED> static inline void emulator_load_matrix(unsigned (&registers)[4], unsigned address, int line) {
+  unsigned rows[32];
+  emulator_gather(0xffffffffu, &address, 4, rows, line);
+  int lane = (int)emulator_lane(), group = lane / 4, pair = lane % 4 * 2;
+  for (int i = 0; i < COUNT; ++i) {
+    uint16_t values[2];
+    for (int j = 0; j < 2; ++j) {
+      unsigned row = rows[8 * i + (TRANSPOSED ? pair + j : group)];
+      if (row % 16) emulator_fail("ldmatrix at an address that is not a multiple of 16");
+      values[j] = ((const uint16_t *)emulator_from_shared(row))[TRANSPOSED ? group : pair + j];
+    }
+    registers[i] = values[0] | (unsigned)values[1] << 16;
+  }
+}
+
+static inline float emulator_tf32_value(unsigned bits) { return __uint_as_float(bits & 0xffffe000u); }
+static inline unsigned emulator_to_tf32(float value) {  // cvt.rna: to nearest, ties away from zero
+  unsigned bits = __float_as_uint(value);
+  return isnan(value) || isinf(value) ? bits : (bits + 0x1000u) & 0xffffe000u;
+}
+static inline float __float_to_tf32(float value) { return __uint_as_float(emulator_to_tf32(value)); }
+
+struct emulator_half_kind {
+  static constexpr int in_register = 2;
+  static float value(unsigned bits, int i) { return emulator_half_value((uint16_t)(bits >> 16 * i)); }
+};
+struct emulator_bfloat_kind {
+  static constexpr int in_register = 2;
+  static float value(unsigned bits, int i) { return emulator_bfloat_value((uint16_t)(bits >> 16 * i)); }
+};
+struct emulator_tf32_kind {
+  static constexpr int in_register = 1;
+  static float value(unsigned bits, int) { return emulator_tf32_value(bits); }
+};
+
+// mma.m16n8kK: d = a b + c with sums in float32. Lanes hold rows lane / 4 and lane / 4 + 8 of a, column lane / 4 of b.
+template <typename KIND, int K>
+static inline void emulator_multiply(float (&d)[4], const unsigned *a, const unsigned *b, const float (&c)[4], int line) {
+  constexpr int each = KIND::in_register, steps = K / (4 * each);  // registers of a row of a, and of a column of b
+  struct Fragment { unsigned a[2 * steps], b[steps]; } own, all[32];
+  for (int i = 0; i < 2 * steps; ++i) own.a[i] = a[i];
+  for (int i = 0; i < steps; ++i) own.b[i] = b[i];
+  emulator_gather(0xffffffffu, &own, sizeof own, all, line);
+  int lane = (int)emulator_lane();
+  for (int i = 0; i < 4; ++i) {
+    int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    float sum = c[i];
+    for (int step = 0; step < steps; ++step)
+      for (int other = 0; other < 4; ++other)
+        for (int j = 0; j < each; ++j)
+          sum += KIND::value(all[row % 8 * 4 + other].a[2 * step + row / 8], j) * KIND::value(all[column * 4 + other].b[step], j);
+    d[i] = sum;
+  }
+}
+
+namespace nvcuda {
+namespace wmma {
+
+struct matrix_a;
+struct matrix_b;
+struct accumulator;
+struct row_major;
+struct col_major;
+enum layout_t { mem_row_major, mem_col_major };
+namespace precision {
+struct tf32;
+}
+template <typename T> struct emulator_stored { typedef T type; };
+template <> struct emulator_stored<precision::tf32> { typedef float type; };
+template <typename USE, int M, int N, int K> struct emulator_shape { static constexpr int rows = M, columns = N; };
+template <int M, int N, int K> struct emulator_shape<matrix_a, M, N, K> { static constexpr int rows = M, columns = K; };
+template <int M, int N, int K> struct emulator_shape<matrix_b, M, N, K> { static constexpr int rows = K, columns = N; };
+
+// Number e of a matrix, counted by rows, is with lane e % 32; real ones keep it a secret where.
+template <typename USE, int M, int N, int K, typename T, typename LAYOUT = void> struct fragment {
+  typedef typename emulator_stored<T>::type type;
+  static constexpr int rows = emulator_shape<USE, M, N, K>::rows, columns = emulator_shape<USE, M, N, K>::columns;
+  static constexpr int num_elements = rows * columns / 32;
+  type x[num_elements];
+};
+
+template <typename F, typename V> static inline void fill_fragment(F &to, V value) {
+  for (int i = 0; i < F::num_elements; ++i) to.x[i] = (typename F::type)value;
+}
+template <typename F> static inline void emulator_check_place(const void *address, unsigned leading) {
+  if ((uintptr_t)address % 32 || leading * sizeof(typename F::type) % 16)
+    emulator_fail("a fragment's address must be a multiple of 32 bytes, its leading dimension one of 16 bytes");
+}
+template <typename F> static inline int emulator_place(int i, unsigned leading, bool by_rows) {
+  int e = (int)emulator_lane() + 32 * i, row = e / F::columns, column = e % F::columns;
+  return by_rows ? row * (int)leading + column : column * (int)leading + row;
+}
+template <typename USE, int M, int N, int K, typename T, typename L, typename V>
+static inline void load_matrix_sync(fragment<USE, M, N, K, T, L> &to, const V *from, unsigned leading) {
+  typedef fragment<USE, M, N, K, T, L> F;
+  emulator_check_place<F>(from, leading);
+  for (int i = 0; i < F::num_elements; ++i) to.x[i] = from[emulator_place<F>(i, leading, std::is_same<L, row_major>::value)];
+}
+template <int M, int N, int K, typename T, typename V>
+static inline void load_matrix_sync(fragment<accumulator, M, N, K, T> &to, const V *from, unsigned leading, layout_t layout) {
+  typedef fragment<accumulator, M, N, K, T> F;
+  emulator_check_place<F>(from, leading);
+  for (int i = 0; i < F::num_elements; ++i) to.x[i] = from[emulator_place<F>(i, leading, layout == mem_row_major)];
+}
+template <int M, int N, int K, typename T, typename V>
+static inline void store_matrix_sync(V *to, const fragment<accumulator, M, N, K, T> &from, unsigned leading, layout_t layout) {
+  typedef fragment<accumulator, M, N, K, T> F;
+  emulator_check_place<F>(to, leading);
+  for (int i = 0; i < F::num_elements; ++i) to[emulator_place<F>(i, leading, layout == mem_row_major)] = from.x[i];
+}
+template <int M, int N, int K, typename A, typename LA, typename B, typename LB, typename C>
+static inline void mma_sync(fragment<accumulator, M, N, K, C> &d, const fragment<matrix_a, M, N, K, A, LA> &a,
+                            const fragment<matrix_b, M, N, K, B, LB> &b, const fragment<accumulator, M, N, K, C> &c) {
+  typedef fragment<matrix_a, M, N, K, A, LA> FA;
+  typedef fragment<matrix_b, M, N, K, B, LB> FB;
+  struct Both { FA a; FB b; } own = {a, b}, all[32];
+  emulator_gather(0xffffffffu, &own, sizeof own, all, __LINE__);
+  for (int i = 0; i < fragment<accumulator, M, N, K, C>::num_elements; ++i) {
+    int e = (int)emulator_lane() + 32 * i, row = e / N, column = e % N;
+    float sum = (float)c.x[i];
+    for (int k = 0; k < K; ++k) {
+      int left = row * K + k, right = k * N + column;
+      float x = (float)all[left % 32].a.x[left / 32], y = (float)all[right % 32].b.x[right / 32];
+      if (std::is_same<A, precision::tf32>::value) x = emulator_tf32_value(__float_as_uint(x)), y = emulator_tf32_value(__float_as_uint(y));
+      sum += x * y;
+    }
+    d.x[i] = (C)sum;
+  }
+}
+
+}  // namespace wmma
+}  // namespace nvcuda
+
 // ---- launches ---------------------------------------------------------------------------------------------------------
+
+template <typename F> struct emulator_parameters;  // how many a kernel has, then the bytes of each
+template <typename... P> struct emulator_parameters<void (*)(P...)> {
+  unsigned values[1 + sizeof...(P)] = {sizeof...(P), sizeof(P)...};
+};
 
 template <size_t... I> struct emulator_indices {};
 template <size_t N, size_t... I> struct emulator_count : emulator_count<N - 1, N - 1, I...> {};

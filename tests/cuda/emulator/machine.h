@@ -31,8 +31,11 @@ void emulator_warp_barrier(unsigned mask, int line);
 unsigned emulator_active(int line);
 unsigned emulator_ballot(unsigned mask, int predicate, int line);
 emulator_bits emulator_shuffle(unsigned mask, emulator_bits value, int source_lane, int line);
+// Gives each lane what all lanes of its warp have: 32 pieces of `bytes` one after another in `all`; zeros for lanes left out.
+void emulator_gather(unsigned mask, const void *own, emulator_size bytes, void *all, int line);
 void emulator_check(const volatile void *address, emulator_size bytes, int writes);
 unsigned emulator_to_shared(const void *address);
+void *emulator_from_shared(unsigned address);
 // cp.async: `source_bytes` are copied, the rest of `bytes` becomes zero; both once the thread has waited for the copy's group.
 void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes);
 void emulator_copy_commit();

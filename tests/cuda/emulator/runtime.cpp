@@ -82,8 +82,8 @@ void prepare(Context &context, char *top, void (*entry)()) {
 // ---- the state of a launch --------------------------------------------------------------------------------------------
 
 enum State : uint8_t { READY, AT_BARRIER, IN_WARP, ENDED };
-enum Operation : uint8_t { WARP_BARRIER, ACTIVE, BALLOT, SHUFFLE };
-const char *const OPERATIONS[] = {"__syncwarp", "__activemask", "__ballot_sync", "a shuffle"};
+enum Operation : uint8_t { WARP_BARRIER, ACTIVE, BALLOT, SHUFFLE, GATHER };
+const char *const OPERATIONS[] = {"__syncwarp", "__activemask", "__ballot_sync", "a shuffle", "a matrix operation"};
 
 struct Copy {  // one that has been started
   char *to;
@@ -99,6 +99,9 @@ struct Thread {
   int line, source;
   unsigned mask, warp_time;
   uint64_t value, result;
+  const void *own;  // of GATHER
+  size_t bytes;
+  char *all;
   Copy *copies;  // of which the first `copy_count` are on their way, oldest first
   unsigned copy_count, copy_space, groups;
 };
@@ -286,7 +289,7 @@ void access(char *address, size_t bytes, bool writes, bool recorded) {
   stop();
 }
 
-char *from_shared(unsigned address) {
+void *shared_place(unsigned address) {
   ptrdiff_t fixed = static_shared.end - static_shared.begin, padded = (fixed + 127) & ~(ptrdiff_t)127;
   ptrdiff_t offset = (ptrdiff_t)address - 1024;
   if (offset >= 0 && offset < fixed) return static_shared.begin + offset;
@@ -355,6 +358,11 @@ bool release_warp(unsigned first) {
         case WARP_BARRIER: ++thread.warp_time; break;
         case ACTIVE: thread.result = group; break;
         case BALLOT: thread.result = ballot; break;
+        case GATHER:
+          memset(thread.all, 0, 32 * thread.bytes);
+          for (unsigned from = 0; from < lanes; ++from)
+            if (group >> from & 1) memcpy(thread.all + from * thread.bytes, threads[first + from].own, thread.bytes);
+          break;
         case SHUFFLE:  // of a lane that takes no part: whatever there is; here a NaN in every type
           thread.result = thread.source < (int)lanes && (group >> thread.source & 1) ? threads[first + (unsigned)thread.source].value
                                                                                       : 0xffffffffffffffffull;
@@ -577,6 +585,13 @@ uint64_t emulator_shuffle(unsigned mask, uint64_t value, int source_lane, int li
   return threads[current].result;
 }
 
+void emulator_gather(unsigned mask, const void *own, size_t bytes, void *all, int line) {
+  threads[current].own = own;
+  threads[current].bytes = bytes;
+  threads[current].all = (char *)all;
+  wait(GATHER, mask, line);
+}
+
 void emulator_check(const volatile void *address, size_t bytes, int writes) { access((char *)address, bytes, writes, false); }
 
 // Shared memory has addresses from 1024 on; the static arrays come first.
@@ -589,8 +604,10 @@ unsigned emulator_to_shared(const void *address) {
   emulator_fail("assembly takes an address for one of shared memory that is none");
 }
 
+void *emulator_from_shared(unsigned address) { return shared_place(address); }
+
 void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes) {
-  char *to = from_shared(shared);
+  char *to = (char *)shared_place(shared);
   if ((uintptr_t)to % bytes || (uintptr_t)global % bytes) emulator_fail("cp.async at an address that is not aligned");
   if (source_bytes) access((char *)global, source_bytes, false, true);
   access(to, bytes, true, true);

@@ -1,0 +1,91 @@
+"""Inline assembly of CUDA source as calls of functions of emulator.h."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["without_assembly"]
+
+_ASM = re.compile(r"\b(?:asm|__asm__)\s+(?:volatile|__volatile__)?\s*\(")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+# Templates, without white space, and the calls that stand for them; {0}, {1}, … are the operands, \1, \2, … groups.
+_INSTRUCTIONS = (
+    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],%2;", "emulator_copy({0}, {1}, {2}, {2})"),
+    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],%2,%3;", "emulator_copy({0}, {1}, {2}, {3})"),
+    (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],(\d+),%2;", r"emulator_copy({0}, {1}, \1, {2})"),
+    (r"cp\.async\.commit_group;", "emulator_copy_commit()"),
+    (r"cp\.async\.wait_group(\d+);", r"emulator_copy_wait(\1)"),
+    (r"cp\.async\.wait_all;", "(emulator_copy_commit(), emulator_copy_wait(0))"),
+    (r"cvt\.rna\.tf32\.f32%0,%1;", "{0} = emulator_to_tf32({1})"),
+)
+_LOAD_MATRIX = re.compile(
+    r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16\{([^}]*)\},\[%(\d+)\];"
+)
+_MULTIPLY = re.compile(
+    r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.f32\.(f16|bf16|tf32)\.\2\.f32"
+    r"\{([^}]*)\},\{([^}]*)\},\{([^}]*)\},\{([^}]*)\};"
+)
+_KINDS = {"f16": "emulator_half_kind", "bf16": "emulator_bfloat_kind", "tf32": "emulator_tf32_kind"}
+
+
+def without_assembly(source: str) -> str:
+    """The source with calls in place of inline assembly; unknown instructions fail when they are reached."""
+    parts, position = [], 0
+    while (match := _ASM.search(source, position)) is not None:
+        end = _closing(source, match.end())
+        parts += [source[position : match.start()], _call_of(source[match.end() : end])]
+        position = end + 1
+    return "".join([*parts, source[position:]])
+
+
+def _call_of(statement: str) -> str:
+    """What stands for the text between the parentheses of one `asm`."""
+    template = ""
+    position = 0
+    while (match := re.compile(rf"\s*{_STRING.pattern}").match(statement, position)) is not None:
+        template += match[1].replace("\\n", " ").replace("\\t", " ")
+        position = match.end()
+    template = re.sub(r"\s+", "", template)
+    operands = []
+    while (match := _STRING.search(statement, position)) is not None:
+        position = match.end()
+        if (opening := re.compile(r"\s*\(").match(statement, position)) is not None:
+            position = _closing(statement, opening.end())
+            operands.append(statement[opening.end() : position])
+    if (found := _LOAD_MATRIX.fullmatch(template)) is not None:
+        results = [operands[int(number[1:])] for number in found[3].split(",")]
+        stores = " ".join(f"({result}) = emulator_r[{i}];" for i, result in enumerate(results))
+        transposed, address = str(found[2] is not None).lower(), operands[int(found[4])]
+        call = f"emulator_load_matrix<{found[1]}, {transposed}>(emulator_r, {address}, __LINE__)"
+        return f"{{ unsigned emulator_r[4]; {call}; {stores} }}"
+    if (found := _MULTIPLY.fullmatch(template)) is not None:
+        d, a, b, c = ([operands[int(number[1:])] for number in group.split(",")] for group in found.groups()[2:])
+        values = "; ".join(
+            f"{kind} {name}[] = {{{', '.join(f'({kind})({item})' for item in items)}}}"
+            for kind, name, items in (
+                ("unsigned", "emulator_a", a),
+                ("unsigned", "emulator_b", b),
+                ("float", "emulator_c", c),
+            )
+        )
+        stores = " ".join(f"({result}) = emulator_d[{i}];" for i, result in enumerate(d))
+        call = f"emulator_multiply<{_KINDS[found[2]]}, {found[1]}>"
+        call += "(emulator_d, emulator_a, emulator_b, emulator_c, __LINE__)"
+        return f"{{ float emulator_d[4]; {values}; {call}; {stores} }}"
+    for pattern, call in _INSTRUCTIONS:
+        if (found := re.fullmatch(pattern, template)) is not None:
+            return found.expand(call).format(*(f"({operand})" for operand in operands))
+    return f'emulator_fail("the emulator does not know the assembly {template}")'
+
+
+def _closing(text: str, position: int) -> int:
+    """Where the parenthesis closes that opened before `position`."""
+    depth = 1
+    while depth:
+        if (string := _STRING.match(text, position)) is not None:
+            position = string.end()
+            continue
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        position += 1
+    return position - 1
