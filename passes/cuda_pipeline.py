@@ -24,6 +24,7 @@ from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.patterns import AnnotatePatterns
+from nnefc.passes.graph.plain_contractions import CONTRACTIONS
 from nnefc.passes.in_place import in_place_of
 from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.memory import InPlace, MemoryPlan, plan_memory
@@ -83,7 +84,7 @@ def cuda_graph_passes(target: CudaTarget) -> list[tuple[str, tvm.ir.transform.Pa
         ("join local response", JoinLocalResponse()),
         # Phase 3. Every operation becomes a computation of its own; threads share rows of any length.
         ("lower rows", LowerRows(replace(target, load_bytes=1))),
-        ("legalize", relax.transform.LegalizeOps(dict(LIMITS))),
+        ("legalize", relax.transform.LegalizeOps({**LIMITS, **CONTRACTIONS})),
         ("fold packed constants", FoldConstants()),
         # Phase 4. Join element-wise operations with what produces their operands; equal kernels become one.
         (

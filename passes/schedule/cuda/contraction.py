@@ -33,8 +33,8 @@ _GROUP = 4  # neighbouring rows, and columns, of a thread: one load from shared 
 class ContractionRule:
     """A sum of products with axes that index one operand only, on both sides."""
 
-    def apply(self, func: tirx.PrimFunc, _target: CudaTarget) -> s_tir.Schedule | None:
-        product = product_of(func)
+    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(func, target)
         if product is None or not product.columns.variables:
             return None
         tiling = choose_tiling(product.batch.extent, product.rows.extent, product.columns.extent, product.depth.extent)
@@ -61,7 +61,7 @@ class _Launch:
         left, right = product.operands
         self._left = tile_of(left, tile.rows, tile.depth, tile.threads)
         self._right = tile_of(right, tile.columns, tile.depth, tile.threads)
-        self._nest = Nest()
+        self._nest = Nest(product.aligned)
 
     def nest(self, slices: tirx.Var | None) -> tirx.Stmt:
         """The loops; sums go to `slices`, if given, else through the epilogue to the result."""

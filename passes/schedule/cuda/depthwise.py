@@ -33,8 +33,8 @@ _TURNS = (4, 2, 1)  # results of one thread, which share the filter
 class DepthwiseRule:
     """A short sum of products without rows: one operand is the same for all columns of a batch."""
 
-    def apply(self, func: tirx.PrimFunc, _target: CudaTarget) -> s_tir.Schedule | None:
-        product = product_of(func)
+    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(func, target)
         if product is None or product.rows.extent > 1 or product.depth.extent > _MOST_PRODUCTS:
             return None
         if product.batch.extent == 1 or lies_along_depth(product.operands[1]):
@@ -45,7 +45,7 @@ class DepthwiseRule:
 
 def _by_channel(product: Product) -> tirx.Stmt:
     """Blocks that stay in one channel."""
-    nest, columns, batch = Nest(), product.columns.extent, product.batch.extent
+    nest, columns, batch = Nest(product.aligned), product.columns.extent, product.batch.extent
 
     def tiles(turns: int) -> int:
         return -(-columns // (turns * _THREADS))
@@ -63,7 +63,7 @@ def _by_channel(product: Product) -> tirx.Stmt:
 
 def _by_result(product: Product) -> tirx.Stmt:
     """Blocks of threads over channels as they come: for small images."""
-    nest, columns = Nest(), product.columns.extent
+    nest, columns = Nest(product.aligned), product.columns.extent
     results = product.batch.extent * columns
     sums = nest.buffer("sums", 1, product.accumulator, "local")
 

@@ -29,9 +29,14 @@ _EXPLICIT = (
 
 
 class Nest:
-    """One launch under construction: makes loops, and knows the bounds of their variables."""
+    """One launch under construction: makes loops, and knows the bounds of their variables.
 
-    def __init__(self) -> None:
+    Args:
+        aligned: whether tensors begin at multiples of a vector's size.
+    """
+
+    def __init__(self, aligned: bool = True) -> None:
+        self._aligned = aligned
         self._analyzer = Analyzer()
         self._buffers: list[tirx.Var] = []
 
@@ -110,7 +115,7 @@ class Nest:
     def is_aligned(self, offset: tirx.Expr, lane: tirx.Var, lanes: int) -> bool:
         """Whether an offset steps by one from lane to lane, and begins at a multiple of their number."""
         first = self.simplify(self.simplify(offset) - lane)
-        if self._depends(first, lane):
+        if not self._aligned or self._depends(first, lane):
             return False
         modular = self._analyzer.modular_set(first)
         return int(modular.coeff) % lanes == 0 and int(modular.base) % lanes == 0

@@ -242,7 +242,7 @@ def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool
         length, of_tile = (depth, depths) if along_depth else (extent, positions)
         if length % lanes or of_tile % lanes:
             continue
-        nest = Nest()
+        nest = Nest(operand.aligned)
         batch, group = nest.variable("batch", operand.batch.extent), nest.variable("group", length // lanes)
         other, lane = nest.variable("other", extent if along_depth else depth), nest.variable("lane", lanes)
         place = group * number(lanes) + lane

@@ -28,9 +28,11 @@ from nnefc.passes.schedule.structure import (
     schedule_of,
     variables_of,
 )
+from nnefc.targets.cuda_target import CudaTarget
 
 __all__ = ["Axes", "Operand", "Product", "product_of"]
 
+_VECTOR_BYTES = 16
 _MOST_ELEMENTS = 1 << 31  # of a tensor whose indices are 32 bits wide
 
 
@@ -94,12 +96,14 @@ class Operand:
     Attributes:
         value: an element of it, given values of the axes.
         positions: rows or columns.
+        aligned: as for :class:`Product`.
     """
 
     value: tirx.Expr
     batch: Axes
     positions: Axes
     depth: Axes
+    aligned: bool
 
     def at(self, nest: Nest, batch: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
         """The element at values of the fused indices."""
@@ -124,6 +128,7 @@ class Product:
         left, right: what is multiplied, given values of the axes; of type `dtype` where no cast is taken away.
         dtype: of the sum as the computation has it.
         output, place, value: what is written and where, given values of the axes and the sum, `total`.
+        aligned: whether tensors begin at multiples of a vector's size.
     """
 
     func: tirx.PrimFunc
@@ -139,6 +144,7 @@ class Product:
     place: tirx.Expr
     value: tirx.Expr
     total: tirx.Var
+    aligned: bool
 
     @property
     def accumulator(self) -> str:
@@ -149,8 +155,8 @@ class Product:
     def operands(self) -> tuple[Operand, Operand]:
         """The left and the right one."""
         return (
-            Operand(self.left, self.batch, self.rows, self.depth),
-            Operand(self.right, self.batch, self.columns, self.depth),
+            Operand(self.left, self.batch, self.rows, self.depth, self.aligned),
+            Operand(self.right, self.batch, self.columns, self.depth, self.aligned),
         )
 
     def stored(
@@ -175,7 +181,7 @@ def with_simple_indices(expr: tirx.Expr, nest: Nest) -> tirx.Expr:
 
 
 @lru_cache(maxsize=1)  # several rules ask for one kernel's
-def product_of(func: tirx.PrimFunc) -> Product | None:
+def product_of(func: tirx.PrimFunc, target: CudaTarget) -> Product | None:
     """The sum of products that a computation is, with element-wise steps before and after; None if it is another.
 
     Raises:
@@ -194,7 +200,7 @@ def product_of(func: tirx.PrimFunc) -> Product | None:
     if len(root_blocks(sch)) != 1 + (last is not None) or not all(_is_plain(sch, b) for b in root_blocks(sch)):
         return None
     epilogue = None if last is None else sch.get(last)
-    return _product(narrow, sch.get(block), epilogue)
+    return _product(narrow, sch.get(block), epilogue, target.load_bytes >= _VECTOR_BYTES)
 
 
 def _tensors(func: tirx.PrimFunc) -> Iterator[tirx.Var]:
@@ -216,7 +222,7 @@ def _is_plain(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     return len(axes) == len(loops) and extents == [int(sch.get(loop).extent) for loop in loops]
 
 
-def _product(func: tirx.PrimFunc, node: s_tir.SBlock, epilogue: s_tir.SBlock | None) -> Product | None:
+def _product(func: tirx.PrimFunc, node: s_tir.SBlock, epilogue: s_tir.SBlock | None, aligned: bool) -> Product | None:
     factors = _factors(node)
     if factors is None:
         return None
@@ -253,6 +259,7 @@ def _product(func: tirx.PrimFunc, node: s_tir.SBlock, epilogue: s_tir.SBlock | N
         _offset(output, [substituted(index, axes) for index in indices]),
         total if value is None else substituted(value, axes, load),
         total,
+        aligned,
     )
 
 

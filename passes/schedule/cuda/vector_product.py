@@ -38,8 +38,8 @@ _LEAST_DEPTH_OF_SLICE = 128
 class VectorProductRule:
     """A sum of products with few rows, or few columns."""
 
-    def apply(self, func: tirx.PrimFunc, _target: CudaTarget) -> s_tir.Schedule | None:
-        product = product_of(func)
+    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(func, target)
         if product is None or product.depth.extent < _LEAST_DEPTH:
             return None
         left, right = product.operands
@@ -62,7 +62,7 @@ class _VectorProduct:
         self._product, self._few, self._many, self._rows_are_many = product, few, many, rows_are_many
         self._vectors, self._positions = few.positions.extent, many.positions.extent
         self._batch, self._depth = product.batch.extent, product.depth.extent
-        self._nest = Nest()
+        self._nest = Nest(product.aligned)
 
     def _guarded(self, value: tirx.Expr, *conditions: tirx.Expr) -> tirx.Expr:
         """The value where the conditions hold, else zero."""
