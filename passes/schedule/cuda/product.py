@@ -187,7 +187,7 @@ def product_of(func: tirx.PrimFunc, target: CudaTarget) -> Product | None:
     Raises:
         ScheduleError: a step cannot be joined with the sum.
     """
-    if any(size_of(tensor) >= _MOST_ELEMENTS for tensor in _tensors(func)):
+    if any(size_of(tensor) >= _MOST_ELEMENTS or tensor.dtype == "int64" for tensor in _tensors(func)):
         return None
     narrow = tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": func}))["main"]
     sch = schedule_of(narrow)
