@@ -16,17 +16,21 @@ from numpy.typing import ArrayLike
 from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, load
 from nnefc.network import Network
+from nnefc.passes.cuda_pipeline import LoweredForCuda
 from nnefc.passes.entry import ENTRY
 from nnefc.passes.pipeline import Lowered
 from nnefc.passes.steps import Buffer
 from nnefc.targets.constants import Constants
 from nnefc.targets.cpu import CODE_SUFFIXES, write_texts
+from nnefc.targets.cuda_program import DeviceProgram
+from nnefc.targets.cuda_target import CudaTarget
 from nnefc.targets.description import LibraryDescription, TensorDescription
+from nnefc.targets.machine import Machine
 from nnefc.targets.outputs import write_network, write_together
 from nnefc.targets.target import Target
 from nnefc.targets.toolchain import command_of
 
-__all__ = ["Artifact", "build"]
+__all__ = ["Artifact", "build", "build_for_cuda"]
 
 _ALIGNMENT = 64
 
@@ -39,14 +43,16 @@ class Artifact:
         description: names, types and shapes, and the memory that a session takes.
         target: the machine that the code is for.
         lower_bound_bytes: what no plan of the workspace could go below.
+        device: the code for GPUs, for such targets.
     """
 
     description: LibraryDescription
-    target: Target
+    target: Machine
     lower_bound_bytes: int
     _module: tvm.IRModule
     _objects: tuple[bytes, ...]
     _constants: Constants | None
+    device: DeviceProgram | None = None
 
     @property
     def inputs(self) -> tuple[TensorDescription, ...]:
@@ -87,30 +93,54 @@ class Artifact:
             objects = [Path(folder) / f"{number}.o" for number in range(len(self._objects))]
             for file, code in zip(objects, self._objects, strict=True):
                 file.write_bytes(code)
+            if self.device is not None:
+                objects += self.device.write(Path(folder))
             target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
             write_network(
                 objects, self._constants, description, Path(path), zig_target=target, cc=command, weights=weights
             )
 
     def emit(self, kind: str, folder: str | os.PathLike[str]) -> None:
-        """Write the code as text into `folder`, a file for each module of LLVM's: `entry` and `kernels0`, `kernels1`, …
+        """Write the code as text into `folder`.
 
         Args:
-            kind: "llvm-ir" (files that end with `.ll`, optimized) or "asm" (`.s`).
+            kind: "llvm-ir" (files that end with `.ll`, optimized) or "asm" (`.s`), a file for each module of LLVM's:
+                `entry` and `kernels0`, `kernels1`, …; or "cuda", for GPUs: `kernels.cu`.
             folder: made if it is not there. Files of an earlier call are replaced.
 
         Raises:
-            CompileError: another kind, or a folder that cannot be written.
+            CompileError: another kind, one that the target does not have, or a folder that cannot be written.
         """
-        if kind not in CODE_SUFFIXES:
-            raise CompileError(f"cannot emit {kind!r}", hint=f"choose one of {', '.join(CODE_SUFFIXES)}")
-        suffix, place = CODE_SUFFIXES[kind], Path(folder)
+        kinds = (*CODE_SUFFIXES, "cuda")
+        if kind not in kinds:
+            raise CompileError(f"cannot emit {kind!r}", hint=f"choose one of {', '.join(kinds)}")
+        if (kind == "cuda") != (self.device is not None):
+            raise CompileError(
+                f"there is no {kind} in code for the target {self.target.name}",
+                hint=f"choose {'llvm-ir or asm' if kind == 'cuda' else 'cuda'}",
+            )
+        place = Path(folder)
         try:
             place.mkdir(parents=True, exist_ok=True)
-            old = [*place.glob(f"entry.{suffix}"), *place.glob(f"kernels[0-9]*.{suffix}")]
         except OSError as error:
             raise CompileError(f"cannot write to {place}: {error.strerror}") from error
-        new = write_together(place, lambda new: write_texts(self._module, self.target, ENTRY, new, suffix))
+        if self.device is not None:
+            self._emit_source(self.device.code.source, place)
+        else:
+            self._emit_modules(CODE_SUFFIXES[kind], place)
+
+    def _emit_source(self, source: str, place: Path) -> None:
+        def write(new: Path) -> list[Path]:
+            (new / "kernels.cu").write_text(source)
+            return [new / "kernels.cu"]
+
+        write_together(place, write)
+
+    def _emit_modules(self, suffix: str, place: Path) -> None:
+        assert isinstance(self.target, Target)
+        target = self.target
+        old = [*place.glob(f"entry.{suffix}"), *place.glob(f"kernels[0-9]*.{suffix}")]
+        new = write_together(place, lambda new: write_texts(self._module, target, ENTRY, new, suffix))
         for file in set(old) - set(new):
             file.unlink(missing_ok=True)
 
@@ -128,18 +158,27 @@ class Artifact:
 
 
 def build(network: Network, target: Target, lowered: Lowered, objects: tuple[bytes, ...]) -> Artifact:
-    """Put a lowered network and its machine code together.
+    """Put a lowered network and its machine code together."""
+    description = _description(network, target.name, target, lowered)
+    constants = _constants(network, lowered, description.constant_bytes)
+    return Artifact(description, target, lowered.plan.lower_bound, lowered.module, objects, constants)
 
-    The states' initial values follow the constants, in the order of the states and with the offsets of their area.
-    """
+
+def build_for_cuda(
+    network: Network, target: CudaTarget, lowered: LoweredForCuda, objects: tuple[bytes, ...], device: DeviceProgram
+) -> Artifact:
+    """Put a lowered network, the host's machine code and the device's together."""
+    description = replace(_description(network, target.name, target.host, lowered), device="cuda")
+    constants = _constants(network, lowered, description.constant_bytes)
+    module = tvm.IRModule({ENTRY: lowered.entry})
+    return Artifact(description, target, lowered.plan.lower_bound, module, objects, constants, device)
+
+
+def _description(network: Network, name: str, host: Target, lowered: Lowered | LoweredForCuda) -> LibraryDescription:
     plan, program = lowered.plan, lowered.program
-    constants = list(zip(plan.constant_offsets, lowered.constants, strict=True))
-    image = plan.constant_bytes
-    for state, offset in zip(network.states, plan.state_offsets, strict=True):
-        constants.append((image + offset, np.ascontiguousarray(state.initial)))
-    description = LibraryDescription(
+    return LibraryDescription(
         model=network.name,
-        target=target.name,
+        target=name,
         compiler=f"nnefc {version('nnefc')}",
         inputs=_described(network.inputs, program.inputs),
         outputs=_described(network.outputs, program.outputs),
@@ -148,12 +187,21 @@ def build(network: Network, target: Target, lowered: Lowered, objects: tuple[byt
         scratch_bytes=lowered.scratch_bytes,
         constant_bytes=plan.constant_bytes + plan.state_bytes,
         state_bytes=plan.state_bytes,
-        state_initial_offset=image,
-        cpu_features=target.features,
+        state_initial_offset=plan.constant_bytes,
+        cpu_features=host.features,
         variables=network.variables,
     )
-    held = Constants(description.constant_bytes, tuple(constants)) if description.constant_bytes else None
-    return Artifact(description, target, plan.lower_bound, lowered.module, objects, held)
+
+
+def _constants(network: Network, lowered: Lowered | LoweredForCuda, size: int) -> Constants | None:
+    """The trained values, and after them the states' initial values, with the offsets of their area."""
+    if not size:
+        return None
+    plan = lowered.plan
+    arrays = list(zip(plan.constant_offsets, lowered.constants, strict=True))
+    for state, offset in zip(network.states, plan.state_offsets, strict=True):
+        arrays.append((plan.constant_bytes + offset, np.ascontiguousarray(state.initial)))
+    return Constants(size, tuple(arrays))
 
 
 def _described(names: tuple[str, ...] | list[str], buffers: tuple[Buffer, ...]) -> tuple[TensorDescription, ...]:

@@ -12,14 +12,22 @@ from typing import Any, Protocol
 
 import tvm
 
-from nnefc.artifact import Artifact, build
+from nnefc.artifact import Artifact, build, build_for_cuda
 from nnefc.diagnostics import CompileError
 from nnefc.formats import load_network
 from nnefc.network import Network
-from nnefc.passes.pipeline import Observer, lower
+from nnefc.passes.cuda_pipeline import lower_for_cuda
+from nnefc.passes.device_memory import READERS
+from nnefc.passes.pipeline import lower
 from nnefc.provenance import source_digest
 from nnefc.targets.cpu import CodeGenerator
-from nnefc.targets.target import Target, parse_target
+from nnefc.targets.cuda import joined
+from nnefc.targets.cuda_compiler import compile_image, find_compiler
+from nnefc.targets.cuda_launches import launches_source
+from nnefc.targets.cuda_program import DeviceProgram
+from nnefc.targets.cuda_target import PRECISIONS, CudaTarget
+from nnefc.targets.machine import Machine, parse_machine
+from nnefc.targets.target import Target
 
 __all__ = ["Progress", "compile", "compile_network"]
 
@@ -51,6 +59,7 @@ def compile(
     max_depth: int | None = None,
     max_operations: int | None = None,
     strict: bool = False,
+    precision: str | None = None,
     dump: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Artifact:
@@ -59,7 +68,7 @@ def compile(
     Args:
         model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` file, or a `.pnnx.param`
             file with its `.pnnx.bin` beside it.
-        target: `llvm` is this machine with all that it can do, `llvm -mcpu=NAME` another CPU.
+        target: `llvm` is this machine with all that it can do, `llvm -mcpu=NAME` another CPU, `cuda` GPUs of NVIDIA's.
         random_weights: a seed; variables without a file get random values from it.
         shape: extents of inputs, by name, for models that leave them open; of ONNX's named dimensions too.
         values: inputs of an ONNX model whose values are known now, by name; the library does not have them then.
@@ -71,6 +80,8 @@ def compile(
         max_depth: how many fragments of an NNEF document may be expanded inside each other, 2,000 by default.
         max_operations: how many operations an NNEF document may have when flattened, 100,000 by default.
         strict: no algorithm that rounds otherwise than the plain sum does, such as Winograd's: slower, and closer.
+        precision: of GPUs, what convolutions and matrix products multiply: `fp32`, `tf32` (float32 of which tensor
+            cores read 10 bits of the fraction) or `fp16`. Sums are float32; inputs and outputs stay as they are.
         dump: a folder for the program after every phase, as text.
         progress: told of the phases.
 
@@ -78,7 +89,7 @@ def compile(
         CompileError: the model, an option or the target is not as it must be.
     """
     progress = progress or _Silent()
-    machine = parse_target(target)
+    machine = _with_precision(parse_machine(target), precision)
     with progress.phase("read"):
         network = load_network(
             Path(model),
@@ -99,42 +110,97 @@ def compile(
         return replace(artifact, description=replace(artifact.description, source=source.result()))
 
 
+def _with_precision(machine: Machine, precision: str | None) -> Machine:
+    """The machine, asked for another precision.
+
+    Raises:
+        CompileError: there is no such precision, or the machine does not have it.
+    """
+    if precision is None:
+        return machine
+    if precision not in PRECISIONS:
+        raise CompileError(f"unknown precision {precision!r}", hint=f"choose one of {', '.join(PRECISIONS)}")
+    if isinstance(machine, CudaTarget):
+        return machine.with_precision(precision)
+    if precision != PRECISIONS[0]:
+        raise CompileError(
+            f"code for the target {machine.name!r} has no precision {precision}", hint="that is for the target cuda"
+        )
+    return machine
+
+
 def compile_network(
     network: Network,
-    target: Target,
+    target: Machine,
     *,
     strict: bool = False,
     dump: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Artifact:
     """The second half of :func:`compile`: from a front end's network on."""
-    progress = progress or _Silent()
+    progress, folder = progress or _Silent(), _Dump(dump)
+    if isinstance(target, CudaTarget):
+        return _compile_for_cuda(network, target, folder, progress)
+    return _compile_for_cpu(network, target, strict, folder, progress)
+
+
+def _compile_for_cpu(network: Network, target: Target, strict: bool, dump: _Dump, progress: Progress) -> Artifact:
     with CodeGenerator(target) as generator:
         with progress.phase("lower"):
-            lowered = lower(network, target, _dumper(dump), strict=strict, receive=generator.add)
+            lowered = lower(network, target, dump.module, strict=strict, receive=generator.add)
         with progress.phase("generate code"):
             objects = generator.finish(lowered.entry)
     return build(network, target, lowered, objects)
 
 
-def _dumper(folder: str | os.PathLike[str] | None) -> Observer:
-    """An observer that writes each phase's program into `folder`, numbered; constants as references only."""
-    if folder is None:
-        return lambda _name, _module: None
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CompileError(f"cannot write to {place}: {error.strerror}") from error
-    count = 0
+def _compile_for_cuda(network: Network, target: CudaTarget, dump: _Dump, progress: Progress) -> Artifact:
+    compiler = find_compiler()
+    with CodeGenerator(target.host) as generator:
+        with progress.phase("lower"):
+            lowered = lower_for_cuda(network, target, dump.module, receive=generator.add)
+        with progress.phase("generate code"):
+            code = joined(lowered.kernels, target)
+            dump.text("kernels.cu", code.source)
+            image = compile_image(code.source, target.architectures, compiler)
+            launches = launches_source(
+                code.functions,
+                lowered.host_kernels,
+                image_bytes=len(image.image),
+                architectures=image.architectures,
+                capturable=lowered.capturable,
+                readers=READERS,
+            )
+            dump.text("launches.c", launches)
+            device = DeviceProgram(code, image, launches)
+            dump.text("resources.txt", "\n".join([*device.resources(), ""]))
+            objects = generator.finish(lowered.entry)
+    return build_for_cuda(network, target, lowered, objects, device)
 
-    def write(name: str, module: tvm.IRModule) -> None:
-        nonlocal count
-        path = place / f"{count:02d}_{name.replace(' ', '_')}.py"
+
+class _Dump:
+    """Writes each phase's program into a folder, if there is one, numbered; constants as references only."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self._place = Path(folder) if folder is not None else None
+        self._count = 0
+        if self._place is not None:
+            try:
+                self._place.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CompileError(f"cannot write to {self._place}: {error.strerror}") from error
+
+    def module(self, name: str, module: tvm.IRModule) -> None:
+        """Called after each phase with its name and the module as it is then."""
+        if self._place is not None:
+            self.text(f"{name.replace(' ', '_')}.py", module.script() + "\n")
+
+    def text(self, name: str, text: str) -> None:
+        """Called with what is no module."""
+        if self._place is None:
+            return
+        path = self._place / f"{self._count:02d}_{name}"
         try:
-            path.write_text(module.script() + "\n")
+            path.write_text(text)
         except OSError as error:
             raise CompileError(f"cannot write to {path}: {error.strerror}") from error
-        count += 1
-
-    return write
+        self._count += 1

@@ -135,7 +135,7 @@ def lower_for_cuda(
         program,
         plan,
         work.scratch_bytes,
-        not memory.read,
+        capturable=not (memory.read or memory.written),
     )
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -149,6 +150,8 @@ def _usage(log: str, architecture: int) -> Iterable[Usage]:
 
 # As the compiler's own defaults; a multiplication and an addition become one instruction, as on CPUs. The source is
 # TVM's, so that nobody can mend what would be warned of.
+_PROGRAM = Path(__file__).with_name("nvrtc_program.py")
+
 _OPTIONS = ("--std=c++17", "--fmad=true", "--disable-warnings")
 
 
@@ -219,55 +222,38 @@ def _beside(command: str, name: str) -> str:
 class _Nvrtc:
     """NVIDIA's compiler as a library, with the library that makes fat binaries."""
 
-    def __init__(self, nvrtc: ctypes.CDLL, nvfatbin: ctypes.CDLL, include: Sequence[Path]) -> None:
-        self._nvrtc = nvrtc
+    def __init__(self, path: Path, nvfatbin: ctypes.CDLL, include: Sequence[Path]) -> None:
+        self._path = path
         self._nvfatbin = nvfatbin
         self._include = include
-        nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+        nvrtc = _loaded(path)
         nvfatbin.nvFatbinGetErrorString.restype = ctypes.c_char_p
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        self._check(nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-        self.name = f"NVRTC {major.value}.{minor.value}"
-        count = ctypes.c_int()
-        self._check(nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count))
         known = (ctypes.c_int * count.value)()
-        self._check(nvrtc.nvrtcGetSupportedArchs(known))
+        nvrtc.nvrtcGetSupportedArchs(known)
+        self.name = f"NVRTC {major.value}.{minor.value}"
         self.architectures = tuple(known)
 
     def cubin(self, source: str, architecture: int) -> tuple[bytes, str]:
-        return self._compiled(source, f"sm_{architecture}", "CUBIN")
+        return self._compiled(source, "CUBIN", f"sm_{architecture}", "--ptxas-options=-v")
 
     def ptx(self, source: str, architecture: int) -> bytes:
-        return self._compiled(source, f"compute_{architecture}", "PTX")[0]
+        return self._compiled(source, "PTX", f"compute_{architecture}")[0]
 
-    def _compiled(self, source: str, architecture: str, kind: str) -> tuple[bytes, str]:
-        program = ctypes.c_void_p()
-        create = self._nvrtc.nvrtcCreateProgram
-        self._check(create(ctypes.byref(program), source.encode(), b"network.cu", 0, None, None))
+    def _compiled(self, source: str, kind: str, architecture: str, *more: str) -> tuple[bytes, str]:
+        options = [f"--gpu-architecture={architecture}", *_OPTIONS, *more, *(f"-I{path}" for path in self._include)]
+        command = [sys.executable, "-I", "-S", str(_PROGRAM), str(self._path), kind, *options]
         try:
-            given = [f"--gpu-architecture={architecture}", *_OPTIONS, *(f"-I{path}" for path in self._include)]
-            if kind == "CUBIN":
-                given.append("--ptxas-options=-v")
-            options = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
-            status = self._nvrtc.nvrtcCompileProgram(program, len(given), options)
-            log = (
-                self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
-                .rstrip(b"\0")
-                .decode(errors="replace")
-            )
-            if status != 0:
-                lines = [line for line in log.splitlines() if line.strip()]
-                raise CompileError(f"{self.name} failed for {architecture}:\n" + "\n".join(lines[:20]))
-            return self._text(program, f"nvrtcGet{kind}Size", f"nvrtcGet{kind}"), log
-        finally:
-            self._nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-
-    def _text(self, program: ctypes.c_void_p, size_function: str, function: str) -> bytes:
-        size = ctypes.c_size_t()
-        self._check(getattr(self._nvrtc, size_function)(program, ctypes.byref(size)))
-        text = ctypes.create_string_buffer(size.value)
-        self._check(getattr(self._nvrtc, function)(program, text))
-        return text.raw
+            done = subprocess.run(command, input=source.encode(), capture_output=True, env={}, check=False)
+        except OSError as error:
+            raise CompileError(f"cannot run {command[0]}: {error.strerror}") from error
+        log = done.stderr.decode(errors="replace")
+        if done.returncode != 0:
+            lines = [line for line in log.splitlines() if line.strip()] or [f"status {done.returncode}"]
+            raise CompileError(f"{self.name} failed for {architecture}:\n" + "\n".join(lines[:20]))
+        return done.stdout, log
 
     def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
         library, handle = self._nvfatbin, ctypes.c_void_p()
@@ -288,10 +274,6 @@ class _Nvrtc:
         finally:
             library.nvFatbinDestroy(ctypes.byref(handle))
 
-    def _check(self, status: int) -> None:
-        if status != 0:
-            raise CompileError(f"NVRTC failed: {self._nvrtc.nvrtcGetErrorString(status).decode()}")
-
     def _check_bundle(self, status: int) -> None:
         if status != 0:
             raise CompileError(f"nvFatbin failed: {self._nvfatbin.nvFatbinGetErrorString(status).decode()}")
@@ -301,18 +283,22 @@ class _Nvrtc:
 def _nvrtc() -> _Nvrtc:
     nvrtc = _library("nvidia-cuda-nvrtc", r"libnvrtc\.so\.\d+|nvrtc64_\d+_\d+\.dll")
     nvfatbin = _library("nvidia-nvfatbin", r"libnvfatbin\.so\.\d+|nvfatbin_\d+_\d+\.dll")
-    return _Nvrtc(nvrtc, nvfatbin, _include_folders())
+    return _Nvrtc(nvrtc, _loaded(nvfatbin), _include_folders())
 
 
-def _library(package: str, name: str) -> ctypes.CDLL:
+def _library(package: str, name: str) -> Path:
     """The library of an installed package whose name matches."""
     found = _files(package, name)
     if not found:
         raise CompileError("there is no CUDA compiler on this machine", hint=_INSTALL)
+    return found[0]
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(found[0]))
+        return ctypes.CDLL(str(path))
     except OSError as error:
-        raise CompileError(f"cannot load {found[0]}: {error}", hint=_INSTALL) from error
+        raise CompileError(f"cannot load {path}: {error}", hint=_INSTALL) from error
 
 
 def _include_folders() -> tuple[Path, ...]:

@@ -23,7 +23,7 @@ from nnefc.targets.architecture import ARCHITECTURES, Architecture, architecture
 from nnefc.targets.named import NAMED_TARGETS
 from nnefc.targets.system import WASM, FileFormat, format_of, system_of, zig_target
 
-__all__ = ["Target", "parse_target"]
+__all__ = ["Target", "baseline_target", "near", "parse_target"]
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,19 @@ def parse_target(text: str) -> Target:
     for architecture in ARCHITECTURES:  # the first that has such a processor
         if kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
             return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
-    names = ["llvm", "native", *(known.name for known in NAMED_TARGETS)]
+    names = ["llvm", "native", "cuda", *(known.name for known in NAMED_TARGETS)]
     raise CompileError(
-        f"unknown target {text!r}", hint=_near(kind, names, "`nnefc targets` lists them; 'llvm' is this machine")
+        f"unknown target {text!r}", hint=near(kind, names, "`nnefc targets` lists them; 'llvm' is this machine")
     )
+
+
+def baseline_target(name: str) -> Target:
+    """Every machine of this one's instruction set and system, the oldest too.
+
+    Raises:
+        CompileError: nnefc does not know this machine.
+    """
+    return _cross(name, _own_triple(name), "")
 
 
 def _from_options(text: str, options: Sequence[str]) -> Target:
@@ -170,7 +179,7 @@ def _from_file(path: str) -> Target:
         raise CompileError(f"the target {path} is not one JSON object", hint='write {"triple": "aarch64-linux-gnu"}')
     for name, value in members.items():
         if name not in _MEMBERS:
-            raise CompileError(f"unknown member {name!r} of the target {path}", hint=_near(name, list(_MEMBERS), ""))
+            raise CompileError(f"unknown member {name!r} of the target {path}", hint=near(name, list(_MEMBERS), ""))
         if type(value) is not _MEMBERS[name] or (isinstance(value, list) and any(type(v) is not str for v in value)):
             wanted = {str: "a string", list: "a list of strings", int: "a whole number"}[_MEMBERS[name]]
             raise CompileError(f"{name} of the target {path} is not {wanted}")
@@ -194,7 +203,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     if cpu not in known:
         raise CompileError(
             f"unknown CPU {cpu!r} in target {name!r}",
-            hint=_near(cpu, known, f"use LLVM's names, such as {architecture.cpu}"),
+            hint=near(cpu, known, f"use LLVM's names, such as {architecture.cpu}"),
         )
     if cpu == architecture.cpu:
         attributes = (*architecture.attributes, *attributes)
@@ -239,7 +248,8 @@ def _checked(
     return attributes
 
 
-def _near(name: str, known: Sequence[str], otherwise: str) -> str:
+def near(name: str, known: Sequence[str], otherwise: str) -> str:
+    """A hint: which of the known names may have been meant, and what there is otherwise."""
     matches = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     return "; ".join(filter(None, (f"did you mean {' or '.join(map(repr, matches))}?" if matches else "", otherwise)))
 

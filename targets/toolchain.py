@@ -73,7 +73,8 @@ def link_library(
     """Link a network's objects into the shared library `output`.
 
     Args:
-        objects: object files for the target; one of them defines `nnefc_network`.
+        objects: object files for the target; one of them defines `nnefc_network`. For a GPU, sources in C and assembly
+            besides.
         constants: the trained values, which begin a page of the library; None if the network has none, or has them in
             a file of their own.
         description: see there; it is checked against the constants.
@@ -184,6 +185,9 @@ def _inputs(folder: Path, objects: Sequence[Path], description: LibraryDescripti
     model.write_text(model_source(description), encoding="utf-8")
     inputs = [*map(str, runtime_sources(description)), str(model)]
     for number, path in enumerate(objects):
+        if path.suffix != ".o":  # a source of the network's own
+            inputs.append(str(path))
+            continue
         own = folder / f"network{number}.o"
         own.write_bytes(form.prepare(path.read_bytes()))
         inputs.append(str(own))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nnefc.cli.options import given, model_options
 from nnefc.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    from nnefc.targets.cuda_program import DeviceProgram
 
 __all__ = ["compile_model"]
 
@@ -24,9 +27,14 @@ __all__ = ["compile_model"]
     help="The library to write: NAME.so is a shared one (.dylib, .dll, .wasm for targets that have those), NAME.a a "
     "static one, NAME.o an object file; the last two with a C header beside them. With --emit, a folder.",
 )
-@click.option("--target", help="The machine that the library is for.  [default: llvm, this machine]")
+@click.option("-t", "--target", help="The machine that the library is for.  [default: llvm, this machine]")
 @model_options
 @click.option("--strict", is_flag=True, default=None, help="No algorithm that rounds otherwise than a plain sum.")
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "tf32", "fp16"]),
+    help="What convolutions and matrix products multiply on GPUs; sums are float32.  [default: fp32]",
+)
 @click.option(
     "--dump",
     type=click.Path(path_type=Path),
@@ -51,8 +59,8 @@ __all__ = ["compile_model"]
 )
 @click.option(
     "--emit",
-    type=click.Choice(["llvm-ir", "asm"]),
-    help="Write the network's code as text instead of a library: a file for each module of LLVM's.",
+    type=click.Choice(["llvm-ir", "asm", "cuda"]),
+    help="Write the network's code as text instead of a library: a file for each module of LLVM's, or CUDA source.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Say what was done, also where stderr is no terminal.")
 def compile_model(
@@ -91,8 +99,21 @@ def compile_model(
         from nnefc.cli.text import face
 
         click.echo("\n".join(face(artifact.inputs, artifact.outputs)), err=True)
+        if artifact.device is not None:
+            click.echo(resource_line(artifact.device), err=True)
         size = f", {output.stat().st_size:,} bytes" if output.is_file() else ""
         click.echo(f"wrote {output}{size}", err=True)
+
+
+def resource_line(device: DeviceProgram) -> str:
+    """What the kernels of a GPU take, in short."""
+    usage = device.image.usage
+    spilled = sum(kernel.spill_stores + kernel.spill_loads > 0 for kernel in usage)
+    registers = max((kernel.registers for kernel in usage), default=0)
+    return (
+        f"{len(device.code.launches)} launches; {device.image.compiler}: at most {registers} registers a thread, "
+        f"{spilled or 'no'} kernels with registers in memory"
+    )
 
 
 def check_writable(output: Path) -> None:
@@ -109,9 +130,9 @@ def check_writable(output: Path) -> None:
 def check_form(output: Path, target: str, name: str | None) -> None:
     """Say before minutes of work that the target has no such file, or that C takes no such name."""
     from nnefc.targets.description import check_prefix
+    from nnefc.targets.machine import parse_machine
     from nnefc.targets.outputs import check_output
-    from nnefc.targets.target import parse_target
 
-    check_output(output, parse_target(target).zig_target)
+    check_output(output, parse_machine(target).zig_target)
     if name is not None:
         check_prefix(name)
