@@ -20,12 +20,12 @@ from nnefc.passes.cuda_pipeline import LoweredForCuda
 from nnefc.passes.entry import ENTRY
 from nnefc.passes.pipeline import Lowered
 from nnefc.passes.steps import Buffer
+from nnefc.targets.any_target import AnyTarget
 from nnefc.targets.constants import Constants
 from nnefc.targets.cpu import CODE_SUFFIXES, write_texts
 from nnefc.targets.cuda_program import DeviceProgram
 from nnefc.targets.cuda_target import CudaTarget
 from nnefc.targets.description import LibraryDescription, TensorDescription
-from nnefc.targets.machine import Machine
 from nnefc.targets.outputs import write_network, write_together
 from nnefc.targets.target import Target
 from nnefc.targets.toolchain import command_of
@@ -47,7 +47,7 @@ class Artifact:
     """
 
     description: LibraryDescription
-    target: Machine
+    target: AnyTarget
     lower_bound_bytes: int
     _module: tvm.IRModule
     _objects: tuple[bytes, ...]

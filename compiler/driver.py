@@ -20,13 +20,13 @@ from nnefc.passes.cuda_pipeline import lower_for_cuda
 from nnefc.passes.device_memory import READERS
 from nnefc.passes.pipeline import lower
 from nnefc.provenance import source_digest
+from nnefc.targets.any_target import AnyTarget, parse_any_target
 from nnefc.targets.cpu import CodeGenerator
 from nnefc.targets.cuda import joined
 from nnefc.targets.cuda_compiler import compile_image, find_compiler
 from nnefc.targets.cuda_launches import launches_source
 from nnefc.targets.cuda_program import DeviceProgram
 from nnefc.targets.cuda_target import PRECISIONS, CudaTarget
-from nnefc.targets.machine import Machine, parse_machine
 from nnefc.targets.target import Target
 
 __all__ = ["Progress", "compile", "compile_network"]
@@ -89,7 +89,7 @@ def compile(
         CompileError: the model, an option or the target is not as it must be.
     """
     progress = progress or _Silent()
-    machine = _with_precision(parse_machine(target), precision)
+    machine = _with_precision(parse_any_target(target), precision)
     with progress.phase("read"):
         network = load_network(
             Path(model),
@@ -110,7 +110,7 @@ def compile(
         return replace(artifact, description=replace(artifact.description, source=source.result()))
 
 
-def _with_precision(machine: Machine, precision: str | None) -> Machine:
+def _with_precision(machine: AnyTarget, precision: str | None) -> AnyTarget:
     """The machine, asked for another precision.
 
     Raises:
@@ -131,7 +131,7 @@ def _with_precision(machine: Machine, precision: str | None) -> Machine:
 
 def compile_network(
     network: Network,
-    target: Machine,
+    target: AnyTarget,
     *,
     strict: bool = False,
     dump: str | os.PathLike[str] | None = None,

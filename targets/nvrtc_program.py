@@ -2,10 +2,10 @@
 
     python nvrtc_program.py LIBRARY CUBIN --gpu-architecture=sm_80 …  < source  > machine code
 
-What NVRTC writes depends now and then on the addresses that it is given. Linux gives a process the same ones whenever
-it is asked to; where a container forbids to ask, they stay random, and so, seldom, does the order of instructions.
+What NVRTC writes depends now and then on the addresses that it is given. Linux gives a process the same ones each time
+if it asks for that; where a container forbids to ask, they stay random, and so, seldom, does the order of instructions.
 
-The log goes to stderr. The status is 0 for success, 1 for errors in the source, 2 for others. Nothing of nnefc is needed.
+The log goes to stderr. The status is 0 for success, 1 for errors in the source, 2 for others. It needs nothing else.
 """
 
 from __future__ import annotations

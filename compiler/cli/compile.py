@@ -129,10 +129,10 @@ def check_writable(output: Path) -> None:
 
 def check_form(output: Path, target: str, name: str | None) -> None:
     """Say before minutes of work that the target has no such file, or that C takes no such name."""
+    from nnefc.targets.any_target import parse_any_target
     from nnefc.targets.description import check_prefix
-    from nnefc.targets.machine import parse_machine
     from nnefc.targets.outputs import check_output
 
-    check_output(output, parse_machine(target).zig_target)
+    check_output(output, parse_any_target(target).zig_target)
     if name is not None:
         check_prefix(name)

@@ -14,17 +14,17 @@ from tvm import s_tir, tirx
 from nnefc.passes.compute.padding import BORDER, Border
 from nnefc.passes.schedule.structure import root_blocks, vector_lanes
 
-__all__ = ["HasLanes", "fill_border"]
+__all__ = ["Machine", "fill_border"]
 
 
-class HasLanes(Protocol):
+class Machine(Protocol):
     """What all targets can say."""
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in what is loaded at once."""
 
 
-def fill_border(sch: s_tir.Schedule, target: HasLanes) -> tirx.PrimFunc:
+def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
     """The scheduled function; if a step of it is one that writes what is inside, with the border filled before."""
     func = sch.mod["main"]
     for block in root_blocks(sch):

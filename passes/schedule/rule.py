@@ -7,13 +7,13 @@ from typing import Protocol, TypeVar
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.border import HasLanes, fill_border
+from nnefc.passes.schedule.border import Machine, fill_border
 
 __all__ = ["ScheduleRule", "scheduled"]
 
 
-_Machine = TypeVar("_Machine", bound=HasLanes, contravariant=True)
-_Target = TypeVar("_Target", bound=HasLanes)
+_Machine = TypeVar("_Machine", bound=Machine, contravariant=True)
+_Target = TypeVar("_Target", bound=Machine)
 
 
 class ScheduleRule(Protocol[_Machine]):

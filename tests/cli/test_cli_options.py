@@ -16,6 +16,7 @@ class Recorder:
     """Stands for nnefc.compile: keeps what it was called with and returns something that exports."""
 
     inputs = outputs = ()
+    device = None
 
     def __init__(self) -> None:
         self.keywords: dict[str, Any] = {}

@@ -7,12 +7,12 @@ from typing import TypeAlias
 from nnefc.targets.cuda_target import CudaTarget, parse_cuda_target
 from nnefc.targets.target import Target, parse_target
 
-__all__ = ["Machine", "parse_machine"]
+__all__ = ["AnyTarget", "parse_any_target"]
 
-Machine: TypeAlias = Target | CudaTarget
+AnyTarget: TypeAlias = Target | CudaTarget
 
 
-def parse_machine(text: str) -> Machine:
+def parse_any_target(text: str) -> AnyTarget:
     """The machine called `text`: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
 
     Raises:
