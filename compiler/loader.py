@@ -11,6 +11,13 @@ Inputs are NumPy arrays, or anything with `__dlpack__`, `__array__` or the buffe
 must be the model's: nothing is converted in silence. Dense row-major arrays are read where they are; others are copied
 first. bfloat16, which NumPy lacks, travels as uint16 bit patterns; arrays of ml_dtypes' bfloat16 are taken as well.
 
+A network that was compiled for NVIDIA's GPUs takes arrays in the GPU's memory too, which have `__dlpack__` or
+`__cuda_array_interface__`, and leaves its outputs there on request:
+
+    model = load("resnet50.so", device=1)              # the second GPU; 0, the first, if nothing is said
+    logits = model(tensor, out="device")               # a DeviceArray, which torch.from_dlpack takes, or CuPy
+    logits = model(tensor, stream=stream)              # begins the run on a stream of CUDA's and returns
+
 A `Model` may be used from several threads: its calls take turns. To run at the same time, give each thread a session of
 its own, `model.session(threads=1)`, which has its own states, workspace and threads and shares the trained values.
 """
@@ -24,16 +31,35 @@ import platform
 import struct
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    PYFUNCTYPE,
+    Structure,
+    byref,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    py_object,
+    pythonapi,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LoadError", "Model", "Tensor", "load"]
+__all__ = ["DeviceArray", "LoadError", "Model", "Tensor", "load"]
 
 _ABI_VERSION = 1
 
@@ -118,6 +144,8 @@ class _DescriptionStruct(Structure):
         ("variables", POINTER(c_char_p)),
         ("source", c_char_p),
         ("weights", c_char_p),
+        ("device", c_char_p),
+        ("device_bytes", c_uint64),
     )
 
 
@@ -131,6 +159,7 @@ class _OptionsStruct(Structure):
         ("workspace", c_void_p),
         ("workspace_bytes", c_uint64),
         ("weights", c_char_p),
+        ("device", c_int64),
     )
 
 
@@ -138,7 +167,11 @@ _OPTIONS_BYTES = _OptionsStruct.weights.offset  # what all libraries take
 
 
 def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, weights: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    device: int = 0,
 ) -> Model:
     """Load a compiled network.
 
@@ -147,11 +180,13 @@ def load(
         threads: of the session; None: the environment's NNEFC_NUM_THREADS, else all processors this process may use.
         weights: the file with the trained values of a library that was compiled with `--weights separate`; None: the
             file that it was compiled with, in the library's folder.
+        device: the number of the GPU to run on, as NVIDIA's driver counts; 0 for a network that runs on processors.
 
     Raises:
-        LoadError: no such file, not a compiled network, one for another machine, processor or version of the interface.
+        LoadError: no such file, not a compiled network, one for another machine, processor or version of the interface;
+            no GPU of this number that can run it.
     """
-    return Model(_Library(Path(path), None if weights is None else Path(weights)), threads)
+    return Model(_Library(Path(path), None if weights is None else Path(weights)), threads, device)
 
 
 class Model:
@@ -167,14 +202,18 @@ class Model:
         variables: what the model calls its trained values.
         source: "sha256:" and the digest of the model's files; "" where the library does not say.
         weights: the name of the file with the trained values; None if they are in the library.
+        device: what it runs on: "cpu", or "cuda:0" with the GPU's number.
+        device_bytes: memory of the GPU that a session takes, besides the trained values.
     """
 
-    def __init__(self, library: _Library, threads: int | None) -> None:
+    def __init__(self, library: _Library, threads: int | None, device: int) -> None:
         self._library = library
         self._lock = threading.Lock()
         _lock_owners.add(self)
         self._session: c_void_p | None = None
-        self._session = library.create(threads)
+        self._session = library.create(threads, device)
+        self._gpu = None if library.device == "cpu" else _Gpu(device)
+        self._number = device
         self._run_native = library.dll.nnefc_run
         self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
         self._result_pointers = (c_void_p * len(library.outputs))()
@@ -191,47 +230,66 @@ class Model:
         self.variables = library.variables
         self.source = library.source
         self.weights = library.weights
+        self.device = "cpu" if self._gpu is None else f"{library.device}:{device}"
+        self.device_bytes = library.device_bytes
 
-    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """Run on inputs by position, by name, or both; return the output, or a tuple if there is not just one.
 
         `out` is an array (for one output) or a sequence of them, one for each output, to write into and return. An
-        input that is called "out" itself can be given by position, or to :meth:`run`.
+        input that is called "out" or "stream" itself can be given by position, or to :meth:`run`.
+
+        On a GPU, arrays may be in its memory, and `out` may be "device" for outputs there, as :class:`DeviceArray`.
+        With a `stream` (a number, as CUDA's C interfaces know it, or an object of another library's) the run begins
+        after what the stream has to do, and the call returns; all arrays must then be on the GPU, and the inputs stay
+        as they are until the stream has done the run. What such a run fails with, the next call raises.
 
         Raises:
             LoadError: inputs or arrays of `out` that do not fit, a closed model, a failure of the network's code.
         """
         values = self._by_position(arrays, named) if named or len(arrays) != len(self.inputs) else arrays
-        targets = out if out is None or isinstance(out, (tuple, list)) else [out]
-        if targets is not None and len(targets) != len(self.outputs):
+        targets = out if out is None or isinstance(out, (str, tuple, list)) else [out]
+        if targets is not None and not isinstance(targets, str) and len(targets) != len(self.outputs):
             raise LoadError(f"out has {len(targets)} arrays, but the model has {len(self.outputs)} outputs")
-        results = self._run(values, targets)
+        results = self._run(values, targets, stream)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
+    def run(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | str | None = None, *, stream: Any = None
+    ) -> dict[str, Any]:
         """Run on inputs by name; return the outputs by name. `out` gives arrays to write some of the outputs into."""
         _check_names("input", inputs, self.inputs, complete=True)
-        targets = None
-        if out is not None:
+        targets: Sequence[Any] | str | None = None
+        if isinstance(out, str):
+            targets = out
+        elif out is not None:
             _check_names("output", out, self.outputs, complete=False)
             targets = [out.get(tensor.name) for tensor in self.outputs]
-        results = self._run([inputs[tensor.name] for tensor in self.inputs], targets)
+        results = self._run([inputs[tensor.name] for tensor in self.inputs], targets, stream)
         return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
+
+    def synchronize(self) -> None:
+        """Wait for the runs that were begun on streams, and raise what they failed with."""
+        with self._lock:
+            session = self._open()
+            if self._gpu is not None:
+                self._library.check(self._library.dll.nnefc_synchronize(session), session)
 
     def reset(self) -> None:
         """Bring the states back to their initial values."""
         with self._lock:
             self._library.check(self._library.dll.nnefc_reset(self._open()), self._open())
 
-    def session(self, *, threads: int | None = None) -> Model:
-        """A further session of the same network, with states of its own, for another thread."""
+    def session(self, *, threads: int | None = None, device: int | None = None) -> Model:
+        """A further session of the same network, with states of its own, for another thread, or on another GPU."""
         self._open()
-        return Model(self._library, threads)
+        return Model(self._library, threads, self._number if device is None else device)
 
     def close(self) -> None:
         """Free the session. The library is unloaded when its last session is closed. Closing twice does nothing."""
         with self._lock:
             session, self._session = self._session, None
+            self._gpu = None
             if session is not None:
                 self._library.destroy(session)
 
@@ -267,8 +325,13 @@ class Model:
         _check_names("input", given, self.inputs, complete=True)
         return [given[tensor.name] for tensor in self.inputs]
 
-    def _run(self, values: Sequence[Any], out: Sequence[Any] | None) -> list[np.ndarray]:
+    def _run(self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any) -> list[Any]:
         """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here."""
+        if self._gpu is not None:
+            return self._run_on_gpu(self._gpu, values, out, stream)
+        if stream is not None or isinstance(out, str):
+            self._open()
+            raise LoadError(f"the model {self.name} runs on processors: it has neither streams nor outputs on a device")
         sources = list(map(_source, self.inputs, values))
         results = list(map(_target, self.outputs, out or [None] * len(self.outputs)))
         if out is not None:
@@ -280,6 +343,34 @@ class Model:
             status = self._run_native(session, self._source_pointers, self._result_pointers)
             if status != _OK:
                 self._library.check(status, session)
+        return results
+
+    def _run_on_gpu(self, gpu: _Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any) -> list[Any]:
+        """The same, with arrays in the memory of the host or of the GPU."""
+        if isinstance(out, str) and out != "device":
+            raise LoadError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
+        handle = None if stream is None else _stream_handle(stream)
+        sources = [_gpu_source(gpu, *pair, handle) for pair in zip(self.inputs, values, strict=True)]
+        if out is None and handle is None:
+            results: list[Any] = [_target(tensor, None) for tensor in self.outputs]
+        elif out is None or isinstance(out, str):
+            results = [DeviceArray(gpu, tensor, handle) for tensor in self.outputs]
+        else:
+            results = [_target(*p) if _is_host(p[1]) else p[1] for p in zip(self.outputs, out, strict=True)]
+        targets = [_gpu_target(gpu, *pair, handle) for pair in zip(self.outputs, results, strict=True)]
+        _check_apart(self.inputs, sources, self.outputs, targets)
+        if handle is None and any(not span.is_host for span in (*sources, *targets)):
+            gpu.synchronize(_DEFAULT_STREAM)  # where their libraries have been told that they are needed
+        with self._lock:
+            session = self._open()
+            self._source_pointers[:] = [span.address for span in sources]
+            self._result_pointers[:] = [span.address for span in targets]
+            if handle is None:
+                status = self._run_native(session, self._source_pointers, self._result_pointers)
+            else:
+                enqueue = self._library.dll.nnefc_enqueue
+                status = enqueue(session, self._source_pointers, self._result_pointers, handle)
+            self._library.check(status, session)
         return results
 
 
@@ -319,10 +410,16 @@ class _Library:
             "nnefc_last_error": (c_char_p, [session]),
             "nnefc_status_name": (c_char_p, [c_int32]),
         }
-        for name, (result, arguments) in signatures.items():
+        on_device: dict[str, tuple[Any, list[Any]]] = {
+            "nnefc_enqueue": (c_int32, [session, c_void_p, c_void_p, c_void_p]),
+            "nnefc_synchronize": (c_int32, [session]),
+        }
+        for name, (result, arguments) in (signatures | on_device).items():
             try:
                 function = getattr(dll, name)
             except AttributeError:
+                if name in on_device:
+                    continue
                 raise LoadError(f"{self.path} is a shared library, but not a network compiled by nnefc") from None
             function.restype, function.argtypes = result, arguments
 
@@ -344,19 +441,29 @@ class _Library:
         self.state_bytes = int(description.state_bytes)
         self.cpu_features = tuple(description.cpu_features[i].decode() for i in range(description.cpu_feature_count))
         self.variables = tuple(description.variables[i].decode() for i in range(description.variable_count))
-        whole = description.struct_size >= ctypes.sizeof(_DescriptionStruct)
-        self.source = description.source.decode() if whole else ""
-        self.weights = description.weights.decode() if whole and description.weights is not None else None
+        size = description.struct_size
+        has_source = size >= _DescriptionStruct.device.offset
+        has_device = size >= ctypes.sizeof(_DescriptionStruct)
+        self.source = description.source.decode() if has_source else ""
+        self.weights = description.weights.decode() if has_source and description.weights is not None else None
+        self.device = description.device.decode() if has_device else "cpu"
+        self.device_bytes = int(description.device_bytes) if has_device else 0
         if self._weights_path is not None and self.weights is None:
             raise LoadError(f"{self.path} has its trained values in itself: load it without a file of weights")
 
-    def create(self, threads: int | None) -> c_void_p:
+    def create(self, threads: int | None, device: int) -> c_void_p:
         if threads is not None and (type(threads) is not int or not 1 <= threads <= 1024):
             raise LoadError(f"threads is {threads!r}, not a number from 1 to 1024, nor None for as many as there are")
-        options = _OptionsStruct(_OPTIONS_BYTES, threads or 0, None, 0, None)
+        if type(device) is not int or not 0 <= device < 1 << 31:
+            raise LoadError(f"device is {device!r}, not the number of a GPU")
+        if device != 0 and self.device == "cpu":
+            raise LoadError(f"device is {device}, but the model {self.name} runs on processors")
+        options = _OptionsStruct(_OPTIONS_BYTES, threads or 0, None, 0, None, device)
         if self._weights_path is not None:
-            options.struct_size = ctypes.sizeof(_OptionsStruct)
+            options.struct_size = _OptionsStruct.device.offset
             options.weights = os.fsencode(self._weights_path)
+        if self.device != "cpu":
+            options.struct_size = ctypes.sizeof(_OptionsStruct)
         session = c_void_p()
         with self._lock:
             if self._unloaded:
@@ -594,4 +701,350 @@ def _check_overlap(
         others = [*zip(inputs, sources, strict=True), *zip(outputs[:i], results[:i], strict=True)]
         for tensor, other in others:
             if np.may_share_memory(result, other):
+                raise LoadError(f'out for "{outputs[i].name}" overlaps "{tensor.name}": use an array of its own')
+
+
+# --- arrays in the memory of a GPU
+
+
+_DEFAULT_STREAM = 1  # CUDA's number of the stream that programs use which name none
+
+_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # of element types, NumPy's → DLPack's
+_BFLOAT = 4
+_CUDA, _CUDA_MANAGED = 2, 13  # of DLPack's kinds of devices, those whose memory a GPU has
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Where an array is; `owner` keeps it there."""
+
+    address: int
+    bytes: int
+    is_host: bool
+    owner: Any
+
+
+class _Gpu:
+    """NVIDIA's driver, as far as arrays need it, for one GPU. The network's library has opened it before."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        signatures: dict[str, list[Any]] = {
+            "cuCtxPopCurrent_v2": [POINTER(c_void_p)],
+            "cuCtxPushCurrent_v2": [c_void_p],
+            "cuDeviceGet": [POINTER(c_int), c_int],
+            "cuDevicePrimaryCtxRelease_v2": [c_int],
+            "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
+            "cuGetErrorString": [c_int, POINTER(c_char_p)],
+            "cuMemAlloc_v2": [POINTER(c_uint64), c_size_t],
+            "cuMemFree_v2": [c_uint64],
+            "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
+            "cuStreamSynchronize": [c_void_p],
+        }
+        for name, arguments in signatures.items():
+            getattr(self._driver, name).argtypes = arguments
+        self._context = c_void_p()
+        self._device = c_int()
+        self._call("cuDeviceGet", byref(self._device), number)
+        self._call("cuDevicePrimaryCtxRetain", byref(self._context), self._device)
+
+    def allocate(self, size: int) -> int:
+        """The address of so many new bytes, which keep the context alive: this object may end before they do."""
+        memory = c_uint64()
+        with self._current():
+            self._call("cuMemAlloc_v2", byref(memory), max(size, 1))
+        self._call("cuDevicePrimaryCtxRetain", byref(self._context), self._device)
+        return int(memory.value)
+
+    def free(self, address: int) -> None:
+        """Free what :meth:`allocate` gave."""
+        with self._current():
+            self._call("cuMemFree_v2", address)
+        self._call("cuDevicePrimaryCtxRelease_v2", self._device)
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for what a stream has to do."""
+        with self._current():
+            self._call("cuStreamSynchronize", stream)
+
+    def fetch(self, address: int, array: np.ndarray) -> None:
+        """Copy from the GPU."""
+        with self._current():
+            self._call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
+
+    def __del__(self) -> None:
+        if getattr(self, "_context", None):
+            self._driver.cuDevicePrimaryCtxRelease_v2(self._device)
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        before = c_void_p()
+        self._call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._driver.cuCtxPopCurrent_v2(byref(before))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        result = getattr(self._driver, name)(*arguments)
+        if result != 0:
+            text = c_char_p()
+            self._driver.cuGetErrorString(result, byref(text))
+            reason = text.value.decode(errors="replace") if text.value is not None else f"error {result}"
+            raise LoadError(f"GPU {self.number}: {name} failed: {reason}")
+
+
+class DeviceArray:
+    """An output in the memory of a GPU: dense, row-major, freed when nothing refers to it any more.
+
+    Libraries that know `__dlpack__` or `__cuda_array_interface__` take it without a copy, and find its elements there
+    even if it comes from a run that has only begun.
+
+    Attributes:
+        shape, dtype: NumPy's; bfloat16 as uint16, its bit patterns.
+        device: the GPU's number.
+        address: of its first element.
+    """
+
+    def __init__(self, gpu: _Gpu, tensor: Tensor, stream: int | None) -> None:
+        self._gpu = gpu
+        self._stream = stream  # on which its elements are made; None if they are there
+        self._is_bfloat = tensor.dtype == "bfloat16"
+        self.shape = tensor.shape
+        self.dtype = _DTYPES[tensor.dtype]
+        self.device = gpu.number
+        self.address = gpu.allocate(self.nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its elements."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def numpy(self) -> np.ndarray:
+        """A copy in the memory of the host."""
+        self._wait()
+        array = np.empty(self.shape, self.dtype)
+        self._gpu.fetch(self.address, array)
+        return array
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "strides": None,
+            "version": 3,
+            "stream": self._stream,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, self.device
+
+    def __dlpack__(self, *, stream: int | None = None, copy: bool | None = None, **_: Any) -> Any:
+        if copy:
+            raise BufferError("a DeviceArray is given without a copy")
+        if stream != self._stream:
+            self._wait()
+        return _capsule(self, _BFLOAT if self._is_bfloat else _KINDS[self.dtype.kind])
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {self.dtype}{list(self.shape)} on cuda:{self.device}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "address", None) is not None:
+            with suppress(LoadError):  # the driver ends before the interpreter does
+                self._gpu.free(self.address)
+
+    def _wait(self) -> None:
+        if self._stream is not None:
+            self._gpu.synchronize(self._stream)
+
+
+def _stream_handle(stream: Any) -> int:
+    """CUDA's number of a stream, of its own or of another library's object for one."""
+    if hasattr(stream, "__cuda_stream__"):
+        stream = stream.__cuda_stream__()[1]
+    for name in ("cuda_stream", "ptr", "handle"):  # of PyTorch, CuPy, CUDA's own
+        stream = getattr(stream, name, stream)
+    try:
+        return int(stream) or _DEFAULT_STREAM  # a library's 0 is the default stream
+    except (TypeError, ValueError):
+        raise LoadError(f"stream is a {type(stream).__name__}, which is no stream of CUDA's") from None
+
+
+def _is_host(value: Any) -> bool:
+    """Whether an array is in the host's memory, as far as it says; None is: a new one will be."""
+    if value is None or isinstance(value, np.ndarray):
+        return True
+    if hasattr(value, "__dlpack_device__"):
+        return value.__dlpack_device__()[0] not in (_CUDA, _CUDA_MANAGED)
+    return not hasattr(value, "__cuda_array_interface__")
+
+
+def _gpu_source(gpu: _Gpu, tensor: Tensor, value: Any, stream: int | None) -> _Span:
+    if _is_host(value):
+        if stream is not None:
+            raise LoadError(f'input "{tensor.name}" is in the host\'s memory: runs on a stream take arrays on the GPU')
+        array = _source(tensor, value)
+        return _Span(_address(array), array.nbytes, True, array)
+    return _device_span(gpu, "input", tensor, value, stream)
+
+
+def _gpu_target(gpu: _Gpu, tensor: Tensor, value: Any, stream: int | None) -> _Span:
+    if not _is_host(value):
+        return _device_span(gpu, "out for", tensor, value, stream)
+    if stream is not None:
+        raise LoadError(f'out for "{tensor.name}" is in the host\'s memory: runs on a stream give arrays on the GPU')
+    return _Span(_address(value), value.nbytes, True, value)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What an array of another library shows of itself; `strides` are in elements, None for row-major."""
+
+    address: int
+    device: int | None
+    kind: str
+    item_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    read_only: bool
+    owner: Any
+
+
+def _device_span(gpu: _Gpu, role: str, tensor: Tensor, value: Any, stream: int | None) -> _Span:
+    """Where an array on the GPU is, which must be what the model has."""
+    try:
+        show = _shown_by_dlpack if hasattr(value, "__dlpack_device__") else _shown_by_interface
+        shown = show(value, stream, gpu)
+    except LoadError:
+        raise
+    except Exception as error:  # of the other library, whose errors may be its own
+        raise LoadError(f'{role} "{tensor.name}" is a {type(value).__name__} that cannot be read: {error}') from error
+    wanted = _DTYPES[tensor.dtype]
+    kinds = {"bfloat16": ("bfloat", "u"), "bool": ("b",)}.get(tensor.dtype, (wanted.kind,))
+    if shown.kind not in kinds or shown.item_bytes != wanted.itemsize:
+        raise LoadError(
+            f'{role} "{tensor.name}" has elements of another type than the model, which has {tensor.dtype}: convert it'
+        )
+    if shown.shape != tensor.shape:
+        raise LoadError(
+            f'{role} "{tensor.name}" has the shape {list(shown.shape)}, but the model has {list(tensor.shape)}'
+        )
+    size = int(np.prod(tensor.shape, dtype=np.int64))
+    if size > 0 and shown.strides is not None and not _is_dense(shown.shape, shown.strides):
+        raise LoadError(f'{role} "{tensor.name}" is not dense and row-major: pass a copy that is')
+    if shown.device not in (None, gpu.number):
+        raise LoadError(f'{role} "{tensor.name}" is on GPU {shown.device}, but the session is on GPU {gpu.number}')
+    if shown.read_only and role != "input":
+        raise LoadError(f'{role} "{tensor.name}" may not be written')
+    return _Span(shown.address, size * wanted.itemsize, False, shown.owner)
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def _shown_by_interface(value: Any, stream: int | None, gpu: _Gpu) -> _Shown:
+    """By `__cuda_array_interface__`, version 2 or 3."""
+    interface = value.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise LoadError("arrays with a mask are not taken")
+    dtype, (address, read_only) = np.dtype(interface["typestr"]), interface["data"]
+    producer = interface.get("stream")
+    if producer is not None and producer != stream:
+        gpu.synchronize(producer)
+    strides = interface.get("strides")
+    elements = None if strides is None else tuple(stride // dtype.itemsize for stride in strides)
+    shape = tuple(interface["shape"])
+    return _Shown(address or 0, None, dtype.kind, dtype.itemsize, shape, elements, bool(read_only), value)
+
+
+class _DlTensor(Structure):
+    _fields_ = (
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    )
+
+
+_Deleter = CFUNCTYPE(None, c_void_p)
+
+
+class _DlManaged(Structure):
+    _fields_ = (("tensor", _DlTensor), ("context", c_void_p), ("deleter", _Deleter))
+
+
+_DLTENSOR = b"dltensor"  # the name of a capsule that nobody has taken apart
+_capsule_pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
+_capsule_has_name = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
+_new_capsule = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
+
+
+def _shown_by_dlpack(value: Any, stream: int | None, _: _Gpu) -> _Shown:
+    """By a capsule, which stays as it is and is kept: it frees what it has when it goes."""
+    capsule = value.__dlpack__(stream=_DEFAULT_STREAM if stream is None else stream)
+    tensor = ctypes.cast(_capsule_pointer(id(capsule), _DLTENSOR), POINTER(_DlManaged)).contents.tensor
+    kind = {**{code: kind for kind, code in _KINDS.items()}, _BFLOAT: "bfloat"}.get(tensor.code, "?")
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
+    device = tensor.device_id if tensor.device_type == _CUDA else None
+    address = (tensor.data or 0) + tensor.byte_offset
+    return _Shown(address, device, kind, tensor.bits * tensor.lanes // 8, shape, strides, False, (capsule, value))
+
+
+# What capsules show that others have taken over, by their addresses, until those are done with it.
+_shown_to_others: dict[int, tuple[_DlManaged, Any, DeviceArray]] = {}
+
+
+@_Deleter
+def _forget(address: int) -> None:
+    _shown_to_others.pop(address, None)
+
+
+@_Deleter
+def _drop_capsule(capsule: int) -> None:
+    if _capsule_has_name(capsule, _DLTENSOR):  # nobody has taken it over
+        _forget(_capsule_pointer(capsule, _DLTENSOR))
+
+
+def _capsule(array: DeviceArray, code: int) -> Any:
+    """A capsule of DLPack's that keeps `array`."""
+    rank = len(array.shape)
+    extents = (c_int64 * (2 * rank + 1))(*array.shape)
+    step = 1
+    for axis in reversed(range(rank)):
+        extents[rank + axis] = step
+        step *= array.shape[axis]
+    tensor = _DlTensor(array.address, _CUDA, array.device, rank, code, 8 * array.dtype.itemsize, 1)
+    tensor.shape = ctypes.cast(extents, POINTER(c_int64))
+    tensor.strides = ctypes.cast(ctypes.byref(extents, 8 * rank), POINTER(c_int64))
+    managed = _DlManaged(tensor, None, _forget)
+    address = ctypes.addressof(managed)
+    _shown_to_others[address] = managed, extents, array
+    return _new_capsule(address, _DLTENSOR, ctypes.cast(_drop_capsule, c_void_p))
+
+
+def _check_apart(
+    inputs: tuple[Tensor, ...], sources: list[_Span], outputs: tuple[Tensor, ...], targets: list[_Span]
+) -> None:
+    """Refuse outputs that lie over another tensor."""
+    for i, target in enumerate(targets):
+        others = [*zip(inputs, sources, strict=True), *zip(outputs[:i], targets[:i], strict=True)]
+        for tensor, other in others:
+            if target.address < other.address + other.bytes and other.address < target.address + target.bytes:
                 raise LoadError(f'out for "{outputs[i].name}" overlaps "{tensor.name}": use an array of its own')

@@ -91,18 +91,19 @@ def network(driver: FakeDriver) -> Network:
 
 
 CREATED = """cuInit cuDeviceGetCount cuDeviceGet cuDeviceGetAttribute cuDeviceGetAttribute cuDevicePrimaryCtxRetain
-    cuModuleLoadData cuModuleGetFunction cuFuncSetAttribute cuModuleGetFunction cuMemAlloc_v2 cuMemcpyHtoD_v2 cuMemAlloc_v2
-    cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuStreamCreate cuEventCreate cuMemcpyDtoDAsync_v2 cuStreamSynchronize"""
+    cuModuleLoadData cuModuleGetFunction cuFuncSetAttribute cuModuleGetFunction cuMemAlloc_v2 cuMemcpyHtoD_v2
+    cuMemAlloc_v2 cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuStreamCreate cuEventCreate
+    cuMemcpyDtoDAsync_v2 cuStreamSynchronize"""
 
 CAPTURED = """cuPointerGetAttributes cuPointerGetAttributes cuPointerGetAttributes cuStreamBeginCapture_v2
     cuMemcpyHtoDAsync_v2 cuMemcpyDtoDAsync_v2 cuLaunchKernel
     cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2 cuLaunchHostFunc cuMemcpyHtoDAsync_v2
-    cuLaunchKernel cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2 cuStreamEndCapture cuGraphInstantiateWithFlags cuGraphDestroy
-    cuGraphLaunch cuStreamSynchronize"""
+    cuLaunchKernel cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2 cuStreamEndCapture cuGraphInstantiateWithFlags
+    cuGraphDestroy cuGraphLaunch cuStreamSynchronize"""
 
 REPLAYED = """cuPointerGetAttributes cuPointerGetAttributes cuPointerGetAttributes cuGraphLaunch cuStreamSynchronize"""
 
-DESTROYED = """cuGraphExecDestroy cuEventDestroy_v2 cuStreamDestroy_v2 cuMemFreeHost cuMemFree_v2 cuMemFree_v2
+DESTROYED = """cuMemFree_v2 cuGraphExecDestroy cuEventDestroy_v2 cuStreamDestroy_v2 cuMemFreeHost cuMemFree_v2
     cuModuleUnload cuDevicePrimaryCtxRelease_v2"""
 
 
@@ -365,7 +366,7 @@ def test_wrong_places_are_refused(driver: FakeDriver, network: Network) -> None:
     session = network.session()
     host = (network.x.ctypes.data, network.y.ctypes.data, network.count.ctypes.data)
     assert network.enqueue(session, *host) == BAD_ARGUMENT
-    assert network.error(session) == 'input "x" is in the host\'s memory: nnefc_enqueue takes the GPU\'s'
+    assert network.error(session) == "input \"x\" is in the host's memory: nnefc_enqueue takes the GPU's"
     with driver.context(1):
         other = driver.put(network.x)
         assert network.run(session, other, *host[1:]) == BAD_ARGUMENT
@@ -449,7 +450,9 @@ def test_a_driver_that_does_not_take_the_code(driver: FakeDriver, network: Netwo
     driver.machine(version=12020)
     driver.fail(1, result, "cuModuleLoadData")
     assert network.create()[0] == NO_DEVICE
-    assert network.error(None).endswith("the code is for sm_80, sm_90, the driver for CUDA 12.2: a newer driver may take it")
+    assert network.error(None).endswith(
+        "the code is for sm_80, sm_90, the driver for CUDA 12.2: a newer driver may take it"
+    )
 
 
 LOAD = """

@@ -1,4 +1,4 @@
-"""The runtime for GPUs in programs of its own: every call of the driver failing, threads, sanitizers, strict warnings."""
+"""The runtime for GPUs in programs: every call of the driver failing, threads, sanitizers, strict warnings."""
 
 from __future__ import annotations
 

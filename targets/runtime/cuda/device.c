@@ -191,6 +191,15 @@ nnefc_status nnefc_cuda_device_acquire(int64_t number, const char *weights, nnef
     return status;
 }
 
+bool nnefc_cuda_enter_to_free(CUcontext context, nnefc_status *status, char *error) {
+    for (int attempt = 0; attempt < 2; attempt++) {
+        int result = nnefc_cuda.context_push(context);
+        if (result == CUDA_SUCCESS) return true;
+        *status = nnefc_cuda_also(*status, result, "entering the GPU's context", error);
+    }
+    return false;
+}
+
 static nnefc_status end(nnefc_cuda_device *device, char *error) {
     for (nnefc_cuda_device **link = &devices; *link != NULL; link = &(*link)->next) {
         if (*link != device) continue;
@@ -198,8 +207,8 @@ static nnefc_status end(nnefc_cuda_device *device, char *error) {
         break;
     }
     CUcontext context;
-    nnefc_status status = nnefc_cuda_check(nnefc_cuda.context_push(device->context), "entering the GPU's context", error);
-    if (status == NNEFC_OK) {
+    nnefc_status status = NNEFC_OK;
+    if (nnefc_cuda_enter_to_free(device->context, &status, error)) {
         status = unload(device, status, error);
         status = nnefc_cuda_also(status, nnefc_cuda.context_pop(&context), "leaving the GPU's context", error);
     }

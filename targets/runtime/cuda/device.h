@@ -2,6 +2,8 @@
 #ifndef NNEFC_CUDA_DEVICE_H
 #define NNEFC_CUDA_DEVICE_H
 
+#include <stdbool.h>
+
 #include "driver.h"
 
 typedef struct nnefc_cuda_device {
@@ -20,6 +22,10 @@ nnefc_status nnefc_cuda_device_acquire(int64_t number, const char *weights, nnef
 
 /* Ends what acquire began; the last session frees everything. */
 nnefc_status nnefc_cuda_device_release(nnefc_cuda_device *device, char *error);
+
+/* Makes a context current so that what is in it can be freed. A failure goes to the status, and it is tried once more,
+ * for there is no other way; false if that fails too: the driver has ended. */
+bool nnefc_cuda_enter_to_free(CUcontext context, nnefc_status *status, char *error);
 
 /* Whether this process was forked from one that used the driver, which works in neither of its copies then. */
 nnefc_status nnefc_cuda_check_process(char *error);

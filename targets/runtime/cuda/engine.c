@@ -102,15 +102,16 @@ nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **en
     return status;
 }
 
-/* Frees what the session has of the GPU. Without its context that is left to the end of the context. */
+/* Frees what the session has of the GPU. */
 static nnefc_status release_device(nnefc_engine *engine, char *error) {
-    nnefc_status status = enter(engine, error);
-    if (status == NNEFC_OK) {
-        status = wait_for_all(engine, error);
+    nnefc_status status = NNEFC_OK;
+    char dropped[NNEFC_ERROR_BYTES];
+    if (nnefc_cuda_enter_to_free(engine->device->context, &status, error)) {
+        nnefc_status waited = wait_for_all(engine, status == NNEFC_OK ? error : dropped);
+        if (status == NNEFC_OK) status = waited;
         status = nnefc_cuda_empty(engine, status, error);
         status = leave(status, error);
     }
-    char dropped[NNEFC_ERROR_BYTES];
     nnefc_status last = nnefc_cuda_device_release(engine->device, status == NNEFC_OK ? error : dropped);
     return status == NNEFC_OK ? last : status;
 }

@@ -134,6 +134,9 @@ nnefc_status nnefc_cuda_fill(nnefc_engine *engine, const nnefc_options *options,
 }
 
 nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *error) {
+    /* first, for the driver lets the GPU finish all that uses it, even if waiting for that has failed before */
+    if (engine->memory != 0)
+        status = nnefc_cuda_also(status, nnefc_cuda.memory_free(engine->memory), "freeing the GPU's memory", error);
     for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++)
         if (engine->graphs[i].runnable != NULL)
             status = nnefc_cuda_also(status, nnefc_cuda.runnable_destroy(engine->graphs[i].runnable), "freeing a graph", error);
@@ -143,8 +146,6 @@ nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *e
         status = nnefc_cuda_also(status, nnefc_cuda.stream_destroy(engine->stream), "freeing a stream", error);
     if (engine->pinned != NULL)
         status = nnefc_cuda_also(status, nnefc_cuda.pinned_free(engine->pinned), "freeing pinned memory", error);
-    if (engine->memory != 0)
-        status = nnefc_cuda_also(status, nnefc_cuda.memory_free(engine->memory), "freeing the GPU's memory", error);
     return status;
 }
 

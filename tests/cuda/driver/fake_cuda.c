@@ -553,6 +553,8 @@ EXPORT int cuMemFree_v2(address memory) {
     object *found = find((void *)(uintptr_t)memory, 1);
     if (found == NULL || found->kind != MEMORY || (address)(uintptr_t)found->start != memory)
         FAIL(INVALID_VALUE, "cuMemFree_v2: no memory");
+    for (object *o = objects; o != NULL; o = o->next) /* it waits for all that was begun */
+        if (o->kind == STREAM && o->context == context) drain_all(o);
     destroy(found);
     return leave(counted("cuMemFree_v2"));
 }

@@ -1,13 +1,13 @@
 """A driver of NVIDIA's that needs no GPU: `fake_cuda.c` as libcuda.so.1, in this process or for programs.
 
-    driver = FakeDriver.install()      # from now on, libraries of this process find it
-    with driver.kernels(path):         # the emulated kernels, see fake_cuda.c
-        model = nnefc.load(library)
-        driver.clear()
-        model(x)
-        driver.log                     # the calls, a line each
-        driver.complaints              # misuse, a line each
-        driver.objects                 # what lives
+driver = FakeDriver.install()      # from now on, libraries of this process find it
+with driver.kernels(path):         # the emulated kernels, see fake_cuda.c
+    model = nnefc.load(library)
+    driver.clear()
+    model(x)
+    driver.log                     # the calls, a line each
+    driver.complaints              # misuse, a line each
+    driver.objects                 # what lives
 """
 
 from __future__ import annotations
