@@ -7,6 +7,8 @@
  *     void emulated_NAME(void **arguments, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes);
  *     const unsigned emulated_NAME_parameters[] = {how many, the bytes of each, ...};
  *     const char *emulator_error(void);      // may be there: null, or what was wrong with the last launch
+ *     int emulator_memory(void *begin, uint64_t bytes, const char *name, int writable);      // may be there: told of all
+ *     void emulator_forget(void);            // memory before a launch, and that it is over after it
  *
  * Every call is written down, in order. Every object is counted. A wrong argument or state is answered as the real driver
  * answers it, and noted: see the functions that begin with fake_. */
@@ -223,6 +225,14 @@ static void give_access(bool access) {
 static int drain(object *stream, uint64_t position);
 
 static const char *(*emulator_error)(void);
+static int (*emulator_memory)(void *begin, uint64_t bytes, const char *name, int writable);
+static void (*emulator_forget)(void);
+
+/* Tells the emulator what there is, for it to find accesses beside it. */
+static void show_memory(void) {
+    for (const object *o = objects; o != NULL; o = o->next)
+        if (o->kind == MEMORY || o->kind == PINNED) emulator_memory(o->start, o->bytes, kind_names[o->kind], 1);
+}
 
 static int check_arguments(const operation *op) {
     for (unsigned i = 0; i < op->count; i++) {
@@ -240,7 +250,9 @@ static int launch(const operation *op) {
     if (result != OK) return result;
     void *arguments[op->count + 1];
     for (unsigned i = 0; i < op->count; i++) arguments[i] = op->values + 16 * i;
+    if (emulator_memory != NULL) show_memory();
     op->kernel(arguments, op->grid, op->block, op->shared);
+    if (emulator_forget != NULL) emulator_forget();
     const char *error = emulator_error != NULL ? emulator_error() : NULL;
     return error == NULL ? OK : complain(LAUNCH_FAILED, "%s: %s", op->name, error);
 }
@@ -491,6 +503,8 @@ static void *open_kernels(void) {
         kernels = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         snprintf(kernels_path, sizeof kernels_path, "%s", path);
         *(void **)&emulator_error = kernels != NULL ? dlsym(kernels, "emulator_error") : NULL;
+        *(void **)&emulator_memory = kernels != NULL ? dlsym(kernels, "emulator_memory") : NULL;
+        *(void **)&emulator_forget = kernels != NULL ? dlsym(kernels, "emulator_forget") : NULL;
     }
     return kernels;
 }

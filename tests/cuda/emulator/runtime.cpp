@@ -25,7 +25,7 @@ extern "C" char __ehdr_start __attribute__((visibility("hidden"))), _end __attri
 namespace {
 
 constexpr size_t STACK = 256 << 10, GUARD = 64 << 10;
-constexpr unsigned MAX_THREADS = 1024, MAX_STATIC_SHARED = 48 << 10, MAX_SHARED = 227 << 10, MAX_RANGES = 256;
+constexpr unsigned MAX_THREADS = 1024, MAX_STATIC_SHARED = 48 << 10, MAX_SHARED = 227 << 10, MAX_RANGES = 4096;
 
 // ---- fibers -----------------------------------------------------------------------------------------------------------
 
@@ -531,7 +531,6 @@ void emulator_launch(const emulator_kernel *launched, void **arguments, const un
   kernel = launched;
   kernel_arguments = arguments;
   launch(grid, block, shared_bytes);
-  if (have_error && !range_count) fprintf(stderr, "emulated %s\n", error);
   pthread_mutex_unlock(&lock);
 }
 

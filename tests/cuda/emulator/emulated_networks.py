@@ -1,0 +1,138 @@
+"""Whole networks for CUDA without a GPU: libraries as they are, on the fake driver and with emulated kernels.
+
+    with on_cuda():                                  # what is compiled for a CPU meanwhile is compiled for a GPU that
+        nnefc.compile(path).load().run(inputs)       # this CPU plays; whoever compiles and loads knows nothing of it
+
+    agree(model, inputs)                             # the same results as by code for this CPU
+
+There is no machine code for GPUs in these libraries, which would take seconds for each: other tests compile it. With
+`checks=True` the emulator watches all accesses to device memory; see `emulate.py` for what it finds.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from emulate import emulate
+from fake_driver import FakeDriver
+
+import nnefc
+from nnefc import artifact as artifacts
+from nnefc import driver as compiler
+from nnefc.artifact import Artifact
+from nnefc.loader import Model, load
+from nnefc.network import Network
+from nnefc.targets.cuda_compiler import DeviceImage
+from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.target import Target, parse_target
+
+__all__ = ["agree", "differences", "on_cuda"]
+
+TOLERANCE = 1e-5  # of an output's largest value
+
+
+@contextmanager
+def on_cuda(*, checks: bool = False, precision: str = "fp32") -> Iterator[list[Artifact]]:
+    """Compile for GPUs instead of CPUs, and load on the fake driver.
+
+    Args:
+        checks: whether accesses to device memory are checked; ten times slower.
+        precision: see `CudaTarget`.
+
+    Yields:
+        What was compiled meanwhile, in order.
+
+    Raises:
+        AssertionError: at the end; the driver was misused, or something of its was left behind.
+    """
+    made: list[Artifact] = []
+    for_cuda = compiler._compile_for_cuda
+
+    def compile_for_gpu(network: Network, target: Target, _strict: bool, dump: Any, progress: Any) -> Artifact:
+        made.append(for_cuda(network, CudaTarget("cuda", target, precision=precision), dump, progress))
+        return made[-1]
+
+    def image(_source: str, architectures: Sequence[int], _compiler: object = None) -> DeviceImage:
+        return DeviceImage(b"no machine code", tuple(architectures), (), "none")
+
+    def load_emulated(artifact: Artifact, *, threads: int | None = None) -> Model:
+        return _load(artifact, threads, checks)
+
+    fake = FakeDriver.install()
+    fake.machine()
+    fake.clear()
+    with (
+        mock.patch.object(compiler, "_compile_for_cpu", compile_for_gpu),
+        mock.patch.object(compiler, "compile_image", image),
+        mock.patch.object(compiler, "find_compiler", lambda: None),
+        mock.patch.object(artifacts.Artifact, "load", load_emulated),
+    ):
+        yield made
+    assert not fake.complaints, fake.complaints
+    assert not fake.objects, fake.objects
+
+
+def _load(artifact: Artifact, threads: int | None, checks: bool) -> Model:
+    with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
+        path = Path(folder) / f"network{artifact.target.format.suffix}"
+        artifact.export(path)
+        assert artifact.device is not None
+        if not artifact.device.code.launches:
+            return load(path, threads=threads)
+        kernels = emulate(artifact.device.code.source, Path(folder), checks=checks)
+        with FakeDriver.install().kernels(kernels.path):
+            return load(path, threads=threads)
+
+
+def agree(
+    model: Path | Network,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    checks: bool = False,
+    tolerance: float = TOLERANCE,
+    **options: Any,
+) -> Artifact:
+    """Run a model as code for CUDA and for this CPU, and compare; returns the former.
+
+    Args:
+        model: a model's file, or a front end's network.
+        inputs: by name.
+        checks: whether accesses to device memory are checked.
+        tolerance: of an output's largest value.
+        options: of `nnefc.compile`, for a file.
+    """
+    wanted = _results(model, inputs, options)
+    with on_cuda(checks=checks) as made:
+        found = _results(model, inputs, options)
+    wrong = [line for name in wanted for line in differences(name, found[name], wanted[name], tolerance)]
+    assert not wrong, "\n".join(wrong)
+    return made[-1]
+
+
+def _results(model: Path | Network, inputs: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(model, Network):
+        artifact = compiler.compile_network(model, parse_target("llvm"))
+    else:
+        artifact = nnefc.compile(model, **options)
+    with artifact.load(threads=1) as network:
+        return dict(network.run(inputs))
+
+
+def differences(name: str, found: np.ndarray, wanted: np.ndarray, tolerance: float) -> Sequence[str]:
+    """In what two results differ: nothing, or a line."""
+    if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        return [f"{name}: {found.dtype}{list(found.shape)}, not {wanted.dtype}{list(wanted.shape)}"]
+    if found.dtype.kind not in "fV":  # V: bfloat16
+        return [] if np.array_equal(found, wanted) else [f"{name}: {np.sum(found != wanted)} values differ"]
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return [f"{name}: other infinities"]
+    largest, error = np.abs(b[finite]).max(initial=0.0), np.abs(a[finite] - b[finite]).max(initial=0.0)
+    return [] if error <= tolerance * max(largest, 1e-30) else [f"{name}: error {error:.3g}, largest {largest:.3g}"]
