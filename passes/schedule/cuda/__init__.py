@@ -6,6 +6,7 @@ from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.passes.schedule.cuda.reduction import ReductionRule
 from nnefc.passes.schedule.cuda.rows import RowsRule
+from nnefc.passes.schedule.cuda.tensor_core import TensorCoreRule
 from nnefc.passes.schedule.cuda.transposition import TranspositionRule
 from nnefc.passes.schedule.cuda.vector_product import VectorProductRule
 
@@ -14,6 +15,7 @@ __all__ = ["CUDA_RULES"]
 CUDA_RULES = (
     DepthwiseRule(),
     VectorProductRule(),
+    TensorCoreRule(),
     ContractionRule(),
     RowsRule(),
     TranspositionRule(),

@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import tvm
 from tvm import tirx
-from tvm.ir.expr import TensorLoad
+from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.schedule.cuda.expressions import inside, number, substituted
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.schedule.structure import variables_of
 
-__all__ = ["OperandTile", "lanes_along", "lies_along_depth", "tile_of"]
+__all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "tile_of"]
 
 _PADDING = 4  # elements: a row's beginning stays aligned
 _NEAR = 8  # elements: threads next to each other that are no further apart share what memory delivers at once
@@ -53,6 +54,7 @@ class OperandTile:
         lanes: elements that a thread fetches at once.
         along_depth: whether these, and those of the next thread, are at one position.
         threads: of a block.
+        padding: elements between the rows of the tile in shared memory.
     """
 
     operand: Operand
@@ -61,11 +63,12 @@ class OperandTile:
     lanes: int
     along_depth: bool
     threads: int
+    padding: int
 
     @property
     def stride(self) -> int:
         """Elements from one depth to the next in shared memory."""
-        return self.positions + (_PADDING if self.along_depth else 0)
+        return self.positions + self.padding
 
     @property
     def size(self) -> int:
@@ -147,39 +150,49 @@ class OperandTile:
         which = nest.variable("tile", tiles)  # one variable: sums in its place would keep divisions from being resolved
         first_depth = which * number(self.depths)
 
-        def vector(number_of: tirx.Expr) -> tirx.Stmt:
-            position, depth, _ = self._place(thread, number_of)
+        def element(vector: tirx.Expr, lane: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
+            """What must hold for the operand to have an element, and the element."""
+            position, depth, _ = self._place(thread, vector)
             stand_ins = {var: nest.variable(str(var.name), end) for var, end in located.ends.items()}
-            place = tirx.floormod(number_of, number(max(1, self._places))) * number(len(stand_ins))
+            place = tirx.floormod(vector, number(max(1, self._places))) * number(len(stand_ins))
             loads = {which: tile} | {
                 stand_in: load(located.registers, nest.simplify(place + number(slot)))
                 for slot, stand_in in enumerate(stand_ins.values())
             }
+            own_position = located.first + position + (number(0) if self.along_depth else lane)
+            own_depth = first_depth + depth + (lane if self.along_depth else number(0))
+            values = {
+                **operand.batch.at(located.batch, operand.value),
+                **operand.positions.at(own_position, operand.value),
+            }
+            for var, stand_in in stand_ins.items():
+                is_fastest = var.same_as(operand.positions.variables[-1])
+                values[var] = stand_in * number(self.lanes) + lane if is_fastest else stand_in
+            inside_tile = self._inside(nest, thread, vector, located.first + position, first_depth + depth)
+            conditions, item = _unconditional(operand.having(nest, values, own_depth))
+            return [substituted(c, loads) for c in (*inside_tile, *conditions)], substituted(item, loads)
 
-            def element(lane: tirx.Expr) -> tirx.Expr:
-                own_position = located.first + position + (number(0) if self.along_depth else lane)
-                own_depth = first_depth + depth + (lane if self.along_depth else number(0))
-                values = {
-                    **operand.batch.at(located.batch, operand.value),
-                    **operand.positions.at(own_position, operand.value),
-                }
-                for var, stand_in in stand_ins.items():
-                    is_fastest = var.same_as(operand.positions.variables[-1])
-                    values[var] = stand_in * number(self.lanes) + lane if is_fastest else stand_in
-                return substituted(operand.having(nest, values, own_depth), loads)
-
-            guard = self._guard(nest, thread, number_of, located.first + position, first_depth + depth)
-            guard = None if guard is None else substituted(guard, loads)
+        def vector(number_of: tirx.Expr) -> tirx.Stmt:
+            own = [c for c in element(number_of, number(0))[0] if _depends(c, number_of)]
 
             def fetch_lane(lane: tirx.Expr) -> tirx.Stmt:
-                item = element(lane)
-                if guard is not None:
-                    item = tirx.if_then_else(guard, item, tirx.const(0, dtype))
+                item = element(number_of, lane)[1]
+                if own:
+                    item = tirx.if_then_else(tirx.all(*own), item, tirx.const(0, dtype))
                 return store(registers, item, number_of * number(self.lanes) + lane)
 
             return nest.lanes(self.lanes, fetch_lane)
 
-        return nest.unrolled(self._vectors, vector)
+        def zero(number_of: tirx.Expr) -> tirx.Stmt:
+            return nest.lanes(
+                self.lanes,
+                lambda lane: store(registers, tirx.const(0, dtype), number_of * number(self.lanes) + lane),
+            )
+
+        any_vector = nest.variable("vector", self._vectors)
+        common = [c for c in element(any_vector, number(0))[0] if not _depends(c, any_vector)]
+        stmt = nest.unrolled(self._vectors, vector)
+        return tirx.IfThenElse(tirx.all(*common), stmt, nest.unrolled(self._vectors, zero)) if common else stmt
 
     def put(self, nest: Nest, thread: tirx.Expr, registers: tirx.Var, shared: tirx.Var, base: tirx.Expr) -> tirx.Stmt:
         """What `fetch` has left in registers into shared memory, from the place `base` on."""
@@ -214,31 +227,87 @@ class OperandTile:
             position, depth = tirx.floormod(item, number(count)) * self.lanes, tirx.floordiv(item, number(count))
         return position, depth, item < number(self.positions * self.depths // self.lanes)
 
-    def _guard(
+    def _inside(
         self, nest: Nest, thread: tirx.Expr, vector: tirx.Expr, position: tirx.Expr, depth: tirx.Expr
-    ) -> tirx.Expr | None:
+    ) -> list[tirx.Expr]:
         """What must hold for the operand to have a vector, as far as it is not known. Vectors never lie across ends."""
         conditions = [
             self._place(thread, vector)[2],
             position < number(self.operand.positions.extent),
             depth < number(self.operand.depth.extent),
         ]
-        unknown = [nest.simplify(c) for c in conditions if not nest.holds(c)]
-        return tirx.all(*unknown) if unknown else None
+        return [nest.simplify(c) for c in conditions if not nest.holds(c)]
+
+
+def _unconditional(expr: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
+    """Conditions, and what an expression is where they hold; elsewhere it is zero."""
+    match expr:
+        case Call(op=tvm.ir.Op(name="prim.if_then_else")) if _is_zero(expr.args[2]):
+            conditions, value = _unconditional(expr.args[1])
+            return [*_conjuncts(expr.args[0]), *conditions], value
+        case tirx.Cast():
+            conditions, value = _unconditional(expr.value)
+            return conditions, tirx.Cast(str(expr.expr_ty().dtype), value)
+    return [], expr
+
+
+def _is_zero(expr: tirx.Expr) -> bool:
+    return isinstance(expr, tirx.IntImm | tirx.FloatImm) and float(expr.value) == 0
+
+
+def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _depends(expr: tirx.Expr, var: tirx.Expr) -> bool:
+    return isinstance(var, tirx.Var) and any(var.same_as(v) for v in variables_of([expr]))
+
+
+@dataclass(frozen=True)
+class PositionTile(OperandTile):
+    """A tile that lies in shared memory position by position, as in global memory: `shared[position][depth]`."""
+
+    @property
+    def stride(self) -> int:
+        """Elements from one position to the next in shared memory."""
+        return self.depths + self.padding
+
+    @property
+    def size(self) -> int:
+        """Elements of shared memory."""
+        return self.positions * self.stride
+
+    def put(self, nest: Nest, thread: tirx.Expr, registers: tirx.Var, shared: tirx.Var, base: tirx.Expr) -> tirx.Stmt:
+        """What `fetch` has left in registers into shared memory, from the place `base` on."""
+
+        def vector(number_of: tirx.Expr) -> tirx.Stmt:
+            position, depth, present = self._place(thread, number_of)
+            place = base + position * number(self.stride) + depth
+            stmt = nest.lanes(
+                self.lanes,
+                lambda lane: store(
+                    shared, load(registers, number_of * number(self.lanes) + lane), nest.simplify(place + lane)
+                ),
+            )
+            return stmt if nest.holds(present) else tirx.IfThenElse(present, stmt, None)
+
+        return nest.unrolled(self._vectors, vector)
 
 
 def tile_of(operand: Operand, positions: int, depths: int, threads: int) -> OperandTile:
     """The best way to fetch tiles of an operand."""
     across, along = (lanes_along(operand, positions, depths, way) for way in (False, True))
     if across == 1 and (along > 1 or lies_along_depth(operand)):
-        return OperandTile(operand, positions, depths, along, True, threads)
-    return OperandTile(operand, positions, depths, across, False, threads)
+        return OperandTile(operand, positions, depths, along, True, threads, _PADDING)
+    return OperandTile(operand, positions, depths, across, False, threads, 0)
 
 
-def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool) -> int:
-    """Elements that lie side by side in memory, aligned, wherever a tile begins."""
+def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool, widest: int = 4) -> int:
+    """Elements, at most `widest`, that lie side by side in memory, aligned, wherever a tile begins."""
     extent, depth = operand.positions.extent, operand.depth.extent
-    for lanes in (4, 2):
+    for lanes in (lanes for lanes in (8, 4, 2) if lanes <= widest):
         length, of_tile = (depth, depths) if along_depth else (extent, positions)
         if length % lanes or of_tile % lanes:
             continue

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 from tvm import tirx
 
 from nnefc.passes.schedule.cuda.expressions import number
 
-__all__ = ["Tile", "Tiling", "choose_tiling"]
+__all__ = ["AnyTile", "Tile", "Tiling", "choose_tiling"]
 
 _GROUP = 4  # neighbouring rows, and columns, of a thread
 _WARP = 32
 
 # What the model knows of a device. They differ; tiles that suit one of a hundred processors suit its neighbours.
 _PROCESSORS = 120
-_MULTIPLICATIONS = 128  # multiply-adds that one processor begins a cycle
 _SHARED_CYCLES = 3  # of a processor to read what one warp multiplies in one cycle, by four lanes
 _INSTRUCTIONS_TO_FETCH = 4  # of one element: its index, condition, load and store
 _WARPS_TO_BE_BUSY = 8  # on a processor, so that its four schedulers seldom wait
@@ -26,6 +27,35 @@ _BYTES_A_CYCLE = 40  # that reach one processor from outside
 _START = 1500  # cycles: first fetch and write-back of a block
 _SECOND_LAUNCH = 3000  # cycles
 _ALL_BYTES_A_CYCLE = 1000  # that all processors together write to, or read from, memory
+
+
+class AnyTile(Protocol):
+    """What a block of threads computes at once, whatever multiplies.
+
+    Attributes:
+        rows, columns: of the result.
+        depth: products of each sum between two barriers.
+        multiplications: multiply-adds that one processor begins a cycle.
+        item_bytes: of what is multiplied.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    multiplications: int
+    item_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+
+    @property
+    def efficiency(self) -> float:
+        """Of the peak, estimated."""
+
+    @property
+    def registers(self) -> int:
+        """Of one thread, estimated."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +73,9 @@ class Tile:
     depth: int
     thread_rows: int
     thread_columns: int
+
+    multiplications: ClassVar[int] = 128  # multiply-adds that one processor begins a cycle
+    item_bytes: ClassVar[int] = 4
 
     @property
     def threads(self) -> int:
@@ -92,7 +125,7 @@ class Tile:
 class Tiling:
     """Tiles of the result and slices of the depth."""
 
-    tile: Tile
+    tile: AnyTile
     batch: int
     rows: int
     columns: int
@@ -136,8 +169,8 @@ class Tiling:
         of_processor = -(-self.blocks // _PROCESSORS)  # of the one that has most to do
         together = max(1, min(resident, of_processor))
         busy = min(1.0, together * tile.threads / _WARP / _WARPS_TO_BE_BUSY)
-        multiply = tile.rows * tile.columns * tile.depth / _MULTIPLICATIONS / (tile.efficiency * busy)
-        fetch = 4 * (tile.rows + tile.columns) * tile.depth / _BYTES_A_CYCLE
+        multiply = tile.rows * tile.columns * tile.depth / tile.multiplications / (tile.efficiency * busy)
+        fetch = tile.item_bytes * (tile.rows + tile.columns) * tile.depth / _BYTES_A_CYCLE
         step = max(multiply, fetch, _LATENCY / together)
         total = of_processor * self.tiles_of_slice * step + _START * of_processor / together
         if self.slices > 1:
@@ -173,7 +206,7 @@ _TILES = tuple(
 _SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
-def choose_tiling(batch: int, rows: int, columns: int, depth: int) -> Tiling:
+def choose_tiling(batch: int, rows: int, columns: int, depth: int, tiles: Sequence[AnyTile] = _TILES) -> Tiling:
     """The tiling that the model takes to be fastest."""
-    candidates = [Tiling(tile, batch, rows, columns, depth, slices) for tile in _TILES for slices in _SLICES]
+    candidates = [Tiling(tile, batch, rows, columns, depth, slices) for tile in tiles for slices in _SLICES]
     return min(candidates, key=lambda tiling: tiling.cycles)

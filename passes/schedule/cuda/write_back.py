@@ -25,12 +25,13 @@ def write(
     sums: Callable[[tirx.Expr], tirx.Expr],
     slices: tirx.Var | None = None,
     which: tirx.Expr | None = None,
+    width: int = _LANES,
 ) -> tirx.Stmt:
-    """Write four neighbouring columns of a row, as far as the result has them.
+    """Write `width` neighbouring columns of a row, as far as the result has them.
 
     Args:
-        column: a multiple of four.
-        sums: of each of the columns, 0 to 3.
+        column: a multiple of `width`.
+        sums: of each of the columns, by its number from 0 on.
         slices: where the sums go as they are, into slice `which`; None: the results go to the output.
     """
     rows, columns = product.rows.extent, product.columns.extent
@@ -47,11 +48,11 @@ def write(
         place, value = place_and_value(lane)
         return store(product.output if slices is None else slices, value, place)
 
-    if columns % _LANES == 0 and _is_vector(nest, place_and_value):
-        group = nest.lanes(_LANES, item)
+    if columns % width == 0 and _is_vector(nest, place_and_value, width):
+        group = nest.lanes(width, item)
         inside += [c for c in (column < number(columns),) if not nest.holds(c)]
     else:
-        group = nest.unrolled(_LANES, lambda lane: _if(nest, [column + lane < number(columns)], item(lane)), "lane")
+        group = nest.unrolled(width, lambda lane: _if(nest, [column + lane < number(columns)], item(lane)), "lane")
     return _if(nest, inside, group)
 
 
@@ -77,11 +78,11 @@ def write_one(
     return _if(nest, [row < number(rows), column < number(columns)], stmt)
 
 
-def _is_vector(nest: Nest, place_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]]) -> bool:
+def _is_vector(nest: Nest, place_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]], width: int) -> bool:
     """Whether the results of all lanes can be computed, and written, as one vector."""
-    lane = nest.variable("lane", _LANES)
+    lane = nest.variable("lane", width)
     place, value = place_and_value(lane)
-    return nest.is_aligned(place, lane, _LANES) and nest.vectorizes(value, lane, _LANES)
+    return nest.is_aligned(place, lane, width) and nest.vectorizes(value, lane, width)
 
 
 def _if(nest: Nest, conditions: list[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:

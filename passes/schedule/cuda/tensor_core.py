@@ -1,0 +1,378 @@
+"""Contractions by tensor cores: half precision, or single precision rounded to 10 bits of mantissa where that is asked.
+
+The loops are those of `contraction.py`; what a thread multiplied there, a warp multiplies here, by the instruction
+`mma.sync` (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"): 16 rows and 8 columns at once, summed up in
+single precision. Lane 4 g + t of a warp holds, of
+
+    left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9      (half precision; else t and t + 4)
+    right     column g              the same depths
+    sums      rows g and g + 8      columns 2 t and 2 t + 1
+
+Rows of the tiles in shared memory are longer than needed by so much that what a warp reads at once falls into all of
+the banks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tvm import s_tir, tirx
+from tvm.backend.cuda.op import cuda_func_call
+
+from nnefc.passes.schedule.cuda.expressions import number
+from nnefc.passes.schedule.cuda.nest import load, sequence, store
+from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
+from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
+from nnefc.passes.schedule.cuda.tiled_launch import TiledLaunch, tiled
+from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.write_back import write
+from nnefc.targets.cuda_target import CudaTarget
+
+__all__ = ["TensorCoreRule"]
+
+_OLDEST = 80  # architecture that has these instructions
+_LEAST = 8  # rows, columns and depths that are worth it
+_WARP = 32
+_ROWS, _COLUMNS = 16, 8  # of one instruction
+
+
+class TensorCoreRule:
+    """A sum of products of half precision; or of single precision, if the target may round it."""
+
+    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(func, target)
+        if product is None or target.oldest < _OLDEST or product.accumulator != "float32":
+            return None
+        if min(product.rows.extent, product.columns.extent, product.depth.extent) < _LEAST:
+            return None
+        extents = (product.batch.extent, product.rows.extent, product.columns.extent, product.depth.extent)
+        halves = [_narrow(operand) for operand in product.operands]
+        if all(half is not None for half in halves):
+            return tiled(product, choose_tiling(*extents, _HALF_TILES), _HalfLaunch)
+        if target.precision == "tf32" and all(half is None for half in halves):
+            return tiled(product, choose_tiling(*extents, _SINGLE_TILES), _SingleLaunch)
+        return None
+
+
+def _narrow(operand: Operand) -> Operand | None:
+    """The operand in half precision, if that is what it is made single precision from."""
+    value = operand.value
+    if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) == "float16":
+        return replace(operand, value=value.value)
+    return None
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """What a block computes at once; `warp_rows` by `warp_columns` of it each of its warps."""
+
+    rows: int
+    columns: int
+    depth: int
+    warp_rows: int
+    warp_columns: int
+
+    multiplications: ClassVar[int] = 1024
+    item_bytes: ClassVar[int] = 2
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return _WARP * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
+
+    @property
+    def sums(self) -> int:
+        """Of one thread."""
+        return self.warp_rows * self.warp_columns // _WARP
+
+    @property
+    def efficiency(self) -> float:
+        """Of the peak, estimated: loads from shared memory take some of the time, and so does fetching."""
+        multiply = self.warp_rows * self.warp_columns / 16
+        read = self.warp_rows + self.warp_columns
+        fetch = 64 * (self.rows + self.columns) / self.threads
+        return multiply / (max(multiply, read) + read / 4 + fetch)
+
+    @property
+    def registers(self) -> int:
+        """Of one thread, estimated."""
+        return self.sums + (self.warp_rows + self.warp_columns) // 2 + 64
+
+    def place(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]:
+        """Where the warp's part of the tile begins: row and column; then g and t of the thread."""
+        warp, lane = tirx.floordiv(thread, number(_WARP)), tirx.floormod(thread, number(_WARP))
+        across = number(self.columns // self.warp_columns)
+        row = tirx.floordiv(warp, across) * number(self.warp_rows)
+        column = tirx.floormod(warp, across) * number(self.warp_columns)
+        return row, column, tirx.floordiv(lane, number(4)), tirx.floormod(lane, number(4))
+
+
+class _SingleTile(_Tile):
+    """The same of single precision."""
+
+    multiplications: ClassVar[int] = 512
+    item_bytes: ClassVar[int] = 4
+
+
+_SHAPES = (
+    (128, 128, 64, 32),
+    (64, 128, 32, 64),
+    (128, 64, 64, 32),
+    (64, 64, 32, 32),
+    (32, 128, 16, 64),
+    (128, 32, 64, 16),
+    (32, 64, 16, 32),
+    (64, 32, 32, 16),
+    (32, 32, 16, 16),
+)
+_HALF_TILES = tuple(_Tile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
+_SINGLE_TILES = tuple(_SingleTile(rows, columns, 16, *warp) for rows, columns, *warp in _SHAPES)
+
+_MULTIPLY_HALF = """
+__device__ __forceinline__ void nnefc_multiply_half(float *sums, const unsigned *left, const unsigned *right) {
+  asm volatile (
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %11, %12, %13};"
+      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]), "f"(sums[0]),
+        "f"(sums[1]), "f"(sums[2]), "f"(sums[3]));
+}
+"""
+_MULTIPLY_SINGLE = """
+__device__ __forceinline__ void nnefc_multiply_single(float *sums, const float *left, const float *right) {
+  asm volatile (
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %11, %12, %13};"
+      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+      : "r"(__float_as_uint(left[0])), "r"(__float_as_uint(left[1])), "r"(__float_as_uint(left[2])),
+        "r"(__float_as_uint(left[3])), "r"(__float_as_uint(right[0])), "r"(__float_as_uint(right[1])), "f"(sums[0]),
+        "f"(sums[1]), "f"(sums[2]), "f"(sums[3]));
+}
+"""
+_ROUND = """
+__device__ __forceinline__ float nnefc_round_single(float value) {
+  unsigned bits;
+  asm volatile ("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return __uint_as_float(bits);
+}
+"""
+_READ = """
+__device__ __forceinline__ void nnefc_read_matrices{name}(unsigned *registers, const void *row) {{
+  unsigned address = (unsigned)__cvta_generic_to_shared(row);
+  asm volatile ("ldmatrix.sync.aligned.m8n8.x4{option}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+      : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+      : "r"(address)
+      : "memory");
+}}
+"""
+
+
+class _TensorLaunch(TiledLaunch):
+    """What both precisions share: fragments, one after the other, and where sums belong."""
+
+    _depth: ClassVar[int]  # of one instruction
+    _item: ClassVar[str]
+    _fragment: ClassVar[str]
+    _padding: ClassVar[tuple[int, int]]  # of tiles that lie depth by depth, and position by position
+    _multiplier: ClassVar[tuple[str, str]]
+
+    def __init__(self, product: Product, tiling: Tiling, slices: tirx.Var | None) -> None:
+        tile = tiling.tile
+        assert isinstance(tile, _Tile)
+        self._tile = tile
+        sides = tuple(
+            self._side(_narrow(operand) or operand, positions)
+            for operand, positions in zip(product.operands, (tile.rows, tile.columns), strict=True)
+        )
+        super().__init__(product, tiling, slices, (sides[0], sides[1]), self._item, tile.sums)
+        self._rows, self._columns = tile.warp_rows // _ROWS, tile.warp_columns // _COLUMNS
+        self._left = self._nest.buffer("left_part", 4 * self._rows, self._fragment, "local")
+        self._right = self._nest.buffer("right_part", 2 * self._columns, self._fragment, "local")
+
+    def _side(self, operand: Operand, positions: int) -> OperandTile:
+        tile, widest = self._tile, 16 // self._tile.item_bytes
+        across, along = (lanes_along(operand, positions, tile.depth, way, widest) for way in (False, True))
+        if across == 1 and (along > 1 or lies_along_depth(operand)):
+            return PositionTile(operand, positions, tile.depth, along, True, tile.threads, self._padding[1])
+        return OperandTile(operand, positions, tile.depth, across, False, tile.threads, self._padding[0])
+
+    def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
+        """The sums of a tile of the depth, from one half of the shared memory."""
+        nest = self._nest
+        row, column, _, _ = self._tile.place(thread)
+        function, source = self._multiplier
+
+        def one(i: tirx.Expr, j: tirx.Expr) -> tirx.Stmt:
+            at = (i * number(self._columns) + j) * number(4)
+            parts = ((self._sums, at), (self._left, i * number(4)), (self._right, j * number(2)))
+            return tirx.Evaluate(
+                cuda_func_call(
+                    function, *(tirx.address_of(load(part, index)) for part, index in parts), source_code=source
+                )
+            )
+
+        def step(index: tirx.Expr) -> tirx.Stmt:
+            depth = index * number(self._depth)
+            return sequence(
+                self._read_left(thread, half, row, depth),
+                self._read_right(thread, half, column, depth),
+                nest.unrolled(self._rows, lambda i: nest.unrolled(self._columns, lambda j: one(i, j))),
+            )
+
+        return nest.unrolled(self._tile.depth // self._depth, step, "depth")
+
+    def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
+        raise NotImplementedError
+
+    def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
+        raise NotImplementedError
+
+    def write(
+        self,
+        thread: tirx.Expr,
+        batch: tirx.Expr,
+        first_row: tirx.Expr,
+        first_column: tirx.Expr,
+        which: tirx.Expr,
+    ) -> tirx.Stmt:
+        """The warp's sums to where they belong, two neighbours at a time."""
+        nest = self._nest
+        row, column, group, pair = self._tile.place(thread)
+
+        def two(i: tirx.Expr, j: tirx.Expr, lower: tirx.Expr) -> tirx.Stmt:
+            at = (i * number(self._columns) + j) * number(4) + lower * number(2)
+            return write(
+                nest,
+                self._product,
+                batch,
+                first_row + row + i * number(_ROWS) + lower * number(8) + group,
+                first_column + column + j * number(_COLUMNS) + pair * number(2),
+                lambda lane: load(self._sums, at + lane),
+                self._slices,
+                which,
+                width=2,
+            )
+
+        return nest.unrolled(
+            self._rows,
+            lambda i: nest.unrolled(2, lambda lower: nest.unrolled(self._columns, lambda j: two(i, j, lower))),
+        )
+
+
+class _HalfLaunch(_TensorLaunch):
+    """Half precision: 16 depths at once; fragments by `ldmatrix`, four blocks of 8 by 8 at once."""
+
+    _depth = 16
+    _item = "float16"
+    _fragment = "uint32"
+    _padding = (8, 8)
+    _multiplier = ("nnefc_multiply_half", _MULTIPLY_HALF)
+
+    def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
+        eighth, second, last = _of_lane(thread)  # blocks: rows 0 and 8, then the same for the depths from 8 on
+        side, _, shared = self._sides[0]
+
+        def fragment(i: tirx.Expr) -> tirx.Stmt:
+            position = row + i * number(_ROWS)
+            if isinstance(side, PositionTile):
+                at = (position + second * number(8) + eighth, depth + last * number(8))
+            else:
+                at = (position + second * number(8), depth + last * number(8) + eighth)
+            return self._read(side, shared, half, *at, self._left, i * number(4))
+
+        return self._nest.unrolled(self._rows, fragment)
+
+    def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
+        eighth, second, last = _of_lane(thread)  # blocks: depths 0 and 8, then the same for the columns from 8 on
+        side, _, shared = self._sides[1]
+
+        def fragments(j: tirx.Expr) -> tirx.Stmt:
+            position = column + j * number(2 * _COLUMNS)
+            if isinstance(side, PositionTile):
+                at = (position + last * number(8) + eighth, depth + second * number(8))
+            else:
+                at = (position + last * number(8), depth + second * number(8) + eighth)
+            return self._read(side, shared, half, *at, self._right, j * number(4))
+
+        return self._nest.unrolled(self._columns // 2, fragments)
+
+    def _read(
+        self,
+        side: OperandTile,
+        shared: tirx.Var,
+        half: tirx.Expr,
+        position: tirx.Expr,
+        depth: tirx.Expr,
+        into: tirx.Var,
+        at: tirx.Expr,
+    ) -> tirx.Stmt:
+        is_transposed = not isinstance(side, PositionTile)
+        name, option = ("_transposed", ".trans") if is_transposed else ("", "")
+        inner, outer = (position, depth) if is_transposed else (depth, position)
+        place = self._nest.simplify(half * number(side.size) + outer * number(side.stride) + inner)
+        return tirx.Evaluate(
+            cuda_func_call(
+                f"nnefc_read_matrices{name}",
+                tirx.address_of(load(into, at)),
+                tirx.address_of(load(shared, place)),
+                source_code=_READ.format(name=name, option=option),
+            )
+        )
+
+
+def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+    """Which row of a block of 8 by 8 a thread has to name, and which block: its place along both axes."""
+    lane = tirx.floormod(thread, number(_WARP))
+    eighth = tirx.floormod(lane, number(8))
+    return eighth, tirx.floormod(tirx.floordiv(lane, number(8)), number(2)), tirx.floordiv(lane, number(16))
+
+
+class _SingleLaunch(_TensorLaunch):
+    """Single precision, rounded on the way to shared memory: 8 depths at once."""
+
+    _depth = 8
+    _item = "float32"
+    _fragment = "float32"
+    _padding = (8, 4)
+    _multiplier = ("nnefc_multiply_single", _MULTIPLY_SINGLE)
+
+    def convert(self, registers: tirx.Var, count: int) -> tirx.Stmt:
+        """Round, rather than cut off."""
+
+        def one(index: tirx.Expr) -> tirx.Stmt:
+            value = cuda_func_call(
+                "nnefc_round_single", load(registers, index), source_code=_ROUND, return_type="float32"
+            )
+            return store(registers, value, index)
+
+        return self._nest.unrolled(count, one)
+
+    def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
+        _, _, group, pair = self._tile.place(thread)
+
+        def one(i: tirx.Expr, later: tirx.Expr, lower: tirx.Expr) -> tirx.Stmt:
+            position = row + i * number(_ROWS) + lower * number(8) + group
+            item = self._item_at(0, half, position, depth + later * number(4) + pair)
+            return store(self._left, item, i * number(4) + later * number(2) + lower)
+
+        nest = self._nest
+        return nest.unrolled(
+            self._rows, lambda i: nest.unrolled(2, lambda later: nest.unrolled(2, lambda lower: one(i, later, lower)))
+        )
+
+    def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
+        _, _, group, pair = self._tile.place(thread)
+
+        def one(j: tirx.Expr, later: tirx.Expr) -> tirx.Stmt:
+            position = column + j * number(_COLUMNS) + group
+            item = self._item_at(1, half, position, depth + later * number(4) + pair)
+            return store(self._right, item, j * number(2) + later)
+
+        nest = self._nest
+        return nest.unrolled(self._columns, lambda j: nest.unrolled(2, lambda later: one(j, later)))
+
+    def _item_at(self, which: int, half: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
+        side, _, shared = self._sides[which]
+        inner, outer = (depth, position) if isinstance(side, PositionTile) else (position, depth)
+        return load(shared, self._nest.simplify(half * number(side.size) + outer * number(side.stride) + inner))
