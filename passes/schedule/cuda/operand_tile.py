@@ -147,7 +147,7 @@ class OperandTile:
         """Elements of tile `tile` (of at most `tiles`) of the depth into `registers`; zeros beyond the operand."""
         dtype = str(registers.dtype)
         operand = self.operand
-        which = nest.variable("tile", tiles)  # one variable: sums in its place would keep divisions from being resolved
+        which = nest.variable("tile", tiles)  # a sum in its place would keep divisions from being resolved
         first_depth = which * number(self.depths)
 
         def element(vector: tirx.Expr, lane: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
@@ -155,12 +155,14 @@ class OperandTile:
             position, depth, _ = self._place(thread, vector)
             stand_ins = {var: nest.variable(str(var.name), end) for var, end in located.ends.items()}
             place = tirx.floormod(vector, number(max(1, self._places))) * number(len(stand_ins))
-            loads = {which: tile} | {
+            step = self.lanes if self.along_depth else 1
+            within = nest.variable("within", self.depths // step)
+            loads = {which: tile, within: nest.simplify(tirx.floordiv(depth, number(step)))} | {
                 stand_in: load(located.registers, nest.simplify(place + number(slot)))
                 for slot, stand_in in enumerate(stand_ins.values())
             }
             own_position = located.first + position + (number(0) if self.along_depth else lane)
-            own_depth = first_depth + depth + (lane if self.along_depth else number(0))
+            own_depth = first_depth + within * number(step) + (lane if self.along_depth else number(0))
             values = {
                 **operand.batch.at(located.batch, operand.value),
                 **operand.positions.at(own_position, operand.value),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.expressions import number
+from nnefc.passes.schedule.cuda.expressions import number, substituted
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Product
 
@@ -37,15 +37,20 @@ def write(
     rows, columns = product.rows.extent, product.columns.extent
     inside = [c for c in (row < number(rows),) if not nest.holds(c)]
 
+    # A single variable: a sum in its place would keep divisions from being resolved.
+    group_of_columns = nest.variable("group", -(-nest.end(column) // width))
+    known = {group_of_columns: nest.simplify(tirx.floordiv(column, number(width)))}
+
     def place_and_value(lane: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        own_column = group_of_columns * number(width) + lane
         if slices is None:
-            return product.stored(nest, batch, row, column + lane, sums(lane))
+            return product.stored(nest, batch, row, own_column, sums(lane))
         assert which is not None
         line = (which * number(product.batch.extent) + batch) * number(rows) + row
-        return nest.simplify(line * number(columns) + column + lane), sums(lane)
+        return nest.simplify(line * number(columns) + own_column), sums(lane)
 
     def item(lane: tirx.Expr) -> tirx.Stmt:
-        place, value = place_and_value(lane)
+        place, value = (substituted(part, known) for part in place_and_value(lane))
         return store(product.output if slices is None else slices, value, place)
 
     if columns % width == 0 and _is_vector(nest, place_and_value, width):
