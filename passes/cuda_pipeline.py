@@ -7,7 +7,7 @@ One that the device could only run in a single thread is left to the host, if it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.graph.plain_contractions import CONTRACTIONS
+from nnefc.passes.graph.use_half_precision import UseHalfPrecision
 from nnefc.passes.in_place import in_place_of
 from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.memory import InPlace, MemoryPlan, plan_memory
@@ -74,6 +75,13 @@ class LoweredForCuda:
         return self.program.constants
 
 
+_PRECISIONS: Mapping[str, Sequence[tuple[str, tvm.ir.transform.Pass]]] = {
+    "fp32": (),
+    "tf32": (),  # a matter of instructions
+    "fp16": (("use half precision", UseHalfPrecision()),),
+}
+
+
 def cuda_graph_passes(target: CudaTarget) -> list[tuple[str, tvm.ir.transform.Pass]]:
     """Relax → Relax, by phase."""
     return [
@@ -82,11 +90,13 @@ def cuda_graph_passes(target: CudaTarget) -> list[tuple[str, tvm.ir.transform.Pa
         # Phase 2. Fewer operations: scales and shifts disappear in the weights before them.
         ("fold affine", FoldAffine()),
         ("join local response", JoinLocalResponse()),
-        # Phase 3. Every operation becomes a computation of its own; threads share rows of any length.
+        # Phase 3. Narrow what contractions multiply, if that is asked for.
+        *_PRECISIONS[target.precision],
+        # Phase 4. Every operation becomes a computation of its own; threads share rows of any length.
         ("lower rows", LowerRows(replace(target, load_bytes=1))),
         ("legalize", relax.transform.LegalizeOps({**LIMITS, **CONTRACTIONS})),
         ("fold packed constants", FoldConstants()),
-        # Phase 4. Join element-wise operations with what produces their operands; equal kernels become one.
+        # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
         (
             "fuse",
             tvm.ir.transform.Sequential(
@@ -116,14 +126,14 @@ def lower_for_cuda(
     with target.host.to_tvm():
         network = through_graph_passes(network, cuda_graph_passes(target), observe)
 
-    # Phase 5. Ask each kernel what the memory plan may do with its operands, then give it its schedule.
+    # Phase 6. Ask each kernel what the memory plan may do with its operands, then give it its schedule.
     program = program_of(network)
     work = _Kernels(program, target, receive)
     for gv, func in sorted(program.kernels.items(), key=lambda item: item[0].name_hint):
         work.add(gv, func)
     observe("schedule", tvm.IRModule(work.scheduled))
 
-    # Phase 6. Plan the memory, and make the plan a function that launches the kernels.
+    # Phase 7. Plan the memory, and make the plan a function that launches the kernels.
     plan = plan_memory(program, work.in_place, work.own_bytes, _ALIGNMENT)
     memory = DeviceMemory()
     entry, used = entry_function(program, plan, work.signatures, memory)
