@@ -1011,15 +1011,16 @@ def _shown_by_dlpack(value: Any, stream: int | None, _: _Gpu) -> _Shown:
 _shown_to_others: dict[int, tuple[_DlManaged, Any, DeviceArray]] = {}
 
 
-@_Deleter
 def _forget(address: int) -> None:
     _shown_to_others.pop(address, None)
 
 
-@_Deleter
 def _drop_capsule(capsule: int) -> None:
     if _capsule_has_name(capsule, _DLTENSOR):  # nobody has taken it over
         _forget(_capsule_pointer(capsule, _DLTENSOR))
+
+
+_forget_native, _drop_native = _Deleter(_forget), _Deleter(_drop_capsule)
 
 
 def _capsule(array: DeviceArray, code: int) -> Any:
@@ -1033,10 +1034,10 @@ def _capsule(array: DeviceArray, code: int) -> Any:
     tensor = _DlTensor(array.address, _CUDA, array.device, rank, code, 8 * array.dtype.itemsize, 1)
     tensor.shape = ctypes.cast(extents, POINTER(c_int64))
     tensor.strides = ctypes.cast(ctypes.byref(extents, 8 * rank), POINTER(c_int64))
-    managed = _DlManaged(tensor, None, _forget)
+    managed = _DlManaged(tensor, None, _forget_native)
     address = ctypes.addressof(managed)
     _shown_to_others[address] = managed, extents, array
-    return _new_capsule(address, _DLTENSOR, ctypes.cast(_drop_capsule, c_void_p))
+    return _new_capsule(address, _DLTENSOR, ctypes.cast(_drop_native, c_void_p))
 
 
 def _check_apart(
