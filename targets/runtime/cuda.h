@@ -54,7 +54,7 @@ int32_t nnefc_cuda_copy(void *destination, const void *source, uint64_t bytes);
 /* Waits for everything before it, then copies to the host. Not in a network that says that it can be captured. */
 int32_t nnefc_cuda_read(void *host, const void *device, uint64_t bytes);
 
-/* Copies a value to the GPU; `host` may change when it returns. */
+/* Writes a value of a few bytes to the GPU; `host` may change when it returns. */
 int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes);
 
 /* Runs one of the module's host kernels; `operands` has their addresses in the GPU's memory. */

@@ -12,6 +12,11 @@
 // Inputs and outputs are whatever holds its elements one after another and has data() and size(): std::vector, std::array,
 // std::span, and pointers with a number of elements. Their element type and number are compared with the network's before
 // anything runs. Everything throws nnefc::Error with the status and the library's own message.
+//
+// Networks for GPUs take pointers to the GPU's memory as well, with a number of elements, and begin runs on streams:
+//
+//     session.enqueue({{image, 64}}, {{probability, 10}}, stream);
+//     session.synchronize();
 #ifndef NNEFC_HPP
 #define NNEFC_HPP
 
@@ -112,30 +117,36 @@ struct Options {
     std::string weights;           // the file with the trained values; empty: where the library looks for it
     void *workspace = nullptr;     // memory of the caller's own, see nnefc.h
     std::uint64_t workspace_bytes = 0;
+    std::int64_t device = 0;       // the number of the GPU
 };
 
 // A session of a network: its states, memory and threads. Can be moved, not copied; what was moved from can be destroyed or
 // assigned to. One thread at a time may use it: a call beside another one throws NNEFC_BUSY.
 class Session {
 public:
-    // `owner`, if given, is kept as long as the session: what the functions live in.
-    explicit Session(const nnefc_interface &functions, const Options &options = {}, std::shared_ptr<void> owner = nullptr)
-        : owner_(std::move(owner)), functions_(functions), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
+    // `owner`, if given, is kept as long as the session: what the functions live in. `device` are those of networks for GPUs:
+    // NNEFC_DEVICE_INTERFACE(nnefc).
+    explicit Session(const nnefc_interface &functions, const Options &options = {}, std::shared_ptr<void> owner = nullptr,
+                     const nnefc_device_interface &device = {})
+        : owner_(std::move(owner)), functions_(functions), device_(device), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
           outputs_(tensors(functions.describe()->outputs, functions.describe()->output_count)) {
         nnefc_options plain = {};
         // what all libraries know, unless the rest is needed
-        plain.struct_size = static_cast<std::uint32_t>(options.weights.empty() ? offsetof(nnefc_options, weights) : sizeof plain);
+        const std::size_t size = options.device != 0 ? sizeof plain
+                                 : options.weights.empty() ? offsetof(nnefc_options, weights) : offsetof(nnefc_options, device);
+        plain.struct_size = static_cast<std::uint32_t>(size);
         plain.threads = options.threads;
         plain.workspace = options.workspace;
         plain.workspace_bytes = options.workspace_bytes;
         plain.weights = options.weights.empty() ? nullptr : options.weights.c_str();
+        plain.device = options.device;
         nnefc_session *made = nullptr;
         check(functions_.create(&plain, &made), nullptr);
         session_ = made;
     }
 
     Session(Session &&other) noexcept
-        : owner_(std::move(other.owner_)), functions_(other.functions_), inputs_(std::move(other.inputs_)),
+        : owner_(std::move(other.owner_)), functions_(other.functions_), device_(other.device_), inputs_(std::move(other.inputs_)),
           outputs_(std::move(other.outputs_)), session_(std::exchange(other.session_, nullptr)) {}
 
     Session &operator=(Session &&other) noexcept {
@@ -143,6 +154,7 @@ public:
         end();
         session_ = std::exchange(other.session_, nullptr);
         functions_ = other.functions_;
+        device_ = other.device_;
         inputs_ = std::move(other.inputs_);
         outputs_ = std::move(other.outputs_);
         owner_ = std::move(other.owner_); // last: it may unload what destroyed the session
@@ -172,6 +184,16 @@ public:
         run(inputs, {result});
         return result;
     }
+
+    // Begins a run on a GPU, whose memory all tensors are in, on a stream of CUDA's (null: the session's own), and returns.
+    void enqueue(const std::vector<Input> &inputs, const std::vector<Output> &outputs, void *stream = nullptr) {
+        const std::vector<const void *> in = checked<const void *>(inputs, inputs_, "input");
+        const std::vector<void *> out = checked<void *>(outputs, outputs_, "output");
+        check(on_device().enqueue(session_, in.data(), out.data(), stream), session_);
+    }
+
+    // Waits for the runs that were begun, and throws what they failed with.
+    void synchronize() { check(on_device().synchronize(session_), session_); }
 
     // Brings the states back to their initial values.
     void reset() { check(functions_.reset(session_), session_); }
@@ -203,6 +225,11 @@ private:
         return pointers;
     }
 
+    const nnefc_device_interface &on_device() const {
+        if (device_.enqueue == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the network does not run on a GPU");
+        return device_;
+    }
+
     void check(nnefc_status status, const nnefc_session *session) const {
         if (status == NNEFC_OK) return;
         std::string message = functions_.status_name(status);
@@ -212,6 +239,7 @@ private:
 
     std::shared_ptr<void> owner_; // first, so that it is destroyed last
     nnefc_interface functions_;
+    nnefc_device_interface device_; // null pointers for networks that run on processors
     std::vector<Tensor> inputs_, outputs_;
     nnefc_session *session_ = nullptr;
 };
@@ -240,6 +268,10 @@ public:
         find(path, "nnefc_reset", functions_.reset);
         find(path, "nnefc_last_error", functions_.last_error);
         find(path, "nnefc_status_name", functions_.status_name);
+        if (dlsym(handle_.get(), "nnefc_enqueue") != nullptr) {
+            find(path, "nnefc_enqueue", device_.enqueue);
+            find(path, "nnefc_synchronize", device_.synchronize);
+        }
         if (functions_.describe()->abi_version != NNEFC_ABI_VERSION)
             throw Error(NNEFC_WRONG_ABI, path + " has version " + std::to_string(functions_.describe()->abi_version) +
                                              " of nnefc's interface, but this program knows version " +
@@ -248,7 +280,7 @@ public:
 
     const nnefc_description &description() const noexcept { return *functions_.describe(); }
 
-    Session session(const Options &options = {}) const { return Session(functions_, options, handle_); }
+    Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_); }
 
 private:
     template <class Function> void find(const std::string &path, const char *name, Function &function) {
@@ -259,6 +291,7 @@ private:
 
     std::shared_ptr<void> handle_;
     nnefc_interface functions_ = {};
+    nnefc_device_interface device_ = {};
 };
 #endif
 

@@ -96,7 +96,7 @@ CREATED = """cuInit cuDeviceGetCount cuDeviceGet cuDeviceGetAttribute cuDeviceGe
     cuMemcpyDtoDAsync_v2 cuStreamSynchronize"""
 
 CAPTURED = """cuPointerGetAttributes cuPointerGetAttributes cuPointerGetAttributes cuStreamBeginCapture_v2
-    cuMemcpyHtoDAsync_v2 cuMemcpyDtoDAsync_v2 cuLaunchKernel
+    cuMemcpyHtoDAsync_v2 cuMemcpyDtoDAsync_v2 cuMemsetD32Async cuMemsetD32Async cuMemsetD8Async cuLaunchKernel
     cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2 cuLaunchHostFunc cuMemcpyHtoDAsync_v2
     cuLaunchKernel cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2 cuStreamEndCapture cuGraphInstantiateWithFlags
     cuGraphDestroy cuGraphLaunch cuStreamSynchronize"""
@@ -112,7 +112,7 @@ def test_calls_come_in_this_order(driver: FakeDriver, network: Network) -> None:
     assert driver.names == CREATED.split()
     assert f"cuMemAlloc_v2 {4096 + 8}" in driver.log  # the constants
     assert f"cuMemAlloc_v2 {CUDA_SAMPLE.device_bytes}" in driver.log
-    assert CUDA_SAMPLE.device_bytes == 8192 + 256 + 4096 + 4096 + 256
+    assert CUDA_SAMPLE.device_bytes == 8448 + 256 + 4096 + 4096 + 256
     assert "cuFuncSetAttribute 8 to 65536" in driver.log
     for run in range(4):
         driver.clear()
@@ -396,20 +396,20 @@ def test_a_stream_that_is_captured_is_refused(driver: FakeDriver, network: Netwo
 
 def test_a_workspace_of_the_callers(driver: FakeDriver, network: Network) -> None:
     with driver.context():
-        memory = driver.put(np.zeros(8192, np.uint8))
+        memory = driver.put(np.zeros(8208, np.uint8))
         driver.clear()
-        session = network.session(workspace=memory, workspace_bytes=8192)
-        assert f"cuMemAlloc_v2 {CUDA_SAMPLE.device_bytes - 8192}" in driver.log
+        session = network.session(workspace=memory, workspace_bytes=8208)
+        assert f"cuMemAlloc_v2 {CUDA_SAMPLE.device_bytes - 8448}" in driver.log
         assert network.run(session) == OK
         network.check(1)
         assert network.dll.nnefc_destroy(session) == OK
-        assert network.create(workspace=memory + 64, workspace_bytes=8192)[0] == BAD_ARGUMENT
+        assert network.create(workspace=memory + 64, workspace_bytes=8208)[0] == BAD_ARGUMENT
         assert network.error(None) == "the workspace is not aligned to 256 bytes"
-        assert network.create(workspace=memory, workspace_bytes=8191)[0] == BAD_ARGUMENT
+        assert network.create(workspace=memory, workspace_bytes=8207)[0] == BAD_ARGUMENT
         driver.free(memory)
     host = np.zeros(16384, np.uint8)
     aligned = -(-host.ctypes.data // 256) * 256
-    assert network.create(workspace=aligned, workspace_bytes=8192)[0] == BAD_ARGUMENT
+    assert network.create(workspace=aligned, workspace_bytes=8208)[0] == BAD_ARGUMENT
     assert network.error(None) == "the workspace is not in the memory of GPU 0"
 
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cuda_samples import CUDA_SAMPLE, sample_kernels
+from cuda_samples import CUDA_SAMPLE, cuda_library, sample_kernels
 from fake_driver import HERE, driver_folder
-from runtime_samples import CONSTANTS, ZIG_TARGET, constants_file
+from runtime_samples import CONSTANTS, ZIG_TARGET, constants_file, sample_library
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.toolchain import RUNTIME, model_source, runtime_sources
@@ -33,13 +33,13 @@ def build(command: tuple[str, ...], program: str, folder: Path) -> Path:
     return path
 
 
-def run(program: Path) -> subprocess.CompletedProcess[str]:
+def run(*command: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": str(driver_folder()),
         "NNEFC_EMULATED_KERNELS": str(sample_kernels()),
     }
-    return subprocess.run([str(program)], capture_output=True, text=True, timeout=240, env=environment)
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240, env=environment)
 
 
 def check_faults(program: Path) -> None:
@@ -76,3 +76,21 @@ def test_the_runtime_for_gpus_compiles_without_warnings(compiler: str, tmp_path:
             [compiler, *flags, f"-I{RUNTIME}", str(source), "-o", str(tmp_path / "x.o")], capture_output=True, text=True
         )
         assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.parametrize("sanitizer", [None, "address,undefined"])
+def test_the_header_of_cpp_knows_gpus(sanitizer: str | None, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET]
+    if sanitizer is not None:
+        needs("gcc", f"-fsanitize={sanitizer}")
+        command = ["g++", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    flags = ["-std=c++17", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
+    program = tmp_path / "session"
+    made = subprocess.run(
+        [*command, *flags, f"-I{RUNTIME}", str(HERE / "session.cpp"), "-ldl", "-o", str(program)],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    done = run(program, cuda_library(), sample_library())
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")

@@ -1,5 +1,6 @@
 /* What the network's code calls while a run is put on a stream. */
 #include <stdio.h>
+#include <string.h>
 
 #include "gpu_engine.h"
 #include "model.h"
@@ -46,8 +47,18 @@ int32_t nnefc_cuda_read(void *host, const void *device, uint64_t bytes) {
 
 int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes) {
     if (has_failed()) return -1;
-    /* of memory that is not pinned, which the driver has read when it returns */
-    return note(nnefc_cuda.copy_in(address_of(device), host, (size_t)bytes, current->current), "writing a value to the GPU");
+    /* as fillings, for a copy would read the host's memory again whenever a graph is run */
+    CUdeviceptr target = address_of(device);
+    const uint8_t *source = host;
+    int result = CUDA_SUCCESS;
+    uint64_t at = 0;
+    for (uint32_t word; result == CUDA_SUCCESS && target % sizeof word == 0 && at + sizeof word <= bytes; at += sizeof word) {
+        memcpy(&word, source + at, sizeof word);
+        result = nnefc_cuda.fill_words(target + at, word, 1, current->current);
+    }
+    for (; result == CUDA_SUCCESS && at < bytes; at++)
+        result = nnefc_cuda.fill_bytes(target + at, source[at], 1, current->current);
+    return note(result, "writing a value to the GPU");
 }
 
 /* On a thread of the driver's. A failure stays in the pool until the run is done. */

@@ -15,7 +15,7 @@ from nnefc.targets.constants import Constants
 from nnefc.targets.outputs import write_network
 from nnefc.targets.toolchain import RUNTIME
 
-CUDA_SAMPLE = replace(SAMPLE, device="cuda", workspace_bytes=8192, scratch_bytes=0)
+CUDA_SAMPLE = replace(SAMPLE, device="cuda", workspace_bytes=8208, scratch_bytes=0)
 
 _ZIG = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-O1", "-fPIC", "-fno-sanitize=all"]
 

@@ -693,6 +693,29 @@ EXPORT int cuMemcpyDtoDAsync_v2(address target, address source, size_t bytes, ob
     return leave(OK);
 }
 
+static int fill(object *stream, address target, const void *value, size_t width, size_t count) {
+    if (target % width != 0 || find((void *)(uintptr_t)target, width * count) == NULL)
+        return complain(INVALID_VALUE, "memory that is beyond the GPU's, or not aligned, is filled");
+    operation *op = put(stream, COPY);
+    op->target = (void *)(uintptr_t)target;
+    op->bytes = width * count;
+    op->snapshot = malloc(op->bytes + 1);
+    for (size_t i = 0; i < count; i++) memcpy(op->snapshot + i * width, value, width);
+    return OK;
+}
+
+EXPORT int cuMemsetD8Async(address target, unsigned char value, size_t count, object *handle) {
+    CALL("cuMemsetD8Async", " %u %zu", value, count);
+    NEEDS_STREAM("cuMemsetD8Async");
+    return leave(fill(stream, target, &value, sizeof value, count));
+}
+
+EXPORT int cuMemsetD32Async(address target, unsigned value, size_t count, object *handle) {
+    CALL("cuMemsetD32Async", " %u %zu", value, count);
+    NEEDS_STREAM("cuMemsetD32Async");
+    return leave(fill(stream, target, &value, sizeof value, count));
+}
+
 EXPORT int cuStreamCreate(object **stream, unsigned flags) {
     CALL("cuStreamCreate", " flags %u", flags);
     NEEDS_CONTEXT("cuStreamCreate");

@@ -4,7 +4,7 @@
 enum { POINTER = sizeof(void *) };
 
 const unsigned emulated_scale_parameters[] = {3, POINTER, POINTER, POINTER};
-const unsigned emulated_step_parameters[] = {4, POINTER, POINTER, POINTER, POINTER};
+const unsigned emulated_step_parameters[] = {5, POINTER, POINTER, POINTER, POINTER, POINTER};
 
 void emulated_scale(void **arguments, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes);
 void emulated_step(void **arguments, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes);
@@ -19,8 +19,10 @@ void emulated_scale(void **arguments, const unsigned grid[3], const unsigned blo
 void emulated_step(void **arguments, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes) {
     int64_t *state = *(int64_t **)arguments[0], *count = *(int64_t **)arguments[1];
     const float *x = *(const float **)arguments[2];
-    int32_t *failure = *(int32_t **)arguments[3];
+    const int64_t *pace = *(const int64_t **)arguments[3];
+    int32_t *failure = *(int32_t **)arguments[4];
     (void)grid, (void)block, (void)shared_bytes;
-    *count = ++*state;
+    *count = *state += *pace;
+    if (*(const uint8_t *)(pace + 1) != 7) *failure = 99;
     if (x[0] == -1.0f) *failure = 1;
 }
