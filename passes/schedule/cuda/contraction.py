@@ -21,7 +21,7 @@ from nnefc.passes.schedule.cuda.expressions import number
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, tile_of
 from nnefc.passes.schedule.cuda.product import Product, product_of
-from nnefc.passes.schedule.cuda.tiled_launch import TiledLaunch, tiled
+from nnefc.passes.schedule.cuda.tiled_launch import ITEMS, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.targets.cuda_target import CudaTarget
@@ -36,7 +36,7 @@ class ContractionRule:
 
     def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(func, target)
-        if product is None or not product.columns.variables:
+        if product is None or product.accumulator not in ITEMS or not product.columns.variables:
             return None
         tiling = choose_tiling(product.batch.extent, product.rows.extent, product.columns.extent, product.depth.extent)
         return tiled(product, tiling, _Launch)

@@ -23,7 +23,10 @@ from nnefc.passes.schedule.cuda.product import Product
 from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.write_back import add_slices
 
-__all__ = ["TiledLaunch", "tiled"]
+__all__ = ["ITEMS", "TiledLaunch", "tiled"]
+
+ITEMS = ("float32", "int32", "uint32")
+"""Types of sums whose tiles, and vectors of four, have the size that the loops are made for."""
 
 
 def tiled(

@@ -20,6 +20,7 @@ from nnefc.passes.schedule.cuda.expressions import number
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, load, sequence, store, synchronize, warp_sum
 from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
+from nnefc.passes.schedule.cuda.tiled_launch import ITEMS
 from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
 from nnefc.targets.cuda_target import CudaTarget
 
@@ -40,7 +41,7 @@ class VectorProductRule:
 
     def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(func, target)
-        if product is None or product.depth.extent < _LEAST_DEPTH:
+        if product is None or product.accumulator not in ITEMS or product.depth.extent < _LEAST_DEPTH:
             return None
         left, right = product.operands
         if left.positions.extent <= _MOST_VECTORS and left.positions.extent <= right.positions.extent:

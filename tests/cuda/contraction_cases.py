@@ -1,0 +1,79 @@
+"""Contractions of networks as kernels for CUDA: lowered as in networks, scheduled, executed on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tvm
+from emulate import run_kernel
+from tvm import relax, tirx
+
+from nnefc.passes.compute.limits import LIMITS
+from nnefc.passes.graph.fold_constants import FoldConstants
+from nnefc.passes.graph.patterns import AnnotatePatterns
+from nnefc.passes.graph.plain_contractions import CONTRACTIONS
+from nnefc.passes.graph.rewriter import array_of, constant, shape_of
+from nnefc.passes.schedule.cuda import CUDA_RULES
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.target import parse_target
+
+__all__ = ["TARGET", "execute", "kernels", "lowered", "random"]
+
+TARGET = CudaTarget("cuda", parse_target("llvm"), (80, 90))
+
+Operation = Callable[..., relax.Expr]
+
+
+def random(rng: np.random.Generator, shape: Sequence[int], dtype: str = "float32") -> np.ndarray:
+    """Numbers around zero; integers of the whole range."""
+    if dtype.startswith(("int", "uint")):
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def lowered(operation: Operation, data: Sequence[np.ndarray], constants: Sequence[np.ndarray] = ()) -> tvm.IRModule:
+    """`operation(*data, *constants)` as calls of kernels, as networks for CUDA have it."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType([*array.shape], str(array.dtype))) for i, array in enumerate(data)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(operation(*params, *map(constant, constants))))
+        builder.emit_func_output(result)
+    module = relax.transform.LegalizeOps({**LIMITS, **CONTRACTIONS})(builder.finalize())
+    module = AnnotatePatterns()(FoldConstants()(module))
+    module = relax.transform.FuseTIR()(relax.transform.FuseOps()(module))
+    return relax.transform.DeadCodeElimination(["main"])(module)
+
+
+def kernels(module: tvm.IRModule, target: CudaTarget = TARGET) -> list[tirx.PrimFunc]:
+    """The kernels of a module, in the order of their calls, with their schedules."""
+    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    return [scheduled(module[call.args[0]], CUDA_RULES, target) for call in calls if isinstance(call, relax.Call)]
+
+
+def execute(
+    operation: Operation,
+    data: Sequence[np.ndarray],
+    constants: Sequence[np.ndarray] = (),
+    target: CudaTarget = TARGET,
+) -> tuple[np.ndarray, list[str]]:
+    """The result of an operation, all accesses to memory checked; and the rules of its kernels."""
+    module = lowered(operation, data, constants)
+    values = dict(zip(module["main"].params, data, strict=True))
+    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    calls = [binding for binding in bindings if isinstance(binding.value, relax.Call)]
+    rules = []
+    for binding, func in zip(calls, kernels(module, target), strict=True):
+        operands = [values[arg] if arg in values else array_of(arg) for arg in binding.value.args[1].fields]
+        dtype = str(binding.var.ty.dtype)
+        result = np.full(shape_of(binding.var), np.nan if dtype.startswith("float") else 77, dtype)
+        given = [np.array(operand) for operand in operands]
+        for array in given:
+            array.flags.writeable = False
+        run_kernel(func, [*given, result], target)
+        values[binding.var] = result
+        rules.append(str(func.attrs["nnefc.rule"]))
+    return values[calls[-1].var], rules
