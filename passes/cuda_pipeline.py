@@ -26,6 +26,7 @@ from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.graph.plain_contractions import CONTRACTIONS
 from nnefc.passes.graph.use_half_precision import UseHalfPrecision
+from nnefc.passes.graph.whole_slices import WHOLE_SLICES
 from nnefc.passes.in_place import in_place_of
 from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.memory import InPlace, MemoryPlan, plan_memory
@@ -94,7 +95,7 @@ def cuda_graph_passes(target: CudaTarget) -> list[tuple[str, tvm.ir.transform.Pa
         *_PRECISIONS[target.precision],
         # Phase 4. Every operation becomes a computation of its own; threads share rows of any length.
         ("lower rows", LowerRows(replace(target, load_bytes=1))),
-        ("legalize", relax.transform.LegalizeOps({**LIMITS, **CONTRACTIONS})),
+        ("legalize", relax.transform.LegalizeOps({**LIMITS, **CONTRACTIONS, **WHOLE_SLICES})),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
         (
