@@ -19,7 +19,7 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.cuda_target import CudaTarget
 from nnefc.targets.target import parse_target
 
-__all__ = ["TARGET", "execute", "kernels", "lowered", "random"]
+__all__ = ["TARGET", "Operation", "execute", "kernels", "lowered", "random"]
 
 TARGET = CudaTarget("cuda", parse_target("llvm"), (80, 90))
 

@@ -29,7 +29,7 @@ from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.targets.cuda_target import CudaTarget
 
-__all__ = ["TensorCoreRule"]
+__all__ = ["HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
 
 _OLDEST = 80  # architecture that has these instructions
 _LEAST = 8  # rows, columns and depths that are worth it
@@ -49,9 +49,9 @@ class TensorCoreRule:
         extents = (product.batch.extent, product.rows.extent, product.columns.extent, product.depth.extent)
         halves = [_narrow(operand) for operand in product.operands]
         if all(half is not None for half in halves):
-            return tiled(product, choose_tiling(*extents, _HALF_TILES), _HalfLaunch)
+            return tiled(product, choose_tiling(*extents, HALF_TILES), _HalfLaunch)
         if target.precision == "tf32" and all(half is None for half in halves):
-            return tiled(product, choose_tiling(*extents, _SINGLE_TILES), _SingleLaunch)
+            return tiled(product, choose_tiling(*extents, SINGLE_TILES), _SingleLaunch)
         return None
 
 
@@ -126,8 +126,8 @@ _SHAPES = (
     (64, 32, 32, 16),
     (32, 32, 16, 16),
 )
-_HALF_TILES = tuple(_Tile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
-_SINGLE_TILES = tuple(_SingleTile(rows, columns, 16, *warp) for rows, columns, *warp in _SHAPES)
+HALF_TILES = tuple(_Tile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
+SINGLE_TILES = tuple(_SingleTile(rows, columns, 16, *warp) for rows, columns, *warp in _SHAPES)
 
 _MULTIPLY_HALF = """
 __device__ __forceinline__ void nnefc_multiply_half(float *sums, const unsigned *left, const unsigned *right) {

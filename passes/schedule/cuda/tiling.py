@@ -10,7 +10,7 @@ from tvm import tirx
 
 from nnefc.passes.schedule.cuda.expressions import number
 
-__all__ = ["AnyTile", "Tile", "Tiling", "choose_tiling"]
+__all__ = ["TILES", "AnyTile", "Tile", "Tiling", "choose_tiling"]
 
 _GROUP = 4  # neighbouring rows, and columns, of a thread
 _WARP = 32
@@ -179,7 +179,7 @@ class Tiling:
         return total
 
 
-_TILES = tuple(
+TILES = tuple(
     Tile(rows, columns, depth, thread_rows, thread_columns)
     for rows, columns, thread_rows, thread_columns, depths in (
         (128, 128, 8, 8, (8, 16)),
@@ -206,7 +206,7 @@ _TILES = tuple(
 _SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
-def choose_tiling(batch: int, rows: int, columns: int, depth: int, tiles: Sequence[AnyTile] = _TILES) -> Tiling:
+def choose_tiling(batch: int, rows: int, columns: int, depth: int, tiles: Sequence[AnyTile] = TILES) -> Tiling:
     """The tiling that the model takes to be fastest."""
     candidates = [Tiling(tile, batch, rows, columns, depth, slices) for tile in tiles for slices in _SLICES]
     return min(candidates, key=lambda tiling: tiling.cycles)

@@ -1,0 +1,86 @@
+"""What kernels of contractions take of a GPU, at the sizes of well-known networks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contraction_cases import TARGET, Operation, kernels, lowered
+from tvm.relax import op
+
+from nnefc.passes.schedule.cuda.tensor_core import HALF_TILES, SINGLE_TILES
+from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
+from nnefc.targets.cuda import device_code
+from nnefc.targets.cuda_compiler import compile_image
+
+Shapes = tuple[tuple[int, ...], ...]
+
+REGISTERS = 64 << 10  # of a processor
+RESNET = [  # rows, pixels and depth of convolutions of ResNet-50
+    (64, 112 * 112, 147), (64, 56 * 56, 64), (64, 56 * 56, 576), (256, 56 * 56, 64), (128, 28 * 28, 1152),
+    (512, 28 * 28, 128), (256, 14 * 14, 2304), (1024, 14 * 14, 256), (512, 7 * 7, 4608), (2048, 7 * 7, 512),
+]  # fmt: skip
+
+
+def convolution(channels: int, size: int, outputs: int, kernel: int, groups: int = 1) -> tuple[Operation, Shapes]:
+    """A convolution of a batch of 8, and its operands' shapes."""
+    pad = kernel // 2
+
+    def operation(x: object, w: object, b: object) -> object:
+        return op.nn.relu(op.add(op.nn.conv2d(x, w, padding=(pad, pad), groups=groups), b))
+
+    shapes = ((8, channels, size, size), (outputs, channels // groups, kernel, kernel), (1, outputs, 1, 1))
+    return operation, shapes
+
+
+@pytest.mark.parametrize(
+    ("operation", "shapes", "dtype", "precision"),
+    [
+        (*convolution(128, 28, 128, 3), "float32", "fp32"),
+        (*convolution(256, 14, 1024, 1), "float32", "fp32"),
+        (*convolution(96, 28, 96, 3, groups=96), "float32", "fp32"),
+        (*convolution(128, 28, 128, 3), "float16", "fp16"),
+        (lambda a, b, c: op.add(op.matmul(a, b), c), ((512, 768), (768, 3072), (3072,)), "float32", "tf32"),
+        (lambda a, b, c: op.add(op.matmul(a, b), c), ((1, 2048), (2048, 1000), (1000,)), "float32", "fp32"),
+    ],
+    ids=["convolution", "pointwise", "depthwise", "half", "rounded", "vector"],
+)
+def test_nothing_spills_and_threads_find_room(operation: Operation, shapes: Shapes, dtype: str, precision: str) -> None:
+    target = replace(TARGET, precision=precision)
+    data, *constants = (np.zeros(shape, dtype) for shape in shapes)
+    code = device_code(kernels(lowered(operation, [data], constants), target), target)
+    threads = {launch.kernel: math.prod(launch.block) for launch in code.launches}
+    for usage in compile_image(code.source, (80, 90)).usage:
+        print(usage)
+        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
+        assert usage.shared_bytes <= TARGET.shared_bytes
+        assert usage.registers * threads[usage.kernel] <= REGISTERS // (1 if precision == "fp16" else 2)
+
+
+@pytest.mark.parametrize("tile", [*TILES, *HALF_TILES, *SINGLE_TILES], ids=str)
+def test_every_tile_fits_a_block(tile: AnyTile) -> None:
+    either = [max(tile.depth * (side + 8), side * (tile.depth + 8)) for side in (tile.rows, tile.columns)]
+    assert 32 <= tile.threads <= TARGET.threads_per_block
+    assert tile.threads % 32 == 0
+    assert 2 * tile.item_bytes * sum(either) <= TARGET.shared_bytes
+
+
+@pytest.mark.parametrize(("rows", "pixels", "depth"), RESNET)
+@pytest.mark.parametrize("tiles", [TILES, HALF_TILES], ids=["single", "half"])
+def test_one_image_fills_most_of_a_device(rows: int, pixels: int, depth: int, tiles: tuple[AnyTile, ...]) -> None:
+    tiling = choose_tiling(1, rows, pixels, depth, tiles)
+    assert tiling.blocks * tiling.tile.threads >= 48 * 128
+
+
+def test_large_products_get_large_tiles_and_no_slices() -> None:
+    tiling = choose_tiling(1, 4096, 4096, 4096)
+    assert (tiling.tile.rows, tiling.tile.columns, tiling.slices) == (128, 128, 1)
+
+
+def test_slices_cover_the_depth() -> None:
+    for depth in (1, 7, 63, 64, 65, 1000, 4608):
+        tiling = choose_tiling(1, 64, 49, depth)
+        covered = tiling.slices * tiling.tiles_of_slice * tiling.tile.depth
+        assert covered >= depth > (tiling.slices - 1) * tiling.tiles_of_slice * tiling.tile.depth

@@ -1,0 +1,97 @@
+"""Contractions by tensor cores: half precision, and single precision where the target may round it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contraction_cases import TARGET, execute, kernels, lowered, random
+from numpy_reference import convolve
+from tvm.relax import op
+
+from nnefc.targets.cuda import device_code
+from nnefc.targets.cuda_compiler import find_compiler
+
+ROUNDED = replace(TARGET, precision="tf32")
+OLD = replace(TARGET, architectures=(75, 90))
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    """Single precision with 10 bits of mantissa, to nearest."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x1000) & 0xFFFFE000).astype(np.uint32).view(np.float32)
+
+
+def close(result: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    """Whether each element differs by no more than a part of the largest."""
+    assert np.abs(result.astype(np.float64) - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 37, 51), (2, 51, 39)), ((64, 512), (512, 64))],
+    ids=["primes", "slices"],
+)
+def test_half_precision_is_summed_up_in_single_precision(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = random(rng, left, "float16"), random(rng, right, "float16")
+    result, rules = execute(lambda a, b: op.matmul(a, b, out_dtype="float32"), [a, b])
+    close(result, a.astype(np.float64) @ b.astype(np.float64), 1e-6)
+    assert rules == ["TensorCoreRule"]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_convolution_of_half_precision_rounds_once(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    x, w = random(rng, (2, 16, 9, 7), "float16"), random(rng, (24, 16 // groups, 3, 3), "float16")
+    result, rules = execute(lambda x, w: op.nn.conv2d(x, w, padding=(1, 1), groups=groups), [x], [w])
+    expected = convolve(x, w, (1, 1), (1, 1, 1, 1), (1, 1), groups)
+    close(result, expected, 2**-11)
+    assert result.dtype == np.float16
+    assert rules == ["TensorCoreRule"]
+
+
+def test_single_precision_is_rounded_where_that_is_asked() -> None:
+    rng = np.random.default_rng(1)
+    x, w = random(rng, (1, 24, 6, 8)), random(rng, (40, 24, 1, 1))
+    result, rules = execute(lambda x, w: op.nn.conv2d(x, w), [x], [w], ROUNDED)
+    close(result, convolve(rounded(x), rounded(w), (1, 1), (0, 0, 0, 0), (1, 1), 1), 1e-6)
+    assert rules == ["TensorCoreRule"]
+
+
+def test_rows_and_depths_need_not_fill_a_tile() -> None:
+    rng = np.random.default_rng(2)
+    a, b = random(rng, (19, 44)), random(rng, (44, 51))
+    result, rules = execute(op.matmul, [a, b], target=ROUNDED)
+    close(result, rounded(a).astype(np.float64) @ rounded(b), 1e-6)
+    assert rules == ["TensorCoreRule"]
+
+
+def test_single_precision_stays_exact_where_nothing_is_asked() -> None:
+    a, b = np.ones((16, 16), np.float32), np.ones((16, 16), np.float32)
+    (kernel,) = kernels(lowered(op.matmul, [a, b]))
+    assert kernel.attrs["nnefc.rule"] == "ContractionRule"
+
+
+def test_devices_without_the_instructions_get_other_code() -> None:
+    rng = np.random.default_rng(3)
+    a, b = random(rng, (20, 24), "float16"), random(rng, (24, 12), "float16")
+    result, rules = execute(lambda a, b: op.matmul(a, b, out_dtype="float32"), [a, b], target=OLD)
+    close(result, a.astype(np.float64) @ b.astype(np.float64), 1e-6)
+    assert rules == ["ContractionRule"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target", "instructions"),
+    [
+        ("float16", TARGET, (b"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", b"ldmatrix.sync.aligned.m8n8.x4")),
+        ("float32", ROUNDED, (b"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", b"cvt.rna.tf32.f32")),
+    ],
+)
+def test_the_compiler_knows_the_instructions(dtype: str, target: object, instructions: tuple[bytes, ...]) -> None:
+    a, b = np.ones((64, 64), dtype), np.ones((64, 64), dtype)
+    source = device_code(kernels(lowered(op.matmul, [a, b]), target), target).source
+    ptx = find_compiler().ptx(source, 80)
+    assert all(instruction in ptx for instruction in instructions)
+    assert b"fma.rn.f32" not in ptx
