@@ -169,6 +169,7 @@ def _compile_for_cuda(network: Network, target: CudaTarget, dump: _Dump, progres
                 architectures=image.architectures,
                 capturable=lowered.capturable,
                 readers=READERS,
+                messages=code.messages,
             )
             dump.text("launches.c", launches)
             device = DeviceProgram(code, image, launches)

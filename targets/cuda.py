@@ -15,7 +15,7 @@ import math
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import s_tir, tirx
@@ -66,6 +66,7 @@ class Launch:
         grid, block: how many blocks, and threads in each, by x, y and z.
         shared_bytes: of dynamic shared memory.
         arguments: positions among the function's parameters; all are pointers.
+        reports: whether a last argument is the word for the number of a message, see `DeviceCode.messages`.
     """
 
     kernel: str
@@ -73,6 +74,7 @@ class Launch:
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[int, ...]
+    reports: bool = False
 
     @property
     def threads(self) -> int:
@@ -97,10 +99,15 @@ class DeviceFunction:
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """CUDA source and how it is called."""
+    """CUDA source and how it is called.
+
+    Attributes:
+        messages: what kernels may report, as C writes it between quotation marks; the first has the number 1.
+    """
 
     source: str
     functions: tuple[DeviceFunction, ...]
+    messages: tuple[str, ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -138,7 +145,12 @@ def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
     module = tvm.IRModule({})
     for kernel in kernels:
         module.update(kernel.module)
-    return DeviceCode(_source(module, target), tuple(kernel.function for kernel in kernels))
+    source, messages, reporting = _with_reports(_source(module, target))
+    functions = [
+        replace(f, launches=tuple(replace(launch, reports=launch.kernel in reporting) for launch in f.launches))
+        for f in (kernel.function for kernel in kernels)
+    ]
+    return DeviceCode(source, tuple(functions), messages)
 
 
 _ALIGNMENT = 256  # bytes, of what a kernel has for itself
@@ -366,3 +378,25 @@ def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
         assert count == 1, "another TVM, with other sources"
     before, first, functions = text.partition('extern "C"')
     return _PRELUDE + before.lstrip() + _LIMITS + first + functions
+
+
+_REPORT = re.compile(r'nnefc_kernel_error\("((?:[^"\\]|\\.)*)"\)')
+_KERNEL = re.compile(r'^extern "C" __global__ void .*?(\w+)\([^()]*(\)) \{$', re.MULTILINE)
+
+
+def _with_reports(source: str) -> tuple[str, tuple[str, ...], set[str]]:
+    """Kernels that report write the number of the first message to a word; its address becomes their last parameter.
+
+    Returns:
+        The source, the messages, and the names of the kernels that report.
+    """
+    messages = tuple(dict.fromkeys(match[1] for match in _REPORT.finditer(source)))
+    numbers = {message: number for number, message in enumerate(messages, 1)}
+    definitions = list(_KERNEL.finditer(source))
+    ends = [match.start() for match in definitions[1:]] + [len(source)]
+    reporting = {
+        match[1] for match, end in zip(definitions, ends, strict=True) if _REPORT.search(source, match.end(), end)
+    }
+    for name in reporting:  # in its declaration and its definition
+        source = re.sub(rf"(\b{name}\([^()]*)\)", r"\1, int* __restrict__ nnefc_failure)", source)
+    return _REPORT.sub(lambda match: f"atomicCAS(nnefc_failure, 0, {numbers[match[1]]})", source), messages, reporting

@@ -61,6 +61,7 @@ def launches_source(
     architectures: Sequence[int],
     capturable: bool,
     readers: Mapping[str, str],
+    messages: Sequence[str] = (),
 ) -> str:
     """The C file.
 
@@ -71,6 +72,7 @@ def launches_source(
         architectures: those of the machine code in it.
         capturable: whether the entry never looks at what the device computes.
         readers: the names of the functions that read one number of a type, for the entry.
+        messages: what kernels may report, as C writes it between quotation marks.
     """
     launches = list({launch.kernel: launch for function in functions for launch in function.launches}.values())
     number = {launch.kernel: index for index, launch in enumerate(launches)}
@@ -82,6 +84,7 @@ def launches_source(
         *(_host_kernel(kernel) for kernel in host_kernels),
         *_array("const char *const", "kernels", names),
         *_array("const uint32_t", "dynamic_shared", shared),
+        *_array("const char *const", "messages", [f'"{message}"' for message in messages]),
         *_array("const uint32_t", "architectures", [str(number) for number in architectures]),
         *_array(
             "const nnefc_cuda_host_kernel",
@@ -98,8 +101,8 @@ def launches_source(
         "kernels": "kernels" if names else "NULL",
         "kernel_count": len(names),
         "dynamic_shared": "dynamic_shared" if names else "NULL",
-        "messages": "NULL",
-        "message_count": 0,
+        "messages": "messages" if messages else "NULL",
+        "message_count": len(messages),
         "host_kernels": "host_kernels" if host_kernels else "NULL",
         "host_kernel_count": len(host_kernels),
         "capturable": int(capturable),
@@ -130,6 +133,7 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
         [*given, *(["workspace"] if own else [])],
         [f"uint8_t *{name} = workspace + UINT64_C({offset});" for name, offset in zip(own, offsets, strict=True)]
         + [f"(void){name};" for name in given]
+        + ["int32_t *failure = nnefc_cuda_failure();"] * any(launch.reports for launch in function.launches)
         + [f"return {' || '.join(calls) or '0'};"],
     )
 
@@ -143,7 +147,8 @@ def _function(symbol: str, parameters: Sequence[str], body: Sequence[str]) -> st
 
 def _call(launch: Launch, number: int, names: Sequence[str]) -> str:
     geometry = ", ".join(map(str, (*launch.grid, *launch.block, launch.shared_bytes)))
-    arguments = ", ".join(f"&{names[position]}" for position in launch.arguments)
+    given = [names[position] for position in launch.arguments] + ["failure"] * launch.reports
+    arguments = ", ".join(f"&{name}" for name in given)
     return f"nnefc_cuda_launch({number}, (const uint32_t[7]){{{geometry}}}, (void *[]){{{arguments}}})"
 
 

@@ -1,4 +1,4 @@
-"""Networks of well-known structure, small enough to be emulated: ONNX models with random weights, and inputs for them."""
+"""Networks of well-known structure, small enough to be emulated: ONNX models with random weights, and inputs."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ NETWORKS: dict[str, Callable[[Net], list[str]]] = {
     "mobilenet": mobilenet,
     "concatenations": concatenations,
     "unet": unet,
-    # "bert": bert,
+    "bert": bert,
     "vision transformer": vision_transformer,
     "recurrent": recurrent,
     "control flow": control_flow,

@@ -212,10 +212,13 @@ def run_function(
         )
     buffers = [*arrays, *(np.full(parameter.bytes, 0xFF, np.uint8) for parameter in own)]
     for launch in function.launches:
-        arguments = [buffers[position] for position in launch.arguments]
+        failure = np.zeros(1, np.int32)
+        arguments = [*(buffers[position] for position in launch.arguments), *[failure] * launch.reports]
         kernels.launch_in_orders(
             launch.kernel, arguments, launch.grid, launch.block, launch.shared_bytes, orders=orders
         )
+        if failure[0]:
+            raise EmulationError(f"kernel {launch.kernel} reports message {failure[0]}")
 
 
 def _aligned_copy(array: np.ndarray) -> np.ndarray:
