@@ -1,0 +1,107 @@
+"""Kernels written as loops whose order matters: those among them whose rounds are independent are shared by threads.
+
+    for line in range(1000):                          for line in blockIdx.x, threadIdx.x:
+        for k in range(7):                    →           for k in range(7):
+            out[line, place[k]] = …                           out[line, place[k]] = …
+
+Every statement at the top is a launch of its own. Scatters keep the order of their updates of a place this way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import s_tir, tirx
+from tvm.ir import Range
+
+from nnefc.passes.schedule.cuda.independence import independent_loops
+from nnefc.passes.schedule.cuda.threads import threads_for
+from nnefc.passes.schedule.structure import schedule_of
+from nnefc.targets.cuda_target import CudaTarget
+
+__all__ = ["LoopsRule"]
+
+
+class LoopsRule:
+    """A kernel that is statements, not computations, with at least one loop of independent rounds."""
+
+    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
+        statements = _statements(func)
+        if statements is None:
+            return None
+        nests = [_nest(statement) for statement in statements]
+        shared = [_independent(nest) for nest in nests]
+        if not any(shared):
+            return None
+        launches = [
+            _launch(statement, nest, loops, target)
+            for statement, nest, loops in zip(statements, nests, shared, strict=True)
+        ]
+        body = launches[0] if len(launches) == 1 else tirx.SeqStmt(launches)
+        root = s_tir.SBlock([], [], [], "root", body)
+        return schedule_of(tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs))
+
+
+def _statements(func: tirx.PrimFunc) -> list[tirx.Stmt] | None:
+    """The statements at the top of a kernel that consists of nothing else."""
+    block = func.body.block
+    while isinstance(block.body, s_tir.SBlockRealize):
+        block = block.body.block
+    if block.iter_vars or block.alloc_buffers or block.init is not None:
+        return None
+    body = block.body.body if isinstance(block.body, tirx.AttrStmt) else block.body
+    statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    return None if any(map(_has_blocks, statements)) else statements
+
+
+def _has_blocks(stmt: tirx.Stmt) -> bool:
+    match stmt:
+        case tirx.For():
+            return _has_blocks(stmt.body)
+        case tirx.SeqStmt():
+            return any(map(_has_blocks, stmt.seq))
+    return isinstance(stmt, s_tir.SBlockRealize)
+
+
+def _nest(stmt: tirx.Stmt) -> list[tirx.For]:
+    """The loops of a statement that have nothing but the next one inside."""
+    nest = []
+    while isinstance(stmt, tirx.For) and isinstance(stmt.extent, tirx.IntImm) and not int(stmt.min):
+        nest.append(stmt)
+        stmt = stmt.body
+    return nest
+
+
+def _independent(nest: Sequence[tirx.For]) -> list[tirx.For]:
+    """Loops of a nest whose rounds may run side by side; those that are said to be parallel are."""
+    if not nest:
+        return []
+    return independent_loops(nest) or [loop for loop in nest[:1] if loop.kind == tirx.ForKind.PARALLEL]
+
+
+def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
+    """A statement with its shared loops as threads around the others."""
+    rounds = math.prod(int(loop.extent) for loop in shared)
+    threads = threads_for(rounds, target)
+    block, thread = (tirx.Var(name, "int64") for name in ("block", "thread"))
+    body = nest[-1].body if nest else stmt
+    for loop in reversed(nest):
+        if not any(loop.same_as(other) for other in shared):
+            body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
+    number, below = block * _index(threads) + thread, rounds
+    for loop in shared:
+        below //= int(loop.extent)
+        place = tirx.floormod(tirx.floordiv(number, _index(below)), loop.extent)
+        body = tirx.SeqStmt([tirx.Bind(loop.loop_var, place), body])
+    if rounds % threads:
+        body = tirx.IfThenElse(number < _index(rounds), body, None)
+    for var, extent, name in ((thread, threads, "threadIdx.x"), (block, -(-rounds // threads), "blockIdx.x")):
+        extents = Range(_index(0), _index(extent))
+        binding = tirx.IterVar(extents, tirx.Var(name, "int64"), tirx.IterVar.ThreadIndex, name)
+        body = tirx.For(var, extents.min, extents.extent, tirx.ForKind.THREAD_BINDING, body, binding)
+    return body
+
+
+def _index(value: int) -> tirx.IntImm:
+    return tirx.IntImm("int64", value)
