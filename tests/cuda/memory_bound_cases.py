@@ -1,0 +1,104 @@
+"""Kernels that move memory more than they compute, as TE makes them, and what NumPy computes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from emulate import emulate, run_function
+from tvm import s_tir, te, tirx
+
+from nnefc.passes.schedule.cuda import CUDA_RULES
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.targets.cuda import DeviceCode, device_code
+from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.target import parse_target
+
+TARGET = CudaTarget("cuda", parse_target("llvm"))
+RULE = "nnefc.rule"  # the attribute of a scheduled kernel that names its rule
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, what it is given and what it must write."""
+
+    name: str
+    func: tirx.PrimFunc
+    inputs: Sequence[np.ndarray]
+    expected: Sequence[np.ndarray]
+
+
+def case(
+    name: str,
+    compute: Callable[..., te.Tensor | list[te.Tensor]],
+    reference: Callable[..., np.ndarray | list[np.ndarray]],
+    *inputs: np.ndarray,
+) -> Case:
+    """A case from a computation of TE and one of NumPy, of the same operands."""
+    operands = [
+        te.placeholder([tirx.IntImm("int64", extent) for extent in array.shape], str(array.dtype), f"in{i}")
+        for i, array in enumerate(inputs)
+    ]
+    made, wanted = compute(*operands), reference(*inputs)
+    results = made if isinstance(made, list) else [made]
+    expected = [np.asarray(array) for array in (wanted if isinstance(wanted, list) else [wanted])]
+    return Case(
+        f"{name} of {', '.join(f'{a.dtype}{list(a.shape)}' for a in inputs)}",
+        te.create_prim_func([*operands, *results]),
+        inputs,
+        [array.astype(str(result.dtype)) for array, result in zip(expected, results, strict=True)],
+    )
+
+
+def kernels_of(cases: Sequence[Case], rules: Sequence[object] = CUDA_RULES) -> list[tirx.PrimFunc]:
+    """The scheduled kernels, called k0, k1, …"""
+    return [scheduled(c.func, rules, TARGET).with_attr("global_symbol", f"k{i}") for i, c in enumerate(cases)]
+
+
+def rules_of(cases: Sequence[Case]) -> list[str]:
+    """The names of the rules that took the kernels."""
+    return [str(kernel.attrs[RULE]) for kernel in kernels_of(cases)]
+
+
+def check(cases: Sequence[Case], folder: Path, rules: Sequence[object] = CUDA_RULES) -> DeviceCode:
+    """Run all kernels in the emulator, threads forward and backward, and compare; returns how they are launched."""
+    code = device_code(kernels_of(cases, rules), TARGET)
+    kernels = emulate(code.source, folder)
+    wrong = []
+    for c, function in zip(cases, code.functions, strict=True):
+        results = [np.zeros_like(array) for array in c.expected]
+        inputs = [np.array(array, order="C") for array in c.inputs]
+        for array in inputs:
+            array.flags.writeable = False
+        try:
+            run_function(kernels, function, [*inputs, *results], orders=(0, 1))
+            for result, expected in zip(results, c.expected, strict=True):
+                np.testing.assert_allclose(result, expected, **tolerance(expected), err_msg=c.name)
+        except Exception as error:
+            wrong.append(f"{c.name}: {error}")
+    assert not wrong, "\n\n".join(wrong)
+    return code
+
+
+def tolerance(array: np.ndarray) -> dict[str, float]:
+    """How far a result may be from `array`."""
+    relative = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-12}.get(str(array.dtype), 0.0)
+    return {"rtol": relative, "atol": relative * float(np.abs(array).max(initial=1.0)) if relative else 0.0}
+
+
+def real(*shape: int, dtype: str = "float32") -> np.ndarray:
+    """Random values, the same for the same shape; of integers small ones."""
+    rng = np.random.default_rng(abs(hash(shape)))
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if dtype.startswith("float"):
+        return np.asarray(rng.standard_normal(shape)).astype(dtype)
+    return np.asarray(rng.integers(-9 if dtype.startswith("int") else 0, 10, shape)).astype(dtype)
+
+
+def blocks_of(func: tirx.PrimFunc) -> int:
+    """How many computations a kernel consists of."""
+    sch = s_tir.Schedule(func)
+    return len(sch.get_child_blocks(sch.get_sblock("root")))
