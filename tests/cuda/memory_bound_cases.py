@@ -68,7 +68,7 @@ def check(cases: Sequence[Case], folder: Path, rules: Sequence[object] = CUDA_RU
     kernels = emulate(code.source, folder)
     wrong = []
     for c, function in zip(cases, code.functions, strict=True):
-        results = [np.zeros_like(array) for array in c.expected]
+        results = [np.zeros(array.shape, array.dtype) for array in c.expected]
         inputs = [np.array(array, order="C") for array in c.inputs]
         for array in inputs:
             array.flags.writeable = False

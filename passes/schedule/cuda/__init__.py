@@ -4,6 +4,7 @@ from nnefc.passes.schedule.cuda.contraction import ContractionRule
 from nnefc.passes.schedule.cuda.depthwise import DepthwiseRule
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
+from nnefc.passes.schedule.cuda.loops import LoopsRule
 from nnefc.passes.schedule.cuda.reduction import ReductionRule
 from nnefc.passes.schedule.cuda.rows import RowsRule
 from nnefc.passes.schedule.cuda.tensor_core import TensorCoreRule
@@ -21,5 +22,6 @@ CUDA_RULES = (
     TranspositionRule(),
     ElementWiseRule(),
     ReductionRule(),
+    LoopsRule(),
     FallbackRule(),
 )

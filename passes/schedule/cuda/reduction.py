@@ -22,7 +22,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 from nnefc.passes.schedule.cuda.analysis import flat_index, loads_of, values_of
 from nnefc.passes.schedule.cuda.element_wise import bind_elements
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
-from nnefc.passes.schedule.cuda.reducers import register_reducer
+from nnefc.passes.schedule.cuda.reducers import can_share_reductions, register_reducer
 from nnefc.passes.schedule.cuda.threads import bind_flat, fused, rows_at_once, threads_of_row
 from nnefc.passes.schedule.structure import (
     SBlockRV,
@@ -123,8 +123,9 @@ def _first_that_fits(sch: s_tir.Schedule, name: str, epilogue: str | None, targe
             trial = sch.copy()
             try:
                 way(trial, name, last, shape, target)
-                s_tir.transform.LowerCrossThreadReduction()(trial.mod)
-            except (s_tir.ScheduleError, tvm.error.InternalError, ValueError):
+            except (s_tir.ScheduleError, tvm.error.InternalError):  # TVM's own, where it factors some scalars
+                continue
+            if not can_share_reductions(trial):
                 continue
             if last != epilogue:
                 bind_elements(trial, trial.get_sblock(epilogue), target)
@@ -205,8 +206,8 @@ def _in_parts(sch: s_tir.Schedule, name: str, last: str | None, shape: _Shape, t
     width = 1 if shape.in_rows else target.threads_per_warp
     wanted = 2 * _FEW_BLOCKS * width // shape.results
     count = largest_divisor(shape.items, max(2, min(wanted, shape.items // _PART)))
-    if count < 2:
-        count = max(2, min(wanted, shape.items // _PART))
+    if count == 1:
+        raise s_tir.ScheduleError("items do not share out evenly")
     part, _ = sch.split(items, [count, None])
     rank = len(sch.get(block).writes[0].region)
     parts = sch.rfactor(part, rank if shape.in_rows else 0)

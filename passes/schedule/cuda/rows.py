@@ -20,7 +20,7 @@ from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.cuda.analysis import loads_of
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
-from nnefc.passes.schedule.cuda.reducers import register_reducer
+from nnefc.passes.schedule.cuda.reducers import can_share_reductions, register_reducer
 from nnefc.passes.schedule.cuda.threads import bind_flat, fused, rows_at_once, threads_of_row
 from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of, variables_of
 from nnefc.targets.cuda_target import CudaTarget
@@ -65,11 +65,7 @@ class RowsRule:
             _a_thread_each(sch, outputs[0], axes, target)
         else:
             return None
-        try:
-            s_tir.transform.LowerCrossThreadReduction()(sch.mod)
-        except ValueError:  # partial results cannot be combined
-            return None
-        return sch
+        return sch if can_share_reductions(sch) else None
 
 
 def _row_axes(sch: s_tir.Schedule, output: SBlockRV) -> list[int] | None:

@@ -14,6 +14,7 @@ from nnefc.targets.cuda_target import CudaTarget
 __all__ = ["bind_flat", "fused", "rows_at_once", "threads_for", "threads_of_row"]
 
 _THREADS = 256  # of a block
+_MOST_THREADS = 512  # of blocks that are few
 _ITEMS_OF_A_THREAD = 8  # of a row, before it gets more threads
 _WARPS_OF_A_BLOCK = 4  # with a row each
 _LEAST_BLOCKS = 128  # smaller blocks, rather than fewer of them: devices have about so many processors
@@ -45,7 +46,7 @@ def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, 
 def threads_of_row(rows: int, length: int, target: CudaTarget) -> int:
     """Threads that share a row: a warp, or as many as leave each some elements; the more, the fewer rows there are."""
     threads = target.threads_per_warp
-    most = _THREADS if rows >= _LEAST_BLOCKS else target.threads_per_block
+    most = _THREADS if rows >= _LEAST_BLOCKS else _MOST_THREADS
     while threads < most and threads * _ITEMS_OF_A_THREAD < length:
         threads *= 2
     return threads
