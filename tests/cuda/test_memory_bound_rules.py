@@ -246,7 +246,7 @@ def test_few_results_of_many_items_take_two_launches(tmp_path: Path, monkeypatch
     monkeypatch.setattr(reduction, "_PART", 100)
     code = check(IN_PARTS, tmp_path)
     counts = {c.name: len(function.launches) for c, function in zip(IN_PARTS, code.functions, strict=True)}
-    assert all(count == 2 for name, count in counts.items() if "mean of float32[96, 31]" not in name), counts
+    assert {name for name, count in counts.items() if count != 2} <= {"mean of float32[96, 31]"}
 
 
 def layer_norm(x: te.Tensor) -> te.Tensor:

@@ -55,13 +55,18 @@ _NUMBERS = itertools.count()
 
 
 def _register(reducer: _Reducer) -> None:
+    def is_of_others(values: Sequence[tirx.Expr]) -> bool:
+        """TVM asks about reductions of all types."""
+        return any(value.ty != own.ty for value, own in zip(values, reducer.left, strict=True))
+
     def combine(left: Sequence[tirx.Expr], right: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+        if is_of_others(left):  # something of both, which no reduction is
+            return [tirx.Select(tirx.EQ(a, b), a, b) for a, b in zip(left, right, strict=True)]
         values = dict(zip((*reducer.left, *reducer.right), (*left, *right), strict=True))
         return [substituted(expr, values) for expr in reducer.combined]
 
     def identity(values: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-        same = all(v.ty == f.ty for v, f in zip(values, reducer.first, strict=True))
-        return list(reducer.first) if same else list(values)
+        return list(values if is_of_others(values) else reducer.first)
 
     # TVM would destroy what it is given after Python has ended; registered functions stay alive.
     names = [f"nnefc.reducer{next(_NUMBERS)}" for _ in range(2)]
