@@ -22,7 +22,7 @@ from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, tile_of
 from nnefc.passes.schedule.cuda.product import Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS, TiledLaunch, tiled
-from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.tiling import Tile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.targets.cuda_target import CudaTarget
 
@@ -46,7 +46,9 @@ class _Launch(TiledLaunch):
     """Each thread multiplies rows and columns of its own, every depth of a tile after the other."""
 
     def __init__(self, product: Product, tiling: Tiling, slices: tirx.Var | None) -> None:
-        tile = self._tile = tiling.tile
+        tile = tiling.tile
+        assert isinstance(tile, Tile)
+        self._tile = tile
         left, right = product.operands
         sides = (
             tile_of(left, tile.rows, tile.depth, tile.threads),

@@ -25,7 +25,7 @@ from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import TiledLaunch, tiled
-from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.targets.cuda_target import CudaTarget
 
@@ -64,12 +64,9 @@ def _narrow(operand: Operand) -> Operand | None:
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """What a block computes at once; `warp_rows` by `warp_columns` of it each of its warps."""
+class _Tile(AnyTile):
+    """A tile of which each warp has `warp_rows` rows and `warp_columns` columns."""
 
-    rows: int
-    columns: int
-    depth: int
     warp_rows: int
     warp_columns: int
 

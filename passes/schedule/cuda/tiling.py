@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from tvm import tirx
 
@@ -29,7 +30,8 @@ _SECOND_LAUNCH = 3000  # cycles
 _ALL_BYTES_A_CYCLE = 1000  # that all processors together write to, or read from, memory
 
 
-class AnyTile(Protocol):
+@dataclass(frozen=True)
+class AnyTile(ABC):
     """What a block of threads computes at once, whatever multiplies.
 
     Attributes:
@@ -42,35 +44,34 @@ class AnyTile(Protocol):
     rows: int
     columns: int
     depth: int
-    multiplications: int
-    item_bytes: int
+
+    multiplications: ClassVar[int]
+    item_bytes: ClassVar[int]
 
     @property
+    @abstractmethod
     def threads(self) -> int:
         """Of a block."""
 
     @property
+    @abstractmethod
     def efficiency(self) -> float:
         """Of the peak, estimated."""
 
     @property
+    @abstractmethod
     def registers(self) -> int:
         """Of one thread, estimated."""
 
 
 @dataclass(frozen=True)
-class Tile:
-    """What a block of threads computes at once.
+class Tile(AnyTile):
+    """A tile of which each thread has rows and columns: groups of four neighbours, the groups evenly spread.
 
     Attributes:
-        rows, columns: of the result.
-        depth: products of each sum between two barriers.
-        thread_rows, thread_columns: of them, those of one thread: groups of four neighbours, the groups evenly spread.
+        thread_rows, thread_columns: those of one thread.
     """
 
-    rows: int
-    columns: int
-    depth: int
     thread_rows: int
     thread_columns: int
 
