@@ -146,7 +146,7 @@ def lower_for_cuda(
         program,
         plan,
         work.scratch_bytes,
-        capturable=not (memory.read or memory.written),
+        capturable=not memory.read,
     )
 
 

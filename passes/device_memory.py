@@ -26,14 +26,12 @@ class DeviceMemory:
 
     Attributes:
         read: whether the entry has to wait for the device and look at what it computed.
-        written: whether it writes numbers of its own.
     """
 
     failed = "nnefc_cuda_run_failed"
 
     def __init__(self) -> None:
         self.read = False
-        self.written = False
 
     def copy(self, source: tirx.Expr, target: tirx.Expr, count: int) -> tirx.Stmt:
         size = tirx.IntImm("uint64", count)
@@ -44,7 +42,6 @@ class DeviceMemory:
         return [], tirx.call_extern(dtype, READERS[dtype], address)
 
     def counter(self, address: tirx.Expr) -> Counter:
-        self.written = True
         return _DeviceCounter(address)
 
 
