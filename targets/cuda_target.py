@@ -12,7 +12,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.targets.system import ELF, FileFormat
 from nnefc.targets.target import Target, baseline_target, near, parse_target
 
-__all__ = ["ARCHITECTURES", "PRECISIONS", "CudaTarget", "parse_cuda_target"]
+__all__ = ["ARCHITECTURES", "DEFAULT_ARCHITECTURES", "PRECISIONS", "CudaTarget", "parse_cuda_target"]
 
 ARCHITECTURES = {
     70: "Volta: V100",

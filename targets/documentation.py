@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nnefc.targets.cuda_target import DEFAULT_ARCHITECTURES
 from nnefc.targets.named import NAMED_TARGETS
 from nnefc.targets.target import Target, parse_target
 
@@ -19,6 +20,7 @@ nnefc compiles on one machine for another: `nnefc compile model.onnx --target NA
 - `llvm` or `native`: this machine, with all that it has
 - a name of the table below, which `nnefc targets` prints too
 - LLVM's name of an x86-64, Arm or RISC-V processor that runs Linux: `znver4`, `cortex-a78`, `sifive-x280`
+- `cuda`: [GPUs of NVIDIA's](cuda.md), with options such as `cuda -arch=sm_80,sm_90 -host=aarch64 -precision=fp16`
 - any combination, in TVM's manner: `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -mattr=-dotprod`
 - a JSON file: `{{"triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"], "l2_bytes": 262144}}`
 
@@ -73,15 +75,26 @@ class Row:
     proof: str
 
 
+_CUDA = Row(
+    name="cuda",
+    triple="NVIDIA GPU",
+    about="GPUs of NVIDIA's, " + ", ".join(f"sm_{number}" for number in DEFAULT_ARCHITECTURES) + " and newer",
+    file="ELF .so",
+    vectors="threads",
+    features="NVIDIA's driver, the architecture",
+    proof="the kernels' source executed on a CPU, the runtime on a driver that records",
+)
+
+
 def target_rows() -> list[Row]:
-    """The named targets, in their order."""
+    """The named targets, in their order, and GPUs."""
     rows = []
     for known in NAMED_TARGETS:
         target = parse_target(known.name)
         file = f"{target.format.name} {target.format.suffix}"
         features = " ".join(target.features) or "nothing"
         rows.append(Row(known.name, known.triple, known.about, file, _vectors(target), features, known.proof))
-    return rows
+    return [*rows, _CUDA]
 
 
 def targets_page() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from nnefc.diagnostics import CompileError
 
 if TYPE_CHECKING:
     from nnefc.inspection import Inspection
+    from nnefc.targets.description import LibraryDescription
 
 __all__ = ["inspect_file"]
 
@@ -63,7 +65,7 @@ def library_lines(path: Path) -> list[str]:
     facts = [
         ("target", found.target),
         ("file", file_kind(path) or "of an unknown kind"),
-        ("needs", " ".join(found.cpu_features) or "no particular instructions"),
+        ("needs", needs(found)),
         ("compiler", found.compiler),
         ("source", found.source or "not a file"),
         ("constants", memory(found.constant_bytes) + (f" in {record.weights}" if record.weights else "")),
@@ -72,6 +74,15 @@ def library_lines(path: Path) -> list[str]:
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
     return [found.model, "", *face(found.inputs, found.outputs, found.states), "", *columns(facts)]
+
+
+def needs(found: LibraryDescription) -> str:
+    """What a machine must have for a library."""
+    instructions = " ".join(found.cpu_features) or "no particular instructions"
+    if found.device == "cpu":
+        return instructions
+    architectures = ", ".join(re.findall(r"sm_\d+", found.target))
+    return f"{instructions}; NVIDIA's driver and a GPU: {architectures} or newer than these"
 
 
 def flat_lines(path: Path, keywords: dict[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """Concatenations and splits whose parts lie one after the other in memory: no work, if the memory plan may place them.
 
-    concat((a, b), axis)      →      call_tir(concatenate {in place}, (a, b))      # nothing varies before the axis
-    split(x, [8], axis)       →      call_tir(split {in place}, (x,))
+concat((a, b), axis)      →      call_tir(concatenate {in place}, (a, b))      # nothing varies before the axis
+split(x, [8], axis)       →      call_tir(split {in place}, (x,))
 """
 
 from __future__ import annotations

@@ -1,0 +1,93 @@
+"""Names of GPUs to compile for, and what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+import nnefc
+from nnefc.diagnostics import CompileError
+from nnefc.targets.any_target import parse_any_target
+from nnefc.targets.cuda_target import ARCHITECTURES, CudaTarget, parse_cuda_target
+from nnefc.targets.target import Target
+
+
+def test_without_options_it_is_three_architectures_and_the_oldest_machine_of_this_kind_as_host() -> None:
+    target = parse_cuda_target("cuda")
+    assert target.architectures == (80, 86, 90)
+    assert target.precision == "fp32"
+    assert target.host.features == ()
+
+
+def test_options_say_architectures_host_and_precision() -> None:
+    target = parse_cuda_target("cuda -arch=sm_90,sm_80,sm_90 -host='llvm -mtriple=aarch64-linux-gnu' -precision=tf32")
+    assert target.architectures == (80, 90)
+    assert target.host.triple == "aarch64-unknown-linux-gnu"
+    assert target.precision == "tf32"
+
+
+@pytest.mark.parametrize("text", ["cuda", "cuda -arch=sm_90", "cuda -host=aarch64-linux-gnu -precision=fp16"])
+def test_the_name_says_all_of_it_again(text: str) -> None:
+    target = parse_cuda_target(text)
+    again = parse_cuda_target(target.name)
+    assert (again.architectures, again.precision, again.name) == (target.architectures, target.precision, target.name)
+    assert again.host.triple == target.host.triple
+
+
+@pytest.mark.parametrize("number", ARCHITECTURES)
+def test_every_architecture_has_a_target_of_tvms(number: int) -> None:
+    target = parse_cuda_target(f"cuda -arch=sm_{number}")
+    assert target.to_tvm().attrs["arch"] == f"sm_{number}"
+    assert target.shared_bytes <= target.most_shared_bytes < 256 << 10
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("cuda -arch=sm_91", "unknown architecture 'sm_91'", "did you mean 'sm_90'"),
+        ("cuda -arch=90", "unknown architecture '90'", "sm_90"),
+        ("cuda -arch=sm_80,", "unknown architecture ''", "sm_80"),
+        ("cuda -arch=", "unknown option '-arch='", "-arch=sm_80,sm_90"),
+        ("cuda -arch=sm_80 -arch=sm_90", "twice", ""),
+        ("cuda -mcpu=x", "unknown option '-mcpu=x'", "-host=NAME"),
+        ("cuda fast", "unknown option 'fast'", "-arch=sm_80,sm_90"),
+        ("cuda '-arch=sm_80", "ends inside a quotation", ""),
+        ("cuda -host=nonsense", "unknown target 'nonsense'", ""),
+        ("cuda -host=x86_64-windows-gnu", "has no GPU of NVIDIA's", "-host=x86-64"),
+        ("cuda -host=cortex-a7", "has no GPU of NVIDIA's", "-host=x86-64"),
+        ("cuda -precision=fp17", "unknown precision 'fp17'", "fp16"),
+        ("cuda -precision=fp8", "unknown precision 'fp8'", "fp32, tf32, fp16"),
+        ("cuda -arch=sm_75,sm_80 -precision=tf32", "sm_75 has no tensor cores for tf32", "from sm_80 on"),
+    ],
+)
+def test_wrong_targets_are_errors_that_say_what_is_meant(text: str, message: str, hint: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        parse_any_target(text)
+    assert message in raised.value.message
+    assert hint in (raised.value.hint or "")
+
+
+def test_a_misspelled_name_is_near_it() -> None:
+    with pytest.raises(CompileError) as raised:
+        parse_any_target("cudda")
+    assert "did you mean 'cuda'" in (raised.value.hint or "")
+
+
+def test_other_names_are_cpus() -> None:
+    assert isinstance(parse_any_target("cuda"), CudaTarget)
+    assert isinstance(parse_any_target("x86-64-v3"), Target)
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "message"),
+    [
+        ("llvm", "fp16", "code for the target 'llvm' has no precision fp16"),
+        ("llvm", "tf32", "code for the target 'llvm' has no precision tf32"),
+        ("cuda", "double", "unknown precision 'double'"),
+        ("cuda -arch=sm_75", "tf32", "sm_75 has no tensor cores for tf32"),
+    ],
+)
+def test_a_precision_that_the_target_does_not_have_is_an_error(target: str, precision: str, message: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        nnefc.compile("never-read.onnx", target, precision=precision)
+    assert message in raised.value.message
+    assert raised.value.hint
