@@ -15,9 +15,20 @@ shuffles.
 from __future__ import annotations
 
 from tvm import s_tir, tirx
+from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.schedule.cuda.expressions import number
-from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, load, sequence, store, synchronize, warp_sum
+from nnefc.passes.schedule.cuda.expressions import inside, number
+from nnefc.passes.schedule.cuda.nest import (
+    Nest,
+    buffer,
+    kernel_schedule,
+    load,
+    sequence,
+    size_of,
+    store,
+    synchronize,
+    warp_sum,
+)
 from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS
@@ -50,10 +61,16 @@ class VectorProductRule:
             few, many, rows_are_many = right, left, True
         else:
             return None
-        if many.positions.extent < _LEAST_POSITIONS:
+        if many.positions.extent < _LEAST_POSITIONS or not _is_matrix(many):
             return None
         way = _ByDepth if lies_along_depth(many) else _ByPosition
         return way(product, few, many, rows_are_many).schedule()
+
+
+def _is_matrix(operand: Operand) -> bool:
+    """Whether no element is fetched twice; of the windows of a convolution most are."""
+    elements = operand.batch.extent * operand.positions.extent * operand.depth.extent
+    return all(size_of(part.source) >= elements for part in inside(operand.value) if isinstance(part, TensorLoad))
 
 
 class _VectorProduct:
