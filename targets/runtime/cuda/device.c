@@ -10,8 +10,6 @@
 #include "session.h"
 #include "system.h"
 
-enum { DEFAULT_SHARED_BYTES = 48 << 10 }; /* of dynamic shared memory, what a kernel may have without asking */
-
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static nnefc_cuda_device *devices;
 static _Atomic int64_t owner; /* the process that has used the driver; 0 for none */
@@ -63,7 +61,10 @@ static nnefc_status check_capability(CUdevice device, char *error) {
 /* The driver's handle of a GPU that can run the network. */
 static nnefc_status find(int64_t number, CUdevice *device, char *error) {
     nnefc_status status = nnefc_cuda_driver_open(error);
-    if (status != NNEFC_OK) return status;
+    if (status != NNEFC_OK) {
+        atomic_store(&owner, 0); /* nobody has used it */
+        return status;
+    }
     int count = 0;
     status = nnefc_cuda_check(nnefc_cuda.init(0), "starting NVIDIA's driver", error);
     if (status == NNEFC_OK) status = nnefc_cuda_check(nnefc_cuda.device_count(&count), "counting the GPUs", error);
@@ -93,7 +94,7 @@ static nnefc_status load_code(nnefc_cuda_device *device, char *error) {
     if (result != CUDA_SUCCESS) return refuse_image(result, error);
     for (uint32_t i = 0; i < module->kernel_count; i++) {
         result = nnefc_cuda.module_function(&device->functions[i], device->module, module->kernels[i]);
-        if (result == CUDA_SUCCESS && module->dynamic_shared[i] > DEFAULT_SHARED_BYTES)
+        if (result == CUDA_SUCCESS && module->dynamic_shared[i] > 0) /* what is free without asking depends on the rest */
             result = nnefc_cuda.function_set(device->functions[i], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                              (int)module->dynamic_shared[i]);
         if (result == CUDA_SUCCESS) continue;
