@@ -391,6 +391,8 @@ def _with_reports(source: str) -> tuple[str, tuple[str, ...], set[str]]:
         The source, the messages, and the names of the kernels that report.
     """
     messages = tuple(dict.fromkeys(match[1] for match in _REPORT.finditer(source)))
+    if not messages:
+        return source, (), set()
     numbers = {message: number for number, message in enumerate(messages, 1)}
     definitions = list(_KERNEL.finditer(source))
     ends = [match.start() for match in definitions[1:]] + [len(source)]
