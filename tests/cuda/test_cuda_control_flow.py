@@ -1,0 +1,106 @@
+"""Choices and loops of networks for GPUs: what the host must know of them, and what can be replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from emulated_networks import agree
+from onnx import TensorProto, helper, numpy_helper
+
+
+def _body(
+    name: str, node: onnx.NodeProto, inputs: list[tuple[str, int, list[int]]], outputs: list[str]
+) -> onnx.GraphProto:
+    given = [helper.make_tensor_value_info(*one) for one in inputs]
+    made = [helper.make_tensor_value_info(output, TensorProto.FLOAT, None) for output in outputs]
+    return helper.make_graph([node], name, given, made)
+
+
+def _saved(
+    folder: Path, nodes: list[onnx.NodeProto], inputs: list[tuple[str, int, list[int]]], shape: list[int]
+) -> Path:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(*one) for one in inputs],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.array(5, np.int64), "five"), numpy_helper.from_array(np.array(True), "true")],
+    )
+    path = folder / "network.onnx"
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
+    )
+    return path
+
+
+def _loop(folder: Path, count: str, inputs: list[Tensor]) -> Path:
+    step = helper.make_graph(
+        [helper.make_node("Add", ["s", "s"], ["t"]), helper.make_node("Identity", ["c"], ["d"])],
+        "step",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, [3]),
+        ],
+        [
+            helper.make_tensor_value_info("d", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("t", TensorProto.FLOAT, [3]),
+        ],
+    )
+    return _saved(folder, [helper.make_node("Loop", [count, "", "x"], ["y"], body=step)], inputs, [3])
+
+
+X = np.array([1, -2, 3], np.float32)
+
+
+def test_a_choice_waits_for_its_condition(tmp_path: Path) -> None:
+    branches = {
+        "then_branch": _branch(helper.make_node("Neg", ["x"], ["p"]), "p"),
+        "else_branch": _branch(helper.make_node("Exp", ["x"], ["q"]), "q"),
+    }
+    node = helper.make_node("If", ["c"], ["y"], **branches)
+    path = _saved(tmp_path, [node], [("x", TensorProto.FLOAT, [3]), ("c", TensorProto.BOOL, [])], [3])
+    made = agree(path, {"x": X, "c": np.array(False)}, checks=True)
+    assert made.device is not None
+    assert ".capturable = 0," in made.device.launches
+
+
+def test_a_loop_whose_length_is_an_input_waits_for_it(tmp_path: Path) -> None:
+    path = _loop(tmp_path, "n", [("x", TensorProto.FLOAT, [3]), ("n", TensorProto.INT64, [])])
+    made = agree(path, {"x": X, "n": np.array(4, np.int64)}, checks=True)
+    assert made.device is not None
+    assert ".capturable = 0," in made.device.launches
+
+
+def test_the_items_of_a_scan_may_begin_anywhere(tmp_path: Path) -> None:
+    step = helper.make_graph(
+        [helper.make_node("Add", ["s", "e"], ["t"]), helper.make_node("Mul", ["t", "t"], ["u"])],
+        "step",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [5]) for name in ("s", "e")],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [5]) for name in ("t", "u")],
+    )
+    node = helper.make_node("Scan", ["x", "v"], ["last", "y"], body=step, num_scan_inputs=1)
+    path = _saved(tmp_path, [node], [("x", TensorProto.FLOAT, [5]), ("v", TensorProto.FLOAT, [6, 5])], [6, 5])
+    rng = np.random.default_rng(2)
+    made = agree(
+        path,
+        {"x": rng.standard_normal(5, np.float32), "v": rng.standard_normal((6, 5), np.float32)},
+        checks=True,
+    )
+    assert made.device is not None
+    assert ".capturable = 1," in made.device.launches
+
+
+def test_parts_that_begin_at_odd_places_are_copied(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Split", ["v"], ["a", "b"], axis=0, num_outputs=2),
+        helper.make_node("Exp", ["a"], ["p"]),
+        helper.make_node("Neg", ["b"], ["q"]),
+        helper.make_node("Concat", ["p", "q", "a"], ["y"], axis=0),
+    ]
+    path = _saved(tmp_path, nodes, [("v", TensorProto.FLOAT, [6, 5])], [9, 5])
+    made = agree(path, {"v": np.random.default_rng(4).standard_normal((6, 5), np.float32)}, checks=True)
+    assert made.device is not None
+    assert len(made.device.code.launches) == 2
