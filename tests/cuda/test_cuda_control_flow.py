@@ -9,18 +9,14 @@ import onnx
 from emulated_networks import agree
 from onnx import TensorProto, helper, numpy_helper
 
-
-def _body(
-    name: str, node: onnx.NodeProto, inputs: list[tuple[str, int, list[int]]], outputs: list[str]
-) -> onnx.GraphProto:
-    given = [helper.make_tensor_value_info(*one) for one in inputs]
-    made = [helper.make_tensor_value_info(output, TensorProto.FLOAT, None) for output in outputs]
-    return helper.make_graph([node], name, given, made)
+Tensor = tuple[str, int, list[int]]
 
 
-def _saved(
-    folder: Path, nodes: list[onnx.NodeProto], inputs: list[tuple[str, int, list[int]]], shape: list[int]
-) -> Path:
+def _branch(node: onnx.NodeProto, output: str) -> onnx.GraphProto:
+    return helper.make_graph([node], output, [], [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)])
+
+
+def _saved(folder: Path, nodes: list[onnx.NodeProto], inputs: list[Tensor], shape: list[int]) -> Path:
     graph = helper.make_graph(
         nodes,
         "g",

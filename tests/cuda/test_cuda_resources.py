@@ -1,0 +1,43 @@
+"""What the compiler of NVIDIA's says of whole networks: their kernels keep what they compute with in registers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from models import zoo
+
+import nnefc
+from nnefc.targets.cuda_compiler import COMPILER_VARIABLE
+
+TARGET = "cuda -arch=sm_80,sm_90"
+
+# Bytes of a thread. Without a bound to keep, the compiler may still put a word or two into memory rather than have fewer
+# threads side by side; a tile that does not fit spills hundreds.
+MOST_SPILLED = 16
+
+
+def _check(name: str, precision: str, folder: Path, divide: int = 1) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(COMPILER_VARIABLE, "nvrtc")
+        twins = zoo.write_twins(folder, name, divide=divide)
+        artifact = nnefc.compile(twins.onnx, TARGET, precision=precision)
+    assert artifact.device is not None
+    print("\n".join(artifact.device.resources()))
+    spilled = [
+        usage for usage in artifact.device.image.usage if max(usage.spill_stores, usage.spill_loads) > MOST_SPILLED
+    ]
+    assert not spilled
+    assert len(artifact.device.image.usage) == 2 * len({launch.kernel for launch in artifact.device.code.launches})
+
+
+@pytest.mark.parametrize(("name", "precision"), [("shufflenet", "fp32"), ("squeezenet", "fp16")])
+def test_a_small_network_keeps_its_registers(name: str, precision: str, tmp_path: Path) -> None:
+    _check(name, precision, tmp_path, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+@pytest.mark.parametrize("name", zoo.NAMES)
+def test_a_whole_network_keeps_its_registers(name: str, precision: str, tmp_path: Path) -> None:
+    _check(name, precision, tmp_path)
