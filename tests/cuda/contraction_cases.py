@@ -59,8 +59,13 @@ def execute(
     data: Sequence[np.ndarray],
     constants: Sequence[np.ndarray] = (),
     target: CudaTarget = TARGET,
+    offset: int = 0,
 ) -> tuple[np.ndarray, list[str]]:
-    """The result of an operation, all accesses to memory checked; and the rules of its kernels."""
+    """The result of an operation, all accesses to memory checked; and the rules of its kernels.
+
+    Args:
+        offset: bytes from a well aligned place to where each tensor begins.
+    """
     module = lowered(operation, data, constants)
     values = dict(zip(module["main"].params, data, strict=True))
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
@@ -69,11 +74,20 @@ def execute(
     for binding, func in zip(calls, kernels(module, target), strict=True):
         operands = [values[arg] if arg in values else array_of(arg) for arg in binding.value.args[1].fields]
         dtype = str(binding.var.ty.dtype)
-        result = np.full(shape_of(binding.var), np.nan if dtype.startswith("float") else 77, dtype)
-        given = [np.array(operand) for operand in operands]
+        result = _placed(np.full(shape_of(binding.var), np.nan if dtype.startswith("float") else 77, dtype), offset)
+        given = [_placed(operand, offset) for operand in operands]
         for array in given:
             array.flags.writeable = False
         run_kernel(func, [*given, result], target)
         values[binding.var] = result
         rules.append(str(func.attrs["nnefc.rule"]))
     return values[calls[-1].var], rules
+
+
+def _placed(array: np.ndarray, offset: int) -> np.ndarray:
+    """A copy that begins `offset` bytes after a multiple of 64."""
+    memory = np.empty(array.nbytes + 128, np.uint8)
+    first = -memory.ctypes.data % 64 + offset
+    copy = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

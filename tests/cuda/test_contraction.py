@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from contraction_cases import execute, random
+from contraction_cases import TARGET, execute, random
 from numpy_reference import convolve
 from tvm import relax
 from tvm.relax import op
@@ -117,14 +118,22 @@ def test_a_transposed_convolution_is_a_product_too(
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [((37, 300), (300, 53)), ((3, 17, 20), (2, 1, 20, 24)), ((64, 40), (40, 52))],
-    ids=["primes", "batches", "aligned"],
+    [((37, 300), (300, 53)), ((3, 17, 20), (2, 1, 20, 24)), ((64, 40), (40, 52)), ((5, 1, 200), (5, 200, 7))],
+    ids=["primes", "batches", "aligned", "no-rows"],
 )
 def test_a_matrix_product_of_any_shape(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     rng = np.random.default_rng(2)
     a, b, c = random(rng, left), random(rng, right), random(rng, right[-1:])
     result, rules = execute(lambda a, b, c: op.add(op.matmul(a, b), c), [a, b], [c])
     close(result, a.astype(np.float64) @ b + c)
+    assert rules == ["ContractionRule"]
+
+
+def test_operands_may_begin_anywhere() -> None:
+    rng = np.random.default_rng(5)
+    a, b = random(rng, (24, 40)), random(rng, (40, 52))
+    result, rules = execute(op.matmul, [a, b], target=replace(TARGET, load_bytes=1), offset=4)
+    close(result, a.astype(np.float64) @ b)
     assert rules == ["ContractionRule"]
 
 

@@ -9,7 +9,7 @@ warp stores falls into different banks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -78,14 +78,15 @@ class OperandTile:
     @property
     def fetched(self) -> int:
         """Elements that a thread holds on their way."""
-        return self._vectors * self.lanes
+        return self.vectors * self.lanes
 
     @property
-    def _vectors(self) -> int:
+    def vectors(self) -> int:
+        """What a thread fetches of a tile, `lanes` elements each."""
         return -(-self.positions * self.depths // (self.lanes * self.threads))
 
     @property
-    def _places(self) -> int:
+    def places(self) -> int:
         """Positions that one thread fetches from; 0 if each vector has one of its own."""
         return 0 if self.along_depth else max(1, self.positions // (self.lanes * self.threads))
 
@@ -104,36 +105,30 @@ class OperandTile:
         value, positions = self.operand.value, self.operand.positions
 
         def values(vector: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
-            position = first + self._place(thread, vector)[0]
+            position = first + self.place(thread, vector)[0]
             found = {**self.operand.batch.at(batch, value), **positions.at(position, value)}
             return {var: nest.simplify(item) for var, item in found.items()}
 
         plain = values(number(0))
         kept = [var for var, item in plain.items() if any(isinstance(part, _DIVISIONS) for part in inside(item))]
-        if not kept or not self._places:
+        if not kept or not self.places:
             return None, Located(batch, first, {}, None)
-        registers = nest.buffer(f"{name}_at", self._places * len(kept), "int32", "local")
-        fastest = positions.variables[-1] if positions.variables else None
+        registers = nest.buffer(f"{name}_at", self.places * len(kept), "int32", "local")
+
+        def by_lanes(var: tirx.Var, item: tirx.Expr) -> tirx.Expr:
+            """Where lanes run along an axis, its value is a multiple of their number; that shows, if they are apart."""
+            return nest.simplify(tirx.floordiv(item, number(self.lanes))) if positions.is_fastest(var) else item
 
         def keep(place: tirx.Expr) -> tirx.Stmt:
             items = values(place)
+            first = place * number(len(kept))
             return sequence(
-                *(
-                    store(
-                        registers,
-                        nest.simplify(tirx.floordiv(items[var], number(self.lanes)) if var is fastest else items[var]),
-                        place * number(len(kept)) + number(slot),
-                    )
-                    for slot, var in enumerate(kept)
-                )
+                *(store(registers, by_lanes(var, items[var]), first + number(i)) for i, var in enumerate(kept))
             )
 
-        every = values(nest.variable("place", self._places))
-        bounds = {
-            var: nest.end(tirx.floordiv(every[var], number(self.lanes)) if var is fastest else every[var])
-            for var in kept
-        }
-        return nest.unrolled(self._places, keep), Located(batch, first, bounds, registers)
+        every = values(nest.variable("place", self.places))
+        bounds = {var: nest.end(by_lanes(var, every[var])) for var in kept}
+        return nest.unrolled(self.places, keep), Located(batch, first, bounds, registers)
 
     def fetch(
         self,
@@ -145,62 +140,13 @@ class OperandTile:
         tiles: int,
     ) -> tirx.Stmt:
         """Elements of tile `tile` (of at most `tiles`) of the depth into `registers`; zeros beyond the operand."""
-        dtype = str(registers.dtype)
-        operand = self.operand
-        which = nest.variable("tile", tiles)  # a sum in its place would keep divisions from being resolved
-        first_depth = which * number(self.depths)
-
-        def element(vector: tirx.Expr, lane: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
-            """What must hold for the operand to have an element, and the element."""
-            position, depth, _ = self._place(thread, vector)
-            stand_ins = {var: nest.variable(str(var.name), end) for var, end in located.ends.items()}
-            place = tirx.floormod(vector, number(max(1, self._places))) * number(len(stand_ins))
-            step = self.lanes if self.along_depth else 1
-            within = nest.variable("within", self.depths // step)
-            loads = {which: tile, within: nest.simplify(tirx.floordiv(depth, number(step)))} | {
-                stand_in: load(located.registers, nest.simplify(place + number(slot)))
-                for slot, stand_in in enumerate(stand_ins.values())
-            }
-            own_position = located.first + position + (number(0) if self.along_depth else lane)
-            own_depth = first_depth + within * number(step) + (lane if self.along_depth else number(0))
-            values = {
-                **operand.batch.at(located.batch, operand.value),
-                **operand.positions.at(own_position, operand.value),
-            }
-            for var, stand_in in stand_ins.items():
-                is_fastest = var.same_as(operand.positions.variables[-1])
-                values[var] = stand_in * number(self.lanes) + lane if is_fastest else stand_in
-            inside_tile = self._inside(nest, thread, vector, located.first + position, first_depth + depth)
-            conditions, item = _unconditional(operand.having(nest, values, own_depth))
-            return [substituted(c, loads) for c in (*inside_tile, *conditions)], substituted(item, loads)
-
-        def vector(number_of: tirx.Expr) -> tirx.Stmt:
-            own = [c for c in element(number_of, number(0))[0] if _depends(c, number_of)]
-
-            def fetch_lane(lane: tirx.Expr) -> tirx.Stmt:
-                item = element(number_of, lane)[1]
-                if own:
-                    item = tirx.if_then_else(tirx.all(*own), item, tirx.const(0, dtype))
-                return store(registers, item, number_of * number(self.lanes) + lane)
-
-            return nest.lanes(self.lanes, fetch_lane)
-
-        def zero(number_of: tirx.Expr) -> tirx.Stmt:
-            return nest.lanes(
-                self.lanes,
-                lambda lane: store(registers, tirx.const(0, dtype), number_of * number(self.lanes) + lane),
-            )
-
-        any_vector = nest.variable("vector", self._vectors)
-        common = [c for c in element(any_vector, number(0))[0] if not _depends(c, any_vector)]
-        stmt = nest.unrolled(self._vectors, vector)
-        return tirx.IfThenElse(tirx.all(*common), stmt, nest.unrolled(self._vectors, zero)) if common else stmt
+        return _Fetch(self, nest, thread, registers, located, tile, tiles).stmt()
 
     def put(self, nest: Nest, thread: tirx.Expr, registers: tirx.Var, shared: tirx.Var, base: tirx.Expr) -> tirx.Stmt:
         """What `fetch` has left in registers into shared memory, from the place `base` on."""
 
         def vector(number_of: tirx.Expr) -> tirx.Stmt:
-            position, depth, present = self._place(thread, number_of)
+            position, depth, present = self.place(thread, number_of)
             source = number_of * number(self.lanes)
             place = base + depth * number(self.stride) + position
             if self.along_depth:
@@ -216,9 +162,9 @@ class OperandTile:
                 )
             return stmt if nest.holds(present) else tirx.IfThenElse(present, stmt, None)
 
-        return nest.unrolled(self._vectors, vector)
+        return nest.unrolled(self.vectors, vector)
 
-    def _place(self, thread: tirx.Expr, vector: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+    def place(self, thread: tirx.Expr, vector: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
         """Position and depth in the tile of a thread's vector, and whether it is in the tile at all."""
         item = vector * number(self.threads) + thread
         if self.along_depth:
@@ -229,16 +175,87 @@ class OperandTile:
             position, depth = tirx.floormod(item, number(count)) * self.lanes, tirx.floordiv(item, number(count))
         return position, depth, item < number(self.positions * self.depths // self.lanes)
 
-    def _inside(
-        self, nest: Nest, thread: tirx.Expr, vector: tirx.Expr, position: tirx.Expr, depth: tirx.Expr
-    ) -> list[tirx.Expr]:
-        """What must hold for the operand to have a vector, as far as it is not known. Vectors never lie across ends."""
-        conditions = [
-            self._place(thread, vector)[2],
-            position < number(self.operand.positions.extent),
-            depth < number(self.operand.depth.extent),
-        ]
-        return [nest.simplify(c) for c in conditions if not nest.holds(c)]
+
+class _Fetch:
+    """The statement that fetches a tile; its pieces are alike but for the vector's number, and the lane."""
+
+    def __init__(
+        self,
+        side: OperandTile,
+        nest: Nest,
+        thread: tirx.Expr,
+        registers: tirx.Var,
+        located: Located,
+        tile: tirx.Expr,
+        tiles: int,
+    ) -> None:
+        self._side, self._nest, self._thread = side, nest, thread
+        self._registers, self._located = registers, located
+        self._zero = tirx.const(0, str(registers.dtype))
+        # Divisions of variables are resolved where those of sums are not: these stand for sums meanwhile.
+        self._tile = nest.variable("tile", tiles)
+        self._step = side.lanes if side.along_depth else 1
+        self._within = nest.variable("within", side.depths // self._step)
+        self._axes = {var: nest.variable(str(var.name), end) for var, end in located.ends.items()}
+        self._stands_for = {self._tile: tile}
+
+    def stmt(self) -> tirx.Stmt:
+        """Elements where the operand has them, zeros elsewhere; what holds for all vectors or none is asked once."""
+        nest, count = self._nest, self._side.vectors
+        any_vector = nest.variable("vector", count)
+        common = [c for c in self._element(any_vector, number(0))[0] if not _depends(c, any_vector)]
+        fetched = nest.unrolled(count, self._vector)
+        if not common:
+            return fetched
+        zeros = nest.unrolled(count, lambda v: self._into_registers(v, lambda _: self._zero))
+        return tirx.IfThenElse(tirx.all(*common), fetched, zeros)
+
+    def _vector(self, vector: tirx.Expr) -> tirx.Stmt:
+        own = [c for c in self._element(vector, number(0))[0] if _depends(c, vector)]
+
+        def item(lane: tirx.Expr) -> tirx.Expr:
+            element = self._element(vector, lane)[1]
+            return tirx.if_then_else(tirx.all(*own), element, self._zero) if own else element
+
+        return self._into_registers(vector, item)
+
+    def _into_registers(self, vector: tirx.Expr, item: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Stmt:
+        first = vector * number(self._side.lanes)
+        return self._nest.lanes(self._side.lanes, lambda lane: store(self._registers, item(lane), first + lane))
+
+    def _element(self, vector: tirx.Expr, lane: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
+        """What must hold for the operand to have an element, and the element."""
+        side, nest, operand = self._side, self._nest, self._side.operand
+        position, depth, present = side.place(self._thread, vector)
+        along, across = (lane, number(0)) if side.along_depth else (number(0), lane)
+        own_position = self._located.first + position + across
+        values = {
+            **operand.batch.at(self._located.batch, operand.value),
+            **operand.positions.at(own_position, operand.value),
+        }
+        for var, stand_in in self._axes.items():
+            fastest = operand.positions.is_fastest(var)
+            values[var] = stand_in * number(side.lanes) + across if fastest else stand_in
+        own_depth = self._tile * number(side.depths) + self._within * number(self._step) + along
+        conditions, item = _unconditional(operand.having(nest, values, own_depth))
+        # Vectors never lie across ends: what their first lane needs is enough.
+        limits = (
+            present,
+            self._located.first + position < number(operand.positions.extent),
+            self._tile * number(side.depths) + depth < number(operand.depth.extent),
+        )
+        conditions += [nest.simplify(limit) for limit in limits if not nest.holds(limit)]
+        stands_for = {**self._stands_for, **self._in_registers(vector)}
+        stands_for[self._within] = nest.simplify(tirx.floordiv(depth, number(self._step)))
+        return [substituted(c, stands_for) for c in conditions], substituted(item, stands_for)
+
+    def _in_registers(self, vector: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
+        """What `locate` has worked out for a vector."""
+        first = tirx.floormod(vector, number(max(1, self._side.places))) * number(len(self._axes))
+        return {
+            stand_in: load(self._located.registers, self._nest.simplify(first + number(slot)))
+            for slot, stand_in in enumerate(self._axes.values())
+        }
 
 
 def _unconditional(expr: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
@@ -285,7 +302,7 @@ class PositionTile(OperandTile):
         """What `fetch` has left in registers into shared memory, from the place `base` on."""
 
         def vector(number_of: tirx.Expr) -> tirx.Stmt:
-            position, depth, present = self._place(thread, number_of)
+            position, depth, present = self.place(thread, number_of)
             place = base + position * number(self.stride) + depth
             stmt = nest.lanes(
                 self.lanes,
@@ -295,7 +312,7 @@ class PositionTile(OperandTile):
             )
             return stmt if nest.holds(present) else tirx.IfThenElse(present, stmt, None)
 
-        return nest.unrolled(self._vectors, vector)
+        return nest.unrolled(self.vectors, vector)
 
 
 def tile_of(operand: Operand, positions: int, depths: int, threads: int) -> OperandTile:

@@ -33,7 +33,7 @@ from nnefc.targets.cuda_target import CudaTarget
 __all__ = ["Axes", "Operand", "Product", "product_of"]
 
 _VECTOR_BYTES = 16
-_MOST_ELEMENTS = 1 << 31  # of a tensor whose indices are 32 bits wide
+_MOST_ELEMENTS = 1 << 30  # of a tensor whose indices, those beyond its end too, are 32 bits wide
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ class Axes:
     def extent(self) -> int:
         """How many values the fused index has."""
         return math.prod(self.extents)
+
+    def is_fastest(self, var: tirx.Var) -> bool:
+        """Whether an axis is the last of these."""
+        return bool(self.variables) and var.same_as(self.variables[-1])
 
     def at(self, index: tirx.Expr, of: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
         """The values of the axes for a value of the fused index.

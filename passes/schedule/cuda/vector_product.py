@@ -196,51 +196,55 @@ class _ByDepth(_VectorProduct):
     def schedule(self) -> s_tir.Schedule:
         product, nest = self._product, self._nest
         dtype = product.accumulator
-        lanes = lanes_along(self._many, 1, _WARP * 4, along_depth=True)
-        if lanes_along(self._few, 1, _WARP * 4, along_depth=True) < lanes:
-            lanes = 1
-        groups = -(-self._positions // _WARPS)
-        sums = nest.buffer("sums", self._vectors, dtype, "local")
-        items = nest.buffer("items", lanes, dtype, "local")
-        factors = nest.buffer("factors", lanes, dtype, "local")
-        steps = -(-self._depth // (_WARP * lanes))
-
-        def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
-            lane, warp = tirx.floormod(thread, number(_WARP)), tirx.floordiv(thread, number(_WARP))
-            position = tirx.floormod(block, number(groups)) * number(_WARPS) + warp
-            batch = tirx.floordiv(block, number(groups))
-            present = position < number(self._positions)
-
-            def step(index: tirx.Expr) -> tirx.Stmt:
-                first = (index * number(_WARP) + lane) * number(lanes)
-                inside = first < number(self._depth)
-
-                def fetch(operand: Operand, which: tirx.Expr, into: tirx.Var, *conditions: tirx.Expr) -> tirx.Stmt:
-                    def one(of: tirx.Expr) -> tirx.Stmt:
-                        return store(into, self._guarded(operand.at(nest, batch, which, first + of), *conditions), of)
-
-                    return nest.lanes(lanes, one)
-
-                def multiply(vector: tirx.Expr) -> tirx.Stmt:
-                    def add(of: tirx.Expr) -> tirx.Stmt:
-                        return store(sums, load(sums, vector) + load(factors, of) * load(items, of), vector)
-
-                    return sequence(fetch(self._few, vector, factors, inside), nest.unrolled(lanes, add))
-
-                return sequence(
-                    fetch(self._many, position, items, inside, present), nest.unrolled(self._vectors, multiply)
-                )
-
-            def finish(vector: tirx.Expr) -> tirx.Stmt:
-                stmt = self._write(batch, vector, position, load(sums, vector))
-                return tirx.IfThenElse(tirx.EQ(lane, number(0)), stmt, None)
-
-            return sequence(
-                nest.unrolled(self._vectors, lambda v: store(sums, tirx.const(0, dtype), v)),
-                nest.loop(steps, step, "step"),
-                nest.unrolled(self._vectors, lambda v: warp_sum(nest, sums, v)),
-                nest.unrolled(self._vectors, finish),
-            )
-
-        launch = nest.launch(groups * self._batch, _WARP * _WARPS, body)
+        self._lanes = lanes_along(self._many, 1, _WARP * 4, along_depth=True)
+        if lanes_along(self._few, 1, _WARP * 4, along_depth=True) < self._lanes:
+            self._lanes = 1
+        self._groups = -(-self._positions // _WARPS)
+        self._sums = nest.buffer("sums", self._vectors, dtype, "local")
+        self._items = nest.buffer("items", self._lanes, dtype, "local")
+        self._factors = nest.buffer("factors", self._lanes, dtype, "local")
+        launch = nest.launch(self._groups * self._batch, _WARP * _WARPS, self._block)
         return kernel_schedule(product.func, product.params, [launch])
+
+    def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+        nest, zero = self._nest, tirx.const(0, self._product.accumulator)
+        lane, warp = tirx.floormod(thread, number(_WARP)), tirx.floordiv(thread, number(_WARP))
+        position = tirx.floormod(block, number(self._groups)) * number(_WARPS) + warp
+        batch = tirx.floordiv(block, number(self._groups))
+
+        def finish(vector: tirx.Expr) -> tirx.Stmt:
+            stmt = self._write(batch, vector, position, load(self._sums, vector))
+            return tirx.IfThenElse(tirx.EQ(lane, number(0)), stmt, None)
+
+        return sequence(
+            nest.unrolled(self._vectors, lambda v: store(self._sums, zero, v)),
+            nest.loop(
+                -(-self._depth // (_WARP * self._lanes)),
+                lambda step: self._step(batch, position, (step * number(_WARP) + lane) * number(self._lanes)),
+                "step",
+            ),
+            nest.unrolled(self._vectors, lambda v: warp_sum(nest, self._sums, v)),
+            nest.unrolled(self._vectors, finish),
+        )
+
+    def _step(self, batch: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
+        """Fetch some depths of the position, multiply them by those of all vectors."""
+        nest = self._nest
+        inside_depth, present = depth < number(self._depth), position < number(self._positions)
+
+        def fetch(operand: Operand, which: tirx.Expr, into: tirx.Var, *conditions: tirx.Expr) -> tirx.Stmt:
+            def one(of: tirx.Expr) -> tirx.Stmt:
+                return store(into, self._guarded(operand.at(nest, batch, which, depth + of), *conditions), of)
+
+            return nest.lanes(self._lanes, one)
+
+        def multiply(vector: tirx.Expr) -> tirx.Stmt:
+            def add(of: tirx.Expr) -> tirx.Stmt:
+                product = load(self._factors, of) * load(self._items, of)
+                return store(self._sums, load(self._sums, vector) + product, vector)
+
+            return sequence(fetch(self._few, vector, self._factors, inside_depth), nest.unrolled(self._lanes, add))
+
+        return sequence(
+            fetch(self._many, position, self._items, inside_depth, present), nest.unrolled(self._vectors, multiply)
+        )
