@@ -144,12 +144,12 @@ class Artifact:
         for file in set(old) - set(new):
             file.unlink(missing_ok=True)
 
-    def load(self, *, threads: int | None = None) -> Model:
-        """Load the network into this process, without leaving a file."""
+    def load(self, *, threads: int | None = None, device: int = 0) -> Model:
+        """Load the network into this process, without leaving a file; arguments as of `nnefc.load`."""
         with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
             path = Path(folder) / f"network{self.target.format.suffix}"
             self.export(path)
-            return load(path, threads=threads)
+            return load(path, threads=threads, device=device)
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
         """Run the network once; for more than one run, :meth:`load` it."""

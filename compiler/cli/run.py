@@ -37,6 +37,7 @@ __all__ = ["run_library"]
     help="A folder for the outputs, each as NAME.npy; without it they are described.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to compute with.  [default: one a core]")
+@click.option("--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]")
 @click.option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run N times and print the latency.")
 def run_library(
     library: Path,
@@ -44,12 +45,13 @@ def run_library(
     random: int | None,
     output: Path | None,
     threads: int | None,
+    device: int,
     repeat: int | None,
 ) -> None:
     """Run LIBRARY, which nnefc compiled, on arrays from files."""
     from nnefc.loader import load
 
-    with load(library, threads=threads) as model:
+    with load(library, threads=threads, device=device) as model:
         arrays = read_inputs(inputs, model.inputs)
         if random is not None:
             arrays = random_inputs(random, [port for port in model.inputs if port.name not in arrays]) | arrays

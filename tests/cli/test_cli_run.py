@@ -52,13 +52,13 @@ B = np.ones((2, 3), np.float32)
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> type[AddAndNegate]:
-    monkeypatch.setattr(nnefc.loader, "load", lambda path, threads: AddAndNegate(path, threads))
+    monkeypatch.setattr(nnefc.loader, "load", lambda path, threads, device: AddAndNegate(path, threads))
     return AddAndNegate
 
 
 @pytest.fixture
 def negate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nnefc.loader, "load", lambda path, threads: Negate(path, threads))
+    monkeypatch.setattr(nnefc.loader, "load", lambda path, threads, device: Negate(path, threads))
 
 
 def run(*arguments: Any) -> Result:

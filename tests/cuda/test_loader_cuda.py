@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from cuda_samples import CUDA_SAMPLE, cuda_library, sample_kernels
 from fake_driver import FakeDriver
 from runtime_samples import INITIAL_COUNT, WEIGHTS, sample_library
 
+from nnefc.cli import main
 from nnefc.loader import DeviceArray, LoadError, Model, load
 
 X = np.random.default_rng(9).standard_normal(1024).astype(np.float32)
@@ -216,6 +218,18 @@ def test_networks_for_processors_say_so() -> None:
                 model(X, **options)
     with pytest.raises(LoadError, match="device is 1, but the model sample runs on processors"):
         load(sample_library(), device=1)
+
+
+def test_the_command_line_chooses_the_gpu(driver: FakeDriver) -> None:
+    driver.machine(devices=2)
+    done = CliRunner().invoke(main, ["run", str(cuda_library()), "--random", "0", "--device", "1"])
+    assert done.exit_code == 0, done.output
+    assert "cuDeviceGet 1" in driver.log
+    done = CliRunner().invoke(main, ["run", str(cuda_library()), "--random", "0", "--device", "2"])
+    assert done.exit_code == 1
+    assert "no device: device is 2, but there are 2 GPUs, numbered from 0" in done.output
+    done = CliRunner().invoke(main, ["run", str(sample_library()), "--random", "0", "--device", "1"])
+    assert "device is 1, but the model sample runs on processors" in done.output
 
 
 # --- capsules
