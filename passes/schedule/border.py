@@ -72,20 +72,28 @@ def _filled(buffer: tirx.Var, border: Border, lanes: int) -> list[tirx.Stmt]:
 
 
 def _fill(buffer: tirx.Var, box: Sequence[tuple[int, int]], value: int, lanes: int) -> tirx.Stmt:
-    """`value` into a box, given as first and end of each dimension."""
-    loops = [tirx.Var(f"b{axis}", "int64") for axis in range(len(box))]
-    index: list[tirx.Expr] = [loop + _index(start) for loop, (start, _) in zip(loops, box, strict=True)]
+    """`value` into a box, given as first and end of each dimension.
+
+    One loop, which computes where it is: of several inside each other, LLVM writes out the rounds of the inner ones,
+    and takes longer for the border than for what is inside.
+    """
     extents = [stop - start for start, stop in box]
     lanes = vector_lanes(extents[-1], lanes)
+    if extents[-1] % lanes:
+        lanes = 1
+    extents[-1] //= lanes
+    loop = tirx.Var("b", "int64")
+    places: list[tirx.Expr] = []
+    inner = 1  # rounds of the loop for a step along the present axis
+    for extent in reversed(extents):
+        places.insert(0, tirx.floormod(tirx.floordiv(loop, _index(inner)), _index(extent)))
+        inner *= extent
+    places[-1] = places[-1] * _index(lanes)
+    index = [place + _index(start) for place, (start, _) in zip(places, box, strict=True)]
     item: tirx.Expr = tirx.const(value, str(buffer.dtype))
-    if extents[-1] % lanes == 0 and lanes > 1:
-        extents[-1] //= lanes
-        index[-1] = tirx.Ramp(loops[-1] * _index(lanes) + _index(box[-1][0]), _index(1), lanes)
-        item = tirx.Broadcast(item, lanes)
-    body: tirx.Stmt = tirx.BufferStore(buffer, item, index)
-    for loop, extent in reversed(list(zip(loops, extents, strict=True))):
-        body = tirx.For(loop, _index(0), _index(extent), tirx.ForKind.SERIAL, body)
-    return body
+    if lanes > 1:
+        index[-1], item = tirx.Ramp(index[-1], _index(1), lanes), tirx.Broadcast(item, lanes)
+    return tirx.For(loop, _index(0), _index(inner), tirx.ForKind.SERIAL, tirx.BufferStore(buffer, item, index))
 
 
 def _index(value: int) -> tirx.IntImm:
