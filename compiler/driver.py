@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,24 +91,37 @@ def compile(
     """
     progress = progress or _Silent()
     machine = _with_precision(parse_any_target(target), precision)
-    with progress.phase("read"):
-        network = load_network(
-            Path(model),
-            random_weights=random_weights,
-            shape=shape,
-            values=values,
-            graph=graph,
-            dialect=dialect,
-            entry=entry,
-            overridable=overridable,
-            output_tensors=tuple(output_tensors),
-            max_depth=max_depth,
-            max_operations=max_operations,
-        )
-    with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
-        source = pool.submit(source_digest, Path(model), network.files)
-        artifact = compile_network(network, machine, strict=strict, dump=dump, progress=progress)
-        return replace(artifact, description=replace(artifact.description, source=source.result()))
+    with _without_collections():
+        with progress.phase("read"):
+            network = load_network(
+                Path(model),
+                random_weights=random_weights,
+                shape=shape,
+                values=values,
+                graph=graph,
+                dialect=dialect,
+                entry=entry,
+                overridable=overridable,
+                output_tensors=tuple(output_tensors),
+                max_depth=max_depth,
+                max_operations=max_operations,
+            )
+        with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
+            source = pool.submit(source_digest, Path(model), network.files)
+            artifact = compile_network(network, machine, strict=strict, dump=dump, progress=progress)
+            return replace(artifact, description=replace(artifact.description, source=source.result()))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Leave cycles of objects alone: Python would look for them again and again among all that a network is made of."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _with_precision(machine: AnyTarget, precision: str | None) -> AnyTarget:

@@ -50,7 +50,11 @@ class LayoutRewriter(Rewriter):
         lowered = None if rule is None else rule(self, call)
         if lowered is not None:
             return lowered
-        return relax.Call(call.op, [self.plain(arg) for arg in call.args], call.attrs, call.ty_args)
+        args = list(call.args)
+        plain = [self.plain(arg) for arg in args]
+        if all(new is arg for new, arg in zip(plain, args, strict=True)):
+            return call
+        return relax.Call(call.op, plain, call.attrs, call.ty_args)
 
     def result(self, expr: relax.Expr) -> relax.Expr:
         return self.plain(super().result(expr))

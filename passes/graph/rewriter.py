@@ -88,9 +88,12 @@ class Rewriter:
             with self.builder.dataflow():
                 for block in func.body.blocks:
                     for binding in block.bindings:
-                        new = self._new[binding.var] = self._bind(binding)
+                        old = binding.var
+                        new = self._bind(binding)
+                        if not new.same_as(old):
+                            self._new[old] = new
                         if isinstance(new, relax.Var):
-                            self._uses[new] += self._old_uses[binding.var]
+                            self._uses[new] += self._old_uses[old]
                 result = self.builder.emit_output(self.result(func.body.body))
             self.builder.emit_func_output(result)
         return self.builder.finalize()
@@ -134,12 +137,22 @@ class Rewriter:
         """`expr` with the new function's variables."""
         match expr:
             case relax.Tuple():
-                return relax.Tuple([self.replaced(field) for field in expr.fields])
+                old = list(expr.fields)
+                fields = [self.replaced(field) for field in old]
+                return (
+                    expr if all(new is field for new, field in zip(fields, old, strict=True)) else relax.Tuple(fields)
+                )
             case relax.TupleGetItem():
-                source = self.replaced(expr.tuple_value)
+                whole = expr.tuple_value
+                source = self.replaced(whole)
+                if source is whole:
+                    return expr
                 return source.fields[expr.index] if isinstance(source, relax.Tuple) else source[expr.index]
             case relax.Call():
-                args = [self.replaced(arg) for arg in expr.args]
+                old = list(expr.args)
+                args = [self.replaced(arg) for arg in old]
+                if all(new is arg for new, arg in zip(args, old, strict=True)):
+                    return expr
                 return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
             case relax.Var():
                 return self._new.get(expr, expr)
@@ -154,9 +167,13 @@ class Rewriter:
         return self._uses[expr] <= 1
 
     def _bind(self, binding: relax.Binding) -> relax.Expr:
-        value = self.replaced(binding.value)
+        old = binding.value
+        value = self.replaced(old)
         if isinstance(value, relax.Call):
             value = self.rewrite(binding.var, value)
+        if value is old and isinstance(binding.var, relax.DataflowVar):
+            self.builder.emit_normalized(binding)  # as it is: its type is known
+            return binding.var
         if isinstance(value, relax.Call | relax.TupleGetItem):
             return self.builder.emit(value, binding.var.name)
         return value
