@@ -181,6 +181,24 @@ def largest(x: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(rest, lambda *i: reducer(x(*i[:axis], k, *i[axis:]), axis=k), name="largest")
 
 
+def place_of_largest(x: te.Tensor, axis: int) -> te.Tensor:
+    """The first place of what is not a number, or of the largest; the largest itself is for nobody."""
+
+    def better(a: list[tirx.Expr], b: list[tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
+        nan = tirx.isnan(a[1])
+        same = tirx.any(a[1] == b[1], tirx.all(nan, tirx.isnan(b[1])))
+        stays = tirx.any(a[1] > b[1], tirx.all(nan, tirx.Not(tirx.isnan(b[1]))), tirx.all(same, a[0] < b[0]))
+        return tirx.Select(stays, a[0], b[0]), tirx.Select(stays, a[1], b[1])
+
+    def first(place: str, value: str) -> tuple[tirx.Expr, tirx.Expr]:
+        return tirx.const(1 << 62, place), tirx.const(-math.inf, value)
+
+    reducer = te.comm_reducer(better, first, name="place")
+    k = te.reduce_axis((0, x.shape[axis]), "k")
+    rest = [extent for a, extent in enumerate(x.shape) if a != axis]
+    return te.compute(rest, lambda *i: reducer((k.var, x(*i[:axis], k, *i[axis:])), axis=k), name="place")[0]
+
+
 def with_nan(*shape: int) -> np.ndarray:
     array = real(*shape)
     array.reshape(-1)[:: max(3, array.size // 5)] = np.nan
@@ -214,6 +232,10 @@ REDUCTIONS = [
     *(
         case(f"largest over {axis}", lambda x, a=axis: largest(x, a), lambda x, a=axis: x.max(a), x)
         for x, axis in [(with_nan(5, 100), 1), (with_nan(70, 8), 0), (with_nan(6, 4), 1), (real(5, 100), 1)]
+    ),
+    *(
+        case(f"first largest over {axis}", lambda x, a=axis: place_of_largest(x, a), lambda x, a=axis: x.argmax(a), x)
+        for x, axis in [(with_nan(5, 100), 1), (real(70, 8), 0), (with_nan(6, 4), 1), (np.ones((3, 65), np.float32), 1)]
     ),
     case(
         "sum of what is computed on the way",

@@ -239,11 +239,12 @@ def _in_registers(sch: s_tir.Schedule, block: SBlockRV, last: str | None, own_re
     """
     writers = [] if last is None else [sch.get_sblock(last)]
     readers = {sch.get(reader).name_hint for reader in sch.get_consumers(block)}
+    results = [region.source for region in sch.get(block).writes]
     parameters = list(sch.mod["main"].params)
-    for index, region in enumerate(sch.get(block).writes):
-        inner = not any(region.source.same_as(parameter) for parameter in parameters)
-        if inner and readers <= {last}:
-            sch.set_scope(block, index, "local")
+    inner = [readers <= {last} and not any(result.same_as(p) for p in parameters) for result in results]
+    for index, is_inner in enumerate(inner):
+        if is_inner:  # results that threads share may be in registers all, or none of them
+            sch.set_scope(block, index, "local" if own_results_too or all(inner) else "shared")
         elif own_results_too:
             writers.append(sch.cache_write(block, index, "local"))
     return writers
