@@ -6,13 +6,12 @@ One that the device could only run in a single thread is left to the host, if it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from nnefc.network import Network
@@ -34,6 +33,7 @@ from nnefc.passes.pipeline import Observer, Receiver, through_graph_passes
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.statements import rounds_of
 from nnefc.passes.steps import Buffer, LoopStep, Program, Step, program_of
 from nnefc.targets.cuda import DeviceKernel, NotOnDevice, device_kernel
 from nnefc.targets.cuda_launches import Access, HostKernel, Operand
@@ -192,7 +192,7 @@ class _Kernels:
         except NotOnDevice:
             self._add_to_host(gv, func)
             return
-        if all(launch.threads == 1 for launch in kernel.function.launches) and _rounds(func.body) > _MOST_SERIAL_WORK:
+        if all(launch.threads == 1 for launch in kernel.function.launches) and rounds_of(func.body) > _MOST_SERIAL_WORK:
             self._add_to_host(gv, func)
             return
         self.scheduled[gv] = with_schedule
@@ -239,22 +239,3 @@ def _items(step: LoopStep) -> tuple[Buffer, ...]:
     """The operands and results of a loop's body that are items of what the loop takes and makes."""
     scanned = len(step.loop.reversed_inputs)
     return (*step.body.inputs[len(step.body.inputs) - scanned :], *step.body.outputs)
-
-
-def _rounds(stmt: tirx.Stmt) -> float:
-    """How often the innermost statements run, at most; without end, where that is not known."""
-    match stmt:
-        case tirx.For():
-            known = isinstance(stmt.extent, tirx.IntImm)
-            return (int(stmt.extent) if known else math.inf) * _rounds(stmt.body)
-        case tirx.While():
-            return math.inf
-        case tirx.SeqStmt():
-            return sum(_rounds(part) for part in stmt.seq)
-        case tirx.IfThenElse():
-            return max(_rounds(stmt.then_case), 0 if stmt.else_case is None else _rounds(stmt.else_case))
-        case s_tir.SBlockRealize():
-            return _rounds(stmt.block.body)
-        case tirx.AttrStmt():
-            return _rounds(stmt.body)
-    return 1

@@ -156,3 +156,19 @@ def main(x: T.Buffer((T.int64(60),), "float32"), y: T.Buffer((T.int64(1),), "flo
             y[0] = y[0] * T.float32(0.5) + x[v]
 """
     assert LoopsRule().apply(tvm.script.from_source(text), TARGET) is None
+
+
+def test_few_threads_with_much_work_are_left_to_other_rules() -> None:
+    text = """
+@T.prim_func(s_tir=True)
+def main(x: T.Buffer((T.int64(200000),), "float32"), y: T.Buffer((T.int64(2),), "float32")):
+    with T.sblock("chains"):
+        T.reads()
+        T.writes()
+        for v in range(T.int64(2)):
+            for w in range(T.int64(COUNT)):
+                y[v] = y[v] * T.float32(0.5) + x[v * T.int64(100000) + w]
+"""
+    few, many = (tvm.script.from_source(text.replace("COUNT", count)) for count in ("100", "100000"))
+    assert LoopsRule().apply(few, TARGET) is not None
+    assert LoopsRule().apply(many, TARGET) is None

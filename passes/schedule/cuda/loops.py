@@ -18,9 +18,12 @@ from tvm.ir import Range
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
 from nnefc.passes.schedule.structure import schedule_of
+from nnefc.passes.statements import rounds_of
 from nnefc.targets.cuda_target import CudaTarget
 
 __all__ = ["LoopsRule"]
+
+_MOST_SERIAL_WORK = 1 << 14  # rounds that a thread may go through by itself; from there on, the host is faster
 
 
 class LoopsRule:
@@ -32,7 +35,7 @@ class LoopsRule:
             return None
         nests = [_nest(statement) for statement in statements]
         shared = [_independent(nest) for nest in nests]
-        if not any(shared):
+        if not any(shared) or any(map(_is_serial, statements, shared)):
             return None
         launches = [
             _launch(statement, nest, loops, target)
@@ -78,6 +81,11 @@ def _independent(nest: Sequence[tirx.For]) -> list[tirx.For]:
     if not nest:
         return []
     return independent_loops(nest) or [loop for loop in nest[:1] if loop.kind == tirx.ForKind.PARALLEL]
+
+
+def _is_serial(stmt: tirx.Stmt, shared: Sequence[tirx.For]) -> bool:
+    """Whether the threads that share a statement are few, and have much work."""
+    return rounds_of(stmt) > _MOST_SERIAL_WORK * math.prod(int(loop.extent) for loop in shared)
 
 
 def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
