@@ -7,7 +7,7 @@ vectors, sums that are shared out among several launches. Rules for them write t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm
 from tvm import s_tir, tirx
@@ -22,6 +22,7 @@ from nnefc.targets.cuda import SYNCHRONIZED
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "size_of", "store", "synchronize", "warp_sum"]
 
 _MOST_BLOCKS = (1 << 31) - 1  # of a grid, along x
+_ROLLED = "disable_unroll"
 _WARP = 32
 _EXPLICIT = (
     "pragma_unroll_explicit"  # whether TVM writes out the rounds of unrolled loops, or leaves them to the compiler
@@ -71,6 +72,10 @@ class Nest:
     def loop(self, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
         """`body` for each value of a variable, one after the other."""
         return self._for(name, extent, tirx.ForKind.SERIAL, body)
+
+    def rolled(self, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
+        """As `loop`; the compiler must not write out rounds, for which there are no registers."""
+        return self._for(name, extent, tirx.ForKind.SERIAL, body, {_ROLLED: tirx.const(True, "bool")})
 
     def unrolled(self, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "u") -> tirx.Stmt:
         """`body` for each value of a variable; the variable is a constant for the compiler."""
@@ -127,11 +132,18 @@ class Nest:
     def _depends(expr: tirx.Expr, var: tirx.Var) -> bool:
         return any(var.same_as(v) for v in variables_of([expr]))
 
-    def _for(self, name: str, extent: int, kind: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+    def _for(
+        self,
+        name: str,
+        extent: int,
+        kind: int,
+        body: Callable[[tirx.Expr], tirx.Stmt],
+        annotations: Mapping[str, tirx.Expr] | None = None,
+    ) -> tirx.Stmt:
         if extent == 1:
             return body(number(0))
         var = self.variable(name, extent)
-        return tirx.For(var, number(0), number(extent), kind, body(var))
+        return tirx.For(var, number(0), number(extent), kind, body(var), None, annotations)
 
 
 def _bound(var: tirx.Var, extent: int, tag: str, body: tirx.Stmt) -> tirx.Stmt:

@@ -266,6 +266,15 @@ class _HalfLaunch(_TensorLaunch):
     _padding = (8, 8)
     _multiplier = ("nnefc_multiply_half", _MULTIPLY_HALF)
 
+    def begin(self) -> tirx.Stmt:
+        """Zeros, in the fragments too: TVM makes them as small as it sees them used, which it does not in assembly."""
+        nest, zero = self._nest, tirx.const(0, self._fragment)
+        return sequence(
+            super().begin(),
+            nest.unrolled(4 * self._rows, lambda i: store(self._left, zero, i)),
+            nest.unrolled(2 * self._columns, lambda i: store(self._right, zero, i)),
+        )
+
     def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
         eighth, second, last = _of_lane(thread)  # blocks: rows 0 and 8, then the same for the depths from 8 on
         side, _, shared = self._sides[0]

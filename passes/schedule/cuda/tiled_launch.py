@@ -73,6 +73,11 @@ class TiledLaunch(ABC):
             for name, side in zip(("left", "right"), sides, strict=True)
         ]
 
+    def begin(self) -> tirx.Stmt:
+        """Registers as they must be before the first tile."""
+        zero = tirx.const(0, self._product.accumulator)
+        return self._nest.unrolled(self._count, lambda i: store(self._sums, zero, i))
+
     def convert(self, registers: tirx.Var, count: int) -> tirx.Stmt | None:
         """What happens to elements between global and shared memory."""
         return None
@@ -141,10 +146,8 @@ class TiledLaunch(ABC):
                 synchronize(),
             )
 
-        zero = tirx.const(0, self._product.accumulator)
-        start = nest.unrolled(self._count, lambda i: store(self._sums, zero, i))
         if tiling.tiles_of_slice == 1:
             body = [*fetch(number(0)), *put(number(0)), synchronize(), self.multiply(thread, number(0))]
         else:
-            body = [*fetch(number(0)), *put(number(0)), synchronize(), nest.loop(tiling.tiles_of_slice, step, "step")]
-        return sequence(*begin, start, *body, self.write(thread, batch, first_row, first_column, which))
+            body = [*fetch(number(0)), *put(number(0)), synchronize(), nest.rolled(tiling.tiles_of_slice, step, "step")]
+        return sequence(*begin, self.begin(), *body, self.write(thread, batch, first_row, first_column, which))
