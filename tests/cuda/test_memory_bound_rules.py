@@ -368,6 +368,16 @@ def test_transpositions(tmp_path: Path) -> None:
     assert set(rules_of(TRANSPOSITIONS)) == {"TranspositionRule"}
 
 
+def test_what_is_padded_is_not_read_where_it_is_not(tmp_path: Path) -> None:
+    padded = case(
+        "padded, then transposed",
+        lambda x: topi.transpose(topi.nn.pad(x, [1, 2], [3, 1], 0.5), (1, 0)),
+        lambda x: np.pad(x, [(1, 3), (2, 1)], constant_values=0.5).T,
+        real(30, 40),
+    )
+    check([padded], tmp_path)
+
+
 def test_narrow_matrices_are_transposed_without_tiles() -> None:
     narrow = case("transposed", lambda x: topi.transpose(x, (1, 0)), np.transpose, real(3, 1000))
     assert rules_of([narrow]) == ["ElementWiseRule"]

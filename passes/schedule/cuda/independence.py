@@ -170,7 +170,8 @@ def _is_apart(digit: _Digit, places: Iterable[Sequence[_Digit]]) -> bool:
 def _covers(digits: Iterable[_Digit], var: tirx.Var, extent: int) -> bool:
     """Whether the digits of a variable tell its value, up to `extent`."""
     told = 1
-    for digit in sorted((digit for digit in digits if digit.var.same_as(var)), key=lambda digit: digit.divisor):
+    own = [digit for digit in digits if digit.var is not None and digit.var.same_as(var)]
+    for digit in sorted(own, key=lambda digit: digit.divisor):
         if digit.divisor == told:
             told *= digit.values
     return told >= extent
@@ -219,5 +220,5 @@ def _digit(expr: tirx.Expr, step: int, access: _Access, extents: Mapping[tirx.Va
     return _Digit(step, low, high)
 
 
-def _is_of_number(expr: tirx.Expr, kind: type) -> bool:
+def _is_of_number(expr: tirx.Expr, kind: type[tirx.FloorDiv] | type[tirx.FloorMod]) -> bool:
     return isinstance(expr, kind) and isinstance(expr.b, tirx.IntImm)

@@ -11,8 +11,9 @@ The element-wise steps before and after are part of the same launch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import tvm
 from tvm import s_tir, tirx
@@ -116,9 +117,7 @@ def _epilogue(sch: s_tir.Schedule, block: SBlockRV) -> str | None:
 def _first_that_fits(sch: s_tir.Schedule, name: str, epilogue: str | None, target: CudaTarget) -> s_tir.Schedule:
     """The schedule with the reduction bound to threads in the best of the ways that it allows."""
     shape = _shape(sch.get(sch.get_sblock(name)))
-    for way in (_in_parts, _by_rows, _by_columns, _each_thread_a_result):
-        if not _WORTH[way.__name__](shape):
-            continue
+    for way in _ways(shape):
         for last in dict.fromkeys((epilogue, None)):
             trial = sch.copy()
             try:
@@ -133,12 +132,18 @@ def _first_that_fits(sch: s_tir.Schedule, name: str, epilogue: str | None, targe
     raise s_tir.ScheduleError(f"{name} cannot be bound to threads")
 
 
-_WORTH = {
-    "_in_parts": lambda s: s.items >= _LONG and s.results // (1 if s.in_rows else 32) < _FEW_BLOCKS,
-    "_by_rows": lambda s: s.in_rows and s.items >= _LEAST_SHARED,
-    "_by_columns": lambda s: not s.in_rows and s.items >= _LEAST_SHARED and s.results < _MANY,
-    "_each_thread_a_result": lambda s: True,
-}
+_Way: TypeAlias = "Callable[[s_tir.Schedule, str, str | None, _Shape, CudaTarget], None]"
+
+
+def _ways(shape: _Shape) -> Iterator[_Way]:
+    """The ways to share a reduction out that are worth trying, the best first."""
+    if shape.items >= _LONG and shape.results // (1 if shape.in_rows else 32) < _FEW_BLOCKS:
+        yield _in_parts
+    if shape.items >= _LEAST_SHARED and shape.in_rows:
+        yield _by_rows
+    elif shape.items >= _LEAST_SHARED and shape.results < _MANY:
+        yield _by_columns
+    yield _each_thread_a_result
 
 
 def _each_thread_a_result(sch: s_tir.Schedule, name: str, last: str | None, _: _Shape, target: CudaTarget) -> None:

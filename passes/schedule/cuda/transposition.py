@@ -21,7 +21,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer, detect_linear_equation
 
-from nnefc.passes.schedule.cuda.analysis import flat_index, loads_of, replaced
+from nnefc.passes.schedule.cuda.analysis import conditions_of, flat_index, loads_of, replaced
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of
 from nnefc.targets.cuda_target import CudaTarget
@@ -75,14 +75,13 @@ def _transposition(node: s_tir.SBlock) -> _Transposition | None:
     if any(str(axis.ty.dtype) != "int64" for axis in axes):
         return None
     moved = [position for position, extent in enumerate(extents) if extent > 1]
-    found = []
-    for load in loads_of(node.body.value):
-        steps = _steps(load, axes)
-        if moved and (steps is None or steps[moved[-1]] not in (0, 1)):
-            found.append((load, steps))
-    if len(found) != 1 or found[0][1] is None:
+    if not moved or any(True for _ in conditions_of(node.body.value)):  # what is not read may not be there
         return None
-    load, steps = found[0]
+    read = [(load, _steps(load, axes)) for load in loads_of(node.body.value)]
+    found = [(load, steps) for load, steps in read if steps is None or steps[moved[-1]] not in (0, 1)]
+    load, steps = found[0] if len(found) == 1 else (None, None)
+    if steps is None:
+        return None
     groups = [[moved[0]]]
     for before, axis in pairwise(moved):
         if steps[before] == steps[axis] * extents[axis] and steps[axis]:
