@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +81,15 @@ def test_devices_without_the_instructions_get_other_code() -> None:
     result, rules = execute(lambda a, b: op.matmul(a, b, out_dtype="float32"), [a, b], target=OLD)
     close(result, a.astype(np.float64) @ b.astype(np.float64), 1e-6)
     assert rules == ["ContractionRule"]
+
+
+def test_fragments_have_room_for_all_that_assembly_writes() -> None:
+    a, b = np.ones((256, 64), np.float16), np.ones((64, 256), np.float16)
+    source = device_code(kernels(lowered(op.matmul, [a, b])), TARGET).source
+    sizes = {name: int(size) for name, size in re.findall(r"uint (left|right)_part_ptr\[(\d+)\]", source)}
+    reads = re.findall(r"u_\d+ < (\d+); \+\+u_\d+\) {\s*nnefc_read_matrices\w*\(\(&\((left|right)_part_ptr", source)
+    assert {name for _, name in reads} == {"left", "right"}
+    assert all(sizes[name] == 4 * int(count) for count, name in reads)
 
 
 @pytest.mark.parametrize(
