@@ -1,13 +1,19 @@
-"""Choices and loops of networks for GPUs: what the host must know of them, and what can be replayed."""
+"""What the host has a part in: choices and loops of networks for GPUs, copies, and kernels that no GPU is good at."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
+import pytest
 from emulated_networks import agree
 from onnx import TensorProto, helper, numpy_helper
+
+from nnefc.passes import cuda_pipeline
+from nnefc.passes.schedule.cuda.fallback import FallbackRule
 
 Tensor = tuple[str, int, list[int]]
 
@@ -16,13 +22,19 @@ def _branch(node: onnx.NodeProto, output: str) -> onnx.GraphProto:
     return helper.make_graph([node], output, [], [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)])
 
 
-def _saved(folder: Path, nodes: list[onnx.NodeProto], inputs: list[Tensor], shape: list[int]) -> Path:
+def _saved(
+    folder: Path,
+    nodes: list[onnx.NodeProto],
+    inputs: list[Tensor],
+    shape: list[int],
+    known: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Path:
     graph = helper.make_graph(
         nodes,
         "g",
         [helper.make_tensor_value_info(*one) for one in inputs],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(np.array(5, np.int64), "five"), numpy_helper.from_array(np.array(True), "true")],
+        [numpy_helper.from_array(array, name) for name, array in known.items()],
     )
     path = folder / "network.onnx"
     path.write_bytes(
@@ -100,3 +112,20 @@ def test_parts_that_begin_at_odd_places_are_copied(tmp_path: Path) -> None:
     made = agree(path, {"v": np.random.default_rng(4).standard_normal((6, 5), np.float32)}, checks=True)
     assert made.device is not None
     assert len(made.device.code.launches) == 2
+
+
+def test_much_work_for_one_thread_is_left_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_pipeline, "_MOST_SERIAL_WORK", 10)
+    monkeypatch.setattr(cuda_pipeline, "CUDA_RULES", (FallbackRule(),))
+    nodes = [
+        helper.make_node("Exp", ["v"], ["e"]),
+        helper.make_node("CumSum", ["e", "axis"], ["c"]),
+        helper.make_node("TopK", ["c", "k"], ["t", ""], axis=1),
+        helper.make_node("Neg", ["t"], ["y"]),
+    ]
+    known = {"axis": np.array(1, np.int64), "k": np.array([3], np.int64)}
+    path = _saved(tmp_path, nodes, [("v", TensorProto.FLOAT, [4, 9])], [4, 3], known)
+    made = agree(path, {"v": np.random.default_rng(6).standard_normal((4, 9), np.float32)}, checks=True)
+    assert made.device is not None
+    assert "nnefc_cuda_host_step(&host_kernels[0]" in made.device.launches
+    assert ".capturable = 1," in made.device.launches
