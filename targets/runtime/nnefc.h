@@ -36,9 +36,9 @@
  * use what its parent has of a GPU: calls are answered with NNEFC_NO_DEVICE there.
  *
  * Names. Every shared library exports the functions below; the two for GPUs only if it is for one. A network that was
- * compiled with `--name digits` has them as digits_describe, digits_create and so on, declared in digits.h, so that several can be linked into one program; object
- * files and archives of it have those names only. Without a name, link against one library at most and open others with
- * dlopen(path, RTLD_NOW | RTLD_LOCAL).
+ * compiled with `--name digits` has them as digits_describe, digits_create and so on, declared in digits.h, so that several
+ * can be linked into one program; object files and archives of it have those names only. Without a name, link against one
+ * library at most and open others with dlopen(path, RTLD_NOW | RTLD_LOCAL).
  */
 #ifndef NNEFC_H
 #define NNEFC_H
