@@ -16,6 +16,7 @@ from tvm.ir import GlobalVar
 
 from nnefc.network import Network
 from nnefc.passes.compute.limits import LIMITS
+from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.device_memory import DeviceMemory
 from nnefc.passes.entry import BYTE_POINTER, ENTRY, entry_function, exported
 from nnefc.passes.graph.fold_affine import FoldAffine
@@ -124,6 +125,7 @@ def lower_for_cuda(
     Raises:
         CompileError: an operation has no lowering.
     """
+    use_vector_math()  # for what the host computes
     with target.host.to_tvm():
         network = through_graph_passes(network, cuda_graph_passes(target), observe)
 
