@@ -34,6 +34,7 @@ from nnefc.passes.pipeline import Observer, Receiver, through_graph_passes
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.shifted_remainders import with_safe_remainders
 from nnefc.passes.statements import rounds_of
 from nnefc.passes.steps import Buffer, LoopStep, Program, Step, program_of
 from nnefc.targets.cuda import DeviceKernel, NotOnDevice, device_kernel
@@ -188,7 +189,7 @@ class _Kernels:
         if allowed.reshape or allowed.concatenation or allowed.parts:
             return
         target = replace(self._target, load_bytes=1) if gv in self._unaligned else self._target
-        with_schedule = scheduled(func, CUDA_RULES, target)
+        with_schedule = with_safe_remainders(scheduled(func, CUDA_RULES, target))
         try:
             kernel = device_kernel(gv.name_hint, with_schedule, target)
         except NotOnDevice:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from emulated_networks import agree, on_cuda
 from small_networks import NETWORKS, Net
+from tvm import relax, te
 
 import nnefc
+from nnefc.driver import compile_network
 from nnefc.loader import LoadError
+from nnefc.network import Network
+from nnefc.targets.target import parse_target
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 
@@ -39,3 +44,35 @@ def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> N
         right = {**net.inputs, places: np.array([2, -3, 0], np.int64)}
         (found,) = network.run(right).values()
     np.testing.assert_array_equal(found, net.inputs["input1"][[2, 2, 0]])
+
+
+def test_two_shifted_remainders_of_one_access_are_right() -> None:
+    """TVM alone makes wrong code of them for GPUs."""
+    x = np.random.default_rng(0).standard_normal((6, 9)).astype(np.float32)
+
+    def moved(shape: tuple[int, int], place: Callable[..., Sequence[object]]) -> relax.Expr:
+        def shifted(a: te.Tensor) -> te.Tensor:
+            return te.compute(shape, lambda i, j: a[place(i, j)])
+
+        return builder.emit_te(shifted, var)
+
+    places = [
+        ((6, 9), lambda i, j: ((i + 2) % 6, (j + 4) % 9)),
+        ((6, 9), lambda i, j: (i, (j + 4) % 9)),
+        ((12, 9), lambda i, j: ((i + 1) // 2 % 6, (j + 1) // 2)),
+        ((12, 18), lambda i, j: ((i + 1) // 2 % 6, (j + 1) // 2 % 9)),
+    ]
+    builder = relax.BlockBuilder()
+    var = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [var]):
+        with builder.dataflow():
+            made = [moved(*case) for case in places]
+            result = builder.emit_output(relax.Tuple(made))
+        builder.emit_func_output(result)
+    network = Network("shifts", builder.finalize(), ("x",), tuple(f"y{number}" for number in range(len(places))))
+    with on_cuda() as artifacts, compile_network(network, parse_target("llvm")).load() as library:
+        found = library.run({"x": x})
+    for number, (shape, place) in enumerate(places):
+        np.testing.assert_array_equal(found[f"y{number}"], x[place(*np.indices(shape))])
+    assert artifacts[0].device is not None
+    assert len(artifacts[0].device.code.launches) == len(places)
