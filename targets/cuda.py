@@ -249,7 +249,7 @@ def device_kernel(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> Devic
         module = _TAKE_OUT(module if SYNCHRONIZED in kernel.attrs else _SYNCHRONIZE(module))
     host = module[name]
     device = {gv: _plainly_named(f) for gv, f in module.functions.items() if gv.name_hint != name}
-    launches = tuple(_launches(host))
+    launches = tuple(launch for launch in _launches(host) if launch.threads)
     for launch in launches:
         _check(launch, target)
     return DeviceKernel(DeviceFunction(name, tuple(parameters), launches, offset), _FINISH(tvm.IRModule(device)))

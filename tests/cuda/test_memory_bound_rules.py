@@ -368,6 +368,23 @@ def test_transpositions(tmp_path: Path) -> None:
     assert set(rules_of(TRANSPOSITIONS)) == {"TranspositionRule"}
 
 
+NOTHING = np.zeros((0, 64), np.float32)
+EMPTY = [
+    case("relu", topi.nn.relu, lambda x: x, NOTHING),
+    case("sum", lambda x: topi.sum(x, 0), lambda x: x.sum(0), NOTHING),
+    case("sum", lambda x: topi.sum(x, 1), lambda x: x.sum(1), NOTHING),
+    case("softmax", lambda x: topi.nn.softmax(x, 1), lambda x: x, NOTHING),
+    case("softmax", lambda x: topi.nn.softmax(x, 0), lambda x: x, NOTHING),
+    case("transposed", lambda x: topi.transpose(x, (1, 0)), np.transpose, NOTHING),
+    case("joined", lambda x, y: topi.concatenate((x, y), 0), lambda x, y: y, NOTHING, real(3, 64)),
+]
+
+
+def test_empty_tensors(tmp_path: Path) -> None:
+    code = check(EMPTY, tmp_path)
+    assert [len(function.launches) for function in code.functions] == [0, 1, 0, 0, 0, 0, 1]
+
+
 def test_what_is_padded_is_not_read_where_it_is_not(tmp_path: Path) -> None:
     padded = case(
         "padded, then transposed",

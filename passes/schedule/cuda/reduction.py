@@ -137,11 +137,12 @@ _Way: TypeAlias = "Callable[[s_tir.Schedule, str, str | None, _Shape, CudaTarget
 
 def _ways(shape: _Shape) -> Iterator[_Way]:
     """The ways to share a reduction out that are worth trying, the best first."""
-    if shape.items >= _LONG and shape.results // (1 if shape.in_rows else 32) < _FEW_BLOCKS:
+    shared = shape.results > 0 and shape.items >= _LEAST_SHARED
+    if shared and shape.items >= _LONG and shape.results // (1 if shape.in_rows else 32) < _FEW_BLOCKS:
         yield _in_parts
-    if shape.items >= _LEAST_SHARED and shape.in_rows:
+    if shared and shape.in_rows:
         yield _by_rows
-    elif shape.items >= _LEAST_SHARED and shape.results < _MANY:
+    if shared and not shape.in_rows and shape.results < _MANY:
         yield _by_columns
     yield _each_thread_a_result
 

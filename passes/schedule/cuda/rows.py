@@ -57,6 +57,8 @@ class RowsRule:
             return None
         extents = [int(axis.dom.extent) for axis in sch.get(outputs[0]).iter_vars]
         rows = math.prod(extents[axis] for axis in axes)
+        if not math.prod(extents):
+            return None
         length = math.prod(extents) // rows
         leading = all(extents[axis] == 1 or axis in axes for axis in range(max(axes, default=-1) + 1))
         if leading and length >= _LEAST_LENGTH and (length < _LONG or rows > _FEW_ROWS):

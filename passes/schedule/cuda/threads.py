@@ -31,6 +31,9 @@ def threads_for(rounds: int, target: CudaTarget) -> int:
 def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, lanes: int = 1) -> LoopRV:
     """Give each thread one round of some nested loops, or `lanes` rounds as a vector; returns the loop over threads."""
     rounds = math.prod(int(sch.get(loop).extent) for loop in loops)
+    if not rounds:  # nothing to do; TVM would divide by the extents
+        sch.bind(loops[0], "blockIdx.x")
+        return loops[-1]
     flat = fused(sch, loops)
     threads = threads_for(rounds // lanes, target)
     if lanes > 1:
