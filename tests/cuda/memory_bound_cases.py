@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from emulate import emulate, run_function
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
@@ -96,9 +96,3 @@ def real(*shape: int, dtype: str = "float32") -> np.ndarray:
     if dtype.startswith("float"):
         return np.asarray(rng.standard_normal(shape)).astype(dtype)
     return np.asarray(rng.integers(-9 if dtype.startswith("int") else 0, 10, shape)).astype(dtype)
-
-
-def blocks_of(func: tirx.PrimFunc) -> int:
-    """How many computations a kernel consists of."""
-    sch = s_tir.Schedule(func)
-    return len(sch.get_child_blocks(sch.get_sblock("root")))
