@@ -20,6 +20,7 @@ from nnefc.passes.compute.limits import LIMITS
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.entry import ENTRY, entry_module, exported_kernel
 from nnefc.passes.graph.assign_layouts import AssignLayouts
+from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
@@ -28,6 +29,7 @@ from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.pack_integer_matmul import PackIntegerMatmul
 from nnefc.passes.graph.pack_matmul import PackMatmul
 from nnefc.passes.graph.patterns import AnnotatePatterns
+from nnefc.passes.graph.quantization import QUANTIZATION
 from nnefc.passes.in_place import in_place_of
 from nnefc.passes.kernels import Kernel, lower_kernel
 from nnefc.passes.memory import InPlace, MemoryPlan, plan_memory
@@ -75,7 +77,9 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
     """Relax → Relax, by phase; `strict` as in :func:`lower`."""
     return [
         # Phase 1. Know at compile time what can be known.
-        ("fold constants", FoldConstants()),
+        ("fold constants", FoldConstants(keep=("dequantize",))),
+        ("compute in integers", ComputeInIntegers(strict)),
+        ("fold dequantized constants", FoldConstants()),
         # Phase 2. Fewer operations: scales and shifts disappear in the weights before them, shuffles become gathers.
         ("fold affine", FoldAffine()),
         ("join local response", JoinLocalResponse()),
@@ -86,7 +90,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("pack integer matmul", PackIntegerMatmul(target)),
         ("lower rows", LowerRows(target)),
         # Phase 4. Every other operation becomes a computation of its own.
-        ("legalize", relax.transform.LegalizeOps(dict(LIMITS))),
+        ("legalize", relax.transform.LegalizeOps({**LIMITS, **QUANTIZATION})),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
         (

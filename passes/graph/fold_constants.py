@@ -23,10 +23,13 @@ __all__ = ["FoldConstants"]
 
 @tvm.transform.module_pass(opt_level=0, name="FoldConstants")
 class FoldConstants:
-    """Replace calls whose operands are all constant by their results."""
+    """Replace calls whose operands are all constant by their results; not those of the operators `keep`."""
+
+    def __init__(self, keep: tuple[str, ...] = ()) -> None:
+        self._keep = keep
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        bindings = _constant_bindings(mod)
+        bindings = _constant_bindings(mod, self._keep)
         if not bindings:
             return mod
         wanted = _used_outside(mod["main"], bindings)
@@ -47,7 +50,7 @@ class _Folder(Rewriter):
         return super()._bind(binding) if value is None else value
 
 
-def _constant_bindings(mod: tvm.IRModule) -> dict[relax.Var, relax.Binding]:
+def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...]) -> dict[relax.Var, relax.Binding]:
     """The bindings that depend on constants alone, in order.
 
     Kernels that report errors to the runtime stay: the runtime is not there at compile time. Choices and loops
@@ -66,7 +69,7 @@ def _constant_bindings(mod: tvm.IRModule) -> dict[relax.Var, relax.Binding]:
                 return all(known(field) for field in expr.fields)
             case relax.TupleGetItem():
                 return known(expr.tuple_value)
-            case relax.Call() if control_index(expr) is not None:
+            case relax.Call() if control_index(expr) is not None or is_call(expr, *keep):
                 return False
             case relax.Call():
                 kernels = [o for o in operands(expr) if isinstance(o, relax.GlobalVar)]

@@ -29,7 +29,8 @@ class AnnotatePatterns:
     """Set the attribute that fusion reads by TVM's analysis, where no pass has set it.
 
     An element-wise step that spreads a computed operand over a larger result is set apart from what computes it:
-    joined, a convolution of one pixel would write a whole image for it.
+    joined, a convolution of one pixel would write a whole image for it. What computes a scalar for a tensor stays
+    alone: TVM can neither inline a scalar nor move it, and so not schedule the rest.
     """
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -41,6 +42,8 @@ class AnnotatePatterns:
         for gv in _spreading(mod["main"]) - known.keys():
             if int(annotated[gv].attrs[FUSION]) < OpPattern.INJECTIVE:
                 annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.INJECTIVE))
+        for gv in _scalars_of_tensors(mod["main"]) - known.keys():
+            annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.OPAQUE))
         return annotated
 
 
@@ -56,4 +59,20 @@ def _spreading(func: relax.Function) -> set[tvm.ir.GlobalVar]:
             computed = [arg for arg in call.args[1].fields if not is_constant(arg)]
             if any(math.prod(shape_of(arg)) < size for arg in computed):
                 found.add(call.args[0])
+    return found
+
+
+def _scalars_of_tensors(func: relax.Function) -> set[tvm.ir.GlobalVar]:
+    """Kernels that compute a scalar which others read to compute tensors with axes."""
+    makers: dict[relax.Var, tvm.ir.GlobalVar] = {}
+    found: set[tvm.ir.GlobalVar] = set()
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if not is_call(call, "call_tir") or not isinstance(binding.var.ty, relax.TensorType):
+                continue
+            if not shape_of(binding.var):
+                makers[binding.var] = call.args[0]
+            else:
+                found.update(makers[arg] for arg in call.args[1].fields if arg in makers)
     return found

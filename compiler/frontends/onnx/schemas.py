@@ -12,6 +12,7 @@ import onnx
 import onnx.defs
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx.extensions import EXTENSIONS
 from nnefc.frontends.onnx.model import NodeDef, Opsets
 from nnefc.frontends.onnx.types import spelled, type_of
 from nnefc.frontends.onnx.values import AnyValue, Optional, Sequence
@@ -20,7 +21,7 @@ __all__ = ["Schema", "check_node", "check_types", "schema_of", "with_defaults"]
 
 Schema: TypeAlias = onnx.defs.OpSchema
 _Option = onnx.defs.OpSchema.FormalParameterOption
-_SCHEMAS = onnx.defs.get_all_schemas_with_history()
+_SCHEMAS = [*onnx.defs.get_all_schemas_with_history(), *EXTENSIONS.values()]
 _NEWEST = {
     domain: max(schema.since_version for schema in _SCHEMAS if schema.domain == domain)
     for domain in {schema.domain for schema in _SCHEMAS}
@@ -54,6 +55,8 @@ def schema_of(node: NodeDef, opsets: Opsets) -> Schema:
 
 @cache
 def _schema(op_type: str, version: int, domain: str) -> Schema | None:
+    if (domain, op_type) in EXTENSIONS:
+        return EXTENSIONS[domain, op_type]
     try:
         return onnx.defs.get_schema(op_type, min(version, 1 << 30), domain)
     except (onnx.defs.SchemaError, TypeError):  # the second for names that are no text
@@ -128,7 +131,8 @@ def with_defaults(node: NodeDef, schema: Schema, attributes: Mapping[str, Any]) 
 
 @cache
 def _defaults(name: str, version: int, domain: str) -> Mapping[str, Any]:
-    schema = onnx.defs.get_schema(name, version, domain)
+    schema = _schema(name, version, domain)
+    assert schema is not None
     found: dict[str, Any] = {}
     for attribute in schema.attributes.values():
         if attribute.default_value.name:

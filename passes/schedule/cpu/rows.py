@@ -34,13 +34,22 @@ class RowsRule:
         if shapes or rows is None:
             return None
         outputs = [b for b in root_blocks(sch) if not sch.get_consumers(b)]
-        if len(outputs) != 1 or not all(_is_of_rows(sch, b, rows) for b in root_blocks(sch)):
-            return None
-        if not sch.get_loops(outputs[0]):  # a scalar: TVM cannot compute anything at its only element
+        if len(outputs) != 1 or not sch.get_loops(outputs[0]):
+            return None  # TVM cannot compute anything at the only element of a scalar
+        self._inline_spread(sch, rows)
+        if not all(_is_of_rows(sch, b, rows) for b in root_blocks(sch)):
             return None
         self._inline(sch, outputs[0])
         self._schedule(sch, outputs[0], len(rows), math.prod(rows), target)
         return sch
+
+    def _inline_spread(self, sch: s_tir.Schedule, rows: tuple[int, ...]) -> None:
+        """Compute cheap steps on operands that all rows share, or several, where they are used."""
+        for block in root_blocks(sch):
+            if is_reduction(sch, block) or not sch.get_consumers(block) or not sch.get_loops(block):
+                continue
+            if not sch.get_producers(block) and not _is_of_rows(sch, block, rows) and _is_element_wise(sch, block):
+                sch.compute_inline(block)
 
     def _inline(self, sch: s_tir.Schedule, output: SBlockRV) -> None:
         """Compute cheap steps where they are used; costly ones only if they are used once."""
@@ -133,6 +142,15 @@ def _is_of_rows(sch: s_tir.Schedule, block: SBlockRV, rows: tuple[int, ...]) -> 
             if not all(int(a.dom.extent) == 1 or r.min.same_as(a.var) for r, a in pairs):
                 return False
     return True
+
+
+def _is_element_wise(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether a block writes each element in its place, by cheap arithmetic."""
+    node = sch.get(block)
+    if len(node.writes) != 1 or _is_costly(node.body):
+        return False
+    places = zip(node.writes[0].region, node.iter_vars, strict=False)
+    return len(node.writes[0].region) == len(node.iter_vars) and all(r.min.same_as(a.var) for r, a in places)
 
 
 def _is_costly(node: object) -> bool:

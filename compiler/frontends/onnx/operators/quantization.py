@@ -27,7 +27,6 @@ from nnefc.frontends.onnx.operators.convolution import (
 )
 from nnefc.frontends.onnx.operators.elementwise import binary, broadcast_shapes, elementwise
 from nnefc.frontends.onnx.operators.matrix import matmul
-from nnefc.frontends.onnx.operators.reduction import reduce_with
 from nnefc.frontends.onnx.operators.tensors import (
     Array,
     cast,
@@ -340,6 +339,23 @@ def _check_zero(node: Node, scale: Value, zero: Value | None) -> None:
         raise fail(node, f"the zero point {spell(shape_of(zero))} does not fit the scale {spell(shape_of(scale))}")
 
 
+def _parameters(ctx: Context, node: Node, x: Value, scale: Value, zero: Value | None, dtype: str) -> list[Any] | None:
+    """Scale, zero point and axis as `relax.op.quantize` and `dequantize` take them, which passes know.
+
+    None where they do not: unless both are known, float32 and an integer type, of the whole tensor or along an axis.
+    """
+    scales = value_of(ctx, scale)
+    zeros = np.zeros(shape_of(scale), dtype) if zero is None else value_of(ctx, zero)
+    if scales is None or zeros is None or dtype_of(scale) != "float32" or node.attributes.get("block_size"):
+        return None
+    if not shape_of(x) or 0 in shape_of(x):
+        return None
+    if scales.size == 1:
+        return [*(ctx.expr(known(ctx, array.reshape(()))) for array in (scales, zeros)), -1]
+    axis = normal_axis(node, node.attributes.get("axis", 1), len(shape_of(x)))
+    return [*(ctx.expr(known(ctx, array)) for array in (scales, zeros.reshape(scales.shape))), axis]
+
+
 @operator("QuantizeLinear", since=(10, 13, 19, 21, 23, 24, 25, 28))
 def _quantize_linear(ctx: Context, node: Node) -> Value:
     x, scale, zero = input_at(node, 0), input_at(node, 1), optional_input(node, 2)
@@ -349,6 +365,10 @@ def _quantize_linear(ctx: Context, node: Node) -> Value:
     _check_zero(node, scale, zero)
     precision = node.attributes.get("precision") or 0
     work = element_type(node, precision) if precision else dtype_of(scale)
+    if dtype in _NARROW and work == dtype_of(x) == "float32":
+        parameters = _parameters(ctx, node, x, scale, zero, dtype)
+        if parameters is not None:
+            return ctx.emit(relax.op.quantize(ctx.expr(x), *parameters, dtype))
     # Half floats are divided as such: the quotient is rounded to their type before it is rounded to an integer.
     wide = "float32" if work in ("float16", "bfloat16") else work
     source = x if dtype_of(x) != "int32" else converted(ctx, x, wide)
@@ -380,6 +400,10 @@ def _dequantize_linear(ctx: Context, node: Node) -> Value:
     place = _spread(ctx, node, x, scale)
     _check_zero(node, scale, zero)
     work = "float64" if dtype_of(scale) == "float64" else "float32"
+    if dtype_of(x) in (*_NARROW, "int32") and dtype == "float32":
+        parameters = _parameters(ctx, node, x, scale, zero, dtype_of(x))
+        if parameters is not None:
+            return ctx.emit(relax.op.dequantize(ctx.expr(x), *parameters, "float32"))
     if dtype_of(x) not in RANGES and dtype_of(x) != "int32":
         x, zero = converted(ctx, x, "float32"), None  # a zero point of floats is zero
     inner = "int32" if dtype_of(x) != "float32" else "float32"
@@ -394,15 +418,19 @@ def _dequantize_linear(ctx: Context, node: Node) -> Value:
     return compute(ctx, shape_of(x), item, x, scale, *extra, name="dequantize", dtype=dtype)
 
 
+def _extreme(ctx: Context, function: Callable[..., relax.Expr], x: Value) -> Value:
+    """The least or the greatest item, [1,1]; the whole tensor is one row."""
+    row = reshaped(ctx, x, (1, math.prod(shape_of(x))))
+    return ctx.emit(function(ctx.expr(row), [-1], keepdims=True))
+
+
 @operator("DynamicQuantizeLinear", since=(11,))
 def _dynamic_quantize_linear(ctx: Context, node: Node) -> list[Value]:
     """The range of the data, widened so that it holds zero, is mapped to 0 … 255."""
     x = input_at(node, 0)
-    axes = list(range(len(shape_of(x))))
-    flat = reshaped(ctx, x, (math.prod(shape_of(x)),)) if axes else reshaped(ctx, x, (1,))
-    zero = known(ctx, np.zeros((), np.float32))
-    low = binary(ctx, "Min", reduce_with(ctx, "ReduceMin", flat, [0], keepdims=False), zero)
-    high = binary(ctx, "Max", reduce_with(ctx, "ReduceMax", flat, [0], keepdims=False), zero)
+    zero = known(ctx, np.zeros((1, 1), np.float32))
+    low = binary(ctx, "Min", _extreme(ctx, relax.op.min, x), zero)
+    high = binary(ctx, "Max", _extreme(ctx, relax.op.max, x), zero)
     scale = binary(ctx, "Div", binary(ctx, "Sub", high, low), known(ctx, np.array(255, np.float32)))
 
     def origin(low: Any, scale: Any) -> Any:
@@ -411,7 +439,8 @@ def _dynamic_quantize_linear(ctx: Context, node: Node) -> list[Value]:
         value = tirx.nearbyint(tirx.const(0, "float32") - low / safe)
         return tirx.max(tirx.min(value, tirx.const(255, "float32")), tirx.const(0, "float32")).astype("int32")
 
-    point = elementwise(ctx, origin, low, scale, name="zero_point", result="uint8")
+    point = reshaped(ctx, elementwise(ctx, origin, low, scale, name="zero_point", result="uint8"), ())
+    scale = reshaped(ctx, scale, ())
 
     def quantize(value: Any, scale: Any, point: Any) -> Any:
         safe = tirx.Select(scale == tirx.const(0, "float32"), tirx.const(1, "float32"), scale)

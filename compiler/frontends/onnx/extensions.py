@@ -1,0 +1,94 @@
+"""Schemas of operators outside of the standard that quantized models have: those of onnxruntime's own domain.
+
+onnxruntime's quantizer writes them where it is asked for operators of quantized tensors instead of `DequantizeLinear`
+and `QuantizeLinear` around ordinary ones. Described in onnxruntime's docs/ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+from onnx import helper
+from onnx.defs import OpSchema
+
+__all__ = ["DOMAIN", "EXTENSIONS"]
+
+DOMAIN = "com.microsoft"
+
+_Option = OpSchema.FormalParameterOption
+_NARROW = ["tensor(uint8)", "tensor(int8)"]
+
+
+def _schema(
+    name: str,
+    inputs: str,
+    attributes: Mapping[str, Any] | None = None,
+    required: str = "",
+    optional: str = "",
+) -> OpSchema:
+    """A schema with one output `Y`.
+
+    Args:
+        inputs: `name:type` each; `?` for an optional one, `*` for any number of them.
+        attributes: those with a default.
+        required, optional: those without, `name:TYPE` each.
+    """
+    with_default = [
+        OpSchema.Attribute(key, helper.make_attribute(key, value)) for key, value in (attributes or {}).items()
+    ]
+    without = [
+        OpSchema.Attribute(key, OpSchema.AttrType.__members__[kind], required=needed)
+        for text, needed in ((required, True), (optional, False))
+        for key, kind in (item.split(":") for item in text.split())
+    ]
+    return OpSchema(
+        name,
+        DOMAIN,
+        1,
+        inputs=[_parameter(text) for text in inputs.split()],
+        outputs=[OpSchema.FormalParameter("Y", "T3" if "T3" in inputs else "T")],
+        type_constraints=[(kind, types, "") for kind, types in _TYPES.items() if f":{kind}" in inputs],
+        attributes=[*with_default, *without],
+    )
+
+
+_TYPES = {
+    "T": _NARROW,
+    "T2": _NARROW,
+    "T3": [*_NARROW, "tensor(float)"],
+    "S": ["tensor(float)"],
+    "C": ["tensor(int32)"],
+    "V": [*_NARROW, "tensor(float)"],
+}
+
+
+def _parameter(text: str) -> OpSchema.FormalParameter:
+    name, kind = text.rstrip("?*").split(":")
+    option = {"?": _Option.Optional, "*": _Option.Variadic}.get(text[-1], _Option.Single)
+    return OpSchema.FormalParameter(name, kind, param_option=option, is_homogeneous=option != _Option.Variadic)
+
+
+_ONE = "X:T X_scale:S X_zero_point:T? Y_scale:S Y_zero_point:T?"
+_TWO = "A:T A_scale:S A_zero_point:T? B:T B_scale:S B_zero_point:T? C_scale:S C_zero_point:T?"
+_POOL = {"auto_pad": "NOTSET", "ceil_mode": 0, "channels_last": 0, "count_include_pad": 0}
+
+_SCHEMAS = (
+    _schema("QLinearAdd", _TWO),
+    _schema("QLinearMul", _TWO),
+    _schema("QLinearSigmoid", _ONE),
+    _schema("QLinearLeakyRelu", _ONE, {"alpha": 0.01}),
+    _schema("QLinearSoftmax", _ONE, {"axis": -1}, "opset:INT"),
+    _schema("QLinearGlobalAveragePool", _ONE, {"channels_last": 0}),
+    _schema("QLinearAveragePool", _ONE, _POOL, "kernel_shape:INTS", "pads:INTS strides:INTS"),
+    _schema("QLinearConcat", "Y_scale:S Y_zero_point:T inputs:V*", required="axis:INT"),
+    _schema(
+        "QGemm",
+        "A:T A_scale:S A_zero_point:T B:T2 B_scale:S B_zero_point:T2 C:C? Y_scale:S? Y_zero_point:T3?",
+        {"alpha": 1.0, "transA": 0, "transB": 0},
+    ),
+)
+
+EXTENSIONS: Mapping[tuple[str, str], onnx.defs.OpSchema] = {(DOMAIN, schema.name): schema for schema in _SCHEMAS}
+"""Schemas by domain and name, all of version 1."""

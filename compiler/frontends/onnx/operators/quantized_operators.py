@@ -1,0 +1,115 @@
+"""onnxruntime's operators of quantized tensors, as ordinary ones between `DequantizeLinear` and `QuantizeLinear`.
+
+    QLinearAdd(a, b)     →     QuantizeLinear(Add(DequantizeLinear(a), DequantizeLinear(b)))
+
+What can be computed in integers then is, by a pass over the whole network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from nnefc.frontends.onnx.extensions import DOMAIN
+from nnefc.frontends.onnx.operator import Context, Lowering, Node, Value, operator
+from nnefc.frontends.onnx.operators.elementwise import binary
+from nnefc.frontends.onnx.operators.tensors import dtype_of, fail, has_input, input_at, known, optional_input, shape_of
+
+__all__: list[str] = []
+
+_Attributes = Callable[[Node], dict[str, Any]]
+
+
+def _dequantized(ctx: Context, node: Node, index: int) -> Value:
+    """The reals that the inputs from `index` on stand for: integers, their scale, their zero point."""
+    parts = input_at(node, index), input_at(node, index + 1), optional_input(node, index + 2)
+    return cast(Value, ctx.call("DequantizeLinear", *parts)[0])
+
+
+def _quantized(ctx: Context, node: Node, value: Value, index: int, dtype: str) -> Value:
+    """`value` in steps of the scale at `index`, from the zero point after it; without that, from 0, as `dtype`."""
+    zero = optional_input(node, index + 1)
+    zero = known(ctx, np.zeros(shape_of(input_at(node, index)), dtype)) if zero is None else zero
+    return cast(Value, ctx.call("QuantizeLinear", value, input_at(node, index), zero)[0])
+
+
+def _declare(name: str, op_type: str, operands: int, attributes: _Attributes = lambda _node: {}) -> None:
+    """`name` is `op_type` on `operands` quantized tensors."""
+
+    def lower(ctx: Context, node: Node) -> Value:
+        reals = [_dequantized(ctx, node, 3 * place) for place in range(operands)]
+        made = cast(Value, ctx.call(op_type, *reals, **attributes(node))[0])
+        return _quantized(ctx, node, made, 3 * operands, dtype_of(input_at(node, 0)))
+
+    operator(name, since=(1,), domain=DOMAIN)(cast(Lowering, lower))
+
+
+def _given(*names: str) -> _Attributes:
+    return lambda node: {name: node.attributes[name] for name in names}
+
+
+def _channels_first(node: Node) -> None:
+    if node.attributes["channels_last"]:
+        raise fail(node, "channels after the spatial dimensions are not supported")
+
+
+def _pooling(node: Node) -> dict[str, Any]:
+    _channels_first(node)
+    names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+    return {name: node.attributes[name] for name in names if name in node.attributes}
+
+
+def _whole(node: Node) -> dict[str, Any]:
+    _channels_first(node)
+    return {}
+
+
+def _softmax(node: Node) -> dict[str, Any]:
+    axis, rank = node.attributes["axis"], len(shape_of(input_at(node, 0)))
+    if node.attributes["opset"] < 13 and axis not in (-1, rank - 1):
+        raise fail(node, f"a softmax over all axes from {axis} on is not supported")
+    return {"axis": axis}
+
+
+_declare("QLinearAdd", "Add", 2)
+_declare("QLinearMul", "Mul", 2)
+_declare("QLinearSigmoid", "Sigmoid", 1)
+_declare("QLinearLeakyRelu", "LeakyRelu", 1, _given("alpha"))
+_declare("QLinearSoftmax", "Softmax", 1, _softmax)
+_declare("QLinearGlobalAveragePool", "GlobalAveragePool", 1, _whole)
+_declare("QLinearAveragePool", "AveragePool", 1, _pooling)
+
+
+@operator("QLinearConcat", since=(1,), domain=DOMAIN)
+def _qlinear_concat(ctx: Context, node: Node) -> Value:
+    count = len(node.inputs) - 2
+    if count < 3 or count % 3:
+        raise fail(node, f"{count} inputs are no tensors with a scale and a zero point each")
+    parts = [_dequantized(ctx, node, index) for index in range(2, len(node.inputs), 3)]
+    joined = cast(Value, ctx.call("Concat", *parts, axis=node.attributes["axis"])[0])
+    return _quantized(ctx, node, joined, 0, dtype_of(input_at(node, 1)))
+
+
+@operator("QGemm", since=(1,), domain=DOMAIN)
+def _qgemm(ctx: Context, node: Node) -> Value:
+    """The scale of `C` is that of the products."""
+    a, b = _dequantized(ctx, node, 0), _by_columns(ctx, node)
+    alpha, bias = node.attributes["alpha"], None
+    if has_input(node, 6):
+        scale = binary(ctx, "Mul", input_at(node, 1), input_at(node, 4))
+        if alpha != 1:
+            scale = binary(ctx, "Mul", scale, known(ctx, np.array(alpha, np.float32)))
+        axis = len(shape_of(input_at(node, 6))) - 1
+        bias = ctx.call("DequantizeLinear", input_at(node, 6), scale, axis=max(axis, 0))[0]
+    attributes = {name: node.attributes[name] for name in ("alpha", "transA", "transB")}
+    made = cast(Value, ctx.call("Gemm", a, b, bias, **attributes)[0])
+    return _quantized(ctx, node, made, 7, dtype_of(input_at(node, 0))) if has_input(node, 7) else made
+
+
+def _by_columns(ctx: Context, node: Node) -> Value:
+    """The second matrix: its scales, where there are several, are those of the product's columns."""
+    axis = 0 if node.attributes["transB"] else 1
+    parts = input_at(node, 3), input_at(node, 4), input_at(node, 5)
+    return cast(Value, ctx.call("DequantizeLinear", *parts, axis=axis)[0])
