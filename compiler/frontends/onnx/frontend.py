@@ -24,6 +24,9 @@ from nnefc.network import Network, State
 
 __all__ = ["load"]
 
+_NO_RUNS = np.zeros((), np.int64)
+"""The first value of the state that counts runs, where random numbers are drawn."""
+
 
 def load(
     path: str | os.PathLike[str],
@@ -69,6 +72,7 @@ def _evaluated(model: Model, graph: Graph, what: str) -> dict[str, Array]:
 
     def make() -> list[relax.Expr]:
         interpreter = Interpreter(model, builder, Symbols())
+        interpreter.context.runs = interpreter.context.known(np.zeros((), np.int64))  # there is no other run
         scope = Scope(model.opsets, _initial(graph), infos=graph.infos)
         interpreter.run(graph.nodes, scope)
         for name in graph.output_names:
@@ -131,6 +135,11 @@ class _Builder:
             interpreter.run(graph.nodes, scope)
             outputs.update(self._outputs(scope, symbols, output_tensors))
             new = [self._new_state(scope, name) for name in self._states]
+            runs = interpreter.context.runs
+            if runs is not None:
+                assert runs.expr is not None
+                kept[_unused_name("runs", {*params, *outputs, *self._states})] = runs.expr
+                new.append(interpreter.context.emit(relax.op.add(runs.expr, relax.const(1, "int64"))))
             return _distinct(interpreter, [*outputs.values(), *new])
 
         module = build_main(builder, make, lambda: [*params.values(), *kept.values()])
@@ -139,7 +148,7 @@ class _Builder:
             module,
             tuple(params),
             tuple(outputs),
-            tuple(State(name, np.array(array)) for name, array in self._states.items()),
+            tuple(State(name, np.array(self._states.get(name, _NO_RUNS))) for name in kept),
             variables=tuple(name for name in graph.initializers if name not in params and name not in self._states),
             files=self._model.files,
             controls=interpreter.context.controls,
@@ -173,6 +182,12 @@ class _Builder:
                 f"the new value of '{name}' is {found}, the state itself {array.dtype}{list(array.shape)}"
             )
         return value
+
+
+def _unused_name(name: str, used: set[str]) -> str:
+    while name in used:
+        name += "_"
+    return name
 
 
 def _parameter(name: str, shape: tuple[int, ...], dtype: str) -> relax.Var:

@@ -149,6 +149,7 @@ class Context:
         evaluate: the value of an expression over constants alone, bound by a block builder.
         lower: lowers a further operator; see `call`.
         find: the value of a name that the node sees; None if there is none.
+        runs: how many runs the session has done, int64 without axes, where something draws random numbers; see `draw`.
     """
 
     builder: relax.BlockBuilder
@@ -157,6 +158,8 @@ class Context:
     evaluate: Callable[[relax.BlockBuilder, relax.Expr], Array | None] | None = None
     lower: Callable[..., list[AnyValue]] | None = None
     find: Callable[[str], AnyValue | None] | None = None
+    runs: Value | None = None
+    _draws: int = 0
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
     """Variables that are computed from constants alone, and their values where somebody has asked."""
@@ -170,6 +173,22 @@ class Context:
     def controls(self) -> tuple[Control, ...]:
         """The choices and loops that the function that is being built calls."""
         return tuple(self._frames[-1].controls)
+
+    def draw(self) -> tuple[Value, int]:
+        """For a node that draws random numbers: how many runs the session has done, and how many nodes drew before.
+
+        Raises:
+            CompileError: it runs as often as the network itself decides; all rounds would draw the same numbers.
+        """
+        if len(self._frames) > 1:
+            raise CompileError(
+                "random numbers are not supported where the network decides at run time whether, or how often, they "
+                "are drawn"
+            )
+        if self.runs is None:
+            self.runs = Value((), "int64", expr=relax.Var("runs", relax.TensorType((), "int64")))
+        self._draws += 1
+        return self.runs, self._draws - 1
 
     def known(self, array: npt.ArrayLike) -> Value:
         """A tensor whose value is known at compile time."""

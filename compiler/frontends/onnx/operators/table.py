@@ -16,13 +16,13 @@ _DOMAINS = {
 }
 
 _LIMITS = {
-    "CastLike": "strings only where known at compile time",
     "Cast": "strings only where known at compile time",
+    "CastLike": "strings only where known at compile time",
     "Compress": "the condition must be known at compile time",
     "DFT": "at most 16,384 items; axis and length must be known at compile time",
     "DeformConv": "two spatial dimensions",
     "Det": "no half floats",
-    "Dropout": "training only with the ratio 0",
+    "Dropout": "in training, the ratio must be known at compile time",
     "Gather": "an index out of range fails the run",
     "GatherElements": "an index out of range fails the run",
     "GatherND": "an index out of range fails the run",
@@ -34,12 +34,18 @@ _LIMITS = {
     "NonZero": "the input must be known at compile time: it decides the shape",
     "OneHot": "the depth must be known at compile time",
     "QuantizeLinear": "no 6-bit floats",
+    "RandomNormal": "not in branches and loops that are decided at run time",
+    "RandomUniform": "not in branches and loops that are decided at run time",
     "Range": "all inputs must be known at compile time",
     "Resize": "sizes, scales and the region must be known at compile time",
+    "STFT": "at most 16,384 items a frame",
     "Scatter": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterElements": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterND": "an index out of range is an error where it is constant, and fails the run otherwise",
-    "STFT": "at most 16,384 items a frame",
+    "TfIdfVectorizer": "pools of integers",
+    "TreeEnsemble": "no PROBIT",
+    "TreeEnsembleClassifier": "labels are integers; no PROBIT",
+    "TreeEnsembleRegressor": "no PROBIT",
     "Unique": "the input must be known at compile time: it decides the shape",
 }
 
@@ -57,9 +63,6 @@ Strings and complex numbers exist at compile time only.
 |---|---|---|---|
 """
 
-_RANDOM = ("Bernoulli",)
-"""Functions of the standard whose bodies draw random numbers, which a compiled network does not have."""
-
 _NOT_COMPUTED = ("string", "complex")
 
 
@@ -76,7 +79,7 @@ def _row(key: tuple[str, str], schemas: list[onnx.defs.OpSchema]) -> str:
     domain, name = key
     direct = sorted(REGISTRY.get(key, {}))
     function = any(s.has_function or s.has_context_dependent_function for s in schemas)
-    if (not direct and not function) or name in _RANDOM:
+    if not direct and not function:
         return ""
     newest = max(schemas, key=lambda schema: schema.since_version)
     shown = ", ".join(map(str, direct))
