@@ -22,6 +22,8 @@ from nnefc.frontends.onnx.operators import (
     sequence,
     shape,
     signal,
+    text,
+    trees,
 )
 
 __all__ = [
@@ -46,4 +48,6 @@ __all__ = [
     "sequence",
     "shape",
     "signal",
+    "text",
+    "trees",
 ]
