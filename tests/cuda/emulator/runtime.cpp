@@ -474,9 +474,11 @@ bool legal(const unsigned *grid, const unsigned *block, unsigned shared_bytes) {
 void launch(const unsigned *grid, const unsigned *block, unsigned shared_bytes) {
   have_error = failed = false;
   if (!legal(grid, block, shared_bytes)) return;
-  if (!stacks) {
-    stacks = (char *)mmap(nullptr, STACK * MAX_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    for (unsigned i = 0; i < MAX_THREADS; ++i) mprotect(stacks + STACK * i, GUARD, PROT_NONE);
+  count = block[0] * block[1] * block[2];
+  // For this launch only: a process may have 65,530 mappings, each guard makes two, and each library has its own stacks.
+  stacks = (char *)mmap(nullptr, STACK * MAX_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  for (unsigned i = 0; i < count; ++i) mprotect(stacks + STACK * i, GUARD, PROT_NONE);
+  if (!dynamic_memory) {
     dynamic_memory = (char *)mmap(nullptr, MAX_SHARED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
   static_shared = {kernel->shared, kernel->shared_end, nullptr, "static shared memory", true};
@@ -484,7 +486,6 @@ void launch(const unsigned *grid, const unsigned *block, unsigned shared_bytes) 
   emulator_dynamic_shared = dynamic_memory;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
-  count = block[0] * block[1] * block[2];
   for (unsigned i = 0; i < count; ++i) threads[i].index = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
   arrange(order, count, 0);
   launch_epoch = ++epoch;
@@ -500,6 +501,8 @@ void launch(const unsigned *grid, const unsigned *block, unsigned shared_bytes) 
     run_block();
   }
   running = false;
+  munmap(stacks, STACK * MAX_THREADS);
+  stacks = nullptr;
   forget(static_shared);
   forget(dynamic_shared);
 }
