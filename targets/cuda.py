@@ -15,7 +15,7 @@ import math
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import s_tir, tirx
@@ -105,7 +105,7 @@ class DeviceCode:
         messages: what kernels may report, as C writes it between quotation marks; the first has the number 1.
     """
 
-    source: str
+    source: str = field(repr=False)
     functions: tuple[DeviceFunction, ...]
     messages: tuple[str, ...] = ()
 

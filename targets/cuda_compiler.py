@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -60,7 +60,7 @@ class DeviceImage:
         compiler: its name and version.
     """
 
-    image: bytes
+    image: bytes = field(repr=False)
     architectures: tuple[int, ...]
     usage: tuple[Usage, ...]
     compiler: str

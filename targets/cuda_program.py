@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnefc.targets.cuda import DeviceCode
@@ -25,7 +25,7 @@ class DeviceProgram:
 
     code: DeviceCode
     image: DeviceImage
-    launches: str
+    launches: str = field(repr=False)
 
     def write(self, folder: Path) -> list[Path]:
         """Write what the linker compiles; returns the files among them that it is to be given."""
