@@ -53,7 +53,7 @@ def _statements(func: tirx.PrimFunc) -> list[tirx.Stmt] | None:
         block = block.body.block
     if block.iter_vars or block.alloc_buffers or block.init is not None:
         return None
-    body = block.body.body if isinstance(block.body, tirx.AttrStmt) else block.body
+    body = block.body
     statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     return None if any(map(_has_blocks, statements)) else statements
 

@@ -47,7 +47,7 @@ def looped(
             with IRBuilder() as builder:
                 with T.seq_scope():
                     write(*map(T.buffer_proxy, (*ins, *outs)))
-                return builder.get()
+                return builder.get().body  # without the scope, which LLVM's code generator warns of
 
         # Offsets are zero: the buffers are whole tensors.
         sources = [tirx.decl_buffer(t.shape, str(t.dtype), f"in{i}", elem_offset=0) for i, t in enumerate(tensors)]
