@@ -21,10 +21,11 @@ from nnefc.passes.device_memory import DeviceMemory
 from nnefc.passes.entry import BYTE_POINTER, ENTRY, entry_function, exported
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
+from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
-from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.graph.plain_contractions import CONTRACTIONS
+from nnefc.passes.graph.quantization import QUANTIZATION
 from nnefc.passes.graph.use_half_precision import UseHalfPrecision
 from nnefc.passes.graph.whole_slices import WHOLE_SLICES
 from nnefc.passes.in_place import in_place_of
@@ -97,20 +98,10 @@ def cuda_graph_passes(target: CudaTarget) -> list[tuple[str, tvm.ir.transform.Pa
         *_PRECISIONS[target.precision],
         # Phase 4. Every operation becomes a computation of its own; threads share rows of any length.
         ("lower rows", LowerRows(replace(target, load_bytes=1))),
-        ("legalize", relax.transform.LegalizeOps({**LIMITS, **CONTRACTIONS, **WHOLE_SLICES})),
+        ("legalize", relax.transform.LegalizeOps({**LIMITS, **QUANTIZATION, **CONTRACTIONS, **WHOLE_SLICES})),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
-        (
-            "fuse",
-            tvm.ir.transform.Sequential(
-                [
-                    AnnotatePatterns(),
-                    relax.transform.FuseOps(),
-                    relax.transform.FuseTIR(),
-                    relax.transform.DeadCodeElimination(["main"]),
-                ]
-            ),
-        ),
+        ("fuse", fuse()),
     ]
 
 

@@ -24,11 +24,11 @@ from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
+from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.pack_integer_matmul import PackIntegerMatmul
 from nnefc.passes.graph.pack_matmul import PackMatmul
-from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.graph.quantization import QUANTIZATION
 from nnefc.passes.in_place import in_place_of
 from nnefc.passes.kernels import Kernel, lower_kernel
@@ -93,17 +93,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("legalize", relax.transform.LegalizeOps({**LIMITS, **QUANTIZATION})),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
-        (
-            "fuse",
-            tvm.ir.transform.Sequential(
-                [
-                    AnnotatePatterns(),
-                    relax.transform.FuseOps(),
-                    relax.transform.FuseTIR(),
-                    relax.transform.DeadCodeElimination(["main"]),
-                ]
-            ),
-        ),
+        ("fuse", fuse()),
     ]
 
 
