@@ -20,7 +20,7 @@ import nnefc
 from nnefc.targets.cuda_compiler import Usage
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "cuda" / part) for part in ("", "driver", "emulator")]
+sys.path[:0] = [str(ROOT / "tests" / "cuda" / part) for part in ("..", "", "driver", "emulator")]
 
 from emulated_networks import on_cuda  # noqa: E402
 from small_networks import NETWORKS, Net  # noqa: E402
