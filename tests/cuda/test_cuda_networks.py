@@ -46,6 +46,23 @@ def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> N
     np.testing.assert_array_equal(found, net.inputs["input1"][[2, 2, 0]])
 
 
+def test_quantized_networks_are_the_same_up_to_a_step(tmp_path: Path) -> None:
+    net = Net(seed=2)
+    step, zero = np.float32(0.05), np.int8(3)
+
+    def rounded(x: str) -> str:
+        parameters = net.constant(step), net.constant(zero)
+        return net.do("DequantizeLinear", net.do("QuantizeLinear", x, *parameters), *parameters)
+
+    weight = np.random.default_rng(2).integers(-100, 100, (8, 4, 3, 3)).astype(np.int8)
+    scales, zeros = net.constant(np.full(8, 0.01, np.float32)), net.constant(np.zeros(8, np.int8))
+    filters = net.do("DequantizeLinear", net.constant(weight), scales, zeros, axis=0)
+    y = rounded(net.do("Conv", rounded(net.floats(1, 4, 9, 7)), filters, pads=[1, 1, 1, 1]))
+    path = tmp_path / "network.onnx"
+    path.write_bytes(net.model([y]).SerializeToString())
+    agree(path, net.inputs, tolerance=1.01 / 124)  # one step of the largest value, 124 steps
+
+
 def test_two_shifted_remainders_of_one_access_are_right() -> None:
     """TVM alone makes wrong code of them for GPUs."""
     x = np.random.default_rng(0).standard_normal((6, 9)).astype(np.float32)
