@@ -19,6 +19,7 @@ from nnefc.passes.compute.limits import LIMITS
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.device_memory import DeviceMemory
 from nnefc.passes.entry import BYTE_POINTER, ENTRY, entry_function, exported
+from nnefc.passes.exact_doubles import with_exact_doubles
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fuse import fuse
@@ -180,7 +181,7 @@ class _Kernels:
         if allowed.reshape or allowed.concatenation or allowed.parts:
             return
         target = replace(self._target, load_bytes=1) if gv in self._unaligned else self._target
-        with_schedule = with_safe_remainders(scheduled(func, CUDA_RULES, target))
+        with_schedule = with_exact_doubles(with_safe_remainders(scheduled(func, CUDA_RULES, target)))
         try:
             kernel = device_kernel(gv.name_hint, with_schedule, target)
         except NotOnDevice:

@@ -10,33 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.passes.schedule.cuda.expressions import parts_of, rebuilt
-from nnefc.passes.statements import with_parts
+from nnefc.passes.statements import with_values
 
 __all__ = ["with_safe_remainders"]
 
 
 def with_safe_remainders(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel without remainders or quotients of two shifted sums in one access, but for converted ones."""
-    return tirx.PrimFunc(func.params, _statement(func.body), func.ret_type, func.attrs)
-
-
-def _statement(stmt: tirx.Stmt) -> tirx.Stmt:
-    match stmt:
-        case s_tir.SBlockRealize():
-            block = stmt.block
-            changed = s_tir.SBlock(
-                block.iter_vars, block.reads, block.writes, block.name_hint, _statement(block.body),
-                None if block.init is None else _statement(block.init), block.alloc_buffers, block.match_buffers,
-                block.annotations,
-            )  # fmt: skip
-            return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, changed)
-        case tirx.BufferStore():
-            return tirx.BufferStore(stmt.buffer, _value(stmt.value), stmt.indices)
-    return with_parts(stmt, _statement)
+    return tirx.PrimFunc(func.params, with_values(func.body, _value), func.ret_type, func.attrs)
 
 
 def _value(expr: tirx.Expr) -> tirx.Expr:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tvm import s_tir, tirx
 
-__all__ = ["rounds_of", "with_parts"]
+__all__ = ["rounds_of", "with_parts", "with_values"]
 
 
 def with_parts(stmt: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]) -> tirx.Stmt:
@@ -24,6 +24,35 @@ def with_parts(stmt: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]) -> tir
             rest = None if stmt.else_case is None else change(stmt.else_case)
             return tirx.IfThenElse(stmt.condition, change(stmt.then_case), rest)
     return stmt
+
+
+def with_values(stmt: tirx.Stmt, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Stmt:
+    """The statement with `change` applied to all that it, or one inside it, stores, binds, evaluates or decides by."""
+
+    def inside(part: tirx.Stmt) -> tirx.Stmt:
+        return with_values(part, change)
+
+    match stmt:
+        case s_tir.SBlockRealize():
+            block = stmt.block
+            changed = s_tir.SBlock(
+                block.iter_vars, block.reads, block.writes, block.name_hint, inside(block.body),
+                None if block.init is None else inside(block.init), block.alloc_buffers, block.match_buffers,
+                block.annotations,
+            )  # fmt: skip
+            return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, changed)
+        case tirx.BufferStore():
+            return tirx.BufferStore(stmt.buffer, change(stmt.value), stmt.indices)
+        case tirx.Bind():
+            return tirx.Bind(stmt.var, change(stmt.value))
+        case tirx.Evaluate():
+            return tirx.Evaluate(change(stmt.value))
+        case tirx.While():
+            return tirx.While(change(stmt.condition), inside(stmt.body))
+        case tirx.IfThenElse():
+            rest = None if stmt.else_case is None else inside(stmt.else_case)
+            return tirx.IfThenElse(change(stmt.condition), inside(stmt.then_case), rest)
+    return with_parts(stmt, inside)
 
 
 def rounds_of(stmt: tirx.Stmt) -> float:

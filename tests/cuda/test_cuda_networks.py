@@ -63,6 +63,18 @@ def test_quantized_networks_are_the_same_up_to_a_step(tmp_path: Path) -> None:
     agree(path, net.inputs, tolerance=1.01 / 124)  # one step of the largest value, 124 steps
 
 
+def test_constants_of_float64_keep_all_their_bits(tmp_path: Path) -> None:
+    """TVM alone writes 15 digits after the point."""
+    net = Net(seed=3)
+    x = net.given(np.random.default_rng(3).standard_normal(5))
+    small = net.do("Mul", x, net.constant(np.float64(2.0**-53)))
+    path = tmp_path / "network.onnx"
+    path.write_bytes(net.model([net.do("Add", small, net.constant(np.float64(1e-17 / 3)))]).SerializeToString())
+    with on_cuda(), nnefc.compile(path).load() as network:
+        (found,) = network.run(net.inputs).values()
+    np.testing.assert_array_equal(found, net.inputs[x] * 2.0**-53 + 1e-17 / 3)
+
+
 def test_two_shifted_remainders_of_one_access_are_right() -> None:
     """TVM alone makes wrong code of them for GPUs."""
     x = np.random.default_rng(0).standard_normal((6, 9)).astype(np.float32)

@@ -347,6 +347,7 @@ static inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
 static inline int __float_as_int(float a) { int r; memcpy(&r, &a, 4); return r; }
 static inline unsigned __float_as_uint(float a) { unsigned r; memcpy(&r, &a, 4); return r; }
 static inline float __int_as_float(int a) { float r; memcpy(&r, &a, 4); return r; }
+static inline double __longlong_as_double(long long a) { double r; memcpy(&r, &a, 8); return r; }
 static inline float __uint_as_float(unsigned a) { float r; memcpy(&r, &a, 4); return r; }
 
 // ---- sixteen-bit floating point: results of one operation, rounded to nearest even --------------------------------------
