@@ -197,7 +197,7 @@ def _run(command: Sequence[str], folder: Path) -> str:
         raise CompileError(f"cannot run {command[0]}: {error.strerror}", hint=_INSTALL) from error
     if done.returncode != 0:
         lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        raise CompileError(f"{command[0]} failed:\n" + "\n".join(lines[:20]))
+        raise CompileError(f"{command[0]} failed with {done.returncode}:\n" + "\n".join(lines[-20:]))
     return done.stderr + done.stdout
 
 
