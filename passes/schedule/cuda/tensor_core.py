@@ -14,6 +14,7 @@ the banks.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -219,11 +220,13 @@ class _TensorLaunch(TiledLaunch):
 
         return nest.unrolled(self._tile.depth // self._depth, step, "depth")
 
+    @abstractmethod
     def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        raise NotImplementedError
+        """Fetch the warp's rows at a place of the depth."""
 
+    @abstractmethod
     def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        raise NotImplementedError
+        """Fetch the warp's columns at a place of the depth."""
 
     def write(
         self,
