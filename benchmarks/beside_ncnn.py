@@ -12,21 +12,21 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from conditions import RESULTS, Watch, page, write_page
 from measure import Latency, Plan, take_turns
-from report import machine
 from worker import EngineError, Worker
 
 import nnefc
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "tests" / "data" / "pnnx"
-PAGE = HERE / "results" / "pnnx.md"
+TITLE = "nnefc beside ncnn, both from PNNX"
 SHAPES = {
     "resnet18": (1, 3, 224, 224),
     "mobilenet_v2": (1, 3, 224, 224),
@@ -108,8 +108,8 @@ def difference(workers: Sequence[Worker], folder: Path) -> float:
     return float(np.abs(own.reshape(other.shape) - other).max() / np.abs(other).max())
 
 
-def page(rows: Sequence[Row], missing: Sequence[str], plan: Plan, load: float) -> str:
-    """The table and what it means, as Markdown; `missing` are the networks that an engine does not load."""
+def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str]:
+    """What the table means, and the table; `failed` has reasons, by network."""
     means = [
         f"{statistics.geometric_mean([row.ratio for row in rows if row.threads == threads]):.2f} on {threads} "
         f"thread{'s' if threads > 1 else ''}"
@@ -120,32 +120,22 @@ def page(rows: Sequence[Row], missing: Sequence[str], plan: Plan, load: float) -
         f"| {row.ratio:.2f} | {row.agreement:.1e} |"
         for row in rows
     ]
-    return "\n".join(
-        [
-            "# nnefc beside ncnn, both from PNNX",
-            "",
-            f"{machine()}. nnefc {version('nnefc')}, ncnn {version('ncnn')}, pnnx {version('pnnx')}.",
-            "",
-            f"Load of the machine in the minute before: {load:.2f} (more than a few tenths spoil what follows).",
-            "",
-            "The small networks of the PNNX tests on larger inputs, a batch of one, float32: ncnn with storage and"
-            " arithmetic of 16 bits off. Each engine in a process of its own, held to as many processors as threads;"
-            f" warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s. Milliseconds: median (least)."
-            " *Ratio*: ncnn's median over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference of the"
-            " outputs over the largest value.",
-            "",
-            f"Geometric mean of the ratios: {', '.join(means)}.",
-            "",
-            "| network | threads | nnefc | ncnn | ratio | agreement |",
-            "| --- | ---: | ---: | ---: | ---: | ---: |",
-            *cells,
-            "",
-            *(
-                [f"Left out, because an engine does not load what the converter writes: {', '.join(missing)}.", ""]
-                * bool(missing)
-            ),
-        ]
-    )
+    return [
+        f"nnefc {version('nnefc')}, ncnn {version('ncnn')}, pnnx {version('pnnx')}.",
+        "",
+        "The small networks of the PNNX tests on larger inputs, a batch of one, float32: ncnn with storage and"
+        " arithmetic of 16 bits off. Each engine in a process of its own, held to as many processors as threads;"
+        f" warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s. Milliseconds: median (least)."
+        " *Ratio*: ncnn's median over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference of the"
+        " outputs over the largest value.",
+        "",
+        f"Geometric mean of the ratios: {', '.join(means)}.",
+        "",
+        "| network | threads | nnefc | ncnn | ratio | agreement |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        *cells,
+        *(f"| {name} | | not measured: {reason} |" for name, reason in failed.items()),
+    ]
 
 
 def shown(latency: Latency) -> str:
@@ -157,21 +147,21 @@ def main(names: Sequence[str]) -> None:
     """Measure the networks named, or all."""
     processors = len(os.sched_getaffinity(0))
     plan = Plan(threads=tuple(count for count in Plan.threads if count <= processors))
-    load = os.getloadavg()[0]
+    watch = Watch()
     rows: list[Row] = []
-    missing: list[str] = []
+    failed: dict[str, str] = {}
     for name in names or SHAPES:
         print(f"measuring {name}", file=sys.stderr)
         with tempfile.TemporaryDirectory() as folder:
             try:
                 rows += measure(name, plan, Path(folder))
             except EngineError as error:
-                print(f"  left out: {error}", file=sys.stderr)
-                missing.append(name)
-    made = page(rows, missing, plan, load)
-    print(made)
+                failed[name] = str(error).partition("\n")[0]
+                print(f"  not measured: {failed[name]}", file=sys.stderr)
+    conditions, lines = watch.end(), body(rows, failed, plan)
+    print(page(TITLE, conditions, lines))
     if not names:
-        PAGE.write_text(made)
+        write_page(RESULTS / "pnnx.md", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

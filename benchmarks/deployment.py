@@ -2,8 +2,9 @@
 
     python benchmarks/deployment.py [NETWORK ...] [--threads 2] [--processes 7]
 
-measures nnefc, with the weights in the library and in a file of their own, and onnxruntime in turns, each time in a
-fresh process, and writes benchmarks/results/deployment.md when no network is named.
+measures nnefc, with the weights in the library and in a file of their own, and onnxruntime, with the model as it is and
+optimized beforehand, in turns, each time in a fresh process: programs in C beside programs in C, Python beside Python.
+Without names it measures NETWORKS and writes benchmarks/results/deployment.md.
 """
 
 from __future__ import annotations
@@ -12,96 +13,114 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import onnxruntime
+from conditions import RESULTS, Watch, page, write_page
 from models.networks import NAMES, write_twins
-from report import machine
 
 import nnefc
 from nnefc.targets.toolchain import RUNTIME
 
 HERE = Path(__file__).resolve().parent
 MODELS = HERE.parent / "build" / "models"
-RESULTS = HERE / "results"
-CHOSEN = ("resnet50", "mobilenet_v1", "squeezenet", "vgg19", "bert_base", "mlp")
+NETWORKS = ("resnet50", "mobilenet_v1", "squeezenet", "vgg19", "bert_base", "mlp")
+TITLE = "What a deployed network costs besides its runs"
 MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Of one way to run a network; the least of several processes, each number by itself.
+class Way:
+    """A way to run a network.
 
     Attributes:
-        disk_bytes: of the file or files without what the values take, which is `values_bytes`.
-        create_ms: on the clock, until there is a session.
-        wall_ms, processor_ms: until the first result is there, on the clock and of all processors.
-        resident_bytes: of the process at the end, but for what it had before anything was loaded.
-        needed_bytes: trained values and workspace; None where that is not known.
+        name: of the engine, its form, and the language of the program.
+        command: the program that makes a session and runs it once, with its arguments.
+        code_bytes: of the files beside the trained values: the library, or the engine's shared library.
+        value_bytes: of the trained values, or of the model.
     """
 
     name: str
-    disk_bytes: int
-    values_bytes: int
+    command: tuple[str, ...]
+    code_bytes: int
+    value_bytes: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one way; the least of several processes, each number by itself.
+
+    Attributes:
+        create_ms, wall_ms, processor_ms: until there is a session, until its first result; the last of all processors.
+        resident_bytes: what the process gained; of it `anonymous_bytes` are no pages of files.
+    """
+
+    way: Way
     create_ms: float
     wall_ms: float
     processor_ms: float
     resident_bytes: int
-    needed_bytes: int | None
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to run a network: its command, and what is known before it runs."""
-
-    name: str
-    command: tuple[str, ...]
-    disk_bytes: int
-    values_bytes: int
-    needed_bytes: int | None
-
-
-def build_program(folder: Path) -> Path:
-    """The C program that opens a library."""
-    program = folder / "first_run"
-    command = [sys.executable, "-m", "ziglang", "cc", "-O2", f"-I{RUNTIME}", str(HERE / "first_run.c")]
-    subprocess.run([*command, "-ldl", "-o", str(program)], check=True)
-    return program
+    anonymous_bytes: int
 
 
 def ways(network: str, threads: int) -> list[Way]:
-    """Compile one network both ways, beside its ONNX twin."""
+    """Compile one network both ways, and prepare its ONNX twin both ways."""
     twins = write_twins(MODELS, network)
-    program = str(build_program(MODELS))
     artifact = nnefc.compile(twins.nnef)
     values = artifact.description.constant_bytes
-    needed = values + artifact.description.workspace_bytes
+    in_c, in_python = build_program("first_run"), (sys.executable, str(HERE / "first_run.py"))
     found = []
     for weights in ("embedded", "separate"):
         library = MODELS / f"{network}.{weights}.so"
         artifact.export(library, weights=weights)
         files = [library, *([library.with_suffix(".weights")] if weights == "separate" else [])]
-        size = sum(file.stat().st_size for file in files)
-        command = (program, str(library), str(threads))
-        found.append(Way(f"nnefc, weights {weights}", command, size - values, values, needed))
-    command = (sys.executable, str(HERE / "first_run.py"), str(twins.onnx), str(threads))
-    return [*found, Way("onnxruntime", command, runtime_bytes(), twins.onnx.stat().st_size, None)]
+        code = sum(file.stat().st_size for file in files) - values
+        rest = (str(library), str(threads))
+        found.append(Way(f"nnefc, weights {weights}, C", (str(in_c), *rest), code, values))
+        found.append(Way(f"nnefc, weights {weights}, Python", (*in_python, "nnefc", *rest), code, values))
+    engine = engine_library()
+    in_c = build_program("first_run_onnxruntime")
+    for form, model in (("", twins.onnx), (", optimized beforehand", optimized(twins.onnx))):
+        sizes = (engine.stat().st_size, model.stat().st_size)
+        rest = (str(model), str(threads))
+        found.append(Way(f"onnxruntime{form}, C", (str(in_c), str(engine), *rest), *sizes))
+        found.append(Way(f"onnxruntime{form}, Python", (*in_python, "onnxruntime", *rest), *sizes))
+    return sorted(found, key=lambda way: not way.name.endswith(", C"))
 
 
-def runtime_bytes() -> int:
-    """onnxruntime's shared libraries, which a deployment takes along."""
-    import onnxruntime
+def build_program(name: str) -> Path:
+    """One of the programs in C beside this file."""
+    program = MODELS / name
+    command = [sys.executable, "-m", "ziglang", "cc", "-O2", "-std=gnu17", f"-I{RUNTIME}"]
+    # Functions of onnxruntime's table have no prototypes here.
+    command += ["-Wno-deprecated-non-prototype", str(HERE / f"{name}.c"), "-ldl", "-o", str(program)]
+    subprocess.run(command, check=True)
+    return program
 
-    folder = Path(onnxruntime.__file__).parent
-    return sum(file.stat().st_size for file in folder.rglob("*.so*"))
+
+def engine_library() -> Path:
+    """onnxruntime's shared library for programs in C."""
+    return next((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*"))
+
+
+def optimized(model: Path) -> Path:
+    """The model after onnxruntime's graph optimizations for this machine, in its own file format."""
+    result = model.with_suffix(".ort")
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(result)
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return result
 
 
 def measure(network: str, threads: int, processes: int) -> list[Cost]:
     """Let every way run in turns, `processes` times."""
     compared = ways(network, threads)
-    runs: dict[str, list[dict[str, float]]] = {way.name: [] for way in compared}
+    runs: dict[str, list[Mapping[str, float]]] = {way.name: [] for way in compared}
     for _ in range(processes):
         for way in compared:
             done = subprocess.run(way.command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
@@ -109,57 +128,49 @@ def measure(network: str, threads: int, processes: int) -> list[Cost]:
     return [cost_of(way, runs[way.name]) for way in compared]
 
 
-def cost_of(way: Way, runs: Sequence[dict[str, float]]) -> Cost:
+def cost_of(way: Way, runs: Sequence[Mapping[str, float]]) -> Cost:
     """The least of each number."""
+    least = {name: min(run[name] for run in runs) for name in runs[0]}
     return Cost(
-        way.name,
-        way.disk_bytes,
-        way.values_bytes,
-        min(run["create_ms"] for run in runs),
-        min(run["wall_ms"] for run in runs),
-        min(run["processor_ms"] for run in runs),
-        int(min(run["after_bytes"] - run["before_bytes"] for run in runs)),
-        way.needed_bytes,
+        way,
+        least["create_ms"],
+        least["wall_ms"],
+        least["processor_ms"],
+        int(least["resident_bytes"]),
+        int(least["anonymous_bytes"]),
     )
 
 
-def table(costs: dict[str, list[Cost]]) -> list[str]:
+def table(costs: Mapping[str, Sequence[Cost]]) -> list[str]:
     """A row for each network and way."""
-    lines = [
-        "| network | way | code, KB | values, MB | session, ms | first result, ms | processors, ms | resident, MB "
-        "| more than values and workspace, MB |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    columns = ["network", "way", "code, KB", "values, MB", "session, ms", "first result, ms", "processors, ms"]
+    columns += ["resident, MB", "not of files, MB"]
+    lines = [f"| {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * (len(columns) - 2)]
     for network, rows in costs.items():
         for cost in rows:
-            rest = "" if cost.needed_bytes is None else f"{(cost.resident_bytes - cost.needed_bytes) / MEGABYTE:.1f}"
-            lines.append(
-                f"| {network} | {cost.name} | {cost.disk_bytes / 1e3:,.0f} | {cost.values_bytes / MEGABYTE:.1f} "
-                f"| {cost.create_ms:.1f} | {cost.wall_ms:.1f} | {cost.processor_ms:.1f} "
-                f"| {cost.resident_bytes / MEGABYTE:.1f} | {rest} |"
-            )
+            cells = [f"{cost.way.code_bytes / 1e3:,.0f}", f"{cost.way.value_bytes / MEGABYTE:.1f}"]
+            cells += [f"{ms:.1f}" for ms in (cost.create_ms, cost.wall_ms, cost.processor_ms)]
+            cells += [f"{size / MEGABYTE:.1f}" for size in (cost.resident_bytes, cost.anonymous_bytes)]
+            lines.append(f"| {network} | {cost.way.name} | {' | '.join(cells)} |")
     return lines
 
 
-def page(costs: dict[str, list[Cost]], threads: int, processes: int, load: float) -> str:
-    """The page of results."""
-    return "\n".join(
-        [
-            "# What a deployed network costs besides its runs",
-            "",
-            f"{machine()}. Load of the machine in the minute before: {load:.2f}.",
-            "",
-            f"The least of {processes} fresh processes, in turns, on {threads} threads; the files were in the system's "
-            "cache. *Code* is what is on disk beside the values: of onnxruntime its shared libraries. *Session* is the "
-            "time until there is one, *first result* until its first run is done, both from the opening of the library "
-            "(of onnxruntime: its import) on the clock; *processors* is the latter in time of all processors. "
-            "*Resident* is what the process gained; the values are pages of the file, which processes share. Values "
-            "are more than parameters where a 3 × 3 convolution has transformed filters.",
-            "",
-            *table(costs),
-            "",
-        ]
-    )
+def body(costs: Mapping[str, Sequence[Cost]], threads: int, processes: int) -> list[str]:
+    """How it was measured, and the table."""
+    return [
+        f"onnxruntime {onnxruntime.__version__}. The least of {processes} fresh processes, in turns, on {threads}"
+        " threads; the files were in the system's cache.",
+        "",
+        "*Code* is what is on disk beside the values: of onnxruntime its shared library for C, without the Python"
+        " package. *Values* are the trained values or the model's file; they are more than parameters where a 3 × 3"
+        " convolution has transformed filters. *Session* is the time until there is one, *first result* until its first"
+        " run is done, both from the opening of the library (in Python: the engine's import, with NumPy there already)"
+        " on the clock; *processors* is the latter in time of all processors. *Resident* is what the process gained,"
+        " *not of files* the part of it that is no page of a file: pages of files are shared by processes and can be"
+        " dropped.",
+        "",
+        *table(costs),
+    ]
 
 
 @click.command()
@@ -168,15 +179,15 @@ def page(costs: dict[str, list[Cost]], threads: int, processes: int, load: float
 @click.option("--processes", default=7, show_default=True, help="Fresh processes for each way.")
 def main(networks: tuple[str, ...], threads: int, processes: int) -> None:
     """Measure NETWORKS, or a choice of them."""
-    load = os.getloadavg()[0]
+    watch = Watch()
     costs = {}
-    for network in networks or CHOSEN:
+    for network in networks or NETWORKS:
         click.echo(f"measuring {network}", err=True)
         costs[network] = measure(network, threads, processes)
-    text = page(costs, threads, processes, load)
-    click.echo(text)
+    conditions, lines = watch.end(), body(costs, threads, processes)
+    click.echo(page(TITLE, conditions, lines))
     if not networks:
-        (RESULTS / "deployment.md").write_text(text)
+        write_page(RESULTS / "deployment.md", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,41 @@
 """Whole networks on every target that can be run here, under its emulator, beside onnxruntime.
 
-    python benchmarks/emulated.py squeezenet.onnx [densenet121.onnx ...] [--output benchmarks/results/emulated.md]
+    python benchmarks/emulated.py [NETWORK ...]
 
-Emulators say nothing of speed: only results are compared.
+Emulators say nothing of speed: only results are compared. Without names it takes NETWORKS and writes
+benchmarks/results/emulated.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import numpy as np
 import onnxruntime
+from conditions import RESULTS, Conditions, page, write_page
+from models.networks import NAMES, write_twins
 
 import nnefc
 
 if TYPE_CHECKING:
     from emulation import Machine
 
-_TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "targets"), str(_TESTS)]
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(_ROOT / "tests" / "targets"), str(_ROOT / "tests")]
 
-_HEAD = """# Whole networks on other machines
+NETWORKS = ("squeezenet", "mobilenet_v2")
+TITLE = "Whole networks on other machines"
 
-Written by `benchmarks/emulated.py`. Each network was compiled for the target and run once under the emulator named; the
-largest difference from onnxruntime's results on x86-64 is given as a share of the largest value.
-
-| network | target | run by | largest difference |
-|---|---|---|---|
-"""
+_HEAD = [
+    "Each network was compiled for the target and run once under the emulator named; the largest difference from",
+    "onnxruntime's results on x86-64 is given as a share of the largest value.",
+    "",
+    "| network | target | run by | largest difference |",
+    "|---|---|---|---|",
+]
 
 
 def difference(model: Path, machine: Machine) -> float:
@@ -49,25 +54,30 @@ def difference(model: Path, machine: Machine) -> float:
     )
 
 
-def main() -> None:
+def row(network: str, model: Path, machine: Machine) -> str:
+    """A line of the table; a target without its emulator has one too, which says so."""
+    command = " ".join(part for part in machine.command if not part.startswith(("/", "-L")))
+    kind = "shared library" if machine.opened else "module" if command == "node" else "static program"
+    found = f"not run: needs {machine.missing}" if machine.missing else f"{difference(model, machine):.1e}"
+    return f"| {network} | `{machine.target}` | {command}, {kind} | {found} |"
+
+
+@click.command()
+@click.argument("networks", nargs=-1, type=click.Choice(NAMES))
+def main(networks: tuple[str, ...]) -> None:
+    """Compare NETWORKS, or a choice of them."""
     from emulation import MACHINES
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--output", type=Path, help="a Markdown file")
-    arguments = parser.parse_args()
-    rows = []
-    for model in arguments.models:
+    lines = list(_HEAD)
+    for network in networks or NETWORKS:
+        model = write_twins(_ROOT / "build" / "models", network).onnx
         for machine in MACHINES:
-            if machine.missing:
-                print(f"{machine.name}: needs {machine.missing}", file=sys.stderr)
-                continue
-            command = " ".join(part for part in machine.command if not part.startswith(("/", "-L")))
-            kind = "shared library" if machine.opened else "module" if command == "node" else "static program"
-            rows.append(f"| {model.stem} | `{machine.target}` | {command}, {kind} | {difference(model, machine):.1e} |")
-            print(rows[-1], flush=True)
-    if arguments.output is not None:
-        arguments.output.write_text(_HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+            lines.append(row(network, model, machine))
+            click.echo(lines[-1], err=True)
+    conditions = Conditions.now()
+    click.echo(page(TITLE, conditions, lines))
+    if not networks:
+        write_page(RESULTS / "emulated.md", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import csv
 import json
-import platform
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
+from conditions import Conditions, write_page
 from measure import Measurement, Plan
 from picture import picture
 
-__all__ = ["markdown", "write_report"]
+__all__ = ["TITLE", "markdown", "write_report"]
+
+TITLE = "nnefc beside its peers"
 
 
-def write_report(folder: Path, name: str, measurements: Sequence[Measurement], plan: Plan, load: float) -> None:
-    """Write `name`.md, .csv, .json and .svg into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(markdown(measurements, plan, load))
+def write_report(
+    folder: Path,
+    name: str,
+    measurements: Sequence[Measurement],
+    plan: Plan,
+    conditions: Conditions,
+    failed: Mapping[str, str],
+) -> None:
+    """Write `name`.md, .csv, .json and .svg into `folder`; `failed` has reasons, by network.
+
+    Raises:
+        click.ClickException: the conditions are not those of a page that is published.
+    """
+    write_page(folder / f"{name}.md", TITLE, conditions, markdown(measurements, plan, failed))
     (folder / f"{name}.svg").write_text(picture(measurements, plan.threads))
     document = {
-        "machine": machine(),
-        "load_before": load,
+        "conditions": asdict(conditions),
+        "failed": dict(failed),
         "plan": asdict(plan),
         "networks": [asdict(m) for m in measurements],
     }
@@ -40,37 +52,33 @@ def write_report(folder: Path, name: str, measurements: Sequence[Measurement], p
                     rows.writerow([m.network, threads, engine, *numbers, f"{m.agreement[engine]:.2e}", share])
 
 
-def markdown(measurements: Sequence[Measurement], plan: Plan, load: float) -> str:
-    """The page: the machine and how it was measured, then a table of times and one of libraries."""
+def markdown(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str, str]) -> list[str]:
+    """The lines of the page: how it was measured, then a table of times and one of libraries."""
     versions = {name: version for m in measurements for name, version in m.versions.items()}
-    return "\n".join(
-        [
-            "# nnefc beside its peers",
-            "",
-            f"{machine()}. " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
-            "",
-            f"Load of the machine in the minute before: {load:.2f} (more than a few tenths spoil what follows).",
-            "",
-            "Float32, a batch of one where the name says no other. Each engine in a process of its own, held to as many"
-            f" processors as threads; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
-            " Milliseconds: median (least).",
-            "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. Weights are random.",
-            "*Share*: multiply-adds a second of convolutions and matrix products over what the machine does in"
-            " registers alone; counted by their definition, so that Winograd's algorithm can pass 100%.",
-            "*Roofline*: the time that these multiply-adds take at that rate, or that reading every parameter once"
-            " takes (an array of their size, read beside the runs), whichever is longer, over nnefc's.",
-            "tract runs on one thread always.",
-            "",
-            f"Geometric mean of the ratios: {_means(measurements, plan)}.",
-            "",
-            *_times(measurements, plan),
-            "",
-            "*Agreement*: the largest difference from onnxruntime's output over its largest value.",
-            "",
-            *_libraries(measurements),
-            "",
-        ]
-    )
+    return [
+        ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
+        "",
+        "Float32, a batch of one where the name says no other. Each engine in a process of its own, held to as many"
+        f" processors as threads; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
+        " Milliseconds: median (least).",
+        "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. Weights are random.",
+        "*Share*: multiply-adds a second of convolutions and matrix products over what the machine does in"
+        " registers alone; counted by their definition, so that Winograd's algorithm can pass 100%.",
+        "*Roofline*: the time that these multiply-adds take at that rate, or that reading every parameter once"
+        " takes (an array of their size, read beside the runs), whichever is longer, over nnefc's.",
+        "",
+        "Each peer in its best form for float32 at low latency: onnxruntime with all graph optimizations; OpenVINO with"
+        " the latency hint, one stream, and float32 asked for, since it rounds to bfloat16 by itself where the"
+        " processor has instructions for that; tract optimized, on one thread always.",
+        "",
+        f"Geometric mean of the ratios: {_means(measurements, plan)}.",
+        "",
+        *_times(measurements, plan, failed),
+        "",
+        "*Agreement*: the largest difference from onnxruntime's output over its largest value.",
+        "",
+        *_libraries(measurements),
+    ]
 
 
 def _means(measurements: Sequence[Measurement], plan: Plan) -> str:
@@ -83,7 +91,7 @@ def _means(measurements: Sequence[Measurement], plan: Plan) -> str:
     return ", ".join(means)
 
 
-def _times(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
+def _times(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str, str]) -> list[str]:
     engines = list(dict.fromkeys(engine for m in measurements for of in m.latency.values() for engine in of))
     rows = []
     for threads in plan.threads:
@@ -94,6 +102,7 @@ def _times(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
             cells.append("-" if None in ratios else f"{ratios[0]:.2f} ({ratios[1]:.2f})")
             cells += [_number(share(threads, "nnefc"), "{:.0%}") for share in (m.share, m.roofline)]
             rows.append([m.network, str(threads), *cells])
+        rows += [[name, str(threads), f"failed: {reason}"] for name, reason in failed.items()]
     return _table(["network", "threads", *engines, "ratio", "share", "roofline"], rows)
 
 
@@ -125,14 +134,3 @@ def _libraries(measurements: Sequence[Measurement]) -> list[str]:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     rule = ["---", *["---:"] * (len(head) - 1)]
     return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
-
-
-def machine() -> str:
-    """The processor and the system, as they call themselves."""
-    model = platform.processor() or platform.machine()
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        lines = information.read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        model = f"{len(names)} x {names[0]}" if names else model
-    return f"{model}, {platform.system()} {platform.machine()}, Python {platform.python_version()}"

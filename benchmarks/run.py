@@ -13,14 +13,13 @@ import sys
 from pathlib import Path
 
 import click
+from conditions import MOST_BUSY, RESULTS, Watch, page
 from measure import Measurement, Plan, measure
 from models.networks import NAMES
-from report import markdown, write_report
+from report import TITLE, markdown, write_report
 from worker import EngineError
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
-BUSY = 0.5  # load in the minute before
 MODELS = HERE.parent / "build" / "models"
 
 
@@ -46,19 +45,23 @@ def main(
     counts = threads or tuple(count for count in Plan.threads if count <= processors)
     if max(counts) > processors:
         raise click.UsageError(f"--threads {max(counts)}: this process may use {processors} processors")
-    load = os.getloadavg()[0]
-    if load > BUSY:
-        click.echo(f"the machine is busy (load {load:.2f}): do not trust the times", err=True)
+    published = not networks or output is not None
+    watch = Watch()
+    if watch.before > MOST_BUSY:
+        text = f"other programs keep {watch.before:.2f} processors busy: times say little"
+        if published:
+            raise click.ClickException(text)
+        click.echo(text, err=True)
     plan = Plan(threads=counts, rounds=rounds, seconds=seconds)
     measurements: list[Measurement] = []
-    failed = []
+    failed: dict[str, str] = {}
     for network in networks or NAMES:
         click.echo(f"measuring {network}", err=True)
         try:
             measurements.append(measure(network, MODELS, plan))
         except (EngineError, subprocess.SubprocessError) as error:
             click.echo(f"  failed: {error}", err=True)
-            failed.append(network)
+            failed[network] = str(error).partition("\n")[0]
             continue
         for count in counts:
             medians = ", ".join(
@@ -66,9 +69,10 @@ def main(
             )
             click.echo(f"  {count} thread{'s' if count > 1 else ''}: {medians} ms", err=True)
     if measurements:
-        click.echo(markdown(measurements, plan, load))
-        if not networks or output:
-            write_report(RESULTS, output or "cpu", measurements, plan, load)
+        conditions = watch.end()
+        click.echo(page(TITLE, conditions, markdown(measurements, plan, failed)))
+        if published:
+            write_report(RESULTS, output or "cpu", measurements, plan, conditions, failed)
     if failed:
         raise click.ClickException(f"not measured: {', '.join(failed)}")
 

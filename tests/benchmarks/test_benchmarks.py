@@ -11,12 +11,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from conditions import Conditions
 from measure import Latency, Measurement, Plan, measure, start
 from models import zoo
 from onnx import numpy_helper
 from report import markdown, write_report
 from worker import EngineError
 
+QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
 PLAN = Plan(threads=(1, 2), rounds=2, seconds=0.0, least=2, pause=0.0)
 
 
@@ -45,9 +47,10 @@ def test_the_roofline_is_the_longer_of_computing_and_reading() -> None:
 
 
 def test_the_report_is_a_page_a_table_and_a_document(tmp_path: Path) -> None:
-    write_report(tmp_path, "cpu", [measurement("a"), measurement("b")], PLAN, load=0.25)
+    write_report(tmp_path, "cpu", [measurement("a"), measurement("b")], PLAN, QUIET, {"c": "no end"})
     page = (tmp_path / "cpu.md").read_text()
-    assert page == markdown([measurement("a"), measurement("b")], PLAN, load=0.25)
+    assert "commit 0123456789ab" in page
+    assert "| c | 2 | failed: no end |" in page.splitlines()
     assert "| a | 1 | 2.00 (1.00) | 3.50 (3.00) | 4.00 (0.5000) | 1.75 (0.50) | 50% | 75% |" in page.splitlines()
     assert "| b | 2.0e-06 | 1.2 | 68 | 5.0 | 1.00 |" in page.splitlines()
     assert "Geometric mean of the ratios: 1.75 on 1 thread, 0.50 on 2 threads." in page
@@ -59,7 +62,8 @@ def test_the_report_is_a_page_a_table_and_a_document(tmp_path: Path) -> None:
     assert [row["share_of_peak"] for row in rows[:2]] == ["0.500", "0.286"]
     document = json.loads((tmp_path / "cpu.json").read_text())
     assert [network["network"] for network in document["networks"]] == ["a", "b"]
-    assert document["load_before"] == 0.25
+    assert document["conditions"]["busy"] == [0.0, 0.1, 0.0]
+    assert document["failed"] == {"c": "no end"}
 
 
 def test_a_network_without_a_peer_has_no_ratio() -> None:
@@ -67,13 +71,13 @@ def test_a_network_without_a_peer_has_no_ratio() -> None:
     alone.latency[1] = {"nnefc": Latency(1.0, 2.0, 9)}
     assert alone.ratio(1, lambda latency: latency.least) is None
     del alone.latency[2]
-    assert "| net | 1 | 2.00 (1.00) | - | 50% | 75% |" in markdown([alone], Plan(threads=(1,)), load=0.0).splitlines()
+    assert "| net | 1 | 2.00 (1.00) | - | 50% | 75% |" in markdown([alone], Plan(threads=(1,)), {})
 
 
 def test_an_engine_that_does_not_load_a_network_has_an_empty_cell() -> None:
     first, second = measurement("a"), measurement("b")
     del second.latency[1]["onnxruntime"]
-    lines = markdown([first, second], Plan(threads=(1,)), load=0.0).splitlines()
+    lines = markdown([first, second], Plan(threads=(1,)), {})
     assert "| b | 1 | 2.00 (1.00) | - | 4.00 (0.5000) | 2.00 (0.50) | 50% | 75% |" in lines
 
 

@@ -6,37 +6,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx_cases import Case, mismatch
+from onnx_outcome import Outcome
+from onnxruntime_engine import run_onnxruntime
 
-__all__ = ["ENGINES", "Outcome"]
+__all__ = ["ENGINES"]
 
 _NEEDS_VALUES = ("known at compile time", "known at run time")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a test.
-
-    Attributes:
-        status: `pass`; `fixed`: passes when the values of the inputs in `reason` are known at compile time;
-            `known`: the same, and these are all inputs, so that the results are computed at compile time;
-            `refused`: an error that says why; `wrong`: other results; `broken`: no such error, a crash, no end.
-        reason: why it does not pass, in one line.
-    """
-
-    status: str
-    reason: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the results are as expected."""
-        return self.status in ("pass", "fixed", "known")
 
 
 def run_nnefc(case: Case) -> Outcome:
@@ -162,53 +143,6 @@ def _link_quickly() -> None:
             subprocess.run([*command, "-o", str(output)], check=True, capture_output=True)
 
     outputs.link_library = link
-
-
-def run_onnxruntime(case: Case) -> Outcome:
-    """The same test with onnxruntime, on one thread."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(
-            case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        names = {item.name for item in session.get_inputs()}
-        feeds = {name: _given(case, name) for name in names if name in case.inputs}
-        results = session.run(list(case.outputs), feeds)
-    except Exception as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        return Outcome("refused", lines[0][:200])
-    found = {name: _taken(value, case.outputs[name]) for name, value in zip(case.outputs, results, strict=True)}
-    difference = mismatch(case, found)
-    return Outcome("pass") if difference is None else Outcome("wrong", difference)
-
-
-def _given(case: Case, name: str) -> Any:
-    import onnxruntime
-
-    value = case.inputs[name]
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "V":
-        return value
-    kind = next(item.type.tensor_type.elem_type for item in case.model.graph.input if item.name == name)
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(value, kind)
-
-
-def _taken(value: Any, expected: Any) -> Any:
-    if isinstance(value, list):
-        return [np.asarray(item) for item in value]
-    if value is None:
-        return None
-    array = np.asarray(value)
-    if (
-        isinstance(expected, np.ndarray)
-        and expected.dtype.kind == "V"
-        and array.dtype.itemsize == expected.dtype.itemsize
-    ):
-        return array.view(expected.dtype)
-    return array
 
 
 ENGINES: dict[str, Callable[[Case], Outcome]] = {"nnefc": run_nnefc, "onnxruntime": run_onnxruntime}
