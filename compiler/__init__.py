@@ -26,6 +26,11 @@ __all__ = ["Artifact", "CompileError", "LoadError", "Model", "compile", "load"]
 _LAZY = {"Artifact": "nnefc.artifact", "compile": "nnefc.driver"}
 
 
+def __dir__() -> list[str]:
+    """What is here already, and what is imported at its first use."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import the compiler at its first use."""
     if name not in _LAZY:

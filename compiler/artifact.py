@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
 from numpy.typing import ArrayLike
 
 from nnefc.diagnostics import CompileError
-from nnefc.loader import Model, load
+from nnefc.loader import Model, listed, load
 from nnefc.network import Network
 from nnefc.passes.cuda_pipeline import LoweredForCuda
 from nnefc.passes.entry import ENTRY
@@ -35,9 +36,9 @@ __all__ = ["Artifact", "build", "build_for_cuda"]
 _ALIGNMENT = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Artifact:
-    """A compiled network.
+    """A compiled network. It never changes; it can be pickled, and so be sent from the process that compiles it.
 
     Attributes:
         description: names, types and shapes, and the memory that a session takes.
@@ -49,10 +50,24 @@ class Artifact:
     description: LibraryDescription
     target: AnyTarget
     lower_bound_bytes: int
-    _module: tvm.IRModule
+    _module: tvm.IRModule | None
     _objects: tuple[bytes, ...]
     _constants: Constants | None
     device: DeviceProgram | None = None
+
+    def __repr__(self) -> str:
+        face = f"{listed(self.inputs)} -> {listed(self.outputs)}"
+        return f"<Artifact {self.description.model} for {self.target.name}: {face}>"
+
+    def __copy__(self) -> Artifact:
+        return self
+
+    def __deepcopy__(self, _: object) -> Artifact:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the program, which TVM cannot write down (0.27 crashes); only :meth:`emit` needs it."""
+        return {**self.__dict__, "_module": None}
 
     @property
     def inputs(self) -> tuple[TensorDescription, ...]:
@@ -109,7 +124,8 @@ class Artifact:
             folder: made if it is not there. Files of an earlier call are replaced.
 
         Raises:
-            CompileError: another kind, one that the target does not have, or a folder that cannot be written.
+            CompileError: another kind, one that the target does not have, a folder that cannot be written, or an
+                artifact that was pickled: it has machine code only.
         """
         kinds = (*CODE_SUFFIXES, "cuda")
         if kind not in kinds:
@@ -118,6 +134,11 @@ class Artifact:
             raise CompileError(
                 f"there is no {kind} in code for the target {self.target.name}",
                 hint=f"choose {'llvm-ir or asm' if kind == 'cuda' else 'cuda'}",
+            )
+        if kind in CODE_SUFFIXES and self._module is None:
+            raise CompileError(
+                "an artifact that was pickled has machine code only, none as text",
+                hint="call emit before pickling, or compile here",
             )
         place = Path(folder)
         try:
@@ -137,10 +158,10 @@ class Artifact:
         write_together(place, write)
 
     def _emit_modules(self, suffix: str, place: Path) -> None:
-        assert isinstance(self.target, Target)
-        target = self.target
+        assert isinstance(self.target, Target) and self._module is not None
+        target, module = self.target, self._module
         old = [*place.glob(f"entry.{suffix}"), *place.glob(f"kernels[0-9]*.{suffix}")]
-        new = write_together(place, lambda new: write_texts(self._module, target, ENTRY, new, suffix))
+        new = write_together(place, lambda new: write_texts(module, target, ENTRY, new, suffix))
         for file in set(old) - set(new):
             file.unlink(missing_ok=True)
 

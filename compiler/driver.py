@@ -15,7 +15,7 @@ import tvm
 
 from nnefc.artifact import Artifact, build, build_for_cuda
 from nnefc.diagnostics import CompileError
-from nnefc.formats import load_network
+from nnefc.formats import ShapeLike, load_network
 from nnefc.network import Network
 from nnefc.passes.cuda_pipeline import lower_for_cuda
 from nnefc.passes.device_memory import READERS
@@ -29,6 +29,7 @@ from nnefc.targets.cuda_launches import launches_source
 from nnefc.targets.cuda_program import DeviceProgram
 from nnefc.targets.cuda_target import PRECISIONS, CudaTarget
 from nnefc.targets.target import Target
+from nnefc.turns import in_turn
 
 __all__ = ["Progress", "compile", "compile_network"]
 
@@ -50,7 +51,7 @@ def compile(
     target: str = "llvm",
     *,
     random_weights: int | None = None,
-    shape: Mapping[str, tuple[int, ...]] | None = None,
+    shape: Mapping[str, ShapeLike] | None = None,
     values: Mapping[str, Any] | None = None,
     graph: str | None = None,
     dialect: str | None = None,
@@ -64,14 +65,15 @@ def compile(
     dump: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Artifact:
-    """Compile a trained network to code for one kind of machine.
+    """Compile a trained network to code for one kind of machine. Several threads may compile at the same time.
 
     Args:
         model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` file, or a `.pnnx.param`
             file with its `.pnnx.bin` beside it.
         target: `llvm` is this machine with all that it can do, `llvm -mcpu=NAME` another CPU, `cuda` GPUs of NVIDIA's.
         random_weights: a seed; variables without a file get random values from it.
-        shape: extents of inputs, by name, for models that leave them open; of ONNX's named dimensions too.
+        shape: extents of inputs, by name, for models that leave them open, and the extent of ONNX's named dimensions:
+            `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`.
         values: inputs of an ONNX model whose values are known now, by name; the library does not have them then.
         graph: which graph of an NNEF document with several.
         dialect: `provisional` or `final`, of an NNEF document; without it the document tells.
@@ -160,7 +162,7 @@ def compile_network(
 
 def _compile_for_cpu(network: Network, target: Target, strict: bool, dump: _Dump, progress: Progress) -> Artifact:
     with CodeGenerator(target) as generator:
-        with progress.phase("lower"):
+        with progress.phase("lower"), in_turn():
             lowered = lower(network, target, dump.module, strict=strict, receive=generator.add)
         with progress.phase("generate code"):
             objects = generator.finish(lowered.entry)
@@ -170,7 +172,7 @@ def _compile_for_cpu(network: Network, target: Target, strict: bool, dump: _Dump
 def _compile_for_cuda(network: Network, target: CudaTarget, dump: _Dump, progress: Progress) -> Artifact:
     compiler = find_compiler()
     with CodeGenerator(target.host) as generator:
-        with progress.phase("lower"):
+        with progress.phase("lower"), in_turn():
             lowered = lower_for_cuda(network, target, dump.module, receive=generator.add)
         with progress.phase("generate code"):
             code = joined(lowered.kernels, target)

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, TypeAlias
 
 from nnefc.diagnostics import CompileError
 from nnefc.network import Network
+from nnefc.turns import in_turn
 
-__all__ = ["Format", "format_of", "load_network"]
+__all__ = ["Format", "ShapeLike", "format_of", "load_network"]
+
+ShapeLike: TypeAlias = "SupportsIndex | Sequence[ShapeLike] | None"
+"""What users give as a shape: extents, or one extent alone; of a sequence of ONNX's the shapes of its items, and None
+for an optional input that is not there."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """An exchange format and the module with its `load(path, **options) -> Network`."""
+    """An exchange format and the module with its `load(path, **options) -> Network`.
+
+    `has_sequences` says whether inputs may be sequences, and absent.
+    """
 
     name: str
     module: str
+    has_sequences: bool = False
 
     def loader(self) -> Callable[..., Network]:
         """The front end, imported when it is needed: each brings libraries of its own."""
@@ -30,7 +40,7 @@ class Format:
 
 _NNEF = Format("NNEF", "nnefc.frontends.nnef")
 _BY_SUFFIX = {
-    ".onnx": Format("ONNX", "nnefc.frontends.onnx"),
+    ".onnx": Format("ONNX", "nnefc.frontends.onnx", has_sequences=True),
     ".param": Format("PNNX", "nnefc.frontends.pnnx"),
 }
 """Every other name is NNEF's: a folder, an archive or a document."""
@@ -60,4 +70,41 @@ def load_network(path: Path, **options: Any) -> Network:
             raise CompileError(
                 f"models of the format {format_.name} have no option '{name}'", hint=f"they have {', '.join(known)}"
             )
-    return load(path, **given)
+    if "shape" in given:
+        given["shape"] = {n: _extents(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
+    with in_turn():
+        return load(path, **given)
+
+
+def _items(shapes: Mapping[str, ShapeLike]) -> list[tuple[str, ShapeLike]]:
+    if not isinstance(shapes, Mapping):
+        raise CompileError(
+            f"shape is a {type(shapes).__name__}, not shapes by the names of inputs",
+            hint='such as shape={"image": (1, 3, 224, 224)}',
+        )
+    return list(shapes.items())
+
+
+def _extents(name: str, given: Any, has_sequences: bool) -> Any:
+    """The shape as a tuple of Python's own integers, with tuples in it, and None, where there are sequences.
+
+    Raises:
+        CompileError: it is of something else.
+    """
+    try:
+        made = _in_tuples(given, has_sequences)
+    except TypeError:
+        raise CompileError(
+            f"the shape given for {name!r} is {given!r}, not integers", hint="such as (1, 3, 224, 224)"
+        ) from None
+    return (made,) if isinstance(made, int) else made
+
+
+def _in_tuples(given: Any, has_sequences: bool, depth: int = 0) -> Any:
+    if (
+        isinstance(given, Iterable)
+        and not isinstance(given, str | bytes | Set | Mapping)
+        and (has_sequences or not depth)
+    ):
+        return tuple(_in_tuples(item, has_sequences, depth + 1) for item in given)
+    return None if has_sequences and given is None else index(given)

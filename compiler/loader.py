@@ -55,7 +55,7 @@ from ctypes import (
 )
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -304,8 +304,15 @@ class Model:
             with suppress(LoadError):  # a session that a fork caught in a run cannot be freed in the child
                 self.close()
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies: two objects would free one session."""
+        raise TypeError(
+            f"a loaded model cannot be copied or pickled: model.session() makes a further session of {self.name}; "
+            "another process loads the library by its path"
+        )
+
     def __repr__(self) -> str:
-        arrow = f"{_listed(self.inputs)} -> {_listed(self.outputs)}"
+        arrow = f"{listed(self.inputs)} -> {listed(self.outputs)}"
         return f"<Model {self.name} for {self.target}: {arrow}>"
 
     def _open(self) -> c_void_p:
@@ -316,7 +323,7 @@ class Model:
     def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The inputs in the model's order."""
         if len(arrays) > len(self.inputs):
-            raise LoadError(f"{len(arrays)} inputs given, but the model has {len(self.inputs)}: {_listed(self.inputs)}")
+            raise LoadError(f"{len(arrays)} inputs given, but the model has {len(self.inputs)}: {listed(self.inputs)}")
         given = {tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=False)}
         doubled = [name for name in named if name in given]
         if doubled:
@@ -524,7 +531,13 @@ def _tensors(structs: Any, count: int) -> tuple[Tensor, ...]:
     )
 
 
-def _listed(tensors: tuple[Tensor, ...]) -> str:
+_MOST_LISTED = 8
+
+
+def listed(tensors: Sequence[object]) -> str:
+    """The tensors in one line, or as many of them as one reads."""
+    if len(tensors) > _MOST_LISTED + 1:
+        return f"{listed(tensors[:_MOST_LISTED])} and {len(tensors) - _MOST_LISTED} more"
     return ", ".join(map(str, tensors)) or "none"
 
 
@@ -629,9 +642,9 @@ def _check_names(role: str, given: Mapping[str, Any], tensors: tuple[Tensor, ...
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if unknown:
-        raise LoadError(f'the model has no {role} "{unknown[0]}"; its {role}s are {_listed(tensors)}')
+        raise LoadError(f'the model has no {role} "{unknown[0]}"; its {role}s are {listed(tensors)}')
     if complete and missing:
-        raise LoadError(f'{role} "{missing[0]}" is missing; the {role}s are {_listed(tensors)}')
+        raise LoadError(f'{role} "{missing[0]}" is missing; the {role}s are {listed(tensors)}')
 
 
 def _array(tensor: Tensor, value: Any) -> np.ndarray:
@@ -848,6 +861,10 @@ class DeviceArray:
         if stream != self._stream:
             self._wait()
         return _capsule(self, _BFLOAT if self._is_bfloat else _KINDS[self.dtype.kind])
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies: two objects would free the same memory."""
+        raise TypeError("a DeviceArray cannot be copied or pickled: numpy() copies its elements")
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.dtype}{list(self.shape)} on cuda:{self.device}>"

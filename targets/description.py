@@ -82,6 +82,9 @@ class TensorDescription:
     dtype: str
     shape: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
 
 @dataclass(frozen=True)
 class WeightsFile:

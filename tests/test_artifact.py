@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -166,3 +168,29 @@ def test_weights_are_in_the_library_or_beside_it(compiled: Artifact, tmp_path: P
         assert np.array_equal(outputs[name], array)
     with pytest.raises(CompileError, match="write 'embedded' or 'separate'"):
         compiled.export(tmp_path / "net.so", weights="elsewhere")
+
+
+# --- an artifact as a value of Python's
+
+
+def test_an_artifact_that_was_pickled_is_the_same_library(compiled: Artifact, tmp_path: Path) -> None:
+    compiled.export(tmp_path / "net.so")
+    again = pickle.loads(pickle.dumps(compiled))
+    (tmp_path / "again").mkdir()
+    again.export(tmp_path / "again" / "net.so")
+    assert (tmp_path / "again" / "net.so").read_bytes() == (tmp_path / "net.so").read_bytes()
+    with pytest.raises(CompileError, match=r"pickled has machine code only.*\n.*call emit before"):
+        again.emit("asm", tmp_path / "code")
+
+
+def test_copies_of_an_artifact_are_the_artifact(compiled: Artifact, tmp_path: Path) -> None:
+    assert copy.copy(compiled) is compiled
+    assert copy.deepcopy([compiled]) == [compiled]
+    assert compiled in {compiled}
+
+
+def test_an_artifact_is_shown_in_one_line(compiled: Artifact) -> None:
+    face = "x: float32[1, 8, 9, 9] -> y0: float32[1, 10], y1: float32[1, 17, 9, 9]"
+    assert repr(compiled) == f"<Artifact test for llvm -mcpu=x86-64-v3: {face}>"
+    many = replace(compiled.description, inputs=compiled.inputs * 1000)
+    assert len(repr(replace(compiled, description=many))) < 500

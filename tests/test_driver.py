@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from relax_programs import network_of, program, target
 from tvm import relax
 
 import nnefc
+import nnefc.driver
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.network import Network, State
@@ -103,6 +108,70 @@ def test_an_operation_without_lowering_is_an_error() -> None:
         builder.emit_func_output(output)
     with pytest.raises(CompileError, match="has no lowering"):
         compile_network(Network("test", builder.finalize(), ("x",), ("y",)), target("llvm"))
+
+
+# Several compilations at the same time.
+
+
+def compiled_in_threads(paths: list[Path], progress: list[nnefc.driver.Progress | None]) -> list[list[float]]:
+    """What each network gives for X; each is compiled in a thread of its own."""
+
+    def work(path: Path, told: nnefc.driver.Progress | None) -> nnefc.Artifact:
+        return nnefc.compile(path, progress=told)
+
+    with ThreadPoolExecutor(len(paths)) as pool:
+        artifacts = list(pool.map(work, paths, progress))
+    return [artifact.run({"x": X})["y"].ravel().tolist() for artifact in artifacts]
+
+
+def scaled(tmp_path: Path, factor: int) -> Path:
+    path = tmp_path / f"times{factor}.nnef"
+    path.write_text(DOCUMENT.replace("relu(x)", f"mul(x, {factor}.0)"))
+    return path
+
+
+def test_several_threads_compile_at_the_same_time(tmp_path: Path) -> None:
+    paths = [scaled(tmp_path, factor) for factor in (2, 3, 4, 5)]
+    found = compiled_in_threads(paths, [None] * 4)
+    assert found == [(factor * X).ravel().tolist() for factor in (2, 3, 4, 5)]
+    assert gc.isenabled()
+
+
+class Meeting(Recorder):
+    """Ends its phase "generate code" only when others have reached theirs."""
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        super().__init__()
+        self.barrier = barrier
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        with super().phase(name):
+            yield
+            if name == "generate code":
+                self.barrier.wait(timeout=60)
+
+
+def test_code_is_generated_while_another_thread_reads_and_lowers(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2)
+    found = compiled_in_threads([scaled(tmp_path, 2), scaled(tmp_path, 3)], [Meeting(barrier), Meeting(barrier)])
+    assert found == [(factor * X).ravel().tolist() for factor in (2, 3)]
+
+
+@pytest.mark.parametrize("shape", [(4, 5), [4, 5], (np.int64(4), np.int32(5))])
+def test_shapes_are_given_as_any_sequence_of_integers(document: Path, shape: Any) -> None:
+    assert nnefc.compile(document, shape={"x": shape}).inputs[0].shape == (4, 5)
+
+
+@pytest.mark.parametrize("shape", [("a", 2), None, 1.5, (1.5, 2), {"x"}, [[2], 3], "23"])
+def test_shapes_of_anything_else_are_refused(document: Path, shape: Any) -> None:
+    with pytest.raises(CompileError, match=r"the shape given for 'x' is .*, not integers\n.*\(1, 3, 224, 224\)"):
+        nnefc.compile(document, shape={"x": shape})
+
+
+def test_shapes_without_names_are_refused(document: Path) -> None:
+    with pytest.raises(CompileError, match="shape is a tuple, not shapes by the names of inputs"):
+        nnefc.compile(document, shape=(4, 5))  # type: ignore[arg-type]
 
 
 # States.

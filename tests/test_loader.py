@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -425,6 +427,13 @@ def test_unsupported_processor(tmp_path: Path) -> None:
 
 
 # --- closing, reloading
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copying_a_model_is_refused_for_both_would_free_its_session(model: Model, copied: Any) -> None:
+    with pytest.raises(TypeError, match=r"cannot be copied or pickled: model\.session\(\) makes a further session"):
+        copied(model)
+    assert np.array_equal(model(X)[0], X * WEIGHTS)
 
 
 def test_closed_model_says_so(model: Model) -> None:

@@ -76,6 +76,11 @@ def test_every_package_of_the_extra_is_one_that_the_simulation_hides() -> None:
     assert {modules.get(name, name) for name in names} == set(EXTRA)
 
 
+def test_everything_public_is_listed_before_its_first_use() -> None:
+    done = without_compiler("assert set(nnefc.__all__) <= set(dir(nnefc)), dir(nnefc)")
+    assert done.returncode == 0, done.stderr
+
+
 def test_compiling_without_the_compiler_says_what_to_install() -> None:
     done = without_compiler(
         "from nnefc import compile\n"

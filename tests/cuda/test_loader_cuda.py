@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
 from collections.abc import Iterator
@@ -81,6 +82,12 @@ def test_outputs_on_the_gpu_on_request(model: Model) -> None:
         check(y.numpy(), count.numpy(), run + 1)
     assert repr(y) == "<DeviceArray float32[1024] on cuda:0>"
     check(*(array.numpy() for array in model.run({"x": X}, out="device").values()), 4)
+
+
+def test_copying_a_device_array_is_refused_for_both_would_free_its_memory(model: Model) -> None:
+    y = model(X, out="device")[0]
+    with pytest.raises(TypeError, match=r"numpy\(\) copies its elements"):
+        copy.copy(y)
 
 
 def test_a_device_array_is_an_input_again(model: Model) -> None:
