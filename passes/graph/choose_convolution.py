@@ -20,11 +20,12 @@ _MOST_COLUMNS_TO_ADD = 8
 
 @dataclass(frozen=True)
 class Shape:
-    """A two-dimensional convolution with stride 1: extents of its result, blocks of channels, filter size."""
+    """A two-dimensional convolution: extents of its result, input channels, blocks of both channels, filter size."""
 
     batch: int
     height: int
     width: int
+    inputs: int
     in_blocks: int
     out_blocks: int
     kernel: tuple[int, ...]
@@ -34,7 +35,10 @@ class Shape:
 
 
 def winograd_pays(shape: Shape, target: Target) -> bool:
-    """Whether Winograd's algorithm is faster than the direct sum, transforms and memory traffic included."""
+    """Whether Winograd's algorithm is faster than the direct sum, transforms and memory traffic included.
+
+    It multiplies whole blocks of input channels; the direct sum has no use for what fills up the last one.
+    """
     if shape.kernel != (3, 3) or any(s != 1 for s in (*shape.strides, *shape.dilation)) or shape.groups != 1:
         return False
     lanes = target.lanes("float32")
@@ -42,7 +46,7 @@ def winograd_pays(shape: Shape, target: Target) -> bool:
     tiles = shape.batch * tiles_of(shape.height) * tiles_of(shape.width)
     pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one place
     vector_bytes = 4 * size
-    direct = 9 * shape.batch * shape.height * shape.width * pairs
+    direct = 9 * shape.batch * shape.height * shape.width * shape.inputs * shape.out_blocks * size // lanes
     filters = 4 * size * size * shape.in_blocks * shape.out_blocks
     direct += 9 * filters // _MEMORY_BYTES_PER_CYCLE // 2  # half of it is hidden behind the arithmetic
     vectors = (shape.in_blocks + shape.out_blocks) * tiles

@@ -89,7 +89,7 @@ def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, 
         data, packed = _with_scale_in_filter(layouts, data, packed)
     data = data if few else layouts.blocked(data)
     steps, dilation = sliding.strides, sliding.dilation
-    height, width = _result_extents(layouts, data, filters, sliding)[-2:] if filters.ndim > 3 else (1, 1)
+    height, width = (1, *_result_extents(layouts, data, filters, sliding))[-2:]
     added = columns_to_add(height, width, blocks(outputs, layouts.size), layouts.target) if groups == 1 else 0
     if added:
         after = (*sliding.after[:-1], sliding.after[-1] + added * steps[-1])
@@ -173,7 +173,9 @@ def _winograd_pays(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarra
     batch = layouts.plain_shape(data)[0]
     height, width = _result_extents(layouts, data, filters, sliding)
     counts = blocks(inputs, layouts.size), blocks(outputs, layouts.size)
-    shape = Shape(batch, height, width, *counts, tuple(kernel), sliding.strides, sliding.dilation, sliding.groups)
+    shape = Shape(
+        batch, height, width, inputs, *counts, tuple(kernel), sliding.strides, sliding.dilation, sliding.groups
+    )
     return winograd_pays(shape, layouts.target)
 
 

@@ -33,6 +33,7 @@ def convolution(
 
 CONVOLUTIONS = [
     *(convolution((1, c, 9, 11), 16, (3, 3), padding=1) for c in (1, 2, 3, 7, 8, 17, 33)),
+    *(convolution((1, c, 24, 28), 32, (3, 3), padding=1) for c in (1, 3, 15, 40)),
     *(convolution((1, 16, 5, 7), o, (1, 1)) for o in (1, 2, 3, 10, 15, 17, 31)),
     convolution((2, 3, 23, 19), 24, (7, 7), strides=2, padding=3),
     convolution((1, 16, 13, 13), 16, (3, 3), strides=[3, 2], padding=[0, 1, 2, 0]),
@@ -48,6 +49,8 @@ CONVOLUTIONS = [
     convolution((1, 64, 6, 5), 32, (3, 3), groups=2, padding=1),
     convolution((1, 6, 6, 5), 24, (3, 3), groups=6),
     convolution((2, 5, 37), 11, (4,), strides=3, padding=[2, 1]),
+    convolution((1, 1, 115), 33, (7,), strides=3),
+    convolution((2, 16, 43), 48, (3,), padding=2, dilation=2),
     convolution((1, 16, 64), 16, (16,), groups=16),
     convolution((1, 3, 5, 6, 7), 17, (3, 2, 3), padding=1),
     convolution((1, 32, 7, 37), 48, (3, 3), strides=[1, 2], padding=1),

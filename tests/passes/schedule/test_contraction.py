@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from relax_programs import Case, build, target
 from tvm import s_tir, tirx
 
-from nnefc.passes.graph.choose_convolution import columns_to_add
+from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_pays
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
 from nnefc.targets.target import Target
@@ -97,3 +97,22 @@ def test_prime_widths_get_columns_that_make_them_divisible_and_good_ones_none() 
     assert [columns_to_add(width, width, 6, machine) for width in (37, 73, 109, 149)] == [1, 2, 1, 1]
     assert all(columns_to_add(56, width, 4, machine) == 0 for width in (7, 14, 28, 55, 56, 112))
     assert columns_to_add(1, 1, 64, machine) == 0
+
+
+def test_a_prime_length_gets_the_tiles_of_one_that_divides_well() -> None:
+    """Of one dimension as of two: a tile of one column waits for loads most of the time."""
+    weights = np.ones((64, 1, 5), np.float32)
+    case = Case([np.ones((1, 1, 6 * 1008 + 5), np.float32)], lambda g, x: g.convolve(x, weights, strides=6))
+    seen: dict[str, tvm.IRModule] = {}
+    lower(build([case]).network, target("llvm -mcpu=x86-64-v4"), seen.__setitem__)
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    assert unrolled_rounds(func.body) >= 20
+
+
+def test_winograd_multiplies_whole_blocks_of_channels_and_pays_only_where_most_of_them_are_there() -> None:
+    machine = target("llvm -mcpu=x86-64-v4")
+
+    def pays(inputs: int) -> bool:
+        return winograd_pays(Shape(1, 224, 224, inputs, -(-inputs // 16), 4, (3, 3), (1, 1), (1, 1), 1), machine)
+
+    assert [pays(inputs) for inputs in (1, 3, 32, 64)] == [False, False, True, True]
