@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.loader import LoadError, Model, load
 
 if TYPE_CHECKING:
     from nnefc.artifact import Artifact
     from nnefc.driver import compile
 
-__all__ = ["Artifact", "CompileError", "LoadError", "Model", "compile", "load"]
+__all__ = ["Artifact", "CompileError", "LoadError", "Model", "ModelWarning", "compile", "load"]
 
 _LAZY = {"Artifact": "nnefc.artifact", "compile": "nnefc.driver"}
 

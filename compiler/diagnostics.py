@@ -1,13 +1,31 @@
-"""Errors that a user can cause: where, what, and a way out.
+"""Errors that a user can cause: where, what, and a way out; and warnings of what is wrong in a model but does no harm.
 
 Every phase raises :class:`CompileError`; a traceback that reaches a user is a bug.
 """
 
 from __future__ import annotations
 
+import sys
+import warnings
 from dataclasses import dataclass
 
-__all__ = ["CompileError", "Location"]
+__all__ = ["CompileError", "Location", "ModelWarning", "warn"]
+
+
+class ModelWarning(UserWarning):
+    """A model breaks a rule of its format, and is compiled all the same.
+
+    Python's own filters say what becomes of it: `warnings.simplefilter("error", nnefc.ModelWarning)` refuses such
+    models. The command line prints it.
+    """
+
+
+def warn(message: str) -> None:
+    """Warn of something in a model: one sentence without a final full stop, beginning with the file's name."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "nnefc":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, ModelWarning, stacklevel=level)  # the place is the first outside of this package
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
-"""What a user sees of an error: one message on stderr and exit status 1; never a traceback."""
+"""What a user sees of an error: one message on stderr and exit status 1, never a traceback; of a warning: one line."""
 
 from __future__ import annotations
 
 import errno
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, ModelWarning
 
 __all__ = ["ErrorsAsMessages"]
 
@@ -20,7 +23,8 @@ class ErrorsAsMessages(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings_as_lines():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -30,6 +34,24 @@ class ErrorsAsMessages(click.Group):
                 raise
             click.echo(coloured(message_of(error)), err=True)
             ctx.exit(1)
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings of models as messages, each once; other warnings stay Python's."""
+    with warnings.catch_warnings():
+        others, told = warnings.showwarning, set[str]()
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if not issubclass(category, ModelWarning):
+                others(message, category, *place, **more)
+            elif str(message) not in told:
+                told.add(str(message))
+                click.echo(coloured(f"warning: {message}"), err=True)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", ModelWarning)
+        yield
 
 
 def message_of(error: Exception) -> str:
@@ -58,11 +80,11 @@ def message_of(error: Exception) -> str:
 
 
 def coloured(text: str) -> str:
-    """The words `error:`, `note:` and `hint:` in colour; click takes the colours out where stderr is no terminal."""
+    """The words `error:`, `warning:` and so on in colour; click takes the colours out where stderr is no terminal."""
     if "NO_COLOR" in os.environ:
         return text
     lines = text.split("\n")
-    colours = {"error:": "red", "note:": "cyan", "hint:": "green"}
+    colours = {"error:": "red", "warning:": "yellow", "note:": "cyan", "hint:": "green"}
     for i, line in enumerate(lines):
         for word, colour in colours.items():
             if line.startswith(word) or (not line[:1].isspace() and f": {word} " in line):

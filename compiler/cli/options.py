@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from nnefc.cli.values import read_values
+
 __all__ = ["given", "model_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -57,6 +59,15 @@ def model_options(command: Command) -> Command:
                 callback=_shapes,
                 metavar="NAME=1,3,8,8",
                 help="The shape of an input, or of ONNX's dimensions: batch=1,seq=128 (repeatable).",
+            ),
+            click.option(
+                "--value",
+                "values",
+                multiple=True,
+                callback=read_values,
+                metavar="NAME=VALUE",
+                help="An input of an ONNX model whose value is known now, and which the library does not have then: a "
+                "number, true or false, a list such as 1,2,3 or [[1,2],[3,4]], or a .npy file (repeatable).",
             ),
             click.option("--graph", metavar="NAME", help="The graph to compile, of a document with several."),
             click.option(

@@ -16,6 +16,7 @@ from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Subgraph
+from nnefc.frontends.onnx.operators.loops import failure
 from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Value, numpy_dtype
 from nnefc.network import Body, Choice, Loop
 
@@ -54,36 +55,31 @@ class Repetition:
     reversed_outputs: tuple[bool, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class _Branch:
+    """A branch of a choice: its body, the values of the function around it that it reads, and its outputs."""
+
+    body: Body
+    captured: list[Value]
+    outputs: list[AnyValue]
+
+
 def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> list[AnyValue]:
     """The outputs of `then` if the condition holds, else those of `other`; only that one runs.
 
+    One of them may be impossible for the shapes at hand, where the values never choose it: a run that does fails.
+
     Raises:
-        CompileError: their outputs differ in number, kind or type.
+        CompileError: their outputs differ in number, kind or type; neither of them is possible.
     """
-    bodies: list[Body] = []
-    operands = [condition]
-    outputs: list[list[AnyValue]] = []
-    for graph in (then, other):
-        made: list[AnyValue] = []
-
-        def branch(
-            _inputs: list[Value], _states: list[Value], graph: Subgraph = graph, made: list[AnyValue] = made
-        ) -> list[Value]:
-            made += ctx.run_graph(graph, [])
-            return [leaf for leaf in _leaves(made) if 0 not in leaf.shape]
-
-        body, captured = ctx.build_body([], [], 0, branch)
-        bodies.append(body)
-        operands += captured
-        outputs.append(made)
-    first, second = outputs
-    if len(first) != len(second):
-        raise CompileError(f"its branches have {len(first)} and {len(second)} outputs")
-    if list(map(_structure, first)) != list(map(_structure, second)):
+    first, second = _branches(ctx, then, other)
+    if len(first.outputs) != len(second.outputs):
+        raise CompileError(f"its branches have {len(first.outputs)} and {len(second.outputs)} outputs")
+    if list(map(_structure, first.outputs)) != list(map(_structure, second.outputs)):
         raise CompileError(
             "the branches give values of different kinds or lengths, and which one holds is known at run time only"
         )
-    pairs = list(zip(_leaves(first), _leaves(second), strict=True))
+    pairs = list(zip(_leaves(first.outputs), _leaves(second.outputs), strict=True))
     for a, b in pairs:
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             raise CompileError(
@@ -91,9 +87,51 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
                 "known at run time only"
             )
     like = [a for a, _ in pairs if 0 not in a.shape]
-    results = iter(ctx.emit_control(Choice(*bodies), operands, like) if like else ())
+    operands = [condition, *first.captured, *second.captured]
+    results = iter(ctx.emit_control(Choice(first.body, second.body), operands, like) if like else ())
     chosen = [_empty(a.shape, a.dtype) if 0 in a.shape else _agreed(a, b, next(results)) for a, b in pairs]
-    return _rebuilt(first, iter(chosen))
+    return _rebuilt(first.outputs, iter(chosen))
+
+
+def _branches(ctx: Context, then: Subgraph, other: Subgraph) -> tuple[_Branch, _Branch]:
+    """Both branches lowered; one that is impossible becomes one that fails.
+
+    Raises:
+        CompileError: neither is possible.
+    """
+    try:
+        first = _branch(ctx, lambda: ctx.run_graph(then, []))
+    except CompileError as error:
+        second = _branch(ctx, lambda: ctx.run_graph(other, []))
+        return _failing(ctx, then, error, second.outputs), second
+    try:
+        return first, _branch(ctx, lambda: ctx.run_graph(other, []))
+    except CompileError as error:
+        return first, _failing(ctx, other, error, first.outputs)
+
+
+def _branch(ctx: Context, lower: Callable[[], list[AnyValue]]) -> _Branch:
+    made: list[AnyValue] = []
+
+    def make(_inputs: list[Value], _states: list[Value]) -> list[Value]:
+        made.extend(lower())
+        return [leaf for leaf in _leaves(made) if 0 not in leaf.shape]
+
+    body, captured = ctx.build_body([], [], 0, make)
+    return _Branch(body, captured, made)
+
+
+def _failing(ctx: Context, graph: Subgraph, error: CompileError, like: list[AnyValue]) -> _Branch:
+    """A branch that lets the run fail; its outputs are zeros of the other branch's types."""
+    ctx.warnings.append(f"a run that takes the branch '{graph.name}' will fail, it cannot be computed: {error.message}")
+    message = f"the branch '{graph.name}' cannot be computed: {error.message}"
+
+    def lower() -> list[AnyValue]:
+        leaves = list(_leaves(like))
+        zeros = iter(failure(ctx, message, [(v.shape, v.dtype) for v in leaves if 0 not in v.shape]))
+        return _rebuilt(like, iter([_empty(v.shape, v.dtype) if 0 in v.shape else next(zeros) for v in leaves]))
+
+    return _branch(ctx, lower)
 
 
 def _agreed(a: Value, b: Value, result: Value) -> Value:

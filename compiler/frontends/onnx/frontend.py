@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te
 
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
 from nnefc.frontends.onnx.model import Graph, Model
 from nnefc.frontends.onnx.operator import build_main
@@ -62,7 +62,11 @@ def load(
     updates: Mapping[str, str] = {}
     if entry is not None:
         graph, states, updates = training_step(model, entry, lambda g: _evaluated(model, g, entry))
-    return _Builder(model, graph, states, updates).build(shape, values, output_tensors, overridable)
+    builder = _Builder(model, graph, states, updates)
+    network = builder.build(shape, values, output_tensors, overridable)
+    for text in dict.fromkeys(builder.warnings):
+        warn(f"{Path(path).name}: {text}")
+    return network
 
 
 def _evaluated(model: Model, graph: Graph, what: str) -> dict[str, Array]:
@@ -94,7 +98,8 @@ def _initial(graph: Graph) -> dict[str, AnyValue | None]:
 class _Builder:
     """Makes the network of one graph.
 
-    `states` are first values by name of what is kept between runs, `updates` the names of their new values.
+    `states` are first values by name of what is kept between runs, `updates` the names of their new values. When it is
+    built, `warnings` say what the user should know.
     """
 
     def __init__(self, model: Model, graph: Graph, states: Mapping[str, Array], updates: Mapping[str, str]) -> None:
@@ -102,6 +107,7 @@ class _Builder:
         self._graph = graph
         self._states = states
         self._updates = updates
+        self.warnings: list[str] = []
 
     def build(
         self,
@@ -143,6 +149,7 @@ class _Builder:
             return _distinct(interpreter, [*outputs.values(), *new])
 
         module = build_main(builder, make, lambda: [*params.values(), *kept.values()])
+        self.warnings = [*_wrong_shapes(symbols), *interpreter.context.warnings]
         return Network(
             self._model.name,
             module,
@@ -182,6 +189,13 @@ class _Builder:
                 f"the new value of '{name}' is {found}, the state itself {array.dtype}{list(array.shape)}"
             )
         return value
+
+
+def _wrong_shapes(symbols: Symbols) -> Iterable[str]:
+    if symbols.contradictions:
+        first, *others = symbols.contradictions.values()
+        more = f"; {len(others)} more are wrong too" if others else ""
+        yield f"a declared shape is wrong, the computed one holds: {first}{more}"
 
 
 def _unused_name(name: str, used: set[str]) -> str:

@@ -150,6 +150,7 @@ class Context:
         lower: lowers a further operator; see `call`.
         find: the value of a name that the node sees; None if there is none.
         runs: how many runs the session has done, int64 without axes, where something draws random numbers; see `draw`.
+        warnings: what the user should know of the model, in sentences.
     """
 
     builder: relax.BlockBuilder
@@ -159,6 +160,7 @@ class Context:
     lower: Callable[..., list[AnyValue]] | None = None
     find: Callable[[str], AnyValue | None] | None = None
     runs: Value | None = None
+    warnings: list[str] = field(default_factory=list)
     _draws: int = 0
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)

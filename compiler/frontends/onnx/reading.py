@@ -9,9 +9,10 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.onnx.external_data import ExternalData
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets, Training
+from nnefc.frontends.onnx.ordering import in_topological_order
 from nnefc.frontends.onnx.tensors import read_sparse_tensor, read_tensor
 from nnefc.frontends.onnx.types import ValueInfo, read_type
 from nnefc.frontends.onnx.values import Array, SparseTensor
@@ -77,7 +78,11 @@ def read_model(path: Path) -> Model:
         raise CompileError(f"{path} is no ONNX model: it cannot be parsed as one") from error
     if not proto.HasField("graph"):
         raise CompileError(f"{path} is no ONNX model: it has no graph")
-    return _Reader(ExternalData(path.parent)).model(proto, path)
+    reader = _Reader(ExternalData(path.parent))
+    model = reader.model(proto, path)
+    for what in reader.disordered:
+        warn(f"{path.name}: the nodes of {what} are not in topological order; they are read as if they were")
+    return model
 
 
 def read_function(proto: onnx.FunctionProto) -> Function:
@@ -86,9 +91,16 @@ def read_function(proto: onnx.FunctionProto) -> Function:
 
 
 class _Reader:
+    """Makes frozen values of messages.
+
+    Attributes:
+        disordered: the graphs and functions whose nodes had to be sorted, as messages name them.
+    """
+
     def __init__(self, external: ExternalData) -> None:
         self._external = external
         self._depth = 0
+        self.disordered: list[str] = []
 
     def model(self, proto: onnx.ModelProto, path: Path) -> Model:
         if proto.ir_version < 1:
@@ -125,12 +137,14 @@ class _Reader:
             raise CompileError(f"{what} has no name")
         self._depth += 1
         try:
+            inputs = tuple(self._info(item, "input", what) for item in proto.input)
+            initializers = self._initializers(proto, what)
             return Graph(
                 name=proto.name,
-                inputs=tuple(self._info(item, "input", what) for item in proto.input),
+                inputs=inputs,
                 outputs=tuple(self._info(item, "output", what) for item in proto.output),
-                initializers=self._initializers(proto, what),
-                nodes=tuple(map(self.node, proto.node)),
+                initializers=initializers,
+                nodes=self._nodes(proto.node, [*(item.name for item in inputs), *initializers], what),
                 infos={item.name: self._info(item, "value", what) for item in proto.value_info},
             )
         finally:
@@ -151,6 +165,14 @@ class _Reader:
             _new_initializer(name, found, what)
             found[name] = read_sparse_tensor(sparse, f"the sparse initializer '{name}'", self._external)
         return found
+
+    def _nodes(self, protos: Iterable[onnx.NodeProto], given: Iterable[str], what: str) -> tuple[NodeDef, ...]:
+        """The nodes of a graph, each after those that make what it needs; `given` names inputs and initializers."""
+        nodes = tuple(map(self.node, protos))
+        ordered = in_topological_order(nodes, given)
+        if ordered is not nodes:
+            self.disordered.append(what)
+        return ordered
 
     def node(self, proto: onnx.NodeProto) -> NodeDef:
         """A node, its attributes decoded."""
@@ -232,7 +254,7 @@ class _Reader:
             outputs=tuple(proto.output),
             required=tuple(proto.attribute),
             defaults={a.name: self._attribute(a, f"attribute '{a.name}' of {what}")[1] for a in proto.attribute_proto},
-            nodes=tuple(map(self.node, proto.node)),
+            nodes=self._nodes(proto.node, proto.input, what),
             opsets=_opsets(proto.opset_import, what),
             infos={item.name: self._info(item, "value", what) for item in getattr(proto, "value_info", ())},
         )

@@ -1,4 +1,4 @@
-"""Validity of a whole model before anything is lowered: names and their scopes, order, cycles, functions, attributes.
+"""Validity of a whole model before anything is lowered: names and their scopes, functions, attributes.
 
 The rules are those of the standard's IR specification. Every graph is checked, also one that would never run.
 """
@@ -23,7 +23,6 @@ class _Scope:
 
     Attributes:
         names: defined so far, here; filled as the nodes are read.
-        later: nodes that are still to come, by the names of their outputs.
         outer: the scope around, if this graph is an attribute of one of its nodes.
         opsets: the imports that hold.
         attributes: names of the attributes of the function that this is the body of; None outside of functions.
@@ -33,7 +32,6 @@ class _Scope:
     attributes: AbstractSet[str] | None
     outer: _Scope | None = None
     names: set[str] = field(default_factory=set)
-    later: dict[str, NodeDef] = field(default_factory=dict)
 
     def around(self) -> Iterator[_Scope]:
         """This scope and those around it, from the inside out."""
@@ -111,26 +109,24 @@ def _define_inputs(graph: Graph, scope: _Scope, what: str, *, may_be_initializer
 
 
 def _check_nodes(nodes: Iterable[NodeDef], scope: _Scope, functions: Mapping[FunctionKey, Function], what: str) -> None:
-    nodes = tuple(nodes)
+    nodes, makers = tuple(nodes), dict[str, NodeDef]()
     for node in nodes:
         for name in filter(None, node.outputs):
-            other = scope.later.get(name)
+            other = makers.get(name)
             if other is not None:
                 raise CompileError(f"{what}: '{name}' is made by {other.description} and again by {node.description}")
             if name in scope.names:
                 raise CompileError(f"{node.description}: its output '{name}' has the name of an input or initializer")
-            scope.later[name] = node
+            makers[name] = node
     for node in nodes:
         for name in filter(None, node.inputs):
             if not scope.sees(name):
-                raise _undefined(name, node, scope, nodes)
+                raise CompileError(f"{node.description}: nothing makes its input '{name}'")
         for name in filter(None, node.outputs):
             if scope.sees(name):
                 raise CompileError(f"{node.description}: its output '{name}' has the name of a value of an outer graph")
         _check_one(node, scope, functions)
-        for name in filter(None, node.outputs):
-            scope.names.add(name)
-            del scope.later[name]
+        scope.names.update(filter(None, node.outputs))
 
 
 def _check_one(node: NodeDef, scope: _Scope, functions: Mapping[FunctionKey, Function]) -> None:
@@ -166,54 +162,6 @@ def _check_outputs(graph: Graph, scope: _Scope, what: str) -> None:
         if name in seen and scope.outer is None:
             raise CompileError(f"{what} has the output '{name}' twice")
         seen.add(name)
-
-
-def _undefined(name: str, node: NodeDef, scope: _Scope, nodes: tuple[NodeDef, ...]) -> CompileError:
-    """Why a name is not there when a node uses it: a cycle, a wrong order, or nothing makes it at all."""
-    for place in scope.around():
-        maker = place.later.get(name)
-        if maker is None:
-            continue
-        pending = {id(item): item for item in place.later.values()}
-        cycle = _cycle_through(maker, pending.values())
-        if cycle:
-            chain = " → ".join(item.description for item in (*cycle, cycle[0]))
-            return CompileError(f"{node.description}: its input '{name}' depends on itself: {chain}")
-        return CompileError(
-            f"{node.description}: its input '{name}' is made only later, by {maker.description}: the nodes must be in "
-            "topological order"
-        )
-    return CompileError(f"{node.description}: nothing makes its input '{name}'")
-
-
-def _cycle_through(start: NodeDef, nodes: Iterable[NodeDef]) -> list[NodeDef] | None:
-    """Nodes that each need the one before, from `start` back to it; None if there are none."""
-    makers = {name: node for node in nodes for name in node.outputs if name}
-    came_from: dict[int, NodeDef] = {}
-    waiting = [start]
-    while waiting:
-        node = waiting.pop()
-        for name in _names_used(node):
-            maker = makers.get(name)
-            if maker is start:
-                chain = [node]
-                while chain[-1] is not start:
-                    chain.append(came_from[id(chain[-1])])
-                return chain
-            if maker is not None and id(maker) not in came_from:
-                came_from[id(maker)] = node
-                waiting.append(maker)
-    return None
-
-
-def _names_used(node: NodeDef) -> Iterator[str]:
-    """Names that a node needs from the graph that it is in, those that its subgraphs use among them."""
-    yield from filter(None, node.inputs)
-    for _, graph in node.subgraphs():
-        own = {*graph.input_names, *graph.initializers, *(name for n in graph.nodes for name in n.outputs)}
-        for inner in graph.nodes:
-            yield from (name for name in _names_used(inner) if name not in own)
-        yield from (name for name in graph.output_names if name not in own)
 
 
 def check_call(node: NodeDef, function: Function) -> None:

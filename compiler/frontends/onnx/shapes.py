@@ -45,11 +45,14 @@ class Symbols:
 
     Variables in the types of sequences stand for an extent of each item, whose tensors have the same variable wherever
     they go: these are `loose`, and may have one extent here and another there.
+
+    `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
     """
 
     extents: dict[str, int] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
+    contradictions: dict[str, str] = field(default_factory=dict)
 
     def bind(self, name: str, extent: int, source: str) -> None:
         """Let a variable stand for an extent.
@@ -160,7 +163,19 @@ def _bind_value(type_: Type | None, given: Any, what: str, symbols: Symbols) -> 
             for index, part in enumerate(given):
                 _bind_value(item, part, f"item {index} of {what}", Symbols())
         case TensorType(shape=declared):
-            unify(declared, np.shape(given), what, symbols)
+            unify(declared, _regular(given, what).shape, what, symbols)
+
+
+def _regular(given: Any, what: str) -> Array:
+    """What a user gives, as an array.
+
+    Raises:
+        CompileError: lists of different lengths stand beside each other.
+    """
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise CompileError(f"the values of {what} are no tensor: lists in them differ in length") from error
 
 
 def unify(declared: tuple[Extent, ...] | None, found: tuple[int, ...], what: str, symbols: Symbols) -> None:
@@ -251,6 +266,8 @@ def _array(given: Any, dtype: str) -> Array:
     array = np.asarray(given)
     if not dtype or array.dtype == numpy_dtype(dtype):
         return array
+    if array.dtype.kind in "SU" and dtype != "string":
+        raise CompileError(f"the values {given!r} are no {dtype}")
     with np.errstate(all="ignore"):
         try:
             converted = array.astype(numpy_dtype(dtype))
@@ -273,20 +290,23 @@ def _dtype(type_: Type) -> str:
 def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str, *, strict: bool) -> None:
     """Check a computed value against the type that the file declares for its name.
 
+    A shape that differs is noted in `symbols`: exporters write wrong ones, and nothing depends on them.
+
     Args:
         strict: whether dimension variables must have one extent here too; in a loop's body they need not.
 
     Raises:
-        CompileError: they differ.
+        CompileError: the kinds or the element types differ.
     """
     match info.type, value:
         case TensorType(dtype, shape), Value():
             if dtype and dtype != value.dtype:
                 raise CompileError(f"{what}: '{info.name}' is declared as {dtype}, but it is {value.dtype}")
-            if strict:
-                unify(shape, value.shape, f"'{info.name}'", symbols)
-            elif shape is not None and len(shape) != len(value.shape):
-                raise CompileError(f"{what}: '{info.name}' is declared with the rank {len(shape)}, not {value.rank}")
+            if strict or (shape is not None and len(shape) != value.rank):
+                try:
+                    unify(shape, value.shape, f"'{info.name}'", symbols)
+                except CompileError as error:
+                    symbols.contradictions.setdefault(info.name, error.message)
         case (SequenceType(), Sequence()) | (OptionalType(), Optional()) | (None, _):
             return
         case (OptionalType(item), _):

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from onnx_models import BOOL, FLOAT, INT64, graph, info, loaded, model, node, tensor
 
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.driver import compile_network
 from nnefc.inspection import inspect_network
 from nnefc.loader import LoadError, Model
@@ -54,6 +54,52 @@ def body(nodes: list[onnx.NodeProto], states: int = 1, scans: int = 0, **types: 
         [info("on", (), BOOL), *new, *(info(f"o{k}", None) for k in range(scans))],
         name="body",
     )
+
+
+@pytest.mark.parametrize("possible", [True, False])
+def test_a_branch_that_cannot_be_computed_fails_when_it_is_taken(tmp_path: Path, possible: bool) -> None:
+    """A detector of voices has a branch for each rate, whose frames differ in length. Nested, for the depth of it."""
+    good = graph(
+        [node("Reshape", ["x", "six"], ["t"]), node("Identity", ["n"], ["tn"])],
+        [],
+        [info("t", None), info("tn", None, INT64)],
+    )
+    inner = node(
+        "If",
+        ["d"],
+        ["b"],
+        then_branch=graph([node("Reshape", ["x", "seven"], ["bt"])], [], [info("bt", None)]),
+        else_branch=graph([node("Reshape", ["x", "eight"], ["be"])], [], [info("be", None)]),
+    )
+    bad = graph(
+        [inner, node("Neg", ["b"], ["e"]), node("Identity", ["n"], ["en"])],
+        [],
+        [info("e", None), info("en", None, INT64)],
+    )
+    then, other = (good, bad) if possible else (bad, good)
+    proto = model(
+        [node("If", ["c"], ["y", "m"], then_branch=then, else_branch=other)],
+        [info("x"), info("n", (2,), INT64), info("c", (), BOOL), info("d", (), BOOL)],
+        [info("y", (6,)), info("m", (2,), INT64)],
+        [tensor(name, [count], np.int64) for name, count in (("six", 6), ("seven", 7), ("eight", 8))],
+    )
+    inputs = {"x": X, "n": np.array([3, 4]), "c": np.bool_(possible), "d": np.bool_(True)}
+    with pytest.warns(
+        ModelWarning, match=r"a run that takes the branch 'g' will fail, it cannot be computed: .*Reshape"
+    ):
+        network = agrees(proto, tmp_path, inputs)
+    with running(network) as library:
+        with pytest.raises(LoadError, match=r"the branch 'g' cannot be computed: .*Reshape"):
+            library.run({**inputs, "c": np.bool_(not possible)})
+        np.testing.assert_array_equal(library.run(inputs)["y"], X.ravel())
+
+
+def test_one_of_the_branches_must_be_possible(tmp_path: Path) -> None:
+    bad = graph([node("Reshape", ["x", "seven"], ["t"])], [], [info("t", None)])
+    nodes = [node("If", ["c"], ["y"], then_branch=bad, else_branch=bad)]
+    proto = model(nodes, [info("x"), info("c", (), BOOL)], [info("y", (7,))], [tensor("seven", [7], np.int64)])
+    with pytest.raises(CompileError, match="Reshape"):
+        loaded(proto, tmp_path)
 
 
 def test_only_one_branch_runs(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from onnx_models import info, model, node, save, tensor
+from onnx_models import INT64, graph, info, model, node, save, tensor
 
 import nnefc
 from nnefc.cli import main
@@ -78,3 +78,48 @@ def test_options_of_other_formats_are_refused(path: Path) -> None:
 def test_entries_that_are_not_there_are_refused(path: Path) -> None:
     with pytest.raises(CompileError, match="there is no entry 'training:0': the model has 0 trainings"):
         nnefc.compile(path, entry="training:0")
+
+
+RATES = model(
+    [
+        node("Equal", ["sr", "high"], ["c"]),
+        node(
+            "If",
+            ["c"],
+            ["y"],
+            then_branch=graph([node("Reshape", ["x", "six"], ["t"])], [], [info("t", None)]),
+            else_branch=graph([node("Reshape", ["x", "three"], ["e"])], [], [info("e", None)]),
+        ),
+    ],
+    [info("x", (1, "n")), info("sr", (), INT64)],
+    [info("y", ("m",))],
+    [tensor("high", 16000, np.int64), tensor("six", [6], np.int64), tensor("three", [3], np.int64)],
+)
+"""As a detector of voices: a frame has one length at one rate, another at the other."""
+
+
+def test_the_command_line_gives_values_of_inputs(tmp_path: Path) -> None:
+    path, library = save(RATES, tmp_path), tmp_path / "m.so"
+    np.save(tmp_path / "rate.npy", np.int64(8000))
+    for value, count in (("16000", 6), (tmp_path / "rate.npy", 3)):
+        result = run("compile", path, "-o", library, "--shape", f"n={count}", "--value", f"sr={value}")
+        assert (result.exit_code, result.output) == (0, "")
+        with nnefc.load(library) as loaded:
+            assert [tensor_.name for tensor_ in loaded.inputs] == ["x"]
+            assert loaded.outputs[0].shape == (count,)
+    result = run("inspect", path, "--shape", "n=6", "--value", "sr=16000")
+    assert result.exit_code == 0 and "sr" not in result.output
+    for value, message in (("fast", "'fast' are no int64"), ("[[1],[2,3]]", "differ in length"), ("1,2", "the rank 0")):
+        result = run("compile", path, "-o", library, "--shape", "n=6", "--value", f"sr={value}")
+        assert result.exit_code == 1 and message in result.output
+
+
+def test_the_command_line_prints_each_warning_once(tmp_path: Path) -> None:
+    path = save(RATES, tmp_path)
+    result = run("compile", path, "-o", tmp_path / "m.so", "--shape", "n=3")
+    assert result.exit_code == 0
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        "warning: model.onnx: a run that takes the branch 'g' will fail, it cannot be computed: "
+    )

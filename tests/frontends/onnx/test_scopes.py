@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import onnx
 import pytest
 from onnx_models import BOOL, graph, info, loaded, model, node, results, tensor
 
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, ModelWarning
+from nnefc.frontends.onnx.model import NodeDef
+from nnefc.frontends.onnx.ordering import in_topological_order
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 CONDITION = info("c", (), BOOL)
@@ -69,9 +72,29 @@ def test_outputs_must_be_made_by_something(tmp_path: Path) -> None:
     assert "nothing makes its output 'q'" in message_of(model([node("Neg", ["x"], ["y"])], None, [info("q")]), tmp_path)
 
 
-def test_nodes_must_be_in_topological_order(tmp_path: Path) -> None:
-    text = message_of(model([node("Neg", ["h"], ["y"], name="b"), node("Exp", ["x"], ["h"], name="a")]), tmp_path)
-    assert "node 'b' (Neg): its input 'h' is made only later, by node 'a' (Exp)" in text
+def test_nodes_out_of_topological_order_are_sorted_with_a_warning(tmp_path: Path) -> None:
+    """In subgraphs and functions too; a subgraph may be what needs a later node."""
+    inner = graph([node("Neg", ["u"], ["t"]), node("Add", ["x", "h"], ["u"])], [], [info("t")])
+    proto = branches([])
+    next(item for item in proto.graph.node[1].attribute if item.name == "then_branch").g.CopyFrom(inner)
+    nodes = [*proto.graph.node]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes[::-1])
+    with pytest.warns(ModelWarning) as caught:
+        network = loaded(proto, tmp_path)
+    texts = [str(item.message) for item in caught]
+    assert len(texts) == 2
+    assert "model.onnx: the nodes of the graph of attribute 'then_branch' of node 'choice' (If) are not in" in texts[0]
+    assert "model.onnx: the nodes of the model's graph are not in topological order" in texts[1]
+    for condition, expected in ((True, np.exp(-X - np.exp(X))), (False, np.exp(-X))):
+        np.testing.assert_allclose(results(network, x=X, c=np.array(condition))["z"], expected, rtol=1e-5)
+
+
+def test_a_long_chain_of_nodes_in_reverse_is_sorted() -> None:
+    count = range(20_000)
+    nodes = tuple(NodeDef("Neg", "", "", "", (f"h{i}",), (f"h{i + 1}",), {}, {}) for i in reversed(count))
+    ordered = in_topological_order(nodes, ["h0"])
+    assert [item.outputs[0] for item in ordered] == [f"h{i + 1}" for i in count]
 
 
 def test_cycles_are_shown(tmp_path: Path) -> None:
@@ -85,10 +108,10 @@ def test_cycles_are_shown(tmp_path: Path) -> None:
 def test_cycles_through_subgraphs_are_found(tmp_path: Path) -> None:
     """The branch needs what is made of the result of its own node."""
     text = message_of(branches([node("Add", ["x", "z"], ["t"], name="inner")]), tmp_path)
-    assert "node 'inner' (Add): its input 'z' depends on itself" in text
+    assert "needs 'z', which depends on itself" in text
     assert "node 'choice' (If)" in text
     text = message_of(branches([node("Add", ["x", "y"], ["t"], name="inner")]), tmp_path)
-    assert "its input 'y' depends on itself" in text
+    assert "node 'choice' (If) needs 'y', which depends on itself" in text
 
 
 def test_subgraphs_see_outer_names(tmp_path: Path) -> None:
@@ -153,10 +176,35 @@ def test_types_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
 def test_declared_types_must_be_the_computed_ones(tmp_path: Path) -> None:
     proto = model([node("Neg", ["x"], ["y"])], None, [info("y", (2, 3), onnx.TensorProto.INT64)])
     assert "'y' is declared as int64, but it is float32" in message_of(proto, tmp_path)
-    made = graph([node("Neg", ["x"], ["h"]), node("Neg", ["h"], ["y"])], value_info=[info("h", (3, 3))])
-    assert "declared with 3 at axis 0, [2, 3] has 2" in message_of(model(made), tmp_path)
-    made = graph([node("Neg", ["x"], ["h"]), node("Neg", ["h"], ["y"])], value_info=[info("h", (2, 3, 1))])
-    assert "declared with the rank 3" in message_of(model(made), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "reason"),
+    [
+        ("h", (3, 3), "'h' is declared with 3 at axis 0, [2, 3] has 2"),
+        ("h", (2, 3, 1), "'h' is declared with the rank 3"),
+        ("y", (2, 1), "'y' is declared with 1 at axis 1, [2, 3] has 3"),
+        ("y", (), "'y' is declared with the rank 0"),
+    ],
+)
+def test_shapes_declared_wrongly_are_warned_of(
+    tmp_path: Path, name: str, declared: tuple[int, ...], reason: str
+) -> None:
+    """The computed shape holds, of outputs too."""
+    nodes = [node("Neg", ["x"], ["h"]), node("Neg", ["h"], ["y"])]
+    wrong = info(name, declared)
+    made = graph(nodes, value_info=[wrong]) if name == "h" else graph(nodes, None, [wrong])
+    with pytest.warns(
+        ModelWarning, match=re.escape(f"model.onnx: a declared shape is wrong, the computed one holds: {reason}")
+    ):
+        network = loaded(model(made), tmp_path)
+    np.testing.assert_array_equal(results(network, x=X)["y"], X)
+
+
+def test_the_warning_names_a_place_outside_of_the_compiler(tmp_path: Path) -> None:
+    with pytest.warns(ModelWarning) as caught:
+        loaded(model([node("Neg", ["x"], ["y"])], None, [info("y", (3,))]), tmp_path)
+    assert Path(caught[0].filename).name == "onnx_models.py"
 
 
 def test_shapes_that_do_not_fit_name_the_node(tmp_path: Path) -> None:

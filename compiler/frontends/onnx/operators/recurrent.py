@@ -249,6 +249,9 @@ def _run(ctx: Context, node: Node, kind: _Kind, d: _Direction) -> list[Value]:
 def _lower_recurrent(ctx: Context, node: Node) -> list[Value]:
     kind = _KINDS[node.op_type]
     x, w, r = (input_at(node, i) for i in range(3))
+    for name, operand in (("X", x), ("W", w), ("R", r)):
+        if len(shape_of(operand)) != 3:
+            raise fail(node, f"its input '{name}' must have the rank 3, its shape is {spell(shape_of(operand))}")
     dtype = dtype_of(x)
     work = "float32" if dtype in ("float16", "bfloat16") else dtype
     by_batch = bool(node.attributes.get("layout"))
