@@ -12,9 +12,10 @@ from typing import Any, SupportsIndex, TypeAlias
 
 from nnefc.diagnostics import CompileError
 from nnefc.network import Network
+from nnefc.outline import Outline
 from nnefc.turns import in_turn
 
-__all__ = ["Format", "ShapeLike", "format_of", "load_network"]
+__all__ = ["Format", "ShapeLike", "format_of", "load_network", "load_outline"]
 
 ShapeLike: TypeAlias = "SupportsIndex | Sequence[ShapeLike] | None"
 """What users give as a shape: extents, or one extent alone; of a sequence of ONNX's the shapes of its items, and None
@@ -37,6 +38,11 @@ class Format:
         load: Callable[..., Network] = import_module(self.module).load
         return load
 
+    def outliner(self) -> Callable[..., Outline]:
+        """The front end's `outline(path, **options) -> Outline`."""
+        outline: Callable[..., Outline] = import_module(self.module).outline
+        return outline
+
 
 _NNEF = Format("NNEF", "nnefc.frontends.nnef")
 _BY_SUFFIX = {
@@ -49,6 +55,18 @@ _BY_SUFFIX = {
 def format_of(path: Path) -> Format:
     """The format of a model."""
     return _NNEF if path.is_dir() else _BY_SUFFIX.get(path.suffix.lower(), _NNEF)
+
+
+def load_outline(path: Path, **options: Any) -> Outline:
+    """What the file of a model of any format says; options that say nothing about that are left out.
+
+    Raises:
+        CompileError: the file is no model, or is not as it must be.
+    """
+    outline = format_of(path).outliner()
+    known = signature(outline).parameters
+    with in_turn():
+        return outline(path, **{name: value for name, value in options.items() if name in known})
 
 
 def load_network(path: Path, **options: Any) -> Network:

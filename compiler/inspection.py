@@ -1,4 +1,4 @@
-"""What is in a network: operations, parameters, multiply-adds and memory, read from its Relax function.
+"""What is in a network: parameters, multiply-adds and memory, read from its Relax function.
 
 The numbers are those of the network as its front end returns it, before any pass: batch normalizations are already
 scales and shifts, nothing is fused yet.
@@ -7,8 +7,6 @@ scales and shifts, nothing is fused yet.
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -38,9 +36,6 @@ class Inspection:
     """What is in a network.
 
     Attributes:
-        operations: how often each operation occurs, the most frequent first. Relax's names without `relax.`;
-            operations that Relax does not have go by the name of their computation. Those of loops and of both branches
-            of choices are among them, each once.
         parameters: elements of all trained values and other constants; one that is used twice counts once.
         parameter_bytes: the same in bytes.
         multiply_adds: of convolutions and matrix products, for one run: with the greater number of a choice's branches,
@@ -53,7 +48,6 @@ class Inspection:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     states: tuple[Tensor, ...]
-    operations: dict[str, int]
     parameters: int
     parameter_bytes: int
     multiply_adds: int
@@ -63,9 +57,8 @@ class Inspection:
 def inspect_network(network: Network) -> Inspection:
     """Count what is in `network`; nothing is changed."""
     function = network.module["main"]
-    counts: Counter[str] = Counter()
     constants: dict[tvm.ir.GenericConst, None] = {}
-    multiply_adds = _count(network, counts, constants)
+    multiply_adds = _count(network, constants)
     tensors = [_tensor(name, var) for name, var in zip(_border_names(network), function.params, strict=True)]
     results = function.ret_ty.fields[: len(network.outputs)]  # the states' new values follow
     return Inspection(
@@ -75,7 +68,6 @@ def inspect_network(network: Network) -> Inspection:
             Tensor(name, str(ty.dtype), _extents(ty)) for name, ty in zip(network.outputs, results, strict=True)
         ),
         states=tuple(tensors[len(network.inputs) :]),
-        operations=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         parameters=sum(math.prod(_extents(c.ty)) for c in constants),
         parameter_bytes=sum(_bytes(c.ty) for c in constants),
         multiply_adds=multiply_adds,
@@ -83,19 +75,17 @@ def inspect_network(network: Network) -> Inspection:
     )
 
 
-def _count(part: Network | Body, counts: Counter[str], constants: dict[tvm.ir.GenericConst, None]) -> int:
-    """Add the operations and constants of a network or of a body in it; returns its multiply-adds."""
+def _count(part: Network | Body, constants: dict[tvm.ir.GenericConst, None]) -> int:
+    """Add the constants of a network or of a body in it; returns its multiply-adds."""
     function, total = part.module["main"], 0
     constants |= dict.fromkeys(_constants(function))
     for binding in _bindings(function):
         index = control_index(binding.value)
         if index is not None:
             control = part.controls[index]
-            counts[type(control).__name__.lower()] += 1
-            each = [_count(body, counts, constants) for body in control.bodies]
+            each = [_count(body, constants) for body in control.bodies]
             total += max(each) * _rounds(control)
         elif isinstance(binding.value, relax.Call):
-            counts[_operation_name(binding.value)] += 1
             total += _multiply_adds(binding.value)
     return total
 
@@ -127,15 +117,6 @@ def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
 
     relax.analysis.post_order_visit(function, visit)
     return list(found)
-
-
-def _operation_name(call: relax.Call) -> str:
-    match call.op:
-        case tvm.ir.Op(name="relax.call_tir"):
-            return re.sub(r"(?<=\D)\d+$", "", str(call.args[0].name_hint))  # TVM numbers functions of one name
-        case tvm.ir.Op(name=name):
-            return str(name).removeprefix("relax.")
-    return type(call.op).__name__
 
 
 def _extents(tensor: relax.TensorType) -> tuple[int, ...]:

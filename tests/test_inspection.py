@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tvm import relax, te
+from tvm import relax
 
 from nnefc.inspection import inspect_network
 from nnefc.network import Network, State
@@ -41,7 +41,6 @@ def test_grouped_convolution_relu_and_matrix_product() -> None:
     found = inspect_network(network([tensor("x", 1, 4, 6, 6)], body))
     assert [(t.name, t.dtype, t.shape) for t in found.inputs] == [("x", "float32", (1, 4, 6, 6))]
     assert [(t.name, t.dtype, t.shape) for t in found.outputs] == [("y0", "float32", (1, 10))]
-    assert found.operations == {"matmul": 1, "nn.conv2d": 1, "nn.relu": 1, "reshape": 1}
     assert found.parameters == 8 * 2 * 9 + 2880
     assert found.parameter_bytes == 4 * found.parameters
     assert found.multiply_adds == 288 * 2 * 9 + 2880  # 288 outputs that read 2 channels of 3 x 3; 10 that read 288
@@ -72,18 +71,6 @@ def test_batched_matrix_product_of_two_activations() -> None:
 
     found = inspect_network(network([tensor("x", 2, 3, 4), tensor("y", 2, 4, 5)], body))
     assert found.multiply_adds == 2 * 3 * 4 * 5
-
-
-def test_own_computations_go_by_their_name_without_a_number() -> None:
-    def double(x: te.Tensor) -> te.Tensor:
-        return te.compute(x.shape, lambda *i: x[i] * 2.0, name="double")
-
-    def body(b: relax.BlockBuilder, x: relax.Var, y: relax.Var) -> list[relax.Var]:
-        return [b.emit_te(double, v, primfunc_name_hint="double") for v in (x, y)]
-
-    found = inspect_network(network([tensor("x", 3), tensor("y", 4)], body))
-    assert found.operations == {"double": 2}
-    assert found.multiply_adds == 0
 
 
 def test_inputs_live_until_their_last_use_and_outputs_to_the_end() -> None:

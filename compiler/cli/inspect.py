@@ -14,6 +14,7 @@ from nnefc.diagnostics import CompileError
 
 if TYPE_CHECKING:
     from nnefc.inspection import Inspection
+    from nnefc.outline import Outline
     from nnefc.targets.description import LibraryDescription
 
 __all__ = ["inspect_file"]
@@ -96,14 +97,51 @@ def flat_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
 
 
 def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
-    """The face of the model, then its size and how often each operation occurs."""
-    from nnefc.formats import load_network
+    """The face of the model, its size, how often each operator occurs, and what the file leaves open."""
+    from nnefc.formats import load_outline
+
+    found = load_outline(path, **keywords)
+    counted, refusal = counts(path, keywords, found)
+    faces = (
+        face(found.inputs, found.outputs) if counted is None else face(counted.inputs, counted.outputs, counted.states)
+    )
+    lines = [found.name, found.about, "", *faces, "", *size_lines(found, counted), "", *operation_lines(found)]
+    lines += expression_lines(path)
+    if counted is None and found.option:
+        lines += ["", "Dimensions are open. To compile, give them, with numbers of your own:", "", f"  {found.option}"]
+    if refusal is not None:
+        lines += ["", "It cannot be compiled as it is:", *str(refusal).split("\n")]
+    return lines
+
+
+def counts(path: Path, keywords: dict[str, Any], found: Outline) -> tuple[Inspection | None, CompileError | None]:
+    """What is known of the network once all shapes are; or why it cannot be compiled, unless the user's options say so.
+
+    Raises:
+        CompileError: the network with the shapes that the user gives is none.
+    """
+    asked = any(keywords.get(name) for name in ("shape", "values", "output_tensors", "entry"))
+    if found.option and not asked:
+        return None, None
+    from nnefc.formats import format_of, load_network
     from nnefc.inspection import inspect_network
 
-    found = inspect_network(load_network(path, **keywords))
-    operations = columns([(str(count), name) for name, count in found.operations.items()], right=(0,))
-    faces = face(found.inputs, found.outputs, found.states)
-    return [found.name, "", *faces, "", *size_lines(found), "", *operations, *expression_lines(path)]
+    weights = {"random_weights": 0} if format_of(path).name == "NNEF" else {}  # for those that have no file
+    try:
+        return inspect_network(load_network(path, **{**weights, **keywords})), None
+    except CompileError as error:
+        if asked:
+            raise
+        return None, error
+
+
+def operation_lines(found: Outline) -> list[str]:
+    """The operators, the most frequent first, by the names that the format has for them."""
+    rows = [
+        (str(count), name, "not supported" if name in found.unsupported else "")
+        for name, count in found.operations.items()
+    ]
+    return columns(rows, right=(0,))
 
 
 def expression_lines(path: Path) -> list[str]:
@@ -121,13 +159,10 @@ def expression_lines(path: Path) -> list[str]:
     return lines
 
 
-def size_lines(found: Inspection) -> list[str]:
-    """Parameters, work and memory."""
-    return columns(
-        [
-            ("parameters", f"{amount(found.parameters)} ({memory(found.parameter_bytes)})"),
-            ("multiply-adds", f"{amount(found.multiply_adds)} (convolutions and matrix products)"),
-            ("memory", f"{memory(found.live_bytes)} (the most activations alive at once)"),
-            ("operations", f"{sum(found.operations.values()):,}"),
-        ]
-    )
+def size_lines(found: Outline, counted: Inspection | None) -> list[str]:
+    """Parameters, work and memory, the last two where all shapes are known."""
+    rows = [("parameters", f"{amount(found.parameters)} ({memory(found.parameter_bytes)})")]
+    if counted is not None:
+        rows.append(("multiply-adds", f"{amount(counted.multiply_adds)} (convolutions and matrix products)"))
+        rows.append(("memory", f"{memory(counted.live_bytes)} (the most activations alive at once)"))
+    return columns([*rows, ("operations", f"{found.count:,}")])

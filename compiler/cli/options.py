@@ -9,7 +9,7 @@ import click
 
 from nnefc.cli.values import read_values
 
-__all__ = ["given", "model_options"]
+__all__ = ["given", "model_options", "read_shapes"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -17,7 +17,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _shapes(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, tuple[int, ...]] | None:
-    """Each `NAME=1,3,8,8`, by name; several in one go with commas between them, as in `batch=1,seq=128`."""
+    return read_shapes(values) or None
+
+
+def read_shapes(values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Each `NAME=1,3,8,8`, by name; several in one go with commas between them, as in `batch=1,seq=128`.
+
+    Raises:
+        click.BadParameter: a value of another form.
+    """
     shapes: dict[str, tuple[int, ...]] = {}
     for value in values:
         for name, extents in _parts(value):
@@ -29,21 +37,35 @@ def _shapes(
                 raise click.BadParameter(f"{extents!r} is not a list of integers such as 1,3,8,8") from None
             if any(extent < 1 for extent in shapes[name]):
                 raise click.BadParameter(f"an extent of {extents!r} is less than one")
-    return shapes or None
+    return shapes
 
 
 def _parts(value: str) -> list[tuple[str, str]]:
-    """Names and extents in the order given: what follows a comma and has a `=` begins a further name."""
+    """Names and extents in the order given: what follows a comma and has a `=` begins a further name.
+
+    A name may have commas of its own, as exporters' formulas for dimensions do: what is no number after a comma is the
+    beginning of the next name.
+    """
     parts: list[tuple[str, str]] = []
+    begun = ""  # a name up to its comma
     for text in value.split(","):
         name, equals, extent = text.rpartition("=")
-        if equals and name:
-            parts.append((name, extent))
-        elif parts and not equals:
-            parts[-1] = (parts[-1][0], f"{parts[-1][1]},{extent}")
+        if equals and begun + name:
+            parts.append((begun + name, extent))
+            begun = ""
+        elif parts and not equals and not begun and _is_extent(text):
+            parts[-1] = (parts[-1][0], f"{parts[-1][1]},{text}")
         else:
-            raise click.BadParameter(f"{value!r} is not of the form NAME=1,3,8,8")
+            begun += f"{text},"
+    if begun and parts:
+        raise click.BadParameter(f"{begun.rstrip(',')!r} is not an integer, nor of the form NAME=1,3,8,8")
+    if begun:
+        raise click.BadParameter(f"{value!r} is not of the form NAME=1,3,8,8")
     return parts
+
+
+def _is_extent(text: str) -> bool:
+    return not text.strip() or text.strip().lstrip("+-").isdigit()
 
 
 def model_options(command: Command) -> Command:

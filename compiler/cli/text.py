@@ -8,13 +8,20 @@ from typing import Protocol
 __all__ = ["Port", "amount", "columns", "face", "memory"]
 
 
-class Port(Protocol):
-    """An input or output, of a model, an artifact or a library."""
+class Declared(Protocol):
+    """An input or output as a model declares it: extents may be names or unknown, and the shape too."""
 
     @property
     def name(self) -> str: ...
     @property
     def dtype(self) -> object: ...
+    @property
+    def shape(self) -> Sequence[int | str | None] | None: ...
+
+
+class Port(Declared, Protocol):
+    """An input or output of an artifact or a library."""
+
     @property
     def shape(self) -> tuple[int, ...]: ...
 
@@ -34,12 +41,15 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[st
     ]
 
 
-def face(inputs: Iterable[Port], outputs: Iterable[Port], states: Iterable[Port] = ()) -> list[str]:
+def face(inputs: Iterable[Declared], outputs: Iterable[Declared], states: Iterable[Declared] = ()) -> list[str]:
     """What a caller sees of a network: a line a tensor."""
     kinds = (("input", inputs), ("output", outputs), ("state", states))
-    return columns(
-        [(kind, p.name, str(p.dtype), f"[{', '.join(map(str, p.shape))}]") for kind, ps in kinds for p in ps]
-    )
+    return columns([(kind, p.name, str(p.dtype), extents(p.shape)) for kind, ps in kinds for p in ps])
+
+
+def extents(shape: Sequence[int | str | None] | None) -> str:
+    """`[batch, 3, ?, ?]`; `?` is an extent without a name, `[…]` a shape of which nothing is known."""
+    return "[…]" if shape is None else f"[{', '.join('?' if extent is None else str(extent) for extent in shape)}]"
 
 
 def amount(number: int) -> str:

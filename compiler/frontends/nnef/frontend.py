@@ -24,7 +24,7 @@ from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.weights import load_variables
 from nnefc.network import Network, Quantized, State
 
-__all__ = ["document_of", "load"]
+__all__ = ["dialect_of", "document_of", "load"]
 
 _MAX_ITEMS = 2**31 - 1
 
@@ -100,7 +100,7 @@ def _flatten(
     max_operations: int,
     expand: Callable[[Operation], bool],
 ) -> FlatGraph:
-    document = parse(files.text(), files.document, _dialect(dialect))
+    document = parse(files.text(), files.document, dialect_of(dialect))
     return evaluate(
         document,
         registry=STANDARD,
@@ -113,7 +113,8 @@ def _flatten(
     )
 
 
-def _dialect(name: str | None) -> Dialect | None:
+def dialect_of(name: str | None) -> Dialect | None:
+    """The dialect that a user names; None for none."""
     if name is None:
         return None
     try:

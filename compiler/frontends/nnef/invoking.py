@@ -9,11 +9,13 @@ from typing import Any
 from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.declarations import MISSING, Operation, Signature, nearest_name
+from nnefc.frontends.nnef.externals import declared_inputs
 from nnefc.frontends.nnef.flat import Invocation
 from nnefc.frontends.nnef.signatures import adapt
 from nnefc.frontends.nnef.syntax import Expression, Source
 from nnefc.frontends.nnef.types import ArrayType, TensorType, substitute
 from nnefc.frontends.nnef.values import MAX_RESULTS, Arguments, Shape, ShapeError, Tensor, Value
+from nnefc.outline import shape_option
 
 __all__ = ["ExternalShapes", "complete", "count_leaves", "invoke", "places", "written_arguments"]
 
@@ -147,6 +149,7 @@ class ExternalShapes:
     """
 
     def __init__(self, graph: syntax.Graph, given: Mapping[str, tuple[int, ...]]) -> None:
+        self._graph = graph
         self._given = given
         inputs = [identifier.name for identifier in graph.inputs]
         for name, shape in given.items():
@@ -164,11 +167,12 @@ class ExternalShapes:
             CompileError: the shape is not known, or the given one has another rank.
         """
         given: Shape | None = self._given.get(name)
-        example = ",".join(str(extent or 1) for extent in declared)
         if given is None:
             if any(extent < 1 for extent in declared):
                 message = f"the shape of the input '{name}' is not known: {declared}"
-                raise CompileError(message, location=location, hint=f"Give it: --shape {name}={example}.")
+                option = shape_option(declared_inputs(self._graph, self._given))
+                hint = f"Give it, with numbers of your own: {option}"
+                raise CompileError(message, location=location, hint=hint)
             return list(declared)
         if len(given) != len(declared):
             message = f"the shape {list(given)} given for the input '{name}' has {len(given)} dimensions"

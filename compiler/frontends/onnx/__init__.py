@@ -2,5 +2,6 @@
 
 from nnefc.frontends.onnx.frontend import load
 from nnefc.frontends.onnx.operators.table import operators_table
+from nnefc.frontends.onnx.outline import outline
 
-__all__ = ["load", "operators_table"]
+__all__ = ["load", "operators_table", "outline"]

@@ -25,7 +25,7 @@ from nnefc.frontends.onnx.evaluation import evaluate
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
 from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph
 from nnefc.frontends.onnx.reading import read_function
-from nnefc.frontends.onnx.schemas import Schema, check_types, schema_of, with_defaults
+from nnefc.frontends.onnx.schemas import Schema, check_types, has_body, schema_of, with_defaults
 from nnefc.frontends.onnx.shapes import Symbols, check_declared
 from nnefc.frontends.onnx.types import (
     MapType,
@@ -40,7 +40,7 @@ from nnefc.frontends.onnx.types import (
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, SparseTensor, Value
 from nnefc.frontends.refusals import REFUSALS, reason_of
 
-__all__ = ["Interpreter", "Scope"]
+__all__ = ["Interpreter", "Scope", "is_supported"]
 
 _MAX_NODES = 200_000
 """Nodes that one model may come to when its loops are unrolled and its functions expanded."""
@@ -338,6 +338,12 @@ def _parsed(text: bytes) -> Function | None:
     proto = onnx.FunctionProto()
     proto.ParseFromString(text)
     return read_function(proto)
+
+
+def is_supported(domain: str, op_type: str) -> bool:
+    """Whether operators of this name can be compiled, in one version at least."""
+    domain = "" if domain == "ai.onnx" else domain
+    return (domain, op_type) in REGISTRY or has_body(domain, op_type)
 
 
 def _unsupported(node: NodeDef, schema: Schema) -> str:

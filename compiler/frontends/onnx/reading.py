@@ -17,7 +17,7 @@ from nnefc.frontends.onnx.tensors import read_sparse_tensor, read_tensor
 from nnefc.frontends.onnx.types import ValueInfo, read_type
 from nnefc.frontends.onnx.values import Array, SparseTensor
 
-__all__ = ["read_function", "read_model"]
+__all__ = ["read_function", "read_model", "read_proto"]
 
 _A = onnx.AttributeProto
 _MAX_DEPTH = 24
@@ -64,6 +64,19 @@ def read_model(path: Path) -> Model:
     Raises:
         CompileError: no such file, no ONNX model, a message that is not as the standard says.
     """
+    reader = _Reader(ExternalData(path.parent))
+    model = reader.model(read_proto(path), path)
+    for what in reader.disordered:
+        warn(f"{path.name}: the nodes of {what} are not in topological order; they are read as if they were")
+    return model
+
+
+def read_proto(path: Path) -> onnx.ModelProto:
+    """The message in a file, whose parts are not looked at yet.
+
+    Raises:
+        CompileError: no such file, no ONNX model.
+    """
     proto = onnx.ModelProto()
     try:
         if path.stat().st_size >= _MAX_FILE_BYTES:
@@ -78,11 +91,7 @@ def read_model(path: Path) -> Model:
         raise CompileError(f"{path} is no ONNX model: it cannot be parsed as one") from error
     if not proto.HasField("graph"):
         raise CompileError(f"{path} is no ONNX model: it has no graph")
-    reader = _Reader(ExternalData(path.parent))
-    model = reader.model(proto, path)
-    for what in reader.disordered:
-        warn(f"{path.name}: the nodes of {what} are not in topological order; they are read as if they were")
-    return model
+    return proto
 
 
 def read_function(proto: onnx.FunctionProto) -> Function:

@@ -17,7 +17,7 @@ from nnefc.frontends.onnx.model import NodeDef, Opsets
 from nnefc.frontends.onnx.types import spelled, type_of
 from nnefc.frontends.onnx.values import AnyValue, Optional, Sequence
 
-__all__ = ["Schema", "check_node", "check_types", "schema_of", "with_defaults"]
+__all__ = ["Schema", "check_node", "check_types", "has_body", "schema_of", "with_defaults"]
 
 Schema: TypeAlias = onnx.defs.OpSchema
 _Option = onnx.defs.OpSchema.FormalParameterOption
@@ -61,6 +61,16 @@ def _schema(op_type: str, version: int, domain: str) -> Schema | None:
         return onnx.defs.get_schema(op_type, min(version, 1 << 30), domain)
     except (onnx.defs.SchemaError, TypeError):  # the second for names that are no text
         return None
+
+
+@cache
+def has_body(domain: str, op_type: str) -> bool:
+    """Whether the standard defines an operator, in one version at least, as a function of others."""
+    return any(
+        schema.has_function or schema.has_context_dependent_function
+        for schema in _SCHEMAS
+        if (schema.domain, schema.name) == (domain, op_type)
+    )
 
 
 @cache

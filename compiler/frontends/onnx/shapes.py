@@ -13,6 +13,7 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.types import Extent, MapType, OptionalType, SequenceType, TensorType, Type, ValueInfo, spelled
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
+from nnefc.outline import OpenTensor, shape_option
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables"]
 
@@ -108,11 +109,12 @@ def bind_inputs(
             _bind_shape(info.type, shape[name], f"the input '{name}'", symbols)
     open_ = [text for name, info in inputs.items() if name not in values for text in _open(info, shape, symbols)]
     if open_:
-        example = next(iter(sorted(variables - set(symbols.extents))), None)
+        option = shape_option(
+            tensor for name, info in inputs.items() if name not in {*shape, *values} for tensor in _left(info, symbols)
+        )
         raise CompileError(
             f"the shapes of inputs are not known: {'; '.join(open_)}",
-            hint="give extents of dimensions and shapes of inputs, such as "
-            + (f"--shape {example}=1" if example else f"--shape {next(iter(inputs))}=1,3,8,8"),
+            hint=f"give them, with numbers of your own: {option}" if option else _NOT_BY_OPTION,
         )
     return {
         name: _border(info, name in shape, shape.get(name), values, symbols) for name, info in inputs.items()
@@ -210,6 +212,19 @@ def _open(info: ValueInfo, given: Mapping[str, Any], symbols: Symbols) -> list[s
         case SequenceType() | OptionalType(SequenceType()):
             return [] if info.name in given else [f"the items of the sequence '{info.name}'"]
     return [f"'{info.name}' is {spelled(info.type)}, which a program cannot be given"]
+
+
+_NOT_BY_OPTION = "give the shapes of a sequence's items in Python: nnefc.compile(…, shape={NAME: [(1, 3), (1, 5)]})"
+
+
+def _left(info: ValueInfo, symbols: Symbols) -> Iterator[OpenTensor]:
+    """A tensor among the inputs, with the extents that are known put in."""
+    match info.type:
+        case TensorType(dtype, shape) | OptionalType(TensorType(dtype, shape)):
+            known = (
+                None if shape is None else tuple(symbols.extents.get(e, e) if isinstance(e, str) else e for e in shape)
+            )
+            yield OpenTensor(info.name, dtype, known)
 
 
 def _is_open(extent: Extent, symbols: Symbols) -> bool:

@@ -15,7 +15,7 @@ from nnefc.frontends.onnx.external_data import ExternalData
 from nnefc.frontends.onnx.types import dtype_of_code
 from nnefc.frontends.onnx.values import Array, SparseTensor, numpy_dtype
 
-__all__ = ["MAX_BYTES", "read_sparse_tensor", "read_tensor"]
+__all__ = ["MAX_BYTES", "packed_bytes", "read_sparse_tensor", "read_tensor"]
 
 MAX_BYTES = 1 << 40
 """No tensor may be larger; what is is a mistake, or an attack."""
@@ -61,7 +61,7 @@ def read_tensor(proto: onnx.TensorProto, what: str, external: ExternalData) -> A
             raise CompileError(f"{what} has its data in a file, and in the field {given[0]} too")
         if dtype == "string":
             raise CompileError(f"{what} holds strings, whose data cannot be in a file")
-        data = external.read(proto.external_data, _packed_bytes(dtype, count), what)
+        data = external.read(proto.external_data, packed_bytes(dtype, count), what)
         return _from_bytes(data, dtype, shape)
     if len(given) > 1:
         raise CompileError(f"{what} has data in {len(given)} fields, {' and '.join(given)}: one must have it all")
@@ -115,7 +115,8 @@ def _count(shape: tuple[int, ...], what: str) -> int:
     return count
 
 
-def _packed_bytes(dtype: str, count: int) -> int:
+def packed_bytes(dtype: str, count: int) -> int:
+    """The bytes of so many items as files hold them."""
     bits = _BITS.get(dtype)
     return -(-bits * count // 8) if bits else numpy_dtype(dtype).itemsize * count
 
@@ -123,7 +124,7 @@ def _packed_bytes(dtype: str, count: int) -> int:
 def _from_raw(data: bytes, dtype: str, shape: tuple[int, ...], what: str) -> Array:
     if dtype == "string":
         raise CompileError(f"{what} holds strings, which cannot be in 'raw_data'")
-    needed = _packed_bytes(dtype, math.prod(shape))
+    needed = packed_bytes(dtype, math.prod(shape))
     if len(data) != needed:
         raise CompileError(f"{what} needs {needed} bytes for {list(shape)} of {dtype}, 'raw_data' has {len(data)}")
     return _from_bytes(np.frombuffer(data, np.uint8), dtype, shape)

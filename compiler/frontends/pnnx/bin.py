@@ -22,9 +22,9 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array
 from nnefc.frontends.pnnx.param import Operator, TensorType, known_shape
 
-__all__ = ["Weights"]
+__all__ = ["STORED_TYPES", "Weights"]
 
-_STORED_TYPES: Mapping[str, np.dtype[Any]] = {
+STORED_TYPES: Mapping[str, np.dtype[Any]] = {
     **{name: np.dtype(name) for name in ("float16", "float32", "float64", "uint8", "bool")},
     **{name: np.dtype(name) for name in ("int8", "int16", "int32", "int64")},
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
@@ -81,10 +81,10 @@ class Weights:
 
     def _tensor(self, operator: Operator, name: str, type: TensorType) -> Array:
         shape, place = known_shape(type), operator.location
-        if shape is None or type.dtype is None or type.dtype not in _STORED_TYPES:
+        if shape is None or type.dtype is None or type.dtype not in STORED_TYPES:
             what = "an unknown extent" if shape is None else f"the element type {type.dtype or 'null'}"
             raise CompileError(f"the tensor '{name}' of '{operator.name}' has {what}", location=place)
-        dtype = _STORED_TYPES[type.dtype]
+        dtype = STORED_TYPES[type.dtype]
         size = math.prod(shape) * dtype.itemsize
         if size == 0:
             return np.zeros(shape, dtype)

@@ -19,8 +19,9 @@ from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declar
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import Network
+from nnefc.outline import OpenTensor, shape_option
 
-__all__ = ["expressions_of", "load"]
+__all__ = ["expressions_of", "is_supported", "load", "name_of"]
 
 _INPUT_TYPES = frozenset({dtype for dtype in DTYPES.values() if dtype and not dtype.startswith("complex")})
 _MOST_NESTED = 16
@@ -48,7 +49,7 @@ def load(
     path = Path(path)
     graph = read_param(path)
     with Weights(path.with_suffix(".bin")) as weights:
-        return _build(graph, weights, dict(shape or {}), output_tensors, _name_of(path))
+        return _build(graph, weights, dict(shape or {}), output_tensors, name_of(path))
 
 
 def expressions_of(path: Path | str) -> list[tuple[str, str]]:
@@ -61,7 +62,8 @@ def expressions_of(path: Path | str) -> list[tuple[str, str]]:
             if operator.type == "pnnx.Expression"]  # fmt: skip
 
 
-def _name_of(path: Path) -> str:
+def name_of(path: Path) -> str:
+    """The network's name, after its file's."""
     name = path.name.removesuffix(".param").removesuffix(".pnnx")
     return name or "network"
 
@@ -69,7 +71,13 @@ def _name_of(path: Path) -> str:
 def _build(
     graph: Graph, weights: Weights, shapes: dict[str, Shape], output_tensors: tuple[str, ...], name: str
 ) -> Network:
-    inputs = {op.outputs[0]: _input(graph, op, shapes) for op in graph.operators if op.type == "pnnx.Input" if _one(op)}
+    option = shape_option(_open_inputs(graph, shapes))
+    inputs = {
+        op.outputs[0]: _input(graph, op, shapes, option)
+        for op in graph.operators
+        if op.type == "pnnx.Input"
+        if _one(op)
+    }
     if shapes:
         raise CompileError(
             f"the network has no input '{next(iter(shapes))}'",
@@ -118,8 +126,16 @@ def _one(operator: Operator) -> bool:
     return True
 
 
-def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape]) -> relax.Var:
-    """The variable of an input; what `shapes` says of it is taken out there."""
+def _open_inputs(graph: Graph, given: Mapping[str, Shape]) -> Iterator[OpenTensor]:
+    for operator in graph.operators:
+        if operator.type == "pnnx.Input" and not {operator.name, *operator.outputs} & given.keys():
+            type = graph.types.get(operator.outputs[0]) if operator.outputs else None
+            if type is not None and None in type.shape:
+                yield OpenTensor(operator.name, "", type.shape)
+
+
+def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape], option: str) -> relax.Var:
+    """The variable of an input; what `shapes` says of it is taken out there. `option` is what is to be given."""
     operand = operator.outputs[0]
     type = graph.types.get(operand)
     asked = shapes.pop(operator.name, None)
@@ -135,7 +151,7 @@ def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape]) -> relax.
             raise CompileError(
                 f"the input '{operator.name}' has unknown extents: ({spelt})",
                 location=operator.location,
-                hint=f"give its shape: --shape {operator.name}=1,…",
+                hint=f"give its shape, with numbers of your own: {option}",
             )
     else:
         shape = tuple(asked)
@@ -192,6 +208,11 @@ def _raised_by_tvm(error: Exception) -> bool:
         raised = "tvm_ffi" in file or (raised and "frontends" not in file)
         trace = trace.tb_next
     return raised
+
+
+def is_supported(type: str) -> bool:
+    """Whether operators of this type can be compiled."""
+    return type in _STRUCTURE or _declaration(type) is not None
 
 
 def _declaration(type: str) -> Declaration | None:

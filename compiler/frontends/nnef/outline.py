@@ -1,0 +1,92 @@
+"""What an NNEF document says before anything of it is lowered; weights are not read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.archive import open_model
+from nnefc.frontends.nnef.checking import choose_graph
+from nnefc.frontends.nnef.externals import declared_inputs, written_shape
+from nnefc.frontends.nnef.flat import FlatGraph
+from nnefc.frontends.nnef.frontend import dialect_of, document_of
+from nnefc.frontends.nnef.operations.lowering import DTYPES
+from nnefc.frontends.nnef.parser import parse
+from nnefc.outline import OpenTensor, Outline, shape_option
+
+__all__ = ["outline"]
+
+_SOURCES = ("external", "variable", "constant")
+_ITEM_BYTES = 4  # of a trained value in the compiled network, however the file stores it
+
+
+def outline(
+    path: Path | str,
+    *,
+    shape: Mapping[str, tuple[int, ...]] | None = None,
+    graph: str | None = None,
+    dialect: str | None = None,
+) -> Outline:
+    """The outline of a model; the arguments are those of `load`.
+
+    Where all shapes are known it is that of the flattened graph. Else it is that of the text: an operation in a
+    fragment counts as the fragment, and of outputs the names are known alone.
+
+    Raises:
+        CompileError: the model is not as it must be.
+    """
+    with open_model(path) as files:
+        document = parse(files.text(), files.document, dialect_of(dialect))
+    chosen = choose_graph(document, graph)
+    inputs = tuple(declared_inputs(chosen, shape or {}))
+    option = shape_option(inputs)
+    if not option:
+        return _of_flat(document_of(path, shape=shape, graph=graph, dialect=dialect))
+    operations = Counter(call.name for call in _invocations(chosen.body))
+    variables = [written_shape(call) for call in _invocations(chosen.body) if call.name == "variable"]
+    parameters = sum(math.prod(e for e in extents if isinstance(e, int)) for extents in variables if extents)
+    outputs = tuple(OpenTensor(output.name, "", None) for output in chosen.outputs)
+    return _outline(chosen.name, document.dialect.value, inputs, outputs, operations, parameters, option)
+
+
+def _of_flat(flat: FlatGraph) -> Outline:
+    inputs, outputs = (
+        tuple(OpenTensor(tensor.name, DTYPES[tensor.content], tensor.shape) for tensor in tensors)
+        for tensors in (flat.inputs, flat.outputs)
+    )
+    operations = Counter(invocation.operation.name for invocation in flat.invocations)
+    variables = [i.tensors[0].shape for i in flat.invocations if i.operation.name == "variable"]
+    return _outline(flat.name, flat.dialect.value, inputs, outputs, operations, sum(map(math.prod, variables)), "")
+
+
+def _outline(
+    name: str,
+    dialect: str,
+    inputs: tuple[OpenTensor, ...],
+    outputs: tuple[OpenTensor, ...],
+    operations: Counter[str],
+    parameters: int,
+    option: str,
+) -> Outline:
+    counts = {name: count for name, count in operations.items() if name not in _SOURCES}
+    ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    bytes_ = _ITEM_BYTES * parameters
+    return Outline(name, f"NNEF, {dialect} dialect", inputs, outputs, ordered, parameters, bytes_, option=option)
+
+
+def _invocations(part: Any) -> Iterator[syntax.Invocation]:
+    """All invocations in a part of the tree."""
+    waiting = [part]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            waiting.extend(node)
+        elif dataclasses.is_dataclass(node):
+            if isinstance(node, syntax.Invocation):
+                yield node
+            waiting.extend(getattr(node, item.name) for item in dataclasses.fields(node))

@@ -1,0 +1,131 @@
+"""What a model's file says before anything of it is computed: its face, its operators, which extents it leaves open.
+
+Front ends return an :class:`Outline` without reading weights; :func:`shape_option` is what to type for what is open.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+__all__ = ["Extent", "OpenTensor", "Outline", "shape_option"]
+
+Extent: TypeAlias = "int | str | None"
+"""A number, the name of a dimension, or unknown."""
+
+
+@dataclass(frozen=True)
+class OpenTensor:
+    """An input or output as the file declares it; `shape` is None if not even the rank is known."""
+
+    name: str
+    dtype: str
+    shape: tuple[Extent, ...] | None
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a model's file says.
+
+    Attributes:
+        name: of the network.
+        about: the format, its version, and the program that wrote the file.
+        inputs, outputs: as declared.
+        operations: how often each of the format's own operators stands in the file, the most frequent first; those in
+            the bodies of loops and choices are among them.
+        unsupported: those of them that cannot be compiled.
+        parameters, parameter_bytes: elements of all trained values, and their bytes in the file.
+        option: the `--shape` options that give what is open; empty if nothing is.
+    """
+
+    name: str
+    about: str
+    inputs: tuple[OpenTensor, ...]
+    outputs: tuple[OpenTensor, ...]
+    operations: Mapping[str, int]
+    parameters: int
+    parameter_bytes: int
+    unsupported: frozenset[str] = field(default_factory=frozenset)
+    option: str = ""
+
+    @property
+    def count(self) -> int:
+        """Operations in all."""
+        return sum(self.operations.values())
+
+
+def shape_option(inputs: Iterable[OpenTensor]) -> str:
+    """The options that close what these inputs leave open, with numbers that a network of their ranks may have.
+
+    Dimensions with names are given by those, once for all inputs; an input with an extent that has no name is given
+    whole. Ready for a shell: `--shape batch=1,seq=128 --shape x=1,3,224,224`.
+    """
+    inputs = tuple(inputs)
+    names = {tensor.name for tensor in inputs}
+    guesses: dict[str, int] = {}
+    for tensor in inputs:
+        for axis, extent in enumerate(tensor.shape or ()):
+            if isinstance(extent, str):
+                guesses.setdefault(extent, _guess(extent, axis, tensor.shape or ()))
+    left = dict(guesses)
+    whole: list[str] = []
+    for tensor in inputs:
+        # An input goes before a dimension of the same name, so that such a dimension cannot be given by its name.
+        if tensor.shape is None or any(extent is None or extent in names for extent in tensor.shape):
+            extents = _extents(tensor.shape, guesses)
+            whole.append(f"{tensor.name}={','.join(map(str, extents))}")
+            for extent in tensor.shape or ():
+                left.pop(str(extent), None)
+    plain = [f"{name}={extent}" for name, extent in left.items() if "," not in name]
+    alone = [f"{name}={extent}" for name, extent in left.items() if "," in name]
+    return " ".join(f"--shape {shlex.quote(text)}" for text in (*filter(None, (",".join(plain),)), *alone, *whole))
+
+
+_UNKNOWN = (1, 3, 224, 224)
+"""The shape of an input of which nothing is known."""
+
+
+def _extents(shape: tuple[Extent, ...] | None, guesses: Mapping[str, int]) -> tuple[int, ...]:
+    if shape is None:
+        return _UNKNOWN
+    found = []
+    for axis, extent in enumerate(shape):
+        known = guesses[extent] if isinstance(extent, str) else extent
+        found.append(known if known is not None else _guess("", axis, shape))
+    return tuple(found)
+
+
+_BATCH, _CHANNELS, _SIDE, _LENGTH = 1, 3, 224, 128
+
+_WORDS = (  # what names of dimensions hold → the guess
+    ("batch", _BATCH),
+    ("channel", _CHANNELS),
+    ("height", _SIDE),
+    ("width", _SIDE),
+    ("past", _LENGTH),
+    ("seq", _LENGTH),
+    ("len", _LENGTH),
+    ("time", _LENGTH),
+    ("frame", _LENGTH),
+    ("token", _LENGTH),
+    ("samples", 16_000),
+)
+
+
+def _guess(name: str, axis: int, shape: tuple[Extent, ...]) -> int:
+    """A likely extent: by a word in the dimension's name, else by its place."""
+    lower = name.lower()
+    for word, extent in _WORDS:
+        if word in lower:
+            return extent
+    rank = len(shape)
+    if axis == 0:
+        return _BATCH
+    if rank >= 4:  # the channels' axis is the second, or the last where that says so
+        channels = rank - 1 if shape[-1] in (1, 3, 4) and not isinstance(shape[1], int) else 1
+        return _CHANNELS if axis == channels else _SIDE
+    if rank == 3 and axis == 1 and isinstance(shape[0], int) and isinstance(shape[2], int):
+        return _BATCH  # a recurrent state: layers, batch, features
+    return _LENGTH
