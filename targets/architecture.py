@@ -48,7 +48,10 @@ class Architecture:
         attributes: features that LLVM's processor of that name lacks, and every system has.
         required: features without which nothing here works.
         extensions: the widest first; the last one needs nothing.
-        checked: features that generated code may use beyond the baseline, and that the runtime can look for.
+        checked: features that generated code may use beyond the baseline: those that make code faster, and that the
+            runtime can look for on the systems of this kind of machine. All others are switched off.
+        tuning: LLVM's names, a regular expression, of what are no instructions of their own: which ones are fast on a
+            processor, and versions of the instruction set, whose features have names of their own.
         pointer_bits: size of a pointer, and of C's size_t.
         abi: LLVM's name of the calling convention, where it has to be said.
         unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
@@ -62,6 +65,7 @@ class Architecture:
     required: tuple[str, ...]
     extensions: tuple[VectorExtension, ...]
     checked: tuple[str, ...] = ()
+    tuning: str = ""
     attributes: tuple[str, ...] = ()
     pointer_bits: int = 64
     abi: str = ""
@@ -89,29 +93,15 @@ ARCHITECTURES = (
             VectorExtension((), Vectors(16, 16, fused=False)),
         ),
         checked=(
-            "sse4.2",
-            "avx",
-            "avx2",
-            "fma",
-            "f16c",
-            "bmi",
-            "bmi2",
-            "avx512f",
-            "avx512bw",
-            "avx512cd",
-            "avx512dq",
-            "avx512vl",
-            "avx512vnni",
-            "avx512bf16",
-            "avx512vbmi",
-            "avx512vbmi2",
-            "avx512ifma",
-            "avx512bitalg",
-            "avx512vpopcntdq",
-            "gfni",
-            "vaes",
-            "vpclmulqdq",
+            *("sse3", "ssse3", "sse4.1", "sse4.2", "sse4a", "popcnt", "lzcnt", "movbe"),
+            *("avx", "f16c", "fma", "avx2", "bmi", "bmi2", "fma4", "xop", "tbm", "gfni"),
+            *("avxvnni", "avxvnniint8", "avxvnniint16", "avxifma", "avxneconvert"),
+            *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2"),
+            *("avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx10.1", "avx10.2"),
+            *("egpr", "push2pop2", "ppx", "ccmp", "cf", "ndd", "nf", "zu"),
         ),
+        tuning=r"(fast|faster|slow|false-deps|prefer|no-bypass|use|tuning|allow|idiv[lq]|lea|pad)-.*"
+        r"|branch-?fusion|macrofusion|branch-hint|ermsb|fsrm|sbb-dep-breaking|vzeroupper",
     ),
     Architecture(
         "aarch64",
@@ -120,7 +110,13 @@ ARCHITECTURES = (
         cpu="generic",
         required=("neon",),
         extensions=(VectorExtension((), Vectors(16, 32, fused=True)),),
-        checked=("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm"),
+        checked=("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm", "sve", "sve2"),
+        # the first line are families of processors
+        tuning=r"a\d+\w*|(ampere|apple-|c1-|cortex-|exynos|fujitsu-|neoverse|oryon-|thunderx).*|carmel|falkor|kryo|olympus"
+        r"|saphira|tsv110|v[89](\.\d+)?[ar]"
+        r"|(addr-lsl|aggressive|arith|avoid|balance|cmp|disable|fuse|max-interleave|slow|use|zcm|zcz)-.*"
+        r"|alternate-sextload-cvt-f32-pattern|alu-lsl-fast|enable-select-opt|force-32bit-jump-tables|no-sve-fp-ld1r"
+        r"|no-zcz-fpr64|(ldp|stp)-aligned-only|predictable-select-expensive|store-pair-suppress|strict-align",
         unrolled=r"cortex-(a34|a35|a53|a55|a510|a520|a320|r82)(ae)?",
     ),
     Architecture(
@@ -133,7 +129,11 @@ ARCHITECTURES = (
             VectorExtension(("neon", "vfp4"), Vectors(16, 16, fused=True)),
             VectorExtension((), Vectors(16, 16, fused=False)),
         ),
-        checked=("neon", "vfp4", "hwdiv-arm"),
+        checked=("neon", "vfp4", "hwdiv-arm", "fp-armv8", "fullfp16", "fp16fml", "bf16", "dotprod", "i8mm"),
+        tuning=r"a\d+c?|cortex-.*|exynos|krait|kryo|m\d+|r\d+(plus)?|swift|armv\d.*|v[89](\.\d+)?a"
+        r"|(avoid|cheap|disable|dont|expand|fix|fuse|neon-fpmovs|nonpipelined|prefer|slow|splat|use)-.*"
+        r"|fpao|loop-align|branch-align-64|muxed-units|neon-fpmovs|neonfp|no-movt|prof-unpr|ret-addr-stack|slowfpvfmx"
+        r"|slowfpvmlx|strict-align|vldn-align|vmlx-(forwarding|hazards)|wide-stride-vfp|zcz",
         pointer_bits=32,
     ),
     Architecture(
@@ -148,7 +148,12 @@ ARCHITECTURES = (
             # no vectors: 32 scalar registers, which LLVM uses four at a time
             VectorExtension((), Vectors(16, 8, fused=True)),
         ),
-        checked=("v", *(f"zvl{n}b" for n in _RISCV_LENGTHS), "zba", "zbb", "zbs", "zfh", "zvfh"),
+        checked=(
+            *("v", *(f"zvl{2**n}b" for n in range(16, 6, -1))),
+            *("zba", "zbb", "zbs", "zfh", "zfhmin", "zvfh", "zvfhmin", "zfa", "zicond", "zvbb"),
+        ),
+        tuning=r"andes45|sifive7|mips-p8700|ventana-veyron|.*-fusion|dlen-factor-2|log-vrgather|single-element-vec-fp64"
+        r"|(disable|no|optimized|prefer|short-forward-branch|use)-.*|vl-dependent-latency|vxrm-pipeline-flush",
         abi="lp64d",
     ),
     Architecture(
@@ -157,7 +162,9 @@ ARCHITECTURES = (
         r"wasm32",
         cpu="generic",
         required=("simd128",),
-        attributes=("+simd128",),  # an engine without it refuses the module: nothing is left to check at run time
+        # an engine that lacks a feature refuses the module: nothing is left to check at run time, or to switch off
+        attributes=("+simd128",),
+        tuning=r".*",
         extensions=(
             VectorExtension(("simd128", "relaxed-simd"), Vectors(16, 16, fused=True)),
             VectorExtension((), Vectors(16, 16, fused=False)),

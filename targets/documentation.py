@@ -36,8 +36,10 @@ without vectors counts four of its 32 scalar registers as one; with vectors, cod
 on longer ones; `-mattr=+v,+zvl256b` makes use of 256.
 
 **Checked at run time** are features that `nnefc_create` looks for before any of the network's code runs. A machine that
-lacks one gets the status `NNEFC_UNSUPPORTED_CPU`, and the message names what is missing. WebAssembly engines check a
-module themselves.
+lacks one, or whose system does not save the registers that go with it, gets the status `NNEFC_UNSUPPORTED_CPU`, and the
+message names what is missing. Everything else that LLVM knows of a processor and that not every machine of its kind
+has (cryptography, AMX, SME, RISC-V vendors' own instructions, …) is switched off, also if `-mattr` asks for it.
+WebAssembly engines check a module themselves.
 
 **Tested** says how: the same networks are compiled for each target, run under this emulator, and compared with NumPy.
 [SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Android, macOS and Windows

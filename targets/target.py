@@ -35,7 +35,8 @@ class Target:
         triple: LLVM's name of the machine.
         cpu: LLVM's name of the processor that code is made for.
         attributes: LLVM features switched on (`+x`) or off (`-x`) besides those of `cpu`.
-        features: LLVM features that the code may use; a library refuses a machine that lacks one it checks.
+        features: LLVM features that the code may use beyond what every machine of the architecture has; a library
+            refuses a machine that lacks one.
         vector_bytes: width of a vector register.
         vector_registers: how many there are.
         fused: whether one instruction multiplies and adds.
@@ -215,8 +216,10 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         raise CompileError(f"target {name!r} lacks {', '.join(missing)}, which nnefc's code needs")
     vectors = architecture.vectors(available)
     features = tuple(feature for feature in architecture.checked if feature in available)
+    surely_there = (*architecture.attributes, *(f"+{feature}" for feature in features))
     if re.fullmatch(architecture.unrolled, cpu):
-        cpu, attributes = architecture.cpu, (*architecture.attributes, *(f"+{feature}" for feature in features))
+        cpu, attributes = architecture.cpu, surely_there
+    attributes += _switched_off(architecture, llvm_triple, cpu, attributes, surely_there)
     if vectors.bytes == 64 and architecture.name == "x86_64":  # LLVM prefers 256 bits on some CPUs that have 512
         attributes += ("-prefer-256-bit",)
     return Target(
@@ -246,6 +249,18 @@ def _checked(
         if attribute[1:] not in _features(triple, cpu, (f"+{attribute[1:]}",), architecture.abi):
             raise CompileError(f"unknown feature {attribute[1:]!r} in target {name!r}", hint="use LLVM's names")
     return attributes
+
+
+def _switched_off(
+    architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...], surely_there: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Attributes against everything that LLVM could use on a processor and that nobody would have checked for.
+
+    What a machine has that passed the check is what the oldest one has, what was checked, and what these imply.
+    """
+    safe = _features(triple, architecture.cpu, surely_there, architecture.abi)
+    others = _features(triple, cpu, attributes, architecture.abi) - safe
+    return tuple(f"-{name}" for name in sorted(others) if not re.fullmatch(architecture.tuning, name))
 
 
 def near(name: str, known: Sequence[str], otherwise: str) -> str:
@@ -293,27 +308,39 @@ def _own_triple(name: str) -> str:
     return _OWN_TRIPLES[own]
 
 
-# How /proc/cpuinfo calls those features of x86 that it does not call as LLVM does.
+# How /proc/cpuinfo calls features that it does not call as LLVM does.
 _FLAGS = {
-    "sse4.2": "sse4_2",
-    "bmi": "bmi1",
-    "avx512vnni": "avx512_vnni",
-    "avx512bf16": "avx512_bf16",
-    "avx512vbmi2": "avx512_vbmi2",
-    "avx512bitalg": "avx512_bitalg",
-    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "x86_64": {
+        "sse3": "pni",
+        "sse4.1": "sse4_1",
+        "sse4.2": "sse4_2",
+        "bmi": "bmi1",
+        "lzcnt": "abm",
+        "avxvnni": "avx_vnni",
+        **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
+    },
+    "aarch64": {
+        "dotprod": "asimddp",
+        "fullfp16": "asimdhp",
+        "fp16fml": "asimdfhm",
+        "lse": "atomics",
+        "rdm": "asimdrdm",
+    },
 }
 
 
 def _hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
-    """Features that the CPU's model has and this machine does not show, as a hypervisor may decide; x86 only."""
+    """Features that the CPU's model has and this machine does not show, as a hypervisor may decide."""
+    architecture = architecture_of(triple)
+    if architecture.name not in _FLAGS:
+        return ()
     try:
-        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        shown = set(next(line for line in lines if line.startswith(("flags", "Features"))).split())
     except (OSError, StopIteration):
         return ()
-    shown, known = set(flags.split()), _features(triple, cpu)
-    checked = architecture_of(triple).checked
-    return tuple(f"-{name}" for name in checked if name in known and _FLAGS.get(name, name) not in shown)
+    known, flags = _features(triple, cpu), _FLAGS[architecture.name]
+    return tuple(f"-{name}" for name in architecture.checked if name in known and flags.get(name, name) not in shown)
 
 
 def _own_l2_bytes() -> int:

@@ -20,7 +20,8 @@ static const struct {
     const char *name;
     unsigned bit;
 } probed[] = {
-    {"zba", 3}, {"zbb", 4}, {"zbs", 5}, {"zfh", 27}, {"zfhmin", 28}, {"zvfh", 30}, {"zvfhmin", 31},
+    {"zba", 3},   {"zbb", 4},      {"zbs", 5},  {"zvbb", 17},   {"zfh", 27},
+    {"zfhmin", 28}, {"zvfh", 30}, {"zvfhmin", 31}, {"zfa", 32}, {"zicond", 35},
 };
 
 static uint64_t probe(void) {

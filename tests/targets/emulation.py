@@ -18,11 +18,13 @@ from runtime_samples import C_SOURCES
 from nnefc.artifact import Artifact
 from nnefc.targets.toolchain import RUNTIME, TensorDescription
 
-__all__ = ["MACHINES", "Machine", "run_on"]
+__all__ = ["MACHINES", "Machine", "refused_by", "run_on"]
 
 _DTYPES = {"bool": np.dtype(np.bool_), "bfloat16": np.dtype(np.uint16)}
 _PROGRAM = C_SOURCES / "run_files.c"
 _SCRIPT = Path(__file__).parent / "run_files.mjs"
+
+STATUS_NOT_OK = 4  # what the program ends with when a function of the library's answers anything else
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,33 @@ MACHINES = (
 def run_on(machine: Machine, artifact: Artifact, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Run a compiled network under the machine's emulator."""
     with tempfile.TemporaryDirectory(prefix="nnefc-emulated-") as name:
-        folder = Path(name)
-        sources = [folder / f"in{i}" for i in range(len(artifact.inputs))]
-        results = [folder / f"out{i}" for i in range(len(artifact.outputs))]
-        for tensor, path in zip(artifact.inputs, sources, strict=True):
-            np.ascontiguousarray(inputs[tensor.name], _dtype(tensor)).tofile(path)
-        command = [*_program(machine, artifact, folder), *map(str, (*sources, *results))]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        done = _run(machine, artifact, inputs, Path(name))
         assert done.returncode == 0, f"{machine.name}: {done.returncode} {done.stderr[-2000:]}"
         return {
-            tensor.name: np.fromfile(path, _dtype(tensor)).reshape(tensor.shape)
-            for tensor, path in zip(artifact.outputs, results, strict=True)
+            tensor.name: np.fromfile(Path(name) / f"out{i}", _dtype(tensor)).reshape(tensor.shape)
+            for i, tensor in enumerate(artifact.outputs)
         }
+
+
+def refused_by(machine: Machine, artifact: Artifact) -> str:
+    """What a compiled network says under the emulator of a machine that it cannot run on."""
+    inputs = {tensor.name: np.zeros(tensor.shape, _dtype(tensor)) for tensor in artifact.inputs}
+    with tempfile.TemporaryDirectory(prefix="nnefc-emulated-") as name:
+        done = _run(machine, artifact, inputs, Path(name))
+        assert done.returncode == STATUS_NOT_OK, f"{machine.name}: {done.returncode} {done.stderr[-2000:]}"
+        return done.stderr
+
+
+def _run(
+    machine: Machine, artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run the network in a folder, where its results then are."""
+    sources = [folder / f"in{i}" for i in range(len(artifact.inputs))]
+    results = [folder / f"out{i}" for i in range(len(artifact.outputs))]
+    for tensor, path in zip(artifact.inputs, sources, strict=True):
+        np.ascontiguousarray(inputs[tensor.name], _dtype(tensor)).tofile(path)
+    command = [*_program(machine, artifact, folder), *map(str, (*sources, *results))]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def _dtype(tensor: TensorDescription) -> np.dtype:

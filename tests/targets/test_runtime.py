@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import platform
-import re
 import signal
 import subprocess
 import sys
@@ -23,15 +21,12 @@ from runtime_samples import (
     INITIAL_COUNT,
     SAMPLE,
     WEIGHTS,
-    ZIG_TARGET,
     link,
     object_file,
     object_of,
     sample_library,
     thread_count,
 )
-
-from nnefc.targets.toolchain import RUNTIME
 
 OK, BAD_ARGUMENT, WRONG_ABI, UNSUPPORTED_CPU, OUT_OF_MEMORY, KERNEL_ERROR, BUSY = range(7)
 
@@ -268,50 +263,6 @@ def test_unsupported_processor_is_a_status_that_names_all_that_is_missing(tmp_pa
     status, session = library.create()
     assert (status, session.value) == (UNSUPPORTED_CPU, None)
     assert library.error(None) == "compiled for future, but this processor lacks no-such-feature, nor-this-one"
-
-
-# LLVM's names of instruction sets → Linux' names, where they differ
-OTHER_NAMES = {
-    "x86_64": {
-        "sse3": "pni",
-        "sse4.1": "sse4_1",
-        "sse4.2": "sse4_2",
-        "bmi": "bmi1",
-        "lzcnt": "abm",
-        "sha": "sha_ni",
-        **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
-        **{f"amx-{n}": f"amx_{n}" for n in ("tile", "int8", "bf16")},
-        "avxvnni": "avx_vnni",
-        "pclmul": "pclmulqdq",
-    },
-    "aarch64": {
-        "neon": "asimd",
-        "crc": "crc32",
-        "lse": "atomics",
-        "rdm": "asimdrdm",
-        "dotprod": "asimddp",
-        "fullfp16": "asimdhp",
-        "fp16fml": "asimdfhm",
-    },
-}
-
-
-@pytest.mark.skipif(platform.machine() not in OTHER_NAMES, reason="needs: x86_64 or aarch64")
-def test_processor_detection_agrees_with_the_operating_system(tmp_path: Path) -> None:
-    file = RUNTIME / {"x86_64": "cpu_x86.c", "aarch64": "cpu_arm.c"}[platform.machine()]
-    library = tmp_path / "cpu.so"
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-shared", "-O2", f"-I{RUNTIME}"]
-    subprocess.run([*command, str(file), "-o", str(library)], check=True)
-    detect = ctypes.CDLL(str(library)).nnefc_cpu_has
-    detect.restype = ctypes.c_bool
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    present = set(next(line for line in lines if line.startswith(("flags", "Features"))).split(":")[1].split())
-    part = re.split(r"#else|bool nnefc_cpu_has", file.read_text())[0]
-    known = re.findall(r'\{"([a-z0-9.-]+)", ', part)
-    assert len(known) > 10
-    linux = {name: OTHER_NAMES[platform.machine()].get(name, name) for name in known}
-    assert {name: detect(name.encode()) for name in known} == {name: linux[name] in present for name in known}
-    assert not detect(b"") and not detect(b"avx1024f")
 
 
 def processors_allowed() -> int:
