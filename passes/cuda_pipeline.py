@@ -39,7 +39,7 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.shifted_remainders import with_safe_remainders
 from nnefc.passes.statements import rounds_of
 from nnefc.passes.steps import Buffer, LoopStep, Program, Step, program_of
-from nnefc.targets.cuda import DeviceKernel, NotOnDevice, device_kernel
+from nnefc.targets.cuda import NO_ALIAS, DeviceKernel, NotOnDevice, device_kernel
 from nnefc.targets.cuda_launches import Access, HostKernel, Operand
 from nnefc.targets.cuda_target import CudaTarget
 from nnefc.targets.own_buffers import buffer_bytes
@@ -182,6 +182,8 @@ class _Kernels:
             return
         target = replace(self._target, load_bytes=1) if gv in self._unaligned else self._target
         with_schedule = with_exact_doubles(with_safe_remainders(scheduled(func, CUDA_RULES, target)))
+        if allowed.overwritable:  # the result may be written over an operand
+            with_schedule = with_schedule.with_attr(NO_ALIAS, False)
         try:
             kernel = device_kernel(gv.name_hint, with_schedule, target)
         except NotOnDevice:

@@ -25,6 +25,7 @@ from nnefc.targets.cuda_target import CudaTarget
 from nnefc.targets.own_buffers import lift_own_buffers
 
 __all__ = [
+    "NO_ALIAS",
     "SYNCHRONIZED",
     "DeviceCode",
     "DeviceFunction",
@@ -172,6 +173,9 @@ _PLACE_BUFFERS = tvm.ir.transform.Sequential(
 SYNCHRONIZED = "nnefc.synchronized"
 """Attribute of kernels that say themselves where the threads of a block wait for each other."""
 
+NO_ALIAS = "tirx.noalias"
+"""TVM's attribute of functions whose parameters never share memory: they are `__restrict__` in the source."""
+
 # TVM's own way from TIR to CUDA, without the passes that know nothing to do here.
 _LOWER = tvm.ir.transform.Sequential(
     [
@@ -217,6 +221,16 @@ _TAKE_OUT = tvm.ir.transform.Sequential(
         tirx.transform.SplitHostDevice(),
     ]
 )
+
+
+def _all_lanes(_call: Call) -> tirx.Expr:
+    return tirx.const(0xFFFFFFFF, "uint32")
+
+
+# TVM's reductions among threads shuffle with the lanes that `__activemask()` finds together. After a loop of which
+# lanes have taken different numbers of rounds these need not be all; but all reach the shuffles, so all can be named.
+tirx.register_intrin_lowering("tirx.tvm_warp_activemask", target="cuda", f=_all_lanes, level=100)
+
 _FINISH = tvm.ir.transform.Sequential(
     [
         tirx.transform.FP8StorageLegalize(),
@@ -249,6 +263,8 @@ def device_kernel(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> Devic
         module = _TAKE_OUT(module if SYNCHRONIZED in kernel.attrs else _SYNCHRONIZE(module))
     host = module[name]
     device = {gv: _plainly_named(f) for gv, f in module.functions.items() if gv.name_hint != name}
+    if NO_ALIAS in kernel.attrs and not kernel.attrs[NO_ALIAS]:  # what TVM says of all that it takes out
+        device = {gv: f.with_attr(NO_ALIAS, False) for gv, f in device.items()}
     launches = tuple(launch for launch in _launches(host) if launch.threads)
     for launch in launches:
         _check(launch, target)

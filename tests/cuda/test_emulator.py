@@ -128,9 +128,16 @@ extern "C" __global__ void lane_missing(int* __restrict__ out) {
   out[((int)threadIdx.x)] = value;
 }
 
-extern "C" __global__ void shuffles(float* __restrict__ in, float* __restrict__ out) {
+extern "C" __global__ void sum_of_those_who_are_there(float* __restrict__ in, float* __restrict__ out) {
   float value = in[((int)threadIdx.x)];
   uint mask = __activemask();
+  for (int offset = 16; offset > 0; offset >>= 1) value += __shfl_down_sync(mask, value, offset, 32);
+  if (((int)threadIdx.x) == 0) out[0] = value;
+}
+
+extern "C" __global__ void shuffles(float* __restrict__ in, float* __restrict__ out) {
+  float value = in[((int)threadIdx.x)];
+  uint mask = 0xffffffffu;
   int n = ((int)threadIdx.x);
   out[n] = __shfl_sync(mask, value, 5, 32);
   out[64 + n] = __shfl_up_sync(mask, value, 3, 8);
@@ -319,9 +326,17 @@ def test_warp_operations_follow_the_programming_guide(kernels: EmulatedKernels) 
     np.testing.assert_allclose(out[7].reshape(2, 32)[:, 0], warps.sum(1), rtol=1e-5)
 
 
+def test_lanes_that_nothing_made_meet_need_not_be_together(kernels: EmulatedKernels) -> None:
+    data, out = np.arange(32, dtype=np.float32), np.zeros(1, np.float32)
+    kernels.launch("sum_of_those_who_are_there", (data, out), (1,), (32,))
+    assert out[0] == data.sum()
+    with pytest.raises(EmulationError, match="another result than in order 0"):
+        kernels.launch_in_orders("sum_of_those_who_are_there", (data, out), (1,), (32,))
+
+
 def test_the_active_lanes_are_those_of_the_branch(kernels: EmulatedKernels) -> None:
     out = np.zeros(32, np.uint32)
-    kernels.launch("half_a_warp", (out,), (1,), (32,))
+    kernels.launch("half_a_warp", (out,), (1,), (32,), order=0)
     assert (out[::2] == 0x55555555).all()
     assert (out[1::2] == 0xFFFFFFFF).all()  # lane 0 takes no part in the odd lanes' shuffle: no value
 

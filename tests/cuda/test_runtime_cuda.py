@@ -287,6 +287,30 @@ def test_graphs_of_places_that_are_not_seen_any_more_make_room(driver: FakeDrive
     assert network.dll.nnefc_destroy(session) == OK
 
 
+def test_a_run_that_finds_no_room_for_its_graph_waits_for_nothing(driver: FakeDriver, network: Network) -> None:
+    session = network.session()
+    with driver.context():
+        turns = [OnDevice(driver, network) for _ in range(10)]
+        driver.clear()
+        for tensors in turns[:8] * 2:
+            assert network.enqueue(session, *tensors.places) == OK
+        graphs = driver.names.count("cuStreamBeginCapture_v2")
+        assert graphs == 8
+        for tensors in turns[8:] * 2:  # the eight graphs have not run yet: these runs are launched kernel by kernel
+            assert network.enqueue(session, *tensors.places) == OK
+        assert driver.names.count("cuStreamBeginCapture_v2") == graphs
+        assert not {"cuStreamSynchronize", "cuEventSynchronize", "cuGraphExecDestroy"} & set(driver.names)
+        assert network.dll.nnefc_synchronize(session) == OK
+        for tensors in turns[8:] * 2:  # now there is room
+            assert network.enqueue(session, *tensors.places) == OK
+        assert network.dll.nnefc_synchronize(session) == OK
+        assert driver.names.count("cuStreamBeginCapture_v2") == graphs + 2
+        turns[9].check(24)
+        for tensors in turns:
+            tensors.free()
+    assert network.dll.nnefc_destroy(session) == OK
+
+
 def test_runs_on_streams_follow_each_other(driver: FakeDriver, network: Network) -> None:
     session = network.session()
     with driver.context():
@@ -425,6 +449,11 @@ def test_a_workspace_of_the_callers(driver: FakeDriver, network: Network) -> Non
             {"capability": (7, 5)},
             0,
             "compiled for sm_80, sm_90, but Emulated GPU has compute capability 7.5: compile the model for -arch=sm_75",
+        ),
+        (
+            {"capability": (8, 7)},  # a Tegra's code is its own
+            0,
+            "compiled for sm_80, sm_90, but Emulated GPU has compute capability 8.7: compile the model for -arch=sm_87",
         ),
         ({"devices": 0}, 0, "starting NVIDIA's driver failed with 100, CUDA_ERROR_NO_DEVICE: a description"),
     ],

@@ -31,13 +31,20 @@ static void list_architectures(char *text, size_t bytes) {
         used += (size_t)snprintf(text + used, bytes - used, "%ssm_%u", i > 0 ? ", " : "", (unsigned)module->architectures[i]);
 }
 
-/* Machine code runs on GPUs of the same major capability and a minor one that is not lower; the PTX of the newest
- * architecture is compiled by the driver for all that are not older. */
+/* Whether a capability is that of a Tegra, such as Orin: machine code for these and for other GPUs do not run on each other
+ * ("binary compatibility" in the CUDA C++ programming guide). */
+static bool is_tegra(uint32_t capability) {
+    return capability == 53 || capability == 62 || capability == 72 || capability == 87 || capability == 110;
+}
+
+/* Machine code runs on GPUs of its own kind with the same major capability and a minor one that is not lower; the PTX of the
+ * newest architecture is compiled by the driver for all that are not older. */
 static bool is_served(uint32_t capability) {
     for (uint32_t i = 0; i < module->architecture_count; i++) {
         uint32_t architecture = module->architectures[i];
         bool is_newest = i + 1 == module->architecture_count;
-        if (architecture <= capability && (architecture / 10 == capability / 10 || is_newest)) return true;
+        bool is_of_its_kind = architecture / 10 == capability / 10 && is_tegra(architecture) == is_tegra(capability);
+        if (architecture <= capability && (is_of_its_kind || is_newest)) return true;
     }
     return false;
 }

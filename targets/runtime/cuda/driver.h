@@ -33,6 +33,7 @@ enum { /* CUresult */
     CUDA_ERROR_JIT_COMPILER_NOT_FOUND = 221,
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
     CUDA_ERROR_JIT_COMPILATION_DISABLED = 223,
+    CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
     CUDA_ERROR_LAUNCH_TIMEOUT = 702,
     CUDA_ERROR_ASSERT = 710,
@@ -102,6 +103,7 @@ enum { /* of several enumerations and sets of flags */
     F(event_create, cuEventCreate, (CUevent * event, unsigned flags))                                                     \
     F(event_destroy, cuEventDestroy_v2, (CUevent event))                                                                  \
     F(event_record, cuEventRecord, (CUevent event, CUstream stream))                                                      \
+    F(event_query, cuEventQuery, (CUevent event))                                                                         \
     F(event_synchronize, cuEventSynchronize, (CUevent event))                                                             \
     F(graph_destroy, cuGraphDestroy, (CUgraph graph))                                                                     \
     F(graph_instantiate, cuGraphInstantiateWithFlags, (CUgraphExec * runnable, CUgraph graph, unsigned long long flags))  \

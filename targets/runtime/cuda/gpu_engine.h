@@ -23,6 +23,8 @@ typedef struct nnefc_cuda_place {
 /* A run as a graph, for tensors in certain places. */
 typedef struct nnefc_cuda_graph {
     CUgraphExec runnable;     /* null before the places have been seen twice */
+    CUevent done;             /* after its last run, if that is marked; null before the first mark */
+    bool is_marked;
     uint64_t used;            /* the number of the last run with them; 0 for none */
     nnefc_cuda_place *places; /* of the inputs, then of the outputs */
 } nnefc_cuda_graph;

@@ -18,22 +18,31 @@ static bool may_change(const nnefc_cuda_place *places) {
     return false;
 }
 
-/* The graph of the present places; if there is none, the one that was not used for longest. */
+/* The graph of the present places; null if there is none. */
 static nnefc_cuda_graph *find(nnefc_engine *engine) {
-    nnefc_cuda_graph *oldest = &engine->graphs[0];
     for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++) {
         nnefc_cuda_graph *graph = &engine->graphs[i];
         if (graph->used > 0 && same_places(graph->places, engine->places)) return graph;
-        if (graph->used < oldest->used) oldest = graph;
     }
-    return oldest;
+    return NULL;
 }
 
-/* Forgets a graph's places, and takes the present ones for it. */
-static nnefc_status replace(nnefc_engine *engine, nnefc_cuda_graph *graph, char *error) {
+/* The graph that was not used for longest. */
+static nnefc_cuda_graph *oldest(nnefc_engine *engine) {
+    nnefc_cuda_graph *found = &engine->graphs[0];
+    for (int i = 1; i < NNEFC_CUDA_GRAPHS; i++)
+        if (engine->graphs[i].used < found->used) found = &engine->graphs[i];
+    return found;
+}
+
+/* Takes the present places for a graph whose own were not seen for longest, unless it may be running still: nothing is
+ * waited for. */
+static nnefc_status replace(nnefc_engine *engine, nnefc_cuda_graph *graph, bool *is_replaced, char *error) {
     CUgraphExec old = graph->runnable;
-    nnefc_status status = old != NULL ? nnefc_cuda_settle(engine, error) : NNEFC_OK; /* it may be running */
-    if (status != NNEFC_OK) return status;
+    int over = old != NULL && graph->is_marked ? nnefc_cuda.event_query(graph->done) : CUDA_SUCCESS;
+    *is_replaced = over == CUDA_SUCCESS;
+    if (over == CUDA_ERROR_NOT_READY) return NNEFC_OK;
+    if (over != CUDA_SUCCESS) return nnefc_cuda_check(over, "asking whether a run is over", error);
     graph->runnable = NULL;
     graph->used = 0;
     memcpy(graph->places, engine->places, nnefc_cuda_tensor_count() * sizeof *graph->places);
@@ -57,15 +66,31 @@ static nnefc_status capture(nnefc_engine *engine, CUgraphExec *runnable, char *e
     return status;
 }
 
+/* Starts a graph, and marks the end of its run where others may need to know of it. */
+static nnefc_status launch(nnefc_engine *engine, nnefc_cuda_graph *graph, CUstream stream, char *error) {
+    int result = nnefc_cuda.graph_launch(graph->runnable, stream);
+    if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "starting a graph", error);
+    graph->is_marked = may_change(engine->places); /* runs with tensors of the host's are waited for */
+    if (!graph->is_marked) return NNEFC_OK;
+    if (graph->done == NULL) result = nnefc_cuda.event_create(&graph->done, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) result = nnefc_cuda.event_record(graph->done, stream);
+    if (result == CUDA_SUCCESS) return NNEFC_OK;
+    nnefc_cuda.stream_synchronize(stream);
+    graph->is_marked = false;
+    return nnefc_cuda_check(result, "marking the end of a graph", error);
+}
+
 nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error) {
     if (!nnefc_cuda_this_module.capturable) return nnefc_cuda_put(engine, stream, error);
     nnefc_cuda_graph *graph = find(engine);
-    bool is_known = graph->used > 0 && same_places(graph->places, engine->places);
-    nnefc_status status = is_known ? NNEFC_OK : replace(engine, graph, error);
+    bool is_known = graph != NULL, is_replaced = true;
+    nnefc_status status = NNEFC_OK;
+    if (!is_known) status = replace(engine, graph = oldest(engine), &is_replaced, error);
+    if (status == NNEFC_OK && !is_replaced) return nnefc_cuda_put(engine, stream, error);
     if (status == NNEFC_OK && graph->runnable == NULL && (is_known || !may_change(engine->places)))
         status = capture(engine, &graph->runnable, error);
     if (status != NNEFC_OK) return status;
     graph->used = ++engine->runs;
     if (graph->runnable == NULL) return nnefc_cuda_put(engine, stream, error);
-    return nnefc_cuda_check(nnefc_cuda.graph_launch(graph->runnable, stream), "starting a graph", error);
+    return launch(engine, graph, stream, error);
 }

@@ -140,6 +140,9 @@ nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *e
     for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++)
         if (engine->graphs[i].runnable != NULL)
             status = nnefc_cuda_also(status, nnefc_cuda.runnable_destroy(engine->graphs[i].runnable), "freeing a graph", error);
+    for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++)
+        if (engine->graphs[i].done != NULL)
+            status = nnefc_cuda_also(status, nnefc_cuda.event_destroy(engine->graphs[i].done), "freeing an event", error);
     if (engine->done != NULL)
         status = nnefc_cuda_also(status, nnefc_cuda.event_destroy(engine->done), "freeing an event", error);
     if (engine->stream != NULL)

@@ -30,7 +30,7 @@ typedef unsigned long long address;
 
 enum {
     OK = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
-    INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900,
+    INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900,
     CAPTURE_INVALIDATED = 901, ILLEGAL_STATE = 401
 };
 
@@ -807,6 +807,15 @@ EXPORT int cuEventRecord(object *event, object *handle) {
     event->recorded = stream;
     event->position = length(stream);
     return leave(OK);
+}
+
+EXPORT int cuEventQuery(object *event) {
+    CALL("cuEventQuery");
+    NEEDS_CONTEXT("cuEventQuery");
+    if (!is_live(event, EVENT)) FAIL(INVALID_HANDLE, "cuEventQuery: no event");
+    bool pending = event->recorded != NULL && is_live(event->recorded, STREAM);
+    const queue *q = pending ? &event->recorded->queue : NULL;
+    return leave(q != NULL && q->before + q->done < event->position ? NOT_READY : OK);
 }
 
 EXPORT int cuEventSynchronize(object *event) {

@@ -13,7 +13,8 @@ It raises `EmulationError`, which names kernel, block, thread and what it was ab
 - an access at an address that is not aligned for its vector type;
 - a race: two threads touch the same bytes, one of them writes something new, and no `__syncthreads` (or `__syncwarp`
   within a warp) lies between, or they are of different blocks;
-- a result that depends on the order of the threads (they run forward, backward and shuffled).
+- a result that depends on the order of the threads (they run forward, backward and shuffled), or on which lanes of a
+  warp `__activemask()` finds together (all, or every other one).
 
 Shared memory begins as NaN in every block, a shuffle from a lane that takes no part gives NaN, and what an asynchronous
 copy (`cp.async`) overwrites is NaN until its thread has waited for it.

@@ -330,6 +330,13 @@ void resume(unsigned thread) {
   settle();
 }
 
+// The lanes that go on with a lane when nothing has made them meet. A GPU promises none; here, all of them when threads run
+// forward, and in the other orders those whose number is odd like its own, or even.
+unsigned together(unsigned lane) {
+  if (seed == 0) return 0xffffffffu;
+  return lane % 2 ? 0xaaaaaaaau : 0x55555555u;
+}
+
 // Lets the threads of a warp go on that all wait for one another; true if there are such.
 bool release_warp(unsigned first) {
   unsigned lanes = count - first < 32 ? count - first : 32, waiting = 0, live = 0;
@@ -356,7 +363,7 @@ bool release_warp(unsigned first) {
       Thread &thread = threads[first + lane];
       switch (thread.operation) {
         case WARP_BARRIER: ++thread.warp_time; break;
-        case ACTIVE: thread.result = group; break;
+        case ACTIVE: thread.result = group & together(lane); break;
         case BALLOT: thread.result = ballot; break;
         case GATHER:
           memset(thread.all, 0, 32 * thread.bytes);
@@ -540,7 +547,7 @@ void emulator_launch(const emulator_kernel *launched, void **arguments, const un
 // The error of the last launch, or null.
 __attribute__((visibility("default"))) const char *emulator_error() { return have_error ? error : nullptr; }
 
-// In which order threads and blocks run: 0 forward, 1 backward, others shuffled.
+// In which order threads and blocks run: 0 forward, 1 backward, others shuffled; see `together`, too.
 __attribute__((visibility("default"))) void emulator_order(unsigned new_seed) { seed = new_seed; }
 
 // Says that memory may be accessed; once one was named, nothing else may. `name` must stay.
