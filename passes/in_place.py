@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from tvm import relax, s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
 from nnefc.passes.memory import InPlace
-from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of
+from nnefc.passes.schedule.structure import root_blocks, schedule_of
 
 __all__ = ["CONCATENATION", "PARTS", "SAME_BYTES", "in_place_of"]
 
@@ -48,44 +50,52 @@ def _overwritable(func: tirx.PrimFunc) -> tuple[int, ...]:
     """Operands that are read, element by element, only where the result's same element is computed."""
     *operands, result = func.params
     sch = schedule_of(func)
-    blocks = root_blocks(sch)
-    direct = _element_wise_tail(sch, blocks, result)
+    blocks = [sch.get(block) for block in root_blocks(sch)]
+    readers: dict[tirx.Var, list[s_tir.SBlock]] = {}
+    for block in blocks:
+        for tensor in {read.source: None for read in block.reads}:
+            readers.setdefault(tensor, []).append(block)
+    direct = _element_wise_tail(blocks, readers, result)
     return tuple(
         position
         for position, operand in enumerate(operands)
         if _same_type(operand, result)
         and _shape(operand) == _shape(result)
-        and _read_by_own_elements(sch, blocks, operand, direct)
+        and _read_by_own_elements(readers.get(operand, ()), operand, direct)
     )
 
 
-def _element_wise_tail(sch: s_tir.Schedule, blocks: list[SBlockRV], result: tirx.Var) -> set[str]:
+_Readers: TypeAlias = "Mapping[tirx.Var, Sequence[s_tir.SBlock]]"
+
+
+def _element_wise_tail(blocks: Sequence[s_tir.SBlock], readers: _Readers, result: tirx.Var) -> set[str]:
     """Names of the blocks whose elements matter to the same elements of `result` only, through such blocks only.
 
     Whoever else reads such a block's tensor forbids it: a schedule may compute the block anew where that reader is.
     """
     names: set[str] = set()
     for block in reversed(blocks):
-        node = sch.get(block)
-        if len(node.writes) != 1 or is_reduction(sch, block) or not _is_identity(node, node.writes[0]):
+        if len(block.writes) != 1 or _is_reduction(block) or not _is_identity(block, block.writes[0]):
             continue
-        written = node.writes[0].source
+        written = block.writes[0].source
         if _shape(written) != _shape(result):
             continue
-        if written.same_as(result) or _read_by_own_elements(sch, blocks, written, names):
-            names.add(node.name_hint)
+        if written.same_as(result) or _read_by_own_elements(readers.get(written, ()), written, names):
+            names.add(block.name_hint)
     return names
 
 
-def _read_by_own_elements(sch: s_tir.Schedule, blocks: list[SBlockRV], tensor: tirx.Var, direct: set[str]) -> bool:
+def _is_reduction(block: s_tir.SBlock) -> bool:
+    return any(axis.iter_type == tirx.IterVar.CommReduce for axis in block.iter_vars)
+
+
+def _read_by_own_elements(readers: Sequence[s_tir.SBlock], tensor: tirx.Var, direct: set[str]) -> bool:
     """Whether blocks of `direct` alone read `tensor`, each of their elements the same element of it."""
-    readers = [b for b in blocks if any(r.source.same_as(tensor) for r in sch.get(b).reads)]
-    return bool(readers) and all(sch.get(b).name_hint in direct and _reads_own_element(sch, b, tensor) for b in readers)
+    return bool(readers) and all(b.name_hint in direct and _reads_own_element(b, tensor) for b in readers)
 
 
-def _reads_own_element(sch: s_tir.Schedule, block: SBlockRV, operand: tirx.Var) -> bool:
-    node = sch.get(block)
-    return all(_is_identity(node, read) for read in node.reads if read.source.same_as(operand))
+def _reads_own_element(block: s_tir.SBlock, operand: tirx.Var) -> bool:
+    return all(_is_identity(block, read) for read in block.reads if read.source.same_as(operand))
 
 
 def _is_identity(node: s_tir.SBlock, region: TensorRegion) -> bool:

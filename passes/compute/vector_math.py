@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import tirx
 
-__all__ = ["erf", "exp", "sigmoid", "tanh", "use_vector_math"]
+__all__ = ["VECTOR_FUNCTIONS", "erf", "exp", "sigmoid", "tanh", "use_vector_math"]
 
 _LOG2E = 1.44269504088896341
 _LN2_HIGH = 0.693359375  # few bits, so that n · _LN2_HIGH is exact
@@ -155,6 +155,11 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
     return _named(tirx.Max(_like(x, low), tirx.Min(_like(x, high), x)), "c", of_clamped)  # in this order for NaN
 
 
+_FUNCTIONS = {"exp": exp, "tanh": tanh, "erf": erf, "sigmoid": sigmoid}
+
+VECTOR_FUNCTIONS = frozenset(f"tirx.{name}" for name in _FUNCTIONS)
+"""Operators of TIR that become polynomials with names for their parts."""
+
 # Other types of what TVM has no lowering for.
 _PLAIN: dict[str, Callable[[tirx.Call], tirx.Expr]] = {
     "sigmoid": lambda call: _like(call, 1.0) / (_like(call, 1.0) + tirx.exp(_like(call, 0.0) - call.args[0]))
@@ -178,7 +183,7 @@ def _lowering(name: str, function: Callable[[tirx.Expr], tirx.Expr]) -> Callable
 @functools.cache  # TVM refuses a second registration
 def use_vector_math() -> None:
     """Make TVM's code generator for CPUs use these functions in this process."""
-    for name, function in (("exp", exp), ("tanh", tanh), ("erf", erf), ("sigmoid", sigmoid)):
+    for name, function in _FUNCTIONS.items():
         tirx.register_intrin_lowering(f"tirx.{name}", target="llvm", f=_lowering(name, function), level=100)
     for name in ("cosh", "sinh"):  # TVM lowers the others of the C library's functions itself
         tirx.register_intrin_lowering(f"tirx.{name}", target="llvm", f=_library(name), level=100)

@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.graph.patterns import AnnotatePatterns
+from nnefc.passes.graph.split_groups import SplitGroups
 
 __all__ = ["fuse"]
 
@@ -16,6 +17,7 @@ def fuse() -> tvm.ir.transform.Pass:
         [
             AnnotatePatterns(),
             relax.transform.FuseOps(),
+            SplitGroups(),
             relax.transform.FuseTIR(),
             relax.transform.DeadCodeElimination(["main"]),
         ]
