@@ -1,11 +1,13 @@
-"""Which front end reads a model: by the end of its name."""
+"""Which front end reads a model: by its first bytes, and where they do not tell, by the end of its name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from inspect import signature
+from itertools import islice
 from operator import index
 from pathlib import Path
 from typing import Any, SupportsIndex, TypeAlias
@@ -13,6 +15,7 @@ from typing import Any, SupportsIndex, TypeAlias
 from nnefc.diagnostics import CompileError
 from nnefc.network import Network
 from nnefc.outline import Outline
+from nnefc.signatures import check_known, is_onnx, is_pnnx
 from nnefc.turns import in_turn
 
 __all__ = ["Format", "ShapeLike", "format_of", "load_network", "load_outline"]
@@ -45,16 +48,43 @@ class Format:
 
 
 _NNEF = Format("NNEF", "nnefc.frontends.nnef")
-_BY_SUFFIX = {
-    ".onnx": Format("ONNX", "nnefc.frontends.onnx", has_sequences=True),
-    ".param": Format("PNNX", "nnefc.frontends.pnnx"),
-}
+_ONNX = Format("ONNX", "nnefc.frontends.onnx", has_sequences=True)
+_PNNX = Format("PNNX", "nnefc.frontends.pnnx")
+_BY_SUFFIX = {".onnx": _ONNX, ".param": _PNNX}
 """Every other name is NNEF's: a folder, an archive or a document."""
 
 
 def format_of(path: Path) -> Format:
-    """The format of a model."""
-    return _NNEF if path.is_dir() else _BY_SUFFIX.get(path.suffix.lower(), _NNEF)
+    """The format of a model.
+
+    Raises:
+        CompileError: there is no such file, or it is known to be something else; with the way to a model from it.
+    """
+    if not path.exists():
+        raise _missing(path)
+    if not path.is_dir() and not path.is_file():
+        raise CompileError(f"'{path}' is neither a file nor a folder")
+    try:
+        check_known(path)
+    except OSError as error:
+        raise CompileError(f"cannot read '{path}': {error.strerror or error}") from error
+    if path.is_dir():
+        return _NNEF
+    if is_onnx(path):
+        return _ONNX
+    return _PNNX if is_pnnx(path) else _BY_SUFFIX.get(path.suffix.lower(), _NNEF)
+
+
+def _missing(path: Path) -> CompileError:
+    """With the file of a like name that may be meant."""
+    try:
+        names = [item.name for item in islice(path.parent.iterdir(), 10_000)]
+    except OSError:
+        return CompileError(f"there is no file '{path}', nor its folder")
+    close = get_close_matches(path.name, names, 1)
+    return CompileError(
+        f"there is no file or folder '{path}'", hint=f"did you mean '{path.parent / close[0]}'?" if close else None
+    )
 
 
 def load_outline(path: Path, **options: Any) -> Outline:

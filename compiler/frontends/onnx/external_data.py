@@ -128,4 +128,7 @@ def _mapped(path: Path, location: str, what: str) -> Array:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise CompileError(f"the file {location} with the data of {what} cannot be read: {error.strerror}") from error
+        raise CompileError(
+            f"the file {location} with the data of {what} cannot be read: {error.strerror}",
+            hint=f"it belongs to the model: copy it to {path}",
+        ) from error

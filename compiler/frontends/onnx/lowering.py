@@ -21,6 +21,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx import control_flow as _control_flow  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx import gradient as _gradient  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx import operators as _operators  # noqa: F401  (fills REGISTRY)
+from nnefc.frontends.onnx.advice import advice_on_operator
 from nnefc.frontends.onnx.evaluation import evaluate
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
 from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph
@@ -194,7 +195,8 @@ class Interpreter:
             return self._apply(lowering, _checked(node, schema, operands, complete, scope.opsets))
         body = _body(node, schema, operands, attributes, scope.opsets)
         if body is None:
-            raise CompileError(f"{node.description}: {_unsupported(node, schema)}")
+            hint = advice_on_operator(node.domain, node.op_type)
+            raise CompileError(f"{node.description}: {_unsupported(node, schema)}", hint=hint)
         # Some bodies of the standard do not import what they use.
         opsets = {"": onnx.defs.onnx_opset_version(), **scope.opsets, **body.opsets}
         return self._call(replace(body, opsets=opsets), node, operands, complete)
@@ -298,6 +300,7 @@ def _checked(
         tuple(operands),
         node.outputs,
         opsets[node.domain],
+        node.inputs,
     )
 
 

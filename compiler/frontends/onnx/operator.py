@@ -76,6 +76,7 @@ class Node:
         operands: inputs, None for one that is left out; those at the end may also be missing.
         outputs: names, empty for one that is not wanted; those at the end may also be missing.
         opset: the imported version of the domain's operator set.
+        operand_names: the operands' names in the model.
     """
 
     op_type: str
@@ -86,6 +87,7 @@ class Node:
     operands: tuple[AnyValue | None, ...]
     outputs: tuple[str, ...]
     opset: int = 0
+    operand_names: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:

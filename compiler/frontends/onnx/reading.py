@@ -88,7 +88,10 @@ def read_proto(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
     except (DecodeError, RecursionError) as error:
-        raise CompileError(f"{path} is no ONNX model: it cannot be parsed as one") from error
+        raise CompileError(
+            f"{path} is no ONNX model: it cannot be parsed as one",
+            hint="the file may be cut off or damaged: download or export it again",
+        ) from error
     if not proto.HasField("graph"):
         raise CompileError(f"{path} is no ONNX model: it has no graph")
     return proto

@@ -12,7 +12,8 @@ import onnx
 import onnx.defs
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.extensions import EXTENSIONS
+from nnefc.frontends.onnx.advice import advice_on_operator
+from nnefc.frontends.onnx.extensions import DOMAIN, EXTENSIONS
 from nnefc.frontends.onnx.model import NodeDef, Opsets
 from nnefc.frontends.onnx.types import spelled, type_of
 from nnefc.frontends.onnx.values import AnyValue, Optional, Sequence
@@ -42,7 +43,8 @@ def schema_of(node: NodeDef, opsets: Opsets) -> Schema:
     version = opsets[node.domain]
     schema = _schema(node.op_type, version, node.domain)
     if schema is None:
-        raise CompileError(f"{node.description}: {_unknown(node, version)}", hint=_nearest(node))
+        hint = _nearest(node) or advice_on_operator(node.domain, node.op_type)
+        raise CompileError(f"{node.description}: {_unknown(node, version)}", hint=hint)
     newest = _NEWEST.get(node.domain, version)
     if version > newest:
         raise CompileError(
@@ -81,6 +83,8 @@ def _names(domain: str) -> frozenset[str]:
 def _unknown(node: NodeDef, version: int) -> str:
     if node.op_type in _names(node.domain):
         return f"version {version} of the operator set does not have this operator yet"
+    if node.domain == DOMAIN:
+        return "this operator of onnxruntime's own is not supported"
     if _names(node.domain):
         return "the standard has no such operator"
     return f"the domain '{node.domain}' is not the standard's, and the model has no function of this name"

@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax, te
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx.advice import advice_on_data
 from nnefc.frontends.onnx.operator import Context, Node, Value
 from nnefc.frontends.onnx.values import Array, numpy_dtype
 
@@ -119,8 +120,14 @@ def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:
     """
     array = ctx.constant(input_at(node, index))
     if array is None:
-        raise fail(node, f"its input '{name}' must be known at compile time, because shapes depend on it")
+        hint = advice_on_data(node.op_type, node.operand_names, index, _is_input(input_at(node, index)))
+        raise fail(node, f"its input '{name}' must be known at compile time, because shapes depend on it", hint)
     return array
+
+
+def _is_input(value: Value) -> bool:
+    """Whether a value is an input of the network itself."""
+    return isinstance(value.expr, relax.Var) and not isinstance(value.expr, relax.DataflowVar)
 
 
 def integers(ctx: Context, node: Node, index: int, name: str) -> list[int] | None:

@@ -1,0 +1,110 @@
+"""What to do about a node that cannot be compiled: by its operator, and by the program that writes such nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+__all__ = ["advice_on_data", "advice_on_operator"]
+
+_ZIPMAP = (
+    "skl2onnx writes it to give probabilities as a map: convert again with "
+    "to_onnx(model, X, options={id(model): {'zipmap': False}})"
+)
+_TEXT = "let the program prepare the text, and export the part of the pipeline that takes numbers"
+_LABELS = "let the model be trained on integers for classes and categories, and map them to words in the program"
+_SCIKIT = (
+    "skl2onnx writes operators of the standard in its place where it can: "
+    "to_onnx(model, X, black_op={{'{op}'}}); else let the program compute it"
+)
+
+_OPERATORS: Mapping[tuple[str, str], str] = {
+    ("ai.onnx.ml", "ZipMap"): _ZIPMAP,
+    **{("ai.onnx.ml", name): _LABELS for name in ("CastMap", "CategoryMapper", "DictVectorizer", "LabelEncoder")},
+    **{("", name): _TEXT for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
+    ("", "ImageDecoder"): "let the program decode pictures, and export the network from the decoded pixels on",
+}
+"""By domain and operator."""
+
+_DOMAINS: Sequence[tuple[str, str]] = (
+    (
+        r"com\.microsoft\.nchwc",
+        "onnxruntime's optimizer wrote it for one processor: save with GraphOptimizationLevel.ORT_ENABLE_BASIC, or "
+        "compile the model from before",
+    ),
+    (
+        r"com\.microsoft",
+        "onnxruntime's optimizer or quantizer wrote it: compile the model from before its optimization; quantize with "
+        "quant_format=QuantFormat.QDQ",
+    ),
+    (r"ai\.onnx\.ml", _SCIKIT),
+    (
+        r"ai\.onnx\.contrib",
+        "it is of onnxruntime-extensions, which prepare text and pictures: let the program do that, and export the "
+        "network alone",
+    ),
+    (
+        r"(org\.pytorch\.)?aten|prim|org\.pytorch\._caffe2",
+        "PyTorch's exporter found no operator of ONNX for it: export with torch.onnx.export(…, dynamo=True), or with a "
+        "newer opset_version",
+    ),
+    (
+        r"mmdeploy|mmcv|custom_domain",
+        "MMDeploy wrote it for a plugin: deploy for the backend onnxruntime without its custom operators, or up to the "
+        "raw results of the network",
+    ),
+    (
+        r"trt(\.plugins)?|trt_.*|.*tensorrt.*|TRT.*",
+        "it is of a plugin of TensorRT's: export without it, up to the raw results of the network",
+    ),
+    (
+        r"onnx\.brevitas|qonnx.*|finn.*|org\.openvinotoolkit|openvino.*",
+        "it stands for quantized values: export them as QuantizeLinear and DequantizeLinear (in Brevitas "
+        "export_onnx_qcdq, in NNCF the format QDQ)",
+    ),
+)
+"""By a pattern for the whole domain."""
+
+_CUSTOM = (
+    "define it in the model, as a function of ONNX's own operators (onnx.helper.make_function), or leave it out of the "
+    "model and let the program compute it"
+)
+
+_PLUGINS = re.compile(r"(EfficientNMS|BatchedNMS|.*_TRT|TRT.*)")
+
+_DATA: Mapping[str, str] = {
+    "NonMaxSuppression": "let the program choose among the boxes, and export without it (of Ultralytics: nms=False)",
+    "NonZero": "how many results it has depends on data: let the program do it",
+    "Unique": "how many results it has depends on data: let the program do it",
+    "Compress": "how many results it has depends on data: let the program do it",
+}
+"""Operators whose results have as many items as the data say."""
+
+
+def advice_on_operator(domain: str, op_type: str) -> str | None:
+    """A way out for an operator that is not known or not supported; None if there is nothing to say."""
+    known = _OPERATORS.get((domain, op_type))
+    if known is not None:
+        return known
+    if _PLUGINS.fullmatch(op_type):
+        domain = "trt"
+    for pattern, text in _DOMAINS:
+        if re.fullmatch(pattern, domain):
+            return text.format(op=op_type) if text is _SCIKIT else text
+    return _CUSTOM if domain else None
+
+
+def advice_on_data(op_type: str, names: Sequence[str], index: int, is_input: bool) -> str | None:
+    """A way out for a node that needs a value at compile time which it does not have.
+
+    Args:
+        op_type: its operator.
+        names: the operands' names.
+        index: which of the operands it is.
+        is_input: whether that is an input of the network.
+    """
+    known = _DATA.get(op_type)
+    name = names[index] if index < len(names) else ""
+    if known is not None:
+        return f"{known}; --output-tensor {names[0]} returns what goes into it" if names and names[0] else known
+    return f"if it is always the same, give it to the compiler: --value {name}=…" if is_input and name else None

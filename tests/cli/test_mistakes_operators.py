@@ -1,0 +1,103 @@
+"""ONNX models with operators that cannot be compiled: which program wrote them, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from cli_mistakes import message
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+SCIKIT = (
+    "skl2onnx writes operators of the standard in its place where it can: to_onnx(model, X, black_op={'Scaler'}); else "
+    "let the program compute it"
+)
+QUANTIZER = (
+    "onnxruntime's optimizer or quantizer wrote it: compile the model from before its optimization; quantize with "
+    "quant_format=QuantFormat.QDQ"
+)
+CUSTOM = (
+    "define it in the model, as a function of ONNX's own operators (onnx.helper.make_function), or leave it out of the "
+    "model and let the program compute it"
+)
+UNKNOWN_DOMAIN = "the domain '{}' is not the standard's, and the model has no function of this name"
+
+
+def refused(folder: Path, node: NodeProto, *, dtype: int = TensorProto.FLOAT, constant: bool = False) -> str:
+    """What compiling a model of this one node says; its input x has the shape [1, 4]."""
+    graph = helper.make_graph(
+        [node],
+        "net",
+        [helper.make_tensor_value_info("x", dtype, [1, 4])],
+        [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ones(1, np.int64), "k")] if constant else [],
+    )
+    domains = {"": 17, "ai.onnx.ml": 3} | ({node.domain: 1} if node.domain not in ("", "ai.onnx.ml") else {})
+    opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "m.onnx")
+    return message("compile", folder / "m.onnx", "-o", folder / "m.so")
+
+
+NODES = [
+    ("Foo", "my.ops", UNKNOWN_DOMAIN.format("my.ops"), CUSTOM),
+    ("EfficientNMS_TRT", "trt.plugins", UNKNOWN_DOMAIN.format("trt.plugins"),
+     "it is of a plugin of TensorRT's: export without it, up to the raw results of the network"),
+    ("MMCVRoiAlign", "mmdeploy", UNKNOWN_DOMAIN.format("mmdeploy"), "MMDeploy wrote it for a plugin: deploy for the "
+     "backend onnxruntime without its custom operators, or up to the raw results of the network"),
+    ("ATen", "org.pytorch.aten", UNKNOWN_DOMAIN.format("org.pytorch.aten"), "PyTorch's exporter found no operator of "
+     "ONNX for it: export with torch.onnx.export(…, dynamo=True), or with a newer opset_version"),
+    ("BertTokenizer", "ai.onnx.contrib", UNKNOWN_DOMAIN.format("ai.onnx.contrib"), "it is of onnxruntime-extensions, "
+     "which prepare text and pictures: let the program do that, and export the network alone"),
+    ("Quant", "onnx.brevitas", UNKNOWN_DOMAIN.format("onnx.brevitas"), "it stands for quantized values: export them as "
+     "QuantizeLinear and DequantizeLinear (in Brevitas export_onnx_qcdq, in NNCF the format QDQ)"),
+    ("Inverse", "com.microsoft", "this operator of onnxruntime's own is not supported", QUANTIZER),
+    ("Conv", "com.microsoft.nchwc", UNKNOWN_DOMAIN.format("com.microsoft.nchwc"), "onnxruntime's optimizer wrote it "
+     "for one processor: save with GraphOptimizationLevel.ORT_ENABLE_BASIC, or compile the model from before"),
+    ("EfficientNMS_TRT", "", "the standard has no such operator",
+     "it is of a plugin of TensorRT's: export without it, up to the raw results of the network"),
+    ("Convv", "", "the standard has no such operator", "did you mean 'Conv'?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "domain", "what", "hint"), NODES, ids=[f"{d}.{op}" for op, d, _, _ in NODES])
+def test_operators_that_are_not_of_the_standard(tmp_path: Path, op: str, domain: str, what: str, hint: str) -> None:
+    spelled = f"{domain}.{op}" if domain else op
+    text = refused(tmp_path, helper.make_node(op, ["x"], ["y"], name="n", domain=domain))
+    assert text == f"error: node 'n' ({spelled}): {what}\nhint: {hint}"
+
+
+def test_operators_of_classical_learning(tmp_path: Path) -> None:
+    zipmap = helper.make_node("ZipMap", ["x"], ["y"], "n", domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3])
+    assert refused(tmp_path, zipmap) == (
+        "error: node 'n' (ai.onnx.ml.ZipMap): the operator is not supported\n"
+        "hint: skl2onnx writes it to give probabilities as a map: convert again with "
+        "to_onnx(model, X, options={id(model): {'zipmap': False}})"
+    )
+    scaler = helper.make_node("Scaler", ["x"], ["y"], "n", domain="ai.onnx.ml", offset=[0.0], scale=[1.0])
+    assert refused(tmp_path, scaler) == (
+        f"error: node 'n' (ai.onnx.ml.Scaler): the operator is not supported\nhint: {SCIKIT}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "operand", "hint"),
+    [
+        ("NonZero", "X", "how many results it has depends on data: let the program do it"),
+        ("NonMaxSuppression", "boxes", "let the program choose among the boxes, and export without it (of Ultralytics: "
+         "nms=False)"),
+    ],
+)  # fmt: skip
+def test_sizes_that_depend_on_data(tmp_path: Path, op: str, operand: str, hint: str) -> None:
+    operands = ["x"] * (2 if op == "NonMaxSuppression" else 1)
+    assert refused(tmp_path, helper.make_node(op, operands, ["y"], "n")) == (
+        f"error: node 'n' ({op}): its input '{operand}' must be known at compile time, because shapes depend on it\n"
+        f"hint: {hint}; --output-tensor x returns what goes into it"
+    )
+
+
+def test_an_input_that_shapes_depend_on_can_be_given(tmp_path: Path) -> None:
+    node = helper.make_node("Expand", ["k", "x"], ["y"], "n")
+    found = refused(tmp_path, node, dtype=TensorProto.INT64, constant=True)
+    assert found.endswith("hint: if it is always the same, give it to the compiler: --value x=…")
