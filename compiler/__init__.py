@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from nnefc.diagnostics import CompileError, ModelWarning
-from nnefc.loader import LoadError, Model, load
+from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
+from nnefc.loader import LoadError, Model, RunError, load
 
 if TYPE_CHECKING:
     from nnefc.artifact import Artifact
     from nnefc.driver import compile
 
-__all__ = ["Artifact", "CompileError", "LoadError", "Model", "ModelWarning", "compile", "load"]
+__all__ = ["Artifact", "CompileError", "LoadError", "Model", "ModelWarning", "RunError", "compile", "load"]
 
 _LAZY = {"Artifact": "nnefc.artifact", "compile": "nnefc.driver"}
 
@@ -45,9 +45,6 @@ def __getattr__(name: str) -> Any:
             raise
 
     def not_installed(*_: Any, **__: Any) -> NoReturn:
-        raise CompileError(
-            f"nnefc.{name} needs the compiler, and the module {missing} is not installed",
-            hint="pip install 'nnefc[compiler]'; libraries that are already compiled load without it",
-        )
+        raise compiler_missing(f"nnefc.{name}", missing)
 
     return not_installed

@@ -9,7 +9,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 
-__all__ = ["CompileError", "Location", "ModelWarning", "warn"]
+__all__ = ["CompileError", "Location", "ModelWarning", "compiler_missing", "warn"]
 
 
 class ModelWarning(UserWarning):
@@ -74,6 +74,14 @@ class CompileError(Exception):
         if self.hint is not None:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+def compiler_missing(what: str, module: str) -> CompileError:
+    """The error where only the loader is installed: `module` is missing, which `what` needs."""
+    return CompileError(
+        f"{what} needs the compiler, and the module {module} is not installed",
+        hint="pip install 'nnefc[compiler]'; libraries that are already compiled load and run without it",
+    )
 
 
 _EXCERPT = 160

@@ -26,9 +26,12 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import math
 import os
 import platform
 import struct
+import sys
+import sysconfig
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +62,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-__all__ = ["DeviceArray", "LoadError", "Model", "Tensor", "load"]
+__all__ = ["DeviceArray", "LoadError", "Model", "RunError", "Tensor", "load"]
 
 _ABI_VERSION = 1
 
@@ -83,6 +86,8 @@ _TYPES = {  # nnefc_type → the name of the element type, NumPy's type for it
 
 _DTYPES = dict(_TYPES.values())
 
+_MOST_THREADS = 1024  # of a session
+
 _DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
 _MACHINES = {  # e_machine of ELF → bits → what Python's platform.machine() calls it
@@ -96,7 +101,11 @@ _MACHINES = {  # e_machine of ELF → bits → what Python's platform.machine() 
 
 
 class LoadError(Exception):
-    """A library that cannot be loaded here, or an input that the model does not take: what is wrong, and a way out."""
+    """A library that cannot be loaded here: what is wrong, and a way out."""
+
+
+class RunError(RuntimeError):
+    """A run that cannot be or that fails: arrays that do not fit the model, a closed model, a failure of its code."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +221,10 @@ class Model:
         _lock_owners.add(self)
         self._session: c_void_p | None = None
         self._session = library.create(threads, device)
-        self._gpu = None if library.device == "cpu" else _Gpu(device)
+        try:
+            self._gpu = None if library.device == "cpu" else _Gpu(device)
+        except RunError as error:
+            raise LoadError(str(error)) from error
         self._number = device
         self._run_native = library.dll.nnefc_run
         self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
@@ -233,11 +245,15 @@ class Model:
         self.device = "cpu" if self._gpu is None else f"{library.device}:{device}"
         self.device_bytes = library.device_bytes
 
-    def __call__(self, /, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
+    def __call__(
+        self, /, *arrays: Any, out: Any = None, stream: Any = None, check_nan: bool = False, **named: Any
+    ) -> Any:
         """Run on inputs by position, by name, or both; return the output, or a tuple if there is not just one.
 
-        `out` is an array (for one output) or a sequence of them, one for each output, to write into and return. An
-        input that is called "out" or "stream" itself can be given by position, or to :meth:`run`.
+        `out` is an array (for one output) or a sequence of them, one for each output, to write into and return:
+        NumPy's, or others with `__dlpack__` that may be written, such as PyTorch's. With `check_nan`, NaN in an input
+        is refused before the run, and NaN in an output is an error after it. An input that is called as one of these
+        keywords can be given by position, or to :meth:`run`.
 
         On a GPU, arrays may be in its memory, and `out` may be "device" for outputs there, as :class:`DeviceArray`.
         With a `stream` (a number, as CUDA's C interfaces know it, or an object of another library's) the run begins
@@ -245,19 +261,30 @@ class Model:
         as they are until the stream has done the run. What such a run fails with, the next call raises.
 
         Raises:
-            LoadError: inputs or arrays of `out` that do not fit, a closed model, a failure of the network's code.
+            RunError: inputs or arrays of `out` that do not fit, a closed model, a failure of the network's code, NaN
+                where that is checked.
         """
         values = self._by_position(arrays, named) if named or len(arrays) != len(self.inputs) else arrays
         targets = out if out is None or isinstance(out, (str, tuple, list)) else [out]
         if targets is not None and not isinstance(targets, str) and len(targets) != len(self.outputs):
-            raise LoadError(f"out has {len(targets)} arrays, but the model has {len(self.outputs)} outputs")
-        results = self._run(values, targets, stream)
+            raise RunError(f"out has {len(targets)} arrays, but the model has {len(self.outputs)} outputs")
+        results = self._run(values, targets, stream, check_nan)
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(
-        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | str | None = None, *, stream: Any = None
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, Any] | str | None = None,
+        *,
+        stream: Any = None,
+        check_nan: bool = False,
     ) -> dict[str, Any]:
         """Run on inputs by name; return the outputs by name. `out` gives arrays to write some of the outputs into."""
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
+            kind = "None" if inputs is None else f"a {type(inputs).__name__}"
+            raise RunError(f"run got {kind} in place of inputs by name: {self._usage()}; all outputs are returned")
+        if type(out) is not dict and not isinstance(out, Mapping | str | None):
+            raise RunError(f"out of run is a {type(out).__name__}, not arrays by the names of outputs")
         _check_names("input", inputs, self.inputs, complete=True)
         targets: Sequence[Any] | str | None = None
         if isinstance(out, str):
@@ -265,7 +292,7 @@ class Model:
         elif out is not None:
             _check_names("output", out, self.outputs, complete=False)
             targets = [out.get(tensor.name) for tensor in self.outputs]
-        results = self._run([inputs[tensor.name] for tensor in self.inputs], targets, stream)
+        results = self._run([inputs[tensor.name] for tensor in self.inputs], targets, stream, check_nan)
         return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
 
     def synchronize(self) -> None:
@@ -301,7 +328,7 @@ class Model:
 
     def __del__(self) -> None:
         if getattr(self, "_session", None) is not None:
-            with suppress(LoadError):  # a session that a fork caught in a run cannot be freed in the child
+            with suppress(RunError):  # a session that a fork caught in a run cannot be freed in the child
                 self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -317,32 +344,43 @@ class Model:
 
     def _open(self) -> c_void_p:
         if self._session is None:
-            raise LoadError(f"the model {self.name} is closed: load it again")
+            raise RunError(f"the model {self.name} is closed: load it again")
         return self._session
+
+    def _usage(self) -> str:
+        """How arrays are given, by name and by position."""
+        names = [tensor.name for tensor in self.inputs[:_MOST_LISTED]]
+        more = ", …" if len(self.inputs) > len(names) else ""
+        by_name = ", ".join(f'"{name}": array' for name in names)
+        return f"write model.run({{{by_name}{more}}}), or model({', '.join(['array'] * len(names))}{more})"
 
     def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The inputs in the model's order."""
         if len(arrays) > len(self.inputs):
-            raise LoadError(f"{len(arrays)} inputs given, but the model has {len(self.inputs)}: {listed(self.inputs)}")
+            raise RunError(f"{len(arrays)} inputs given, but the model has {len(self.inputs)}: {listed(self.inputs)}")
         given = {tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=False)}
         doubled = [name for name in named if name in given]
         if doubled:
-            raise LoadError(f'input "{doubled[0]}" is given twice, by position and by name')
+            raise RunError(f'input "{doubled[0]}" is given twice, by position and by name')
         given |= named
         _check_names("input", given, self.inputs, complete=True)
         return [given[tensor.name] for tensor in self.inputs]
 
-    def _run(self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any) -> list[Any]:
+    def _run(
+        self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
+    ) -> Sequence[Any]:
         """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here."""
         if self._gpu is not None:
-            return self._run_on_gpu(self._gpu, values, out, stream)
+            return self._run_on_gpu(self._gpu, values, out, stream, check_nan)
         if stream is not None or isinstance(out, str):
             self._open()
-            raise LoadError(f"the model {self.name} runs on processors: it has neither streams nor outputs on a device")
+            raise RunError(f"the model {self.name} runs on processors: it has neither streams nor outputs on a device")
         sources = list(map(_source, self.inputs, values))
         results = list(map(_target, self.outputs, out or [None] * len(self.outputs)))
         if out is not None:
             _check_overlap(self.inputs, sources, self.outputs, results)
+        if check_nan:
+            _check_nan("input", self.inputs, sources)
         with self._lock:
             session = self._open()
             self._source_pointers[:] = list(map(_address, sources))
@@ -350,12 +388,23 @@ class Model:
             status = self._run_native(session, self._source_pointers, self._result_pointers)
             if status != _OK:
                 self._library.check(status, session)
-        return results
+        if check_nan:
+            _check_nan("output", self.outputs, results, self._cause_of_nan())
+        return results if out is None else _returned(out, results)
 
-    def _run_on_gpu(self, gpu: _Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any) -> list[Any]:
+    def _cause_of_nan(self) -> str:
+        """Said of an output with NaN; inputs have none then."""
+        states = "; a state may have it from an earlier run: reset() brings back the start" if self.states else ""
+        return f", though no input has one{states}"
+
+    def _run_on_gpu(
+        self, gpu: _Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
+    ) -> Sequence[Any]:
         """The same, with arrays in the memory of the host or of the GPU."""
+        if check_nan and stream is not None:
+            raise RunError("check_nan looks at outputs, and a run on a stream has only begun: leave one of them out")
         if isinstance(out, str) and out != "device":
-            raise LoadError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
+            raise RunError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
         handle = None if stream is None else _stream_handle(stream)
         sources = [_gpu_source(gpu, *pair, handle) for pair in zip(self.inputs, values, strict=True)]
         if out is None and handle is None:
@@ -368,6 +417,8 @@ class Model:
         _check_apart(self.inputs, sources, self.outputs, targets)
         if handle is None and any(not span.is_host for span in (*sources, *targets)):
             gpu.synchronize(_DEFAULT_STREAM)  # where their libraries have been told that they are needed
+        if check_nan:
+            _check_nan("input", self.inputs, list(map(gpu.host_array, self.inputs, sources)))
         with self._lock:
             session = self._open()
             self._source_pointers[:] = [span.address for span in sources]
@@ -378,7 +429,10 @@ class Model:
                 enqueue = self._library.dll.nnefc_enqueue
                 status = enqueue(session, self._source_pointers, self._result_pointers, handle)
             self._library.check(status, session)
-        return results
+        if check_nan:
+            arrays = list(map(gpu.host_array, self.outputs, targets))
+            _check_nan("output", self.outputs, arrays, self._cause_of_nan())
+        return results if out is None or isinstance(out, str) else _returned(out, results)
 
 
 class _Library:
@@ -390,8 +444,7 @@ class _Library:
         _check_file(path)
         self._spelling = _claim_spelling(path)
         try:
-            # each library keeps its names to itself: all of them have the same
-            self.dll = ctypes.CDLL(self._spelling, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self.dll = _open_library(self._spelling)
         except OSError as error:
             _release_spelling(self._spelling)
             raise LoadError(f"{path} cannot be loaded: {error}") from error
@@ -459,8 +512,11 @@ class _Library:
             raise LoadError(f"{self.path} has its trained values in itself: load it without a file of weights")
 
     def create(self, threads: int | None, device: int) -> c_void_p:
-        if threads is not None and (type(threads) is not int or not 1 <= threads <= 1024):
-            raise LoadError(f"threads is {threads!r}, not a number from 1 to 1024, nor None for as many as there are")
+        if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
+            raise LoadError(
+                f"threads is {threads!r}, not a number from 1 to {_MOST_THREADS}; more than this machine's "
+                f"{os.cpu_count()} processors help nothing, and as many are taken if nothing is said"
+            )
         if type(device) is not int or not 0 <= device < 1 << 31:
             raise LoadError(f"device is {device!r}, not the number of a GPU")
         if device != 0 and self.device == "cpu":
@@ -474,10 +530,10 @@ class _Library:
         session = c_void_p()
         with self._lock:
             if self._unloaded:
-                raise LoadError(f"the model {self.name} is closed: load it again")
+                raise RunError(f"the model {self.name} is closed: load it again")
             status = self.dll.nnefc_create(byref(options), byref(session))
             if status != _OK:
-                error = self._failure(status, None)
+                error = LoadError(self._reason(status, None))
                 if self._sessions == 0:
                     self._unload()
                 raise error
@@ -493,20 +549,34 @@ class _Library:
 
     def _unload(self) -> None:
         self._unloaded = True
-        _ctypes.dlclose(self.dll._handle)
+        _close_library(self.dll)
         _release_spelling(self._spelling)
 
     def check(self, status: int, session: c_void_p) -> None:
         if status != _OK:
-            raise self._failure(status, session)
+            raise RunError(self._reason(status, session))
 
-    def _failure(self, status: int, session: c_void_p | None) -> LoadError:
+    def _reason(self, status: int, session: c_void_p | None) -> str:
         if status == _BUSY:
-            return LoadError(f"the model {self.name} was running when the process forked: load it again in the child")
+            return f"the model {self.name} was running when the process forked: load it again in the child"
         reason = self.dll.nnefc_last_error(session).decode(errors="replace")
         if status == _UNSUPPORTED_CPU:
-            return LoadError(f"{self.path} cannot run here: {reason}; compile the model for this processor")
-        return LoadError(f"{self.path}: {self.dll.nnefc_status_name(status).decode()}: {reason}")
+            return f"{self.path} cannot run here: {reason}; compile the model for this processor"
+        return f"{self.path}: {self.dll.nnefc_status_name(status).decode()}: {reason}"
+
+
+def _open_library(path: str) -> ctypes.CDLL:
+    if sys.platform == "win32":  # names are a library's own there
+        return ctypes.CDLL(path)
+    # each library keeps its names to itself: all of them have the same
+    return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+
+
+def _close_library(dll: ctypes.CDLL) -> None:
+    if sys.platform == "win32":
+        _ctypes.FreeLibrary(dll._handle)
+    else:
+        _ctypes.dlclose(dll._handle)
 
 
 _lock_owners: weakref.WeakSet[Model | _Library] = weakref.WeakSet()
@@ -550,8 +620,8 @@ class _Opened:
 
 
 # The system's loader takes a path that it has open for the same library, even if another file has been moved there
-# since. So each open file gets a spelling of its path of its own. Entries are never removed, for a garbage collection
-# in the middle may release one.
+# since. So each open file gets a spelling of its path of its own; Windows sees through spellings. Entries are never
+# removed, for a garbage collection in the middle may release one.
 _spellings: dict[str, _Opened] = {}
 _spellings_lock = threading.RLock()
 
@@ -568,6 +638,8 @@ def _claim_spelling(path: Path) -> str:
                 opened.identity = identity
                 opened.users += 1
                 return spelling
+            if sys.platform == "win32":
+                raise LoadError(f"{path} was loaded before it was replaced, and is still open: close that model first")
             folder = os.path.join(folder, ".")
 
 
@@ -576,29 +648,94 @@ def _release_spelling(spelling: str) -> None:
         _spellings[spelling].users -= 1
 
 
+_SYSTEMS = {"Linux": "Linux", "Darwin": "macOS", "Windows": "Windows"}  # platform.system() → whose file we look for
+
+_MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "aarch64"}
+_PE_MACHINES = {0x014C: "i686", 0x8664: "x86_64", 0xAA64: "aarch64"}
+
+
 def _check_file(path: Path) -> None:
-    """Read the header of an ELF file before the system's loader does, whose messages say little."""
-    if platform.system() != "Linux":
-        if not path.is_file():
-            raise LoadError(f"{path} does not exist")
-        return
+    """Read the header of a file before the system's loader does, whose messages say little."""
+    system = _SYSTEMS.get(platform.system())
     try:
         with path.open("rb") as file:
-            header = file.read(64)
+            header = file.read(4096)
             size = os.fstat(file.fileno()).st_size
-            _check_header(path, header)
-            _check_segments(path, file, header, size)
+            if system is None:
+                return
+            _check_kind(path, header, system)
+            if system == "Linux":
+                _check_elf(path, header)
+                _check_segments(path, file, header, size)
     except FileNotFoundError:
         raise LoadError(f"{path} does not exist") from None
     except OSError as error:
+        if path.is_dir() and (path / "graph.nnef").exists():
+            raise LoadError(_model_text(path)) from None
         raise LoadError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _check_header(path: Path, header: bytes) -> None:
-    if len(header) < 20 or header[:4] != b"\x7fELF" or header[4] not in (1, 2) or header[5] not in (1, 2):
+def _check_kind(path: Path, header: bytes, system: str) -> None:
+    """Refuse files that are no shared libraries of this system, and say what they are."""
+    write = f"write a shared one, nnefc compile MODEL -o {path.stem}{_SUFFIXES[system]}"
+    if header.startswith(b"!<arch>\n"):
+        raise LoadError(f"{path} is a static library, to be linked into a program: {write}")
+    if header.startswith(b"NNEFCWTS"):
+        raise LoadError(f"{path} has the trained values of a library: load the library that was written beside it")
+    machine = _machine(header)
+    if machine is None:
+        if path.suffix.lower() in (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz"):
+            raise LoadError(_model_text(path))
         raise LoadError(f"{path} is not a shared library: compile the model with nnefc and load what it writes")
+    found, name = machine
+    here = _processor()
+    if found != system:
+        raise LoadError(f"{path} was compiled for {found}, but this is {system}: compile the model for this machine")
+    if system != "Linux" and name != here:
+        raise LoadError(f"{path} was compiled for {name}, but this is {here}: compile the model for this machine")
+
+
+_SUFFIXES = {"Linux": ".so", "macOS": ".dylib", "Windows": ".dll"}
+
+
+def _model_text(path: Path) -> str:
+    name = path.name.partition(".")[0]
+    return f"{path} is a model, and this loads what is compiled: nnefc compile {path} -o {name}.so, then load that"
+
+
+def _machine(header: bytes) -> tuple[str, str] | None:
+    """The system and the processor that a library is for; None for other files. :func:`_check_elf` says more of ELF."""
+    if header[:4] == b"\x7fELF" and len(header) >= 20 and header[4] in (1, 2) and header[5] in (1, 2):
+        return "Linux", ""
+    if header[:4] == b"\xcf\xfa\xed\xfe" and len(header) >= 8:
+        (number,) = struct.unpack_from("<I", header, 4)
+        return "macOS", _MACH_O_MACHINES.get(number, f"machine {number}")
+    if header[:4] == b"\0asm":
+        return "WebAssembly", ""
+    if header[:2] == b"MZ" and len(header) >= 64:
+        (start,) = struct.unpack_from("<I", header, 60)
+        if header[start : start + 4] == b"PE\0\0" and start + 6 <= len(header):
+            (number,) = struct.unpack_from("<H", header, start + 4)
+            return "Windows", _PE_MACHINES.get(number, f"machine {number}")
+    return None
+
+
+def _processor() -> str:
+    """What this Python runs on: of Windows the kind that Python was made for, which the system may emulate."""
+    name = platform.machine()
+    if platform.system() == "Windows":
+        name = sysconfig.get_platform().removeprefix("win-")
+    return {"amd64": "x86_64", "arm64": "aarch64", "win32": "i686"}.get(name.lower(), name)
+
+
+def _check_elf(path: Path, header: bytes) -> None:
     order = "<" if header[5] == 1 else ">"
     kind, machine = struct.unpack_from(order + "HH", header, 16)
+    if kind == 1:
+        raise LoadError(
+            f"{path} is an object file, to be linked into a program: write a shared library, "
+            f"nnefc compile MODEL -o {path.stem}.so"
+        )
     if kind != 3:
         raise LoadError(f"{path} is an ELF file, but not a shared library")
     bits = 32 if header[4] == 1 else 64
@@ -606,7 +743,10 @@ def _check_header(path: Path, header: bytes) -> None:
     here = platform.machine()
     known = machine in _MACHINES or any(here in names.values() for names in _MACHINES.values())
     if struct.calcsize("P") * 8 != bits or (known and not _same_machine(name, here)):
-        raise LoadError(f"{path} was compiled for {name}, but this is {here}: compile the model for this machine")
+        raise LoadError(
+            f"{path} was compiled for {name}, but this is {here}: compile the model for this machine, as nnefc compile "
+            "does without --target"
+        )
 
 
 def _same_machine(name: str, here: str) -> bool:
@@ -642,21 +782,23 @@ def _check_names(role: str, given: Mapping[str, Any], tensors: tuple[Tensor, ...
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if unknown:
-        raise LoadError(f'the model has no {role} "{unknown[0]}"; its {role}s are {listed(tensors)}')
+        raise RunError(f'the model has no {role} "{unknown[0]}"; its {role}s are {listed(tensors)}')
     if complete and missing:
-        raise LoadError(f'{role} "{missing[0]}" is missing; the {role}s are {listed(tensors)}')
+        raise RunError(f'{role} "{missing[0]}" is missing; the {role}s are {listed(tensors)}')
 
 
 def _array(tensor: Tensor, value: Any) -> np.ndarray:
     """The value as an array, without a copy where it has its elements in memory."""
     if isinstance(value, np.ndarray):
         return value
+    if isinstance(value, Mapping):
+        raise RunError(f'input "{tensor.name}" is a {type(value).__name__}: run(…) takes inputs by name')
     try:
         if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
+            return _lent(tensor, value) if tensor.dtype == "bfloat16" else np.from_dlpack(value)
         return np.asarray(value)
     except Exception as error:  # of the other library, whose errors may be its own
-        raise LoadError(
+        raise RunError(
             f'input "{tensor.name}" is a {type(value).__name__} that NumPy cannot read ({error}): pass an array in the '
             "machine's own memory; bfloat16 as uint16 bit patterns"
         ) from error
@@ -666,16 +808,57 @@ def _check_type(role: str, tensor: Tensor, array: np.ndarray) -> None:
     wanted = _DTYPES[tensor.dtype]
     if array.dtype != wanted and not (tensor.dtype == "bfloat16" and array.dtype.name == "bfloat16"):
         way = f".astype(np.{wanted.name})" if tensor.dtype != "bfloat16" else ".view(np.uint16), its bit patterns"
-        raise LoadError(
+        raise RunError(
             f'{role} "{tensor.name}" is an array of {array.dtype}, but the model has {tensor.dtype}: '
             f"convert it with {way}"
         )
     if array.shape != tensor.shape:
-        same = array.size == int(np.prod(tensor.shape, dtype=np.int64))
-        way = f"; if the order of elements is right, use .reshape({tensor.shape})" if same else ""
-        raise LoadError(
-            f'{role} "{tensor.name}" has the shape {list(array.shape)}, but the model has {list(tensor.shape)}{way}'
+        raise RunError(
+            f'{role} "{tensor.name}" has the shape {list(array.shape)}, but the model has {list(tensor.shape)}'
+            f"{_way_between(array.shape, tensor.shape)}"
         )
+
+
+def _way_between(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """How an array gets the wanted shape: by transposing, as from NHWC to NCHW, or by reshaping; empty for no way."""
+    if math.prod(given) != math.prod(wanted):
+        return ""
+    reshape = f".reshape({wanted})"
+    if _without_ones(given) == _without_ones(wanted):
+        return f": use {reshape}"
+    if sorted(_without_ones(given)) != sorted(_without_ones(wanted)):
+        return f"; if the order of elements is right, use {reshape}"
+    axes = list(range(len(given)))
+    for order in (  # channels last → first, first → last, without a batch the same, reversed
+        [*axes[:1], *axes[-1:], *axes[1:-1]],
+        [*axes[:1], *axes[2:], *axes[1:2]],
+        [*axes[-1:], *axes[:-1]],
+        [*axes[1:], *axes[:1]],
+        axes[::-1],
+    ):
+        moved = tuple(given[axis] for axis in order)
+        if _without_ones(moved) == _without_ones(wanted):
+            return f": its axes are in another order, use .transpose({order}){'' if moved == wanted else reshape}"
+    return ": its axes are in another order, use .transpose(…)"
+
+
+def _without_ones(shape: tuple[int, ...]) -> list[int]:
+    return [extent for extent in shape if extent != 1]
+
+
+def _check_nan(role: str, tensors: tuple[Tensor, ...], arrays: Sequence[np.ndarray], cause: str = "") -> None:
+    """Refuse NaN; `cause` goes on with the message."""
+    for tensor, array in zip(tensors, arrays, strict=True):
+        if tensor.dtype == "bfloat16":
+            found = (array.view(np.uint16) & 0x7FFF) > 0x7F80
+        elif _DTYPES[tensor.dtype].kind == "f":
+            found = np.isnan(array)
+        else:
+            continue
+        count = np.count_nonzero(found)
+        if count > 0:
+            first = [int(index) for index in np.unravel_index(found.argmax(), found.shape)]
+            raise RunError(f'{role} "{tensor.name}": {count} of {found.size} elements are NaN, first {first}{cause}')
 
 
 def _source(tensor: Tensor, value: Any) -> np.ndarray:
@@ -690,13 +873,63 @@ def _target(tensor: Tensor, value: Any) -> np.ndarray:
     """The array to write an output into: the caller's, which must be fit for it, or a new one."""
     if value is None:
         return np.empty(tensor.shape, _DTYPES[tensor.dtype])
-    if not isinstance(value, np.ndarray):
-        raise LoadError(f'out for "{tensor.name}" is a {type(value).__name__}, not a NumPy array')
-    _check_type("out for", tensor, value)
-    flags = value.flags
+    array = value if isinstance(value, np.ndarray) else _lent_for_writing(tensor, value)
+    _check_type("out for", tensor, array)
+    flags = array.flags
     if not (flags.c_contiguous and flags.aligned and flags.writeable):
-        raise LoadError(f'out for "{tensor.name}" must be writable, dense and row-major, as np.empty makes it')
-    return value
+        raise RunError(f'out for "{tensor.name}" must be writable, dense and row-major, as np.empty makes it')
+    return array
+
+
+def _returned(out: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """What the caller gave to write into, and new arrays for what the caller did not give."""
+    return [made if given is None else given for given, made in zip(out, results, strict=True)]
+
+
+def _lent_for_writing(tensor: Tensor, value: Any) -> np.ndarray:
+    """The memory of another library's array."""
+    kind = type(value).__name__
+    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
+        raise RunError(f'out for "{tensor.name}" is a {kind}, not an array of NumPy\'s or one with __dlpack__')
+    try:
+        return _lent(tensor, value)
+    except Exception as error:  # of the other library, whose errors may be its own
+        raise RunError(f'out for "{tensor.name}" is a {kind} that cannot be written ({error})') from error
+
+
+class _Lent:
+    """Another library's array in the host's memory, as NumPy wants to be shown it; NumPy's array keeps this."""
+
+    def __init__(self, shown: _Shown, typestr: str) -> None:
+        self._owner = shown.owner
+        size = shown.item_bytes
+        strides = None if shown.strides is None else tuple(size * stride for stride in shown.strides)
+        data = shown.address, shown.read_only
+        self.__array_interface__ = {
+            "shape": shown.shape,
+            "typestr": typestr,
+            "data": data,
+            "strides": strides,
+            "version": 3,
+        }
+
+
+def _lent(tensor: Tensor, value: Any) -> np.ndarray:
+    """Another library's array as one of NumPy's, which may be written where that may be; bfloat16 as uint16.
+
+    NumPy's own `from_dlpack` knows no bfloat16, and takes arrays of libraries with the older DLPack for read-only.
+    """
+    if value.__dlpack_device__()[0] not in _HOST_DEVICES:
+        raise RunError("it is not in the host's memory")
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+    except TypeError:  # an older version
+        capsule = value.__dlpack__()
+    shown = _shown_by_capsule(capsule, value)
+    kind = "u" if shown.kind == "bfloat" and tensor.dtype == "bfloat16" else shown.kind
+    if kind not in _KINDS:
+        raise RunError(f"its elements are of a type that NumPy lacks, but the model has {tensor.dtype}")
+    return np.asarray(_Lent(shown, f"{'|' if shown.item_bytes == 1 else _ORDER}{kind}{shown.item_bytes}"))
 
 
 def _address(array: Any) -> int:
@@ -714,7 +947,7 @@ def _check_overlap(
         others = [*zip(inputs, sources, strict=True), *zip(outputs[:i], results[:i], strict=True)]
         for tensor, other in others:
             if np.may_share_memory(result, other):
-                raise LoadError(f'out for "{outputs[i].name}" overlaps "{tensor.name}": use an array of its own')
+                raise RunError(f'out for "{outputs[i].name}" overlaps "{tensor.name}": use an array of its own')
 
 
 # --- arrays in the memory of a GPU
@@ -725,6 +958,8 @@ _DEFAULT_STREAM = 1  # CUDA's number of the stream that programs use which name 
 _KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # of element types, NumPy's → DLPack's
 _BFLOAT = 4
 _CUDA, _CUDA_MANAGED = 2, 13  # of DLPack's kinds of devices, those whose memory a GPU has
+_HOST_DEVICES = (1, 3, 11)  # and those whose memory is the host's: plain, pinned for CUDA, pinned for ROCm
+_ORDER = "<" if sys.byteorder == "little" else ">"
 
 
 @dataclass(frozen=True)
@@ -790,6 +1025,14 @@ class _Gpu:
         if getattr(self, "_context", None):
             self._driver.cuDevicePrimaryCtxRelease_v2(self._device)
 
+    def host_array(self, tensor: Tensor, span: _Span) -> np.ndarray:
+        """The elements of an array, copied if they are on the GPU."""
+        if span.is_host:
+            return np.asarray(span.owner)
+        array = np.empty(tensor.shape, _DTYPES[tensor.dtype])
+        self.fetch(span.address, array)
+        return array
+
     @contextmanager
     def _current(self) -> Iterator[None]:
         before = c_void_p()
@@ -805,7 +1048,7 @@ class _Gpu:
             text = c_char_p()
             self._driver.cuGetErrorString(result, byref(text))
             reason = text.value.decode(errors="replace") if text.value is not None else f"error {result}"
-            raise LoadError(f"GPU {self.number}: {name} failed: {reason}")
+            raise RunError(f"GPU {self.number}: {name} failed: {reason}")
 
 
 class DeviceArray:
@@ -871,7 +1114,7 @@ class DeviceArray:
 
     def __del__(self) -> None:
         if getattr(self, "address", None) is not None:
-            with suppress(LoadError):  # the driver ends before the interpreter does
+            with suppress(RunError):  # the driver ends before the interpreter does
                 self._gpu.free(self.address)
 
     def _wait(self) -> None:
@@ -888,7 +1131,7 @@ def _stream_handle(stream: Any) -> int:
     try:
         return int(stream) or _DEFAULT_STREAM  # a library's 0 is the default stream
     except (TypeError, ValueError):
-        raise LoadError(f"stream is a {type(stream).__name__}, which is no stream of CUDA's") from None
+        raise RunError(f"stream is a {type(stream).__name__}, which is no stream of CUDA's") from None
 
 
 def _is_host(value: Any) -> bool:
@@ -903,7 +1146,7 @@ def _is_host(value: Any) -> bool:
 def _gpu_source(gpu: _Gpu, tensor: Tensor, value: Any, stream: int | None) -> _Span:
     if _is_host(value):
         if stream is not None:
-            raise LoadError(f'input "{tensor.name}" is in the host\'s memory: runs on a stream take arrays on the GPU')
+            raise RunError(f'input "{tensor.name}" is in the host\'s memory: runs on a stream take arrays on the GPU')
         array = _source(tensor, value)
         return _Span(_address(array), array.nbytes, True, array)
     return _device_span(gpu, "input", tensor, value, stream)
@@ -913,7 +1156,7 @@ def _gpu_target(gpu: _Gpu, tensor: Tensor, value: Any, stream: int | None) -> _S
     if not _is_host(value):
         return _device_span(gpu, "out for", tensor, value, stream)
     if stream is not None:
-        raise LoadError(f'out for "{tensor.name}" is in the host\'s memory: runs on a stream give arrays on the GPU')
+        raise RunError(f'out for "{tensor.name}" is in the host\'s memory: runs on a stream give arrays on the GPU')
     return _Span(_address(value), value.nbytes, True, value)
 
 
@@ -936,27 +1179,27 @@ def _device_span(gpu: _Gpu, role: str, tensor: Tensor, value: Any, stream: int |
     try:
         show = _shown_by_dlpack if hasattr(value, "__dlpack_device__") else _shown_by_interface
         shown = show(value, stream, gpu)
-    except LoadError:
+    except RunError:
         raise
     except Exception as error:  # of the other library, whose errors may be its own
-        raise LoadError(f'{role} "{tensor.name}" is a {type(value).__name__} that cannot be read: {error}') from error
+        raise RunError(f'{role} "{tensor.name}" is a {type(value).__name__} that cannot be read: {error}') from error
     wanted = _DTYPES[tensor.dtype]
     kinds = {"bfloat16": ("bfloat", "u"), "bool": ("b",)}.get(tensor.dtype, (wanted.kind,))
     if shown.kind not in kinds or shown.item_bytes != wanted.itemsize:
-        raise LoadError(
+        raise RunError(
             f'{role} "{tensor.name}" has elements of another type than the model, which has {tensor.dtype}: convert it'
         )
     if shown.shape != tensor.shape:
-        raise LoadError(
+        raise RunError(
             f'{role} "{tensor.name}" has the shape {list(shown.shape)}, but the model has {list(tensor.shape)}'
         )
     size = int(np.prod(tensor.shape, dtype=np.int64))
     if size > 0 and shown.strides is not None and not _is_dense(shown.shape, shown.strides):
-        raise LoadError(f'{role} "{tensor.name}" is not dense and row-major: pass a copy that is')
+        raise RunError(f'{role} "{tensor.name}" is not dense and row-major: pass a copy that is')
     if shown.device not in (None, gpu.number):
-        raise LoadError(f'{role} "{tensor.name}" is on GPU {shown.device}, but the session is on GPU {gpu.number}')
+        raise RunError(f'{role} "{tensor.name}" is on GPU {shown.device}, but the session is on GPU {gpu.number}')
     if shown.read_only and role != "input":
-        raise LoadError(f'{role} "{tensor.name}" may not be written')
+        raise RunError(f'{role} "{tensor.name}" may not be written')
     return _Span(shown.address, size * wanted.itemsize, False, shown.owner)
 
 
@@ -973,7 +1216,7 @@ def _shown_by_interface(value: Any, stream: int | None, gpu: _Gpu) -> _Shown:
     """By `__cuda_array_interface__`, version 2 or 3."""
     interface = value.__cuda_array_interface__
     if interface.get("mask") is not None:
-        raise LoadError("arrays with a mask are not taken")
+        raise RunError("arrays with a mask are not taken")
     dtype, (address, read_only) = np.dtype(interface["typestr"]), interface["data"]
     producer = interface.get("stream")
     if producer is not None and producer != stream:
@@ -1006,6 +1249,20 @@ class _DlManaged(Structure):
     _fields_ = (("tensor", _DlTensor), ("context", c_void_p), ("deleter", _Deleter))
 
 
+class _DlVersioned(Structure):
+    _fields_ = (
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("context", c_void_p),
+        ("deleter", _Deleter),
+        ("flags", c_uint64),
+        ("tensor", _DlTensor),
+    )
+
+
+_DL_READ_ONLY = 1  # of the flags
+
+_DLTENSOR_VERSIONED = b"dltensor_versioned"
 _DLTENSOR = b"dltensor"  # the name of a capsule that nobody has taken apart
 _capsule_pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 _capsule_has_name = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
@@ -1013,15 +1270,26 @@ _new_capsule = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_N
 
 
 def _shown_by_dlpack(value: Any, stream: int | None, _: _Gpu) -> _Shown:
+    return _shown_by_capsule(value.__dlpack__(stream=_DEFAULT_STREAM if stream is None else stream), value)
+
+
+def _shown_by_capsule(capsule: Any, value: Any) -> _Shown:
     """By a capsule, which stays as it is and is kept: it frees what it has when it goes."""
-    capsule = value.__dlpack__(stream=_DEFAULT_STREAM if stream is None else stream)
-    tensor = ctypes.cast(_capsule_pointer(id(capsule), _DLTENSOR), POINTER(_DlManaged)).contents.tensor
+    read_only = False  # the older version is for arrays that may be written
+    if _capsule_has_name(id(capsule), _DLTENSOR_VERSIONED):
+        pointer = _capsule_pointer(id(capsule), _DLTENSOR_VERSIONED)
+        versioned = ctypes.cast(pointer, POINTER(_DlVersioned)).contents
+        if versioned.major != 1:
+            raise RunError(f"version {versioned.major} of DLPack is not known")
+        tensor, read_only = versioned.tensor, bool(versioned.flags & _DL_READ_ONLY)
+    else:
+        tensor = ctypes.cast(_capsule_pointer(id(capsule), _DLTENSOR), POINTER(_DlManaged)).contents.tensor
     kind = {**{code: kind for kind, code in _KINDS.items()}, _BFLOAT: "bfloat"}.get(tensor.code, "?")
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
     device = tensor.device_id if tensor.device_type == _CUDA else None
     address = (tensor.data or 0) + tensor.byte_offset
-    return _Shown(address, device, kind, tensor.bits * tensor.lanes // 8, shape, strides, False, (capsule, value))
+    return _Shown(address, device, kind, tensor.bits * tensor.lanes // 8, shape, strides, read_only, (capsule, value))
 
 
 # What capsules show that others have taken over, by their addresses, until those are done with it.
@@ -1065,4 +1333,4 @@ def _check_apart(
         others = [*zip(inputs, sources, strict=True), *zip(outputs[:i], targets[:i], strict=True)]
         for tensor, other in others:
             if target.address < other.address + other.bytes and other.address < target.address + target.bytes:
-                raise LoadError(f'out for "{outputs[i].name}" overlaps "{tensor.name}": use an array of its own')
+                raise RunError(f'out for "{outputs[i].name}" overlaps "{tensor.name}": use an array of its own')

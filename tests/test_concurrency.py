@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from runtime_samples import INITIAL_COUNT, WEIGHTS, sample_library
 
-from nnefc.loader import LoadError, Model, load
+from nnefc.loader import Model, RunError, load
 
 THREADS, RUNS = 8, 1000
 SCALES = (1.0, 2.0, 0.5, -4.0)  # of four libraries, exact in binary
@@ -121,7 +121,7 @@ def test_making_sessions_while_the_last_one_closes() -> None:
             try:
                 with model.session(threads=1) as session:
                     assert np.array_equal(session(x)[0], expected(x, 1.0))
-            except LoadError as error:
+            except RunError as error:
                 assert "is closed" in str(error)
 
         in_threads(4, work)
@@ -141,7 +141,7 @@ def test_closing_while_others_run_is_an_error_there_and_no_crash() -> None:
                 while True:
                     model(image(1))
                     running.set()
-            except LoadError as error:
+            except RunError as error:
                 assert "is closed" in str(error)
 
         in_threads(3, work)

@@ -99,10 +99,29 @@ def read_file(path: Path) -> np.ndarray[Any, Any] | Arrays:
                     raise ValueError(f"{name} in it is no array")
             return arrays
     except UNREADABLE as error:
+        if not starts_as_arrays(path):
+            raise no_arrays(path) from error
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise CompileError(
             f"{path} is not a readable .npy or .npz file ({reason})", hint="write one with numpy.save or numpy.savez"
         ) from error
+
+
+def starts_as_arrays(path: Path) -> bool:
+    """Whether a file begins as NumPy's files and their archives do."""
+    with path.open("rb") as file:
+        return file.read(6).startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06"))
+
+
+def no_arrays(path: Path) -> CompileError:
+    """Raw numbers, a picture, or anything else."""
+    if path.stat().st_size == 0:
+        return CompileError(f"{path} is no .npy or .npz file: it is empty", hint="write one with numpy.save")
+    return CompileError(
+        f"{path} is no .npy or .npz file: it has none of their headers, only other bytes",
+        hint="raw numbers become one in Python, with the type and shape that `nnefc inspect` shows: "
+        f"numpy.save('x.npy', numpy.fromfile({str(path)!r}, TYPE).reshape(SHAPE))",
+    )
 
 
 def random_inputs(seed: int, ports: Sequence[Port]) -> Arrays:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from nnefc.diagnostics import CompileError, ModelWarning
+from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
 
 __all__ = ["ErrorsAsMessages"]
 
@@ -56,14 +56,15 @@ def warnings_as_lines() -> Iterator[None]:
 
 def message_of(error: Exception) -> str:
     """The whole text for stderr, beginning with the place or with `error:`."""
-    from nnefc.loader import LoadError
+    from nnefc.loader import LoadError, RunError
 
     match error:
         case CompileError():
             return str(error)
-        case LoadError():
-            text = str(error)
-            return text if text.startswith("error:") else f"error: {text}"
+        case LoadError() | RunError():
+            return f"error: {error}"
+        case ModuleNotFoundError(name=str() as name) if name.partition(".")[0] != "nnefc":
+            return str(compiler_missing("this command", name))
         case OSError(strerror=str() as reason):
             names = [
                 os.fspath(name) for name in (error.filename, error.filename2) if isinstance(name, (str, os.PathLike))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnefc.cli.arrays import Arrays, random_inputs, read_inputs, write_outputs
+from nnefc.cli.options import given
 from nnefc.cli.text import columns
 from nnefc.diagnostics import CompileError
 
@@ -36,6 +37,13 @@ __all__ = ["run_library"]
     metavar="DIR",
     help="A folder for the outputs, each as NAME.npy; without it they are described.",
 )
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The trained values of a library that was compiled with --weights separate.  [default: beside the library]",
+)
+@click.option("--check-nan", is_flag=True, default=None, help="Fail where an input or output has NaN, and say where.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to compute with.  [default: one a core]")
 @click.option("--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]")
 @click.option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run N times and print the latency.")
@@ -44,6 +52,8 @@ def run_library(
     inputs: tuple[str, ...],
     random: int | None,
     output: Path | None,
+    weights: Path | None,
+    check_nan: bool | None,
     threads: int | None,
     device: int,
     repeat: int | None,
@@ -51,7 +61,7 @@ def run_library(
     """Run LIBRARY, which nnefc compiled, on arrays from files."""
     from nnefc.loader import load
 
-    with load(library, threads=threads, device=device) as model:
+    with load(library, threads=threads, device=device, **given({"weights": weights})) as model:
         arrays = read_inputs(inputs, model.inputs)
         if random is not None:
             arrays = random_inputs(random, [port for port in model.inputs if port.name not in arrays]) | arrays
@@ -61,7 +71,7 @@ def run_library(
                 f"no value for input {', '.join(map(repr, missing))}",
                 hint=f"give a file, --input {missing[0]}=FILE.npy, or random values, --random 0",
             )
-        results = model.run(arrays)
+        results = model.run(arrays, **given({"check_nan": check_nan}))
         if output is not None:
             write_outputs(output, results)
         else:

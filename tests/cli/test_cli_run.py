@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from runtime_samples import sample_library
 
 import nnefc.loader
 from nnefc.cli import main
@@ -17,14 +18,14 @@ from nnefc.loader import Tensor
 
 
 class AddAndNegate:
-    """Inputs a, b of [2, 3]; outputs a + b and -a. Keeps the threads it was made with and counts its runs."""
+    """Inputs a, b of [2, 3]; outputs a + b and -a. Keeps the options it was made with and counts its runs."""
 
     inputs = (Tensor("a", "float32", (2, 3)), Tensor("b/1", "float32", (2, 3)))
     outputs = (Tensor("sum", "float32", (2, 3)), Tensor("../minus", "float32", (2, 3)))
     runs = 0
 
-    def __init__(self, path: Path, threads: int | None) -> None:
-        AddAndNegate.threads, AddAndNegate.runs = threads, 0
+    def __init__(self, path: Path, **options: Any) -> None:
+        AddAndNegate.options, AddAndNegate.runs = options, 0
 
     def __enter__(self) -> AddAndNegate:
         return self
@@ -52,13 +53,13 @@ B = np.ones((2, 3), np.float32)
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> type[AddAndNegate]:
-    monkeypatch.setattr(nnefc.loader, "load", lambda path, threads, device: AddAndNegate(path, threads))
+    monkeypatch.setattr(nnefc.loader, "load", AddAndNegate)
     return AddAndNegate
 
 
 @pytest.fixture
 def negate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nnefc.loader, "load", lambda path, threads, device: Negate(path, threads))
+    monkeypatch.setattr(nnefc.loader, "load", Negate)
 
 
 def run(*arguments: Any) -> Result:
@@ -74,12 +75,14 @@ def saved(folder: Path, **arrays: np.ndarray) -> dict[str, Path]:
 def test_outputs_are_files_with_safe_names_inside_the_folder(model: Any, tmp_path: Path) -> None:
     files = saved(tmp_path, a=A, b=B)
     out = tmp_path / "deep" / "out"
-    result = run("--input", f"a={files['a']}", "--input", f"b/1={files['b']}", "--output", out, "--threads", 2)
+    result = run(
+        "--input", f"a={files['a']}", "--input", f"b/1={files['b']}", "--output", out, "--threads", 2, "--weights", "w"
+    )
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in out.iterdir()) == ["_minus.npy", "sum.npy"]
     np.testing.assert_array_equal(np.load(out / "sum.npy"), A + B)
     np.testing.assert_array_equal(np.load(out / "_minus.npy"), -A)
-    assert model.threads == 2
+    assert model.options == {"threads": 2, "device": 0, "weights": Path("w")}
 
 
 def test_an_npz_gives_all_inputs_or_the_named_one(model: Any, tmp_path: Path) -> None:
@@ -145,8 +148,8 @@ def test_random_values_leave_given_inputs_alone(model: Any, tmp_path: Path) -> N
         (["--input", "a={two}"], "holds no array 'a'"),
         (["--input", "a={missing}"], "No such file"),
         (["--input", "a={folder}"], "Is a directory"),
-        (["--input", "a={text}"], "not a readable .npy or .npz file"),
-        (["--input", "a={empty}"], "not a readable .npy or .npz file"),
+        (["--input", "a={text}"], "is no .npy or .npz file: it has none of their headers, only other bytes"),
+        (["--input", "a={empty}"], "is no .npy or .npz file: it is empty"),
         (["--input", "a={pickle}"], "not a readable .npy or .npz file"),
         (["--input", "a={liar}"], "not a readable .npy or .npz file"),
         (["--input", "a={broken}"], "not a readable .npy or .npz file"),
@@ -174,6 +177,31 @@ def test_bad_inputs_are_errors_with_a_message(model: Any, tmp_path: Path, argume
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_nan_is_an_error_on_request(tmp_path: Path) -> None:
+    x = np.full(1024, np.nan, np.float32)
+    np.save(tmp_path / "x.npy", x)
+    arguments = ["run", str(sample_library()), "--input", str(tmp_path / "x.npy")]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    result = CliRunner().invoke(main, [*arguments, "--check-nan"])
+    assert (result.exit_code, result.stderr) == (1, 'error: input "x": 1024 of 1024 elements are NaN, first [0]\n')
+
+
+def test_too_many_threads_are_told_of_the_processors() -> None:
+    result = CliRunner().invoke(main, ["run", str(sample_library()), "--random", "0", "--threads", "100000"])
+    assert result.exit_code == 1
+    assert "error: threads is 100000, not a number from 1 to 1024; more than this machine's" in result.stderr
+
+
+def test_raw_numbers_are_told_from_arrays(model: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(A.tobytes())
+    result = run("--input", f"a={tmp_path / 'a.npy'}")
+    assert result.exit_code == 1
+    error, hint = result.stderr.splitlines()
+    assert error.endswith("a.npy is no .npy or .npz file: it has none of their headers, only other bytes")
+    assert f"numpy.save('x.npy', numpy.fromfile('{tmp_path / 'a.npy'}', TYPE).reshape(SHAPE))" in hint
+    assert "pickle" not in result.stderr and "unsafe" not in result.stderr
 
 
 def test_names_become_file_names_that_differ() -> None:

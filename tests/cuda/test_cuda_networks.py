@@ -13,7 +13,7 @@ from tvm import relax, te
 
 import nnefc
 from nnefc.driver import compile_network
-from nnefc.loader import LoadError
+from nnefc.loader import RunError
 from nnefc.network import Network
 from nnefc.targets.target import parse_target
 
@@ -39,7 +39,7 @@ def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> N
     path = tmp_path / "network.onnx"
     path.write_bytes(net.model([net.do("Gather", net.floats(5, 4), places)]).SerializeToString())
     with on_cuda(checks=True), nnefc.compile(path).load() as network:
-        with pytest.raises(LoadError, match="Gather: an index is out of range"):
+        with pytest.raises(RunError, match="Gather: an index is out of range"):
             network.run(net.inputs)
         right = {**net.inputs, places: np.array([2, -3, 0], np.int64)}
         (found,) = network.run(right).values()

@@ -17,7 +17,7 @@ from fake_driver import FakeDriver
 from runtime_samples import INITIAL_COUNT, WEIGHTS, sample_library
 
 from nnefc.cli import main
-from nnefc.loader import DeviceArray, LoadError, Model, load
+from nnefc.loader import DeviceArray, LoadError, Model, RunError, load
 
 X = np.random.default_rng(9).standard_normal(1024).astype(np.float32)
 X[:2] = 1, 3
@@ -154,7 +154,7 @@ def test_a_failure_of_a_run_on_a_stream_is_raised_later(driver: FakeDriver, mode
     with driver.context():
         x = Shown(driver, bad)
         model(x, stream=1)
-        with pytest.raises(LoadError, match="kernel error: the network's code failed: minus one on the GPU"):
+        with pytest.raises(RunError, match="kernel error: the network's code failed: minus one on the GPU"):
             model.synchronize()
         x.free()
     model.reset()
@@ -176,27 +176,27 @@ def test_inputs_that_do_not_fit(
 ) -> None:
     with driver.context():
         x = Shown(driver, array, **changes)
-        with pytest.raises(LoadError, match=text):
+        with pytest.raises(RunError, match=text):
             model(x)
         x.free()
 
 
 def test_calls_that_do_not_fit(driver: FakeDriver, model: Model) -> None:
-    with pytest.raises(LoadError, match="runs on a stream take arrays on the GPU"):
+    with pytest.raises(RunError, match="runs on a stream take arrays on the GPU"):
         model(X, stream=1)
-    with pytest.raises(LoadError, match="which is no stream of CUDA's"):
+    with pytest.raises(RunError, match="which is no stream of CUDA's"):
         model(X, stream="first")
-    with pytest.raises(LoadError, match="out is 'there'"):
+    with pytest.raises(RunError, match="out is 'there'"):
         model(X, out="there")
     with driver.context():
         x = Shown(driver, X)
-        with pytest.raises(LoadError, match="runs on a stream give arrays on the GPU"):
+        with pytest.raises(RunError, match="runs on a stream give arrays on the GPU"):
             model(x, out=(np.empty_like(X), np.empty(1, np.int64)), stream=1)
-        with pytest.raises(LoadError, match='out for "y" overlaps "x"'):
+        with pytest.raises(RunError, match='out for "y" overlaps "x"'):
             model(x, out=(x, np.empty(1, np.int64)))
         sealed = Shown(driver, X)
         sealed.__cuda_array_interface__["data"] = (sealed.address, True)
-        with pytest.raises(LoadError, match='out for "y" may not be written'):
+        with pytest.raises(RunError, match='out for "y" may not be written'):
             model(X, out=(sealed, np.empty(1, np.int64)))
         sealed.free()
         x.free()
@@ -210,7 +210,7 @@ def test_sessions_on_several_gpus(driver: FakeDriver) -> None:
         for session in (first, second, third):
             check(*session(X), 1)
         y = first(X, out="device")[0]
-        with pytest.raises(LoadError, match='input "x" is on GPU 1, but the session is on GPU 0'):
+        with pytest.raises(RunError, match='input "x" is on GPU 1, but the session is on GPU 0'):
             third(y)
     with pytest.raises(LoadError, match="no device: device is 2, but there are 2 GPUs"):
         load(cuda_library(), device=2)
@@ -221,7 +221,7 @@ def test_networks_for_processors_say_so() -> None:
         assert (model.device, model.device_bytes) == ("cpu", 0)
         model.synchronize()
         for options in ({"stream": 1}, {"out": "device"}):
-            with pytest.raises(LoadError, match="it has neither streams nor outputs on a device"):
+            with pytest.raises(RunError, match="it has neither streams nor outputs on a device"):
                 model(X, **options)
     with pytest.raises(LoadError, match="device is 1, but the model sample runs on processors"):
         load(sample_library(), device=1)

@@ -14,7 +14,7 @@ from runtime_samples import folder, link
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
-from nnefc.loader import LoadError, Model, load
+from nnefc.loader import Model, RunError, load
 from nnefc.targets.toolchain import LibraryDescription, TensorDescription
 
 # One entry with a plain C signature; kernels are private and take raw pointers. `softmax` launches a task a thread and
@@ -150,7 +150,7 @@ def test_results_are_the_same_bits_on_any_number_of_threads(library: Path) -> No
 def test_too_little_scratch_memory_is_an_error_and_no_crash(object_path: Path, threads: int) -> None:
     with (
         load(link_network(object_path, 2816), threads=threads) as model,
-        pytest.raises(LoadError, match="more scratch memory than the library's description reserves"),
+        pytest.raises(RunError, match="more scratch memory than the library's description reserves"),
     ):
         model(X)
 

@@ -38,7 +38,7 @@ def _run_nnefc(case: Case, fixed: dict[str, Any]) -> Outcome:
     from nnefc.diagnostics import CompileError
     from nnefc.driver import compile_network
     from nnefc.frontends.onnx import load
-    from nnefc.loader import LoadError
+    from nnefc.loader import LoadError, RunError
     from nnefc.targets.target import parse_target
 
     _link_quickly()
@@ -52,7 +52,7 @@ def _run_nnefc(case: Case, fixed: dict[str, Any]) -> Outcome:
             feeds = {name: array for name, value in case.inputs.items() for name, array in _leaves(name, value)}
             with artifact.load(threads=1) as model:
                 made = model.run({name: _stored(feeds[name]) for name in network.inputs})
-        except (CompileError, LoadError) as error:
+        except (CompileError, LoadError, RunError) as error:
             return Outcome("refused", getattr(error, "message", str(error)).splitlines()[0])
         except Exception as error:
             return Outcome("broken", f"{type(error).__name__}: {error}".splitlines()[0][:200])

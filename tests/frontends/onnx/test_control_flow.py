@@ -15,7 +15,7 @@ from onnx_models import BOOL, FLOAT, INT64, graph, info, loaded, model, node, te
 
 from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.driver import compile_network
-from nnefc.loader import LoadError, Model
+from nnefc.loader import Model, RunError
 from nnefc.network import Choice, Loop, Network
 from nnefc.targets.target import parse_target
 
@@ -88,7 +88,7 @@ def test_a_branch_that_cannot_be_computed_fails_when_it_is_taken(tmp_path: Path,
     ):
         network = agrees(proto, tmp_path, inputs)
     with running(network) as library:
-        with pytest.raises(LoadError, match=r"the branch 'g' cannot be computed: .*Reshape"):
+        with pytest.raises(RunError, match=r"the branch 'g' cannot be computed: .*Reshape"):
             library.run({**inputs, "c": np.bool_(not possible)})
         np.testing.assert_array_equal(library.run(inputs)["y"], X.ravel())
 
@@ -120,7 +120,7 @@ def test_only_one_branch_runs(tmp_path: Path) -> None:
     runs = [{"x": X, "k": np.int64(k), "c": np.bool_(c)} for k, c in [(1, True), (77, False), (0, True), (-9, False)]]
     network = agrees(proto, tmp_path, *runs)
     assert [type(control) for control in network.controls] == [Choice]
-    with running(network) as library, pytest.raises(LoadError, match="range"):
+    with running(network) as library, pytest.raises(RunError, match="range"):
         library.run({"x": X, "k": np.int64(77), "c": np.bool_(True)})
 
 
@@ -413,7 +413,7 @@ def test_a_run_with_a_failing_kernel_ends(tmp_path: Path) -> None:
         [info("y"), info("e", ())],
         [tensor("one", 1)],
     )
-    with running(loaded(proto, tmp_path)) as library, pytest.raises(LoadError, match="range"):
+    with running(loaded(proto, tmp_path)) as library, pytest.raises(RunError, match="range"):
         library.run({"x": X, "k": np.int64(5), "c": np.bool_(True), "z": np.float32(0)})
 
 

@@ -12,7 +12,7 @@ from onnx_operator_cases import HOST, Case, check, compiled, model_of
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.frontends.onnx import load
-from nnefc.loader import LoadError
+from nnefc.loader import RunError
 
 VERSIONS = [("Scatter", 9), ("ScatterElements", 11), ("ScatterElements", 13), ("ScatterElements", 16)]
 TYPES = (
@@ -162,7 +162,7 @@ def test_computed_index_out_of_range_fails_the_run_and_no_later_one(op: str, tmp
     path.write_bytes(model_of([Case(op, list(feeds(0).values()))], 18).SerializeToString())
     with compile_network(load(path), HOST).load(threads=1) as model:
         for index in (3, -4, 2**40):
-            with pytest.raises(LoadError, match=f"{op}: an index is out of range"):
+            with pytest.raises(RunError, match=f"{op}: an index is out of range"):
                 model.run(feeds(index))
         result = model.run(feeds(-1))["y0_0"]
     np.testing.assert_array_equal(result, [7, 1, 7] if op.startswith("Scatter") else [0, 2])
