@@ -19,6 +19,7 @@ from nnefc.loader import Model, listed, load
 from nnefc.network import Network
 from nnefc.passes.cuda_pipeline import LoweredForCuda
 from nnefc.passes.entry import ENTRY
+from nnefc.passes.index_limits import index_limits
 from nnefc.passes.pipeline import Lowered
 from nnefc.passes.steps import Buffer
 from nnefc.targets.any_target import AnyTarget
@@ -211,6 +212,7 @@ def _description(network: Network, name: str, host: Target, lowered: Lowered | L
         state_initial_offset=plan.constant_bytes,
         cpu_features=host.features,
         variables=network.variables,
+        index_limits=tuple(index_limits(network).items()),
     )
 
 

@@ -110,6 +110,7 @@ class LibraryDescription:
         state_initial_offset: where in the constants the states' initial image starts.
         cpu_features: instruction sets, by LLVM's names, that the network's objects use.
         variables: what the model calls its trained values.
+        index_limits: inputs that the network uses as positions, and the number that they must be below.
         source: `sha256:` and the digest of the model's files; empty if it came from none.
         prefix: what the names of the functions begin with, in object files and archives; a shared library has them
             besides those that begin with `nnefc`.
@@ -131,6 +132,7 @@ class LibraryDescription:
     state_initial_offset: int = 0
     cpu_features: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    index_limits: tuple[tuple[str, int], ...] = ()
     source: str = ""
     prefix: str = PLAIN
     weights: WeightsFile | None = None

@@ -41,7 +41,7 @@ def read_record(path: Path) -> Record | None:
         return None
     try:
         return _checked(json.loads(text))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CompileError(f"the description inside {path} is damaged: copy the file again") from error
 
 
@@ -79,6 +79,7 @@ def _checked(members: Any) -> Record:
         constant_bytes=_size(members["constant_bytes"]),
         state_bytes=_size(members["state_bytes"]),
         cpu_features=tuple(_text(feature) for feature in members["cpu_features"]),
+        index_limits=tuple((_text(name), _size(limit)) for name, limit in members.get("index_limits", {}).items()),
         device=_text(members.get("device", "cpu")),
     )
     return Record(found, _text(members["weights"]))

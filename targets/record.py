@@ -28,6 +28,8 @@ def record_of(description: LibraryDescription) -> bytes:
     """The record of a description."""
     members = {name: getattr(description, name) for name in (*TEXTS, *SIZES, "cpu_features")}
     members |= {name: [dataclasses.astuple(tensor) for tensor in getattr(description, name)] for name in TENSORS}
+    if description.index_limits:
+        members["index_limits"] = dict(description.index_limits)
     if description.device != "cpu":
         members["device"] = description.device
     members["weights"] = description.weights.name if description.weights is not None else ""

@@ -124,9 +124,12 @@ def no_arrays(path: Path) -> CompileError:
     )
 
 
-def random_inputs(seed: int, ports: Sequence[Port]) -> Arrays:
+def random_inputs(seed: int, ports: Sequence[Port], limits: Mapping[str, int] | None = None) -> Arrays:
     """Standard normal numbers for real inputs, 0 to 9 for integers, a coin for logical ones; by name, so that the
-    values of one input do not depend on the others."""
+    values of one input do not depend on the others.
+
+    `limits` are of inputs that are positions, by name: all positions below them are as likely.
+    """
     import numpy as np
 
     arrays: Arrays = {}
@@ -142,11 +145,16 @@ def random_inputs(seed: int, ports: Sequence[Port]) -> Arrays:
             case "b":
                 values = rng.integers(0, 2, port.shape)
             case "i" | "u":
-                values = rng.integers(0, 10, port.shape)
+                values = rng.integers(0, min(limit_of(port, limits or {}), int(np.iinfo(dtype).max)), port.shape)
             case _:
                 values = rng.standard_normal(port.shape)
         arrays[port.name] = np.asarray(values).astype(dtype)
     return arrays
+
+
+def limit_of(port: Port, limits: Mapping[str, int]) -> int:
+    """What random integers for an input are below: positions may be anywhere, other numbers are small."""
+    return max(1, limits.get(port.name, 10))
 
 
 def file_names(names: Sequence[str]) -> list[str]:

@@ -72,6 +72,8 @@ def library_lines(path: Path) -> list[str]:
         ("constants", memory(found.constant_bytes) + (f" in {record.weights}" if record.weights else "")),
         ("workspace", f"{memory(found.workspace_bytes)} a session"),
     ]
+    if found.index_limits:
+        facts.append(("indices", ", ".join(f"{name}: 0 to {limit - 1:,}" for name, limit in found.index_limits)))
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
     return [found.model, "", *face(found.inputs, found.outputs, found.states), "", *columns(facts)]

@@ -64,7 +64,8 @@ def run_library(
     with load(library, threads=threads, device=device, **given({"weights": weights})) as model:
         arrays = read_inputs(inputs, model.inputs)
         if random is not None:
-            arrays = random_inputs(random, [port for port in model.inputs if port.name not in arrays]) | arrays
+            left = [port for port in model.inputs if port.name not in arrays]
+            arrays = random_inputs(random, left, index_limits(library)) | arrays
         missing = [port.name for port in model.inputs if port.name not in arrays]
         if missing:
             raise CompileError(
@@ -78,6 +79,14 @@ def run_library(
             click.echo("\n".join(describe(results)))
         if repeat is not None:
             click.echo(latency(model, arrays, repeat))
+
+
+def index_limits(library: Path) -> dict[str, int]:
+    """What inputs must be below that the network uses as positions, as the library says; none if it says nothing."""
+    from nnefc.targets.library_file import read_record
+
+    record = read_record(library) if library.is_file() else None
+    return {} if record is None else dict(record.description.index_limits)
 
 
 def describe(results: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
