@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -168,7 +169,8 @@ class Artifact:
 
     def load(self, *, threads: int | None = None, device: int = 0) -> Model:
         """Load the network into this process, without leaving a file; arguments as of `nnefc.load`."""
-        with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
+        # Windows removes no file that is loaded
+        with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=sys.platform == "win32") as folder:
             path = Path(folder) / f"network{self.target.format.suffix}"
             self.export(path)
             return load(path, threads=threads, device=device)

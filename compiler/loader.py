@@ -283,7 +283,7 @@ class Model:
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             kind = "None" if inputs is None else f"a {type(inputs).__name__}"
             raise RunError(f"run got {kind} in place of inputs by name: {self._usage()}; all outputs are returned")
-        if type(out) is not dict and not isinstance(out, Mapping | str | None):
+        if out is not None and not isinstance(out, (str, dict, Mapping)):
             raise RunError(f"out of run is a {type(out).__name__}, not arrays by the names of outputs")
         _check_names("input", inputs, self.inputs, complete=True)
         targets: Sequence[Any] | str | None = None
@@ -807,16 +807,26 @@ def _array(tensor: Tensor, value: Any) -> np.ndarray:
 def _check_type(role: str, tensor: Tensor, array: np.ndarray) -> None:
     wanted = _DTYPES[tensor.dtype]
     if array.dtype != wanted and not (tensor.dtype == "bfloat16" and array.dtype.name == "bfloat16"):
-        way = f".astype(np.{wanted.name})" if tensor.dtype != "bfloat16" else ".view(np.uint16), its bit patterns"
         raise RunError(
             f'{role} "{tensor.name}" is an array of {array.dtype}, but the model has {tensor.dtype}: '
-            f"convert it with {way}"
+            + (_conversion(tensor) if role == "input" else _new_array(tensor))
         )
     if array.shape != tensor.shape:
         raise RunError(
             f'{role} "{tensor.name}" has the shape {list(array.shape)}, but the model has {list(tensor.shape)}'
-            f"{_way_between(array.shape, tensor.shape)}"
+            + (_way_between(array.shape, tensor.shape) if role == "input" else f": {_new_array(tensor)}")
         )
+
+
+def _conversion(tensor: Tensor) -> str:
+    if tensor.dtype == "bfloat16":
+        return "convert it with .view(np.uint16), its bit patterns"
+    return f"convert it with .astype(np.{_DTYPES[tensor.dtype].name})"
+
+
+def _new_array(tensor: Tensor) -> str:
+    """What an output may be written into."""
+    return f"make it with np.empty({tensor.shape}, np.{_DTYPES[tensor.dtype].name})"
 
 
 def _way_between(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
@@ -886,11 +896,17 @@ def _returned(out: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     return [made if given is None else given for given, made in zip(out, results, strict=True)]
 
 
+# Libraries whose arrays do not change, which they do not say by DLPack.
+_IMMUTABLE = ("jax", "jaxlib", "pyarrow", "tensorflow")
+
+
 def _lent_for_writing(tensor: Tensor, value: Any) -> np.ndarray:
     """The memory of another library's array."""
     kind = type(value).__name__
     if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
         raise RunError(f'out for "{tensor.name}" is a {kind}, not an array of NumPy\'s or one with __dlpack__')
+    if type(value).__module__.partition(".")[0] in _IMMUTABLE:
+        raise RunError(f'out for "{tensor.name}" is a {kind}, which never changes: use np.empty, or leave out away')
     try:
         return _lent(tensor, value)
     except Exception as error:  # of the other library, whose errors may be its own

@@ -253,8 +253,11 @@ def test_out_is_written_and_returned(model: Model, pair: Model) -> None:
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        (np.zeros((2, 3)), 'out for "sum" is an array of float64, but the model has float32'),
-        (np.zeros((3, 2), np.float32), r"has the shape \[3, 2\], but the model has \[2, 3\]"),
+        (
+            np.zeros((2, 3)),
+            r"out for \"sum\" is an array of float64, but the model has float32: make it with np\.empty\(\(2, 3\), np",
+        ),
+        (np.zeros((3, 2), np.float32), r"shape \[3, 2\], but the model has \[2, 3\]: make it with np\.empty\(\(2, 3\)"),
         (np.zeros((2, 6), np.float32)[:, ::2], "dense and row-major"),
         (np.zeros((3, 2), np.float32).T, "dense and row-major"),
         (np.broadcast_to(np.float32(0), (2, 3)), "writable"),

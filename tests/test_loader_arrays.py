@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+import tvm
 from runtime_samples import INITIAL_COUNT, SAMPLE, WEIGHTS, link, object_of, sample_library
 
 import nnefc.loader as nnefc_loader
@@ -30,7 +32,7 @@ def copying(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
     """Loads a network with the output y, a copy of x."""
     source = (
         "#include <stdint.h>\n#include <string.h>\nint32_t nnefc_network(void *x, void *y, uint8_t *s, uint8_t *w,"
-        " const uint8_t *c) { memcpy(y, x, 24); return 0; }"
+        " const uint8_t *c) { memcpy(y, x, BYTES); return 0; }"
     )
 
     def loaded(dtype: str, shape: tuple[int, ...]) -> Model:
@@ -44,8 +46,10 @@ def copying(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
             constant_bytes=0,
             state_initial_offset=0,
         )
+        size = int(np.prod(shape)) * {"float64": 8, "float32": 4}.get(dtype, 2)
+        code = object_of(source.replace("BYTES", str(size)), f"copying{size}")
         path = tmp_path_factory.mktemp("copying") / "copying.so"
-        return load(link([object_of(source, "copying")], b"", description, path), threads=1)
+        return load(link([code], b"", description, path), threads=1)
 
     return loaded
 
@@ -70,6 +74,12 @@ class Lent:
         return self._device
 
 
+class ArrayImpl(Lent):
+    """Like an array of JAX's, which DLPack shows as one that may be written."""
+
+    __module__ = "jaxlib._jax"
+
+
 @pytest.mark.parametrize("versioned", [True, False])
 def test_outputs_are_written_into_arrays_of_other_libraries(model: Model, versioned: bool) -> None:
     y, count = Lent(np.zeros(1024, np.float32), versioned), Lent(np.zeros(1, np.int64), versioned)
@@ -79,6 +89,13 @@ def test_outputs_are_written_into_arrays_of_other_libraries(model: Model, versio
     assert np.array_equal(y.array, X * WEIGHTS)
     assert count.array.tolist() == [INITIAL_COUNT + 1]
     assert model.run({"x": X}, out={"y": y})["y"] is y
+
+
+def test_outputs_are_written_into_tensors_of_onnxruntime_and_tvm(model: Model) -> None:
+    zeros = np.zeros(1024, np.float32)
+    for tensor in (onnxruntime.OrtValue.ortvalue_from_numpy(zeros), tvm.runtime.tensor(zeros)):
+        assert model(X, out=(tensor, None))[0] is tensor
+        assert np.array_equal(tensor.numpy(), X * WEIGHTS)
 
 
 READ_ONLY = np.zeros(1024, np.float32)
@@ -95,6 +112,7 @@ READ_ONLY.flags.writeable = False
         (Lent(np.zeros(512, np.float32)), r'out for "y" has the shape \[512\]'),
         (Lent(np.zeros(1024, np.complex64)), "its elements are of a type that NumPy lacks"),
         (Lent(np.zeros(1024, np.float32), device=(2, 0)), "it is not in the host's memory"),
+        (ArrayImpl(np.zeros(1024, np.float32)), 'out for "y" is a ArrayImpl, which never changes'),
         (bytearray(4096), 'out for "y" is a bytearray, not an array of NumPy'),
     ],
 )
@@ -147,6 +165,13 @@ def test_nan_is_told_with_its_place_before_the_run(dtype: str, shape: Any, copyi
         with pytest.raises(RunError, match='input "x"'):
             model.run({"x": x}, check_nan=True)
     assert (out == 1).all()
+
+
+def test_nan_of_a_scalar_is_told(copying: Callable[..., Model]) -> None:
+    with copying("float64", ()) as model:
+        model(np.float64(1))
+        with pytest.raises(RunError, match=r'input "x": 1 of 1 elements are NaN, first \[\]'):
+            model(np.float64("nan"), check_nan=True)
 
 
 def test_nan_of_bfloat16_is_found_by_its_bits(copying: Callable[..., Model]) -> None:
