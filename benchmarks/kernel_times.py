@@ -17,6 +17,7 @@ from tvm import tirx
 from nnefc.network import Network
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
+from nnefc.passes.in_place import in_place_of
 from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.pipeline import graph_passes
 from nnefc.passes.schedule.cpu import CPU_RULES
@@ -62,7 +63,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     program = program_of(replace(network, module=module))
     reads = {step.kernel.name_hint: step.reads for step in program.steps}
     calls = Counter(step.kernel.name_hint for step in program.steps)
-    sources = {gv: scheduled(func, CPU_RULES, target) for gv, func in program.kernels.items()}
+    sources = {gv: scheduled(func, CPU_RULES, target) for gv, func in program.kernels.items() if _computes(func)}
     kernels = {gv: lower_kernel(func) for gv, func in sources.items()}
     library = _compiled({gv.name_hint: kernel.func for gv, kernel in kernels.items()}, target)
     found = []
@@ -83,6 +84,12 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
             )
         )
     return sorted(found, key=lambda kernel: -kernel.seconds * kernel.calls)
+
+
+def _computes(func: tirx.PrimFunc) -> bool:
+    """Whether the memory plan leaves something to do."""
+    allowed = in_place_of(func)
+    return not (allowed.reshape or allowed.concatenation or allowed.parts)
 
 
 def _compiled(kernels: dict[str, tirx.PrimFunc], target: Target) -> Any:

@@ -30,6 +30,7 @@ from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.pack_integer_matmul import PackIntegerMatmul
 from nnefc.passes.graph.pack_matmul import PackMatmul
 from nnefc.passes.graph.quantization import QUANTIZATION
+from nnefc.passes.graph.steps_apart import values_between
 from nnefc.passes.in_place import in_place_of
 from nnefc.passes.kernels import Kernel, lower_kernel
 from nnefc.passes.memory import InPlace, MemoryPlan, plan_memory
@@ -93,7 +94,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("legalize", relax.transform.LegalizeOps({**LIMITS, **QUANTIZATION})),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
-        ("fuse", fuse()),
+        ("fuse", fuse(values_between)),
     ]
 
 

@@ -15,7 +15,7 @@ expressions become deeper, or elementary functions more nested, than TVM takes i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm
 from tvm import relax
@@ -23,7 +23,10 @@ from tvm import relax
 from nnefc.passes.graph.expression_size import READ, KernelSize, Size, kernel_size, size_of_call
 from nnefc.passes.graph.rewriter import Rewriter, is_call, operands
 
-__all__ = ["MOST_REPEATED", "SplitGroups"]
+__all__ = ["MOST_REPEATED", "CutRule", "SplitGroups"]
+
+# The values of a group, all of whose steps are `call_tir`s of one result, that must be written to memory.
+CutRule = Callable[[relax.Function, tvm.IRModule], set[relax.Var]]
 
 MOST_REPEATED = 512
 """Nodes of an expression that may be computed again because its value is read more than once."""
@@ -39,7 +42,10 @@ _LONGEST_NAME = 100  # of a function
 
 @tvm.transform.module_pass(opt_level=0, name="SplitGroups")
 class SplitGroups:
-    """Replace calls of groups that are too large by calls of several groups and kernels."""
+    """Replace calls of groups that are too large, or that a rule cuts, by calls of several groups and kernels."""
+
+    def __init__(self, rules: Sequence[CutRule] = ()) -> None:
+        self._rules = rules
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         sizes: dict[tvm.ir.GlobalVar, KernelSize] = {}
@@ -47,7 +53,7 @@ class SplitGroups:
             gv: found
             for gv, func in mod.functions.items()
             if isinstance(func, relax.Function) and func.attrs and "Primitive" in func.attrs
-            if (found := _cuts(func, mod, sizes))
+            if (found := _cuts(func, mod, sizes, self._rules))
         }
         return relax.transform.DeadCodeElimination(["main"])(_Splitter(mod, cuts).transform()) if cuts else mod
 
@@ -56,7 +62,12 @@ def _bindings(func: relax.Function) -> list[relax.Binding]:
     return [binding for block in func.body.blocks for binding in block.bindings]
 
 
-def _cuts(group: relax.Function, mod: tvm.IRModule, sizes: dict[tvm.ir.GlobalVar, KernelSize]) -> set[relax.Var]:
+def _cuts(
+    group: relax.Function,
+    mod: tvm.IRModule,
+    sizes: dict[tvm.ir.GlobalVar, KernelSize],
+    rules: Sequence[CutRule],
+) -> set[relax.Var]:
     """The values of a group that must be written to memory, besides its result; none of one with several results."""
     bindings = _bindings(group)
     reads: Counter[relax.Expr] = Counter()
@@ -68,7 +79,7 @@ def _cuts(group: relax.Function, mod: tvm.IRModule, sizes: dict[tvm.ir.GlobalVar
             sizes[kernel] = kernel_size(mod[kernel])
         for operand, times in zip(operands(binding.value)[1:], sizes[kernel].reads, strict=True):
             reads[operand] += times
-    found: set[relax.Var] = set()
+    found = {var for rule in rules for var in rule(group, mod)}
     values: dict[relax.Var, Size] = {}
     for binding in bindings:
         kernel, read = sizes[binding.value.args[0]], operands(binding.value)[1:]
@@ -78,7 +89,7 @@ def _cuts(group: relax.Function, mod: tvm.IRModule, sizes: dict[tvm.ir.GlobalVar
                 operand for operand in read if operand in values and _would_be_too_deep(kernel, values[operand])
             )
             size = size_of_call(kernel, [READ if o in found else values.get(o, READ) for o in read])
-        values[binding.var] = size
+        values[binding.var] = READ if binding.var in found else size
         if size.nodes * (reads[binding.var] - 1) > MOST_REPEATED:
             found.add(binding.var)
             values[binding.var] = READ
