@@ -14,6 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType
 
+from nnefc.passes.aligned_frames import with_aligned_frames
 from nnefc.passes.memory import aligned
 from nnefc.passes.schedule.whole_vectors import with_whole_vectors
 from nnefc.passes.statements import with_parts
@@ -64,7 +65,7 @@ def lower_kernel(func: tirx.PrimFunc) -> Kernel:
     func = _PLACE_BUFFERS(tvm.IRModule({"main": func}))["main"]
     func, own = lift_own_buffers(func)
     func = _FLATTEN(tvm.IRModule({"main": func}))["main"]
-    func = tirx.PrimFunc(func.params, with_whole_vectors(func.body), func.ret_type, func.attrs)
+    func = tirx.PrimFunc(func.params, with_aligned_frames(with_whole_vectors(func.body)), func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func)
     pointers = [_pointer(param) for param in func.params]
     count = len(pointers) - len(own)

@@ -20,10 +20,12 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.choice import chosen
+from nnefc.passes.compute.long_sums import LONGEST_PART
 
 __all__ = ["COUNT", "LEFT", "RESULT", "RIGHT", "combine_left", "combine_right", "multiply_quarters"]
 
 COUNT = 7  # products of quarters
+_PART = 200  # terms of a sum; the sums of quarters make their rounding twice as large
 
 # Coefficients of the quarters 11, 12, 21, 22 of A and of B in the factors of each product
 LEFT = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 1, -1, -1], [0, 0, 0, 1], [0, 0, 1, 1], [-1, 0, 1, 1], [1, 0, -1, 0]])
@@ -75,7 +77,7 @@ def multiply_quarters(left: te.Tensor, right: te.Tensor, height: int) -> te.Tens
         a = left(*outer, p, row // tile, step, row % tile, lane)
         return te.sum(a * right(p, column // size, step * lanes + lane, column % size), axis=[step, lane])
 
-    products = te.compute((*batch, COUNT, rows, columns), product, name="products")
+    products = te.compute((*batch, COUNT, rows, columns), product, name="products", attrs={LONGEST_PART: _PART})
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, row, column = index

@@ -12,12 +12,14 @@ strides, and B and C in whole vectors (Georganas et al., 2018; Goto and van de G
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.structure import (
     Contraction,
     contraction_of,
@@ -105,6 +107,7 @@ class ContractionRule:
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
             epilogue = sch.cache_write(block, 0, "global")
+        parts = sum_in_parts(sch, block)
         loops = sch.get_loops(block)
         extents = [int(sch.get(loop).extent) for loop in loops]
         vector = roles.only_right[-1]
@@ -123,8 +126,7 @@ class ContractionRule:
         for axis, size in zip(reversed(rows), (tile.rows, tile.outer_rows), strict=False):
             loops[axis], inner = sch.split(loops[axis], [None, size])
             row_loops.insert(0, inner)
-        reduced = [loops[axis] for axis in roles.reduced]
-        outer = [loop for axis, loop in enumerate(loops) if axis not in roles.reduced]
+        reduced = loops[roles.reduced[0] :]
         right = [loops[axis] for axis in roles.only_right]
         outer = [loops[axis] for axis in roles.both] + right + [loops[axis] for axis in roles.only_left]
         sch.reorder(*outer, *reduced, *row_loops, column_inner, lane)
@@ -138,6 +140,9 @@ class ContractionRule:
         for loop in (*row_loops, column_inner):
             sch.unroll(loop)
         sides = sum(int(sch.get(loop).extent) > 1 for loop in (*row_loops, column_inner))
+        if parts is not None:
+            _schedule_parts(sch, parts, reduced[0], rows, column, vector, lanes)
+            keep_totals_aligned(sch, fused, target)
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
         _write_back(sch, epilogue, fused, lanes)
@@ -154,6 +159,29 @@ def _vector_length(extent: int, lanes: int) -> int:
 def _feeds(sch: s_tir.Schedule, step: SBlockRV, block: SBlockRV) -> bool:
     name = sch.get(block).name_hint
     return any(sch.get(consumer).name_hint == name for consumer in sch.get_consumers(step))
+
+
+def _schedule_parts(
+    sch: s_tir.Schedule, parts: SBlockRV, part: LoopRV, rows: Sequence[int], column: int, vector: int, lanes: int
+) -> None:
+    """Compute the tile of one part as that of an undivided sum: in registers, its reduced loops outermost.
+
+    Args:
+        part: the loop over the parts.
+        rows, column, vector: positions of the tile's axes among those of the undivided sum.
+    """
+    sch.compute_at(parts, part, preserve_unit_loops=True)
+    axes = sch.get(parts).iter_vars
+    _, *loops = sch.get_loops(parts)[-len(axes) :]
+    reduced = [loop for loop, axis in zip(loops, axes[1:], strict=True) if axis.iter_type == tirx.IterVar.CommReduce]
+    loops[vector], lane = sch.split(loops[vector], [None, lanes])
+    tile = [loops[axis] for axis in (*rows, column)]
+    sch.reorder(*reduced, *tile, lane)
+    sch.vectorize(lane)
+    for loop in tile:
+        sch.unroll(loop)
+    sides = sum(int(sch.get(loop).extent) > 1 for loop in tile)
+    _unroll_and_vectorize(sch, sch.decompose_reduction(parts, reduced[0]), sides)
 
 
 def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -> None:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.compute.strassen import COUNT
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
+from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.structure import (
     contraction_of,
     epilogue_into_one_block,
@@ -52,10 +53,11 @@ class QuarterProductsRule:
         if math.prod(batch) != 1 or width != 2 * columns or height > 2 * rows or columns % lanes:
             return None
         tile = choose_tile(1, rows, columns // lanes, target)
-        self._schedule(sch, products, tile, lanes)
+        self._schedule(sch, products, tile, lanes, target)
         return sch
 
-    def _schedule(self, sch: s_tir.Schedule, products: SBlockRV, tile: Tile, lanes: int) -> None:
+    def _schedule(self, sch: s_tir.Schedule, products: SBlockRV, tile: Tile, lanes: int, target: Target) -> None:
+        parts = sum_in_parts(sch, products)
         result = epilogue_into_one_block(sch, products)
         tiles = sch.cache_write(products, 0, "global")
 
@@ -74,19 +76,35 @@ class QuarterProductsRule:
         sch.vectorize(lane)
         sch.unroll(row)
         sch.unroll(vectors)
-        sch.compute_at(products, product)
-        *_, row, column, step, k = sch.get_loops(products)
-        vectors, lane = sch.split(column, [None, lanes])
-        sch.reorder(step, k, row, vectors, lane)
         sch.parallel(place)
-        sch.vectorize(lane)
-        sch.unroll(row)
-        sch.unroll(vectors)
-        start = sch.decompose_reduction(products, step)
-        *_, row, vectors, lane = sch.get_loops(start)
-        sch.vectorize(lane)
-        sch.unroll(row)
-        sch.unroll(vectors)
+        part = _sums_in_registers(sch, products, product, lanes)
+        if parts is not None:
+            _sums_in_registers(sch, parts, part, lanes)
+            keep_totals_aligned(sch, place, target)
+
+
+def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, place: LoopRV, lanes: int) -> LoopRV:
+    """Compute a tile of sums inside `place`, its reduced loops outermost.
+
+    Returns:
+        The outermost reduced loop.
+    """
+    sch.compute_at(block, place, preserve_unit_loops=True)
+    axes = sch.get(block).iter_vars
+    loops = list(zip(sch.get_loops(block)[-len(axes) :], axes, strict=True))
+    reduced = [loop for loop, axis in loops if axis.iter_type == tirx.IterVar.CommReduce]
+    *_, row, column = [loop for loop, axis in loops if axis.iter_type == tirx.IterVar.DataPar]
+    vectors, lane = sch.split(column, [None, lanes])
+    sch.reorder(*reduced, row, vectors, lane)
+    sch.vectorize(lane)
+    sch.unroll(row)
+    sch.unroll(vectors)
+    start = sch.decompose_reduction(block, reduced[0])
+    *_, row, vectors, lane = sch.get_loops(start)
+    sch.vectorize(lane)
+    sch.unroll(row)
+    sch.unroll(vectors)
+    return reduced[0]
 
 
 class QuarterSumsRule:

@@ -1,0 +1,74 @@
+"""Long sums in parts, so that rounding errors grow with the length of a part and not with that of the whole sum.
+
+    for k in 3072: C += A[k] B[k]     →     for part in 8:
+                                                P = 0
+                                                for k in 384: P += A[384 part + k] B[384 part + k]
+                                                C += P
+
+The error of a sum of n terms of any sign, one after the other, grows with the root of n / 2 times that of the sum
+itself; in parts of m terms with the root of (m + n / m) / 2 (Higham, Accuracy and Stability of Numerical Algorithms,
+2002, section 4.2; Castaldo, Whaley and Chronopoulos, 2008).
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from nnefc.passes.aligned_frames import ALIGNED_FRAME
+from nnefc.passes.compute.long_sums import LONGEST_PART
+from nnefc.targets.target import Target
+
+__all__ = ["keep_totals_aligned", "part_of_sum", "sum_in_parts"]
+
+_LONGEST = 400  # terms of a part: below that, adding the parts up takes a hundredth of the time and more
+_SHORTEST = 64
+
+
+def part_of_sum(extents: list[int], longest: int = _LONGEST) -> tuple[int, int] | None:
+    """Where to cut a sum over axes of these extents, the last one varying fastest.
+
+    Returns:
+        An axis and how much of it belongs to one part, with the whole of the axes after it; None for no cut.
+    """
+    if math.prod(extents) <= longest:
+        return None
+    cuts: dict[int, tuple[int, int]] = {}  # by the number of terms in a part
+    inner = 1
+    for axis in reversed(range(len(extents))):
+        cuts |= {inner * size: (axis, size) for size in range(1, extents[axis] + 1) if extents[axis] % size == 0}
+        inner *= extents[axis]
+    del cuts[inner]
+    short = max((length for length in cuts if length <= longest), default=1)
+    if short >= _SHORTEST:
+        return cuts[short]
+    long = min((length for length in cuts if length > longest), default=None)
+    return None if long is None else cuts[long]
+
+
+def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
+    """Sum the block's terms up in parts, if they are many, and reals.
+
+    Returns:
+        The computation of the parts, which has the number of the part as an axis before all others; `block` is then
+        the sum of the parts, with one reduced axis. None if the block is left as it was.
+    """
+    if not str(sch.get(block).writes[0].source.dtype).startswith("float"):
+        return None  # integers are exact
+    count = sum(axis.iter_type == tirx.IterVar.CommReduce for axis in sch.get(block).iter_vars)
+    loops = sch.get_loops(block)[-count:]
+    longest = int(sch.get(block).annotations.get(LONGEST_PART, _LONGEST))
+    cut = part_of_sum([int(sch.get(loop).extent) for loop in loops], longest)
+    if cut is None:
+        return None
+    axis, size = cut
+    outer, _ = sch.split(loops[axis], [None, size])
+    return sch.rfactor(sch.fuse(*loops[:axis], outer) if axis else outer, 0)
+
+
+def keep_totals_aligned(sch: s_tir.Schedule, loop: LoopRV, target: Target) -> None:
+    """Say of the parallel loop around a tile of sums that vectors wait on the stack while a part is being computed."""
+    if target.lanes("float32") * 4 > 16:
+        sch.annotate(loop, ALIGNED_FRAME, True)
