@@ -23,6 +23,7 @@ from nnefc.frontends.onnx import gradient as _gradient  # noqa: F401  (fills REG
 from nnefc.frontends.onnx import operators as _operators  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx.advice import advice_on_operator
 from nnefc.frontends.onnx.evaluation import evaluate
+from nnefc.frontends.onnx.half_floats import lower_in_single
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
 from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph
 from nnefc.frontends.onnx.reading import read_function
@@ -192,7 +193,7 @@ class Interpreter:
         complete = with_defaults(node, schema, attributes)
         lowering = REGISTRY.get((node.domain, node.op_type), {}).get(schema.since_version)
         if lowering is not None:
-            return self._apply(lowering, _checked(node, schema, operands, complete, scope.opsets))
+            return self._apply(lowering, _checked(node, schema, operands, complete, scope.opsets), schema)
         body = _body(node, schema, operands, attributes, scope.opsets)
         if body is None:
             hint = advice_on_operator(node.domain, node.op_type)
@@ -201,10 +202,10 @@ class Interpreter:
         opsets = {"": onnx.defs.onnx_opset_version(), **scope.opsets, **body.opsets}
         return self._call(replace(body, opsets=opsets), node, operands, complete)
 
-    def _apply(self, lowering: Lowering, node: Node) -> list[AnyValue]:
+    def _apply(self, lowering: Lowering, node: Node, schema: Schema) -> list[AnyValue]:
         before, self.context.hint = self.context.hint, _hint(node.outputs)
         try:
-            made = lowering(self.context, node)
+            return lower_in_single(self.context, node, schema, lowering)
         except CompileError as error:
             if error.message.startswith(("node ", "the node ")):
                 raise
@@ -215,7 +216,6 @@ class Interpreter:
             raise CompileError(f"{node.description}: {reason_of(error)}") from error
         finally:
             self.context.hint = before
-        return list(made) if isinstance(made, list | tuple) else [made]
 
     def _call(
         self, function: Function, node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]

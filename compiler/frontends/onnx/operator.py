@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -165,6 +165,8 @@ class Context:
     warnings: list[str] = field(default_factory=list)
     _draws: int = 0
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)
+    _widened: dict[object, tuple[object, Value]] = field(default_factory=dict)
+    """float32 of half floats, by the array's `id` or by the variable."""
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
     """Variables that are computed from constants alone, and their values where somebody has asked."""
     _frames: list[_Frame] = field(default_factory=list)
@@ -214,6 +216,8 @@ class Context:
         Raises:
             CompileError: a program cannot hold tensors of this type: strings and complex numbers.
         """
+        if value.wide:
+            return self.builder.emit(relax.op.astype(self.expr(self.unrounded(value)), value.dtype), self.hint)
         if value.expr is not None:
             return self._visible(value.expr, value)
         assert value.array is not None
@@ -226,6 +230,19 @@ class Context:
             # The array is kept too, so that its id is not given to another one.
             self._constants[key] = (array, relax.const(tvm.runtime.tensor(stored)))
         return self._constants[key][1]
+
+    def unrounded(self, half: Value) -> Value:
+        """Half floats as float32, just as the operator that they come from computed them."""
+        if half.wide:
+            return replace(half, dtype="float32", wide=False)
+        key: object = id(half.array) if half.array is not None else self.expr(half)
+        if key not in self._widened:
+            if half.array is not None:
+                array = half.array
+                self._widened[key] = array, Value.known(array.astype(np.float32))
+            else:
+                self._widened[key] = key, self.emit(relax.op.astype(key, "float32"))
+        return self._widened[key][1]
 
     def emit(self, expr: relax.Expr, dtype: str | None = None) -> Value:
         """Bind an expression to a variable; `dtype` names the type of the result where `STORAGE` hides it.

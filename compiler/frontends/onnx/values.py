@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tvm import relax
 
 __all__ = [
+    "HALF_FLOATS",
     "STORAGE",
     "AnyValue",
     "Array",
@@ -63,6 +64,9 @@ STORAGE = {
 Narrow integers are kept as their values, narrow floats as their bit patterns.
 """
 
+HALF_FLOATS = ("float16", "bfloat16")
+"""Element types that are computed in float32."""
+
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The name of an element type as NumPy, ml_dtypes and TVM spell it; `string` for objects."""
@@ -86,6 +90,7 @@ class Value:
         array: the value, if it is known at compile time; must not be written to.
         expr: the Relax expression otherwise: a variable of the dataflow block, or a parameter.
         fixed: whether it is computed from values known at compile time alone, so that it could become known.
+        wide: whether the expression of a half float is float32, and not rounded to the half float's type.
     """
 
     shape: tuple[int, ...]
@@ -93,6 +98,7 @@ class Value:
     array: Array | None = None
     expr: relax.Expr | None = None
     fixed: bool = False
+    wide: bool = False
 
     @property
     def rank(self) -> int:

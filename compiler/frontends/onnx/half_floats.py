@@ -1,0 +1,115 @@
+"""Half floats are computed in float32: few processors have arithmetic on them.
+
+    h = Conv(x, W)    float16           h = conv2d(astype(x, float32), float32 W)     float32
+    y = Relu(h)       float16     →     y = relu(h)                                   float32
+    return y                            return astype(y, float16)
+
+An operator's results are not rounded to the half float's type: they are more precise than the model asks for, and no
+conversion stands between two operators. They are rounded where the program must have the type itself: in outputs,
+states, and what goes in and out of bodies. A `Cast` to a half float is what the model itself asks for: it rounds, and
+gives infinity where a number is too large. What only moves numbers that are stored as half floats leaves them so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from onnx.defs import OpSchema
+
+from nnefc.frontends.onnx.operator import AnyValue, Context, Lowering, Node, Value
+from nnefc.frontends.onnx.values import HALF_FLOATS, numpy_dtype
+
+__all__ = ["lower_in_single"]
+
+_OF_TYPES = frozenset(
+    {
+        "Bernoulli",
+        "BitCast",
+        "CastLike",
+        "ConcatFromSequence",
+        "EyeLike",
+        "Gradient",
+        "Identity",
+        "If",
+        "Loop",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "Scan",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SequenceMap",
+        "SplitToSequence",
+    }
+)
+"""Operators that need the types of their operands as they are: results have them in other ways than schemas say."""
+
+_MOVES = frozenset(
+    {
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""Operators whose results are some of their operands' items."""
+
+
+def lower_in_single(ctx: Context, node: Node, schema: OpSchema, lowering: Lowering) -> list[AnyValue]:
+    """Lower a node, given float32 for its half floats; the results have the types that the schema says."""
+    halves = [operand for operand in node.operands if isinstance(operand, Value) and operand.dtype in HALF_FLOATS]
+    as_it_is = node.op_type in _OF_TYPES or (node.op_type in _MOVES and not any(half.wide for half in halves))
+    if not halves or as_it_is:
+        return _listed(lowering(ctx, node))
+    wide = [ctx.unrounded(operand) if operand in halves else operand for operand in node.operands]
+    types = _bound_types(node, schema)
+    formals = schema.outputs
+    made = _listed(lowering(ctx, replace(node, operands=tuple(wide))))
+    return [
+        _labelled(result, types.get(formals[min(index, len(formals) - 1)].type_str))
+        for index, result in enumerate(made)
+    ]
+
+
+def _listed(made: AnyValue | list[AnyValue] | list[Value]) -> list[AnyValue]:
+    return list(made) if isinstance(made, list | tuple) else [made]
+
+
+def _bound_types(node: Node, schema: OpSchema) -> dict[str, str]:
+    """The element types that stand for the schema's type variables."""
+    formals = schema.inputs
+    types = {
+        formals[min(index, len(formals) - 1)].type_str: operand.dtype
+        for index, operand in enumerate(node.operands)
+        if isinstance(operand, Value)
+    }
+    if node.op_type == "DequantizeLinear" and not node.attributes.get("output_dtype"):
+        types["T3"] = types["T2"]  # from version 23 on, the scale's
+    return types
+
+
+def _labelled(result: AnyValue, dtype: str | None) -> AnyValue:
+    """A result as what the model takes it for."""
+    if dtype not in HALF_FLOATS or not isinstance(result, Value) or result.dtype != "float32":
+        return result
+    if result.array is None:
+        return replace(result, dtype=dtype, wide=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Value.known(result.array.astype(numpy_dtype(dtype)))
