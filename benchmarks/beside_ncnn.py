@@ -68,7 +68,7 @@ def convert(name: str, folder: Path) -> Path:
     words = name == "tagger"
     value = torch.randint(0, 50, shape) if words else torch.randn(*shape)
     base = folder / name
-    np.save(base.with_suffix(".npy"), value.numpy())
+    np.savez(base.with_suffix(".npz"), value.numpy())
     module = NETWORKS[name][0]().eval()
     settle(module)
     torch.jit.trace(module, value, check_trace=False).save(str(base.with_suffix(".pt")))
@@ -88,7 +88,7 @@ def measure(name: str, plan: Plan, folder: Path) -> list[Row]:
         workers: list[Worker] = []
         try:
             for engine, ending in ENGINES.items():
-                workers.append(Worker(engine, Path(f"{base}{ending}"), base.with_suffix(".npy"), threads))
+                workers.append(Worker(engine, Path(f"{base}{ending}"), base.with_suffix(".npz"), threads))
             agreement = difference(workers, folder)
             rows.append(Row(name, threads, take_turns(workers, plan), agreement))
         finally:
@@ -101,9 +101,11 @@ def difference(workers: Sequence[Worker], folder: Path) -> float:
     """The largest difference of the outputs over the largest value of the last one's."""
     outputs = []
     for worker in workers:
-        file = folder / f"output-{worker.peer}.npy"
+        file = folder / f"output-{worker.peer}.npz"
         worker.answer(file)
-        outputs.append(np.load(file).astype(np.float64))
+        with np.load(file) as arrays:
+            (output,) = arrays.values()
+        outputs.append(output.astype(np.float64))
     own, other = outputs
     return float(np.abs(own.reshape(other.shape) - other).max() / np.abs(other).max())
 

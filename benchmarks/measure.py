@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -18,10 +19,10 @@ from peak import build_peak, bytes_per_second, multiply_adds_per_second
 from peers import installed
 from worker import EngineError, Worker
 
-__all__ = ["Latency", "Measurement", "Plan", "measure"]
+__all__ = ["Latency", "Measurement", "Plan", "compare", "compile_library", "measure"]
 
 REFERENCE = "onnxruntime"
-NEEDED = ("nnefc", REFERENCE)  # of other engines, those are measured that load the network
+NEEDED = ("nnefc", REFERENCE)  # of other engines, those are measured that load and run the network
 PATIENCE = 300.0  # seconds for one compilation
 
 
@@ -99,10 +100,22 @@ def measure(network: str, folder: Path, plan: Plan, *, divide: int = 1) -> Measu
     twins = write_twins(folder, network, divide=divide)
     library = twins.onnx.with_suffix(".so")
     facts = compile_library(twins.nnef, library)
-    value = twins.onnx.with_suffix(".npy")
-    (array,) = input_of(onnx.load(twins.onnx, load_external_data=False)).values()
-    np.save(value, array)
-    models = {name: library if name == "nnefc" else twins.onnx for name in installed()}
+    values = input_of(onnx.load(twins.onnx, load_external_data=False))
+    return compare(network, library, twins.onnx, values, facts, plan)
+
+
+def compare(
+    network: str,
+    library: Path,
+    model: Path,
+    values: Mapping[str, np.ndarray],
+    facts: Mapping[str, float],
+    plan: Plan,
+) -> Measurement:
+    """Run a compiled network and, in every other engine, its `model`; `facts` are of :func:`compile_library`."""
+    folder, value = library.parent, library.with_suffix(".npz")
+    np.savez(value, **values)
+    models = {name: library if name == "nnefc" else model for name in installed()}
     kernel = build_peak(folder)
 
     agreement: dict[str, float] = {}
@@ -139,7 +152,7 @@ def measure(network: str, folder: Path, plan: Plan, *, divide: int = 1) -> Measu
 
 
 def start(models: Mapping[str, Path], value: Path, threads: int) -> list[Worker]:
-    """A worker for each engine that loads the network."""
+    """A worker for each engine that loads and runs the network."""
     workers = []
     for name, model in models.items():
         try:
@@ -153,11 +166,16 @@ def start(models: Mapping[str, Path], value: Path, threads: int) -> list[Worker]
     return workers
 
 
-def compile_library(model: Path, library: Path) -> dict[str, float]:
-    """Compile in a process of its own; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes."""
+def compile_library(
+    model: Path, library: Path, options: Mapping[str, object] = MappingProxyType({})
+) -> dict[str, float]:
+    """Compile in a process of its own; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes.
+
+    `options` are `nnefc.compile`'s, as JSON has them.
+    """
     program = Path(__file__).with_name("compile_one.py")
     done = subprocess.run(
-        [sys.executable, str(program), str(model), str(library)],
+        [sys.executable, str(program), str(model), str(library), json.dumps(dict(options))],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -168,20 +186,26 @@ def compile_library(model: Path, library: Path) -> dict[str, float]:
 
 
 def differences(workers: Sequence[Worker], folder: Path) -> dict[str, float]:
-    """Each engine's largest difference from the reference, over the reference's largest value."""
+    """Each engine's largest difference from the reference, over the reference's largest value; of all outputs."""
     outputs = {}
     for worker in workers:
-        file = folder / f"output-{worker.peer}.npy"
+        file = folder / f"output-{worker.peer}.npz"
         worker.answer(file)
-        outputs[worker.peer] = np.load(file).astype(np.float64)
+        with np.load(file) as arrays:
+            outputs[worker.peer] = [array.astype(np.float64) for array in arrays.values()]
         file.unlink()
     reference = outputs.get(REFERENCE)
     if reference is None:
         return {}
     return {
-        name: float(np.abs(output.reshape(reference.shape) - reference).max() / np.abs(reference).max())
-        for name, output in outputs.items()
+        name: max(_difference(array, wanted) for array, wanted in zip(found, reference, strict=True))
+        for name, found in outputs.items()
     }
+
+
+def _difference(array: np.ndarray, wanted: np.ndarray) -> float:
+    scale = float(np.abs(wanted).max(initial=0.0))
+    return float(np.abs(array.reshape(wanted.shape) - wanted).max(initial=0.0) / (scale or 1.0))
 
 
 def take_turns(workers: Sequence[Worker], plan: Plan) -> dict[str, Latency]:

@@ -14,7 +14,7 @@ from conditions import Conditions, write_page
 from measure import Measurement, Plan
 from picture import picture
 
-__all__ = ["TITLE", "markdown", "write_report"]
+__all__ = ["TITLE", "markdown", "tables", "write_report"]
 
 TITLE = "nnefc beside its peers"
 
@@ -71,6 +71,13 @@ def markdown(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[st
         " the latency hint, one stream, and float32 asked for, since it rounds to bfloat16 by itself where the"
         " processor has instructions for that; tract optimized, on one thread always.",
         "",
+        *tables(measurements, plan, failed),
+    ]
+
+
+def tables(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str, str]) -> list[str]:
+    """The mean of the ratios, the times, and the libraries."""
+    return [
         f"Geometric mean of the ratios: {_means(measurements, plan)}.",
         "",
         *_times(measurements, plan, failed),

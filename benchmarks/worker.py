@@ -1,7 +1,7 @@
 """One engine with one network in a process of its own, on its own processors: it does what each line of stdin asks.
 
-A line is a JSON object: {"do": "answer", "file": PATH} writes the output; {"do": "time", "seconds": S, "least": N} runs
-for S seconds and at least N times and returns the seconds of each run. Each line is answered by one on stdout.
+A line is a JSON object: {"do": "answer", "file": PATH} writes the outputs; {"do": "time", "seconds": S, "least": N}
+runs for S seconds and at least N times and returns the seconds of each run. Each line is answered by one on stdout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EngineError(Exception):
 
 
 class Worker:
-    """The asking side: starts the process and waits until its network is loaded."""
+    """The asking side: starts the process and waits until its network is loaded and has run once."""
 
     def __init__(self, peer: str, model: Path, value: Path, threads: int) -> None:
         environment = dict.fromkeys(THREAD_VARIABLES, str(threads))
@@ -39,7 +39,7 @@ class Worker:
         self.version: str = self._read()["version"]
 
     def answer(self, file: Path) -> None:
-        """Write the output for the value as an .npy file."""
+        """Write the outputs for the values as an .npz file, in order."""
         self._ask(do="answer", file=str(file))
 
     def time(self, seconds: float, least: int) -> list[float]:
@@ -75,20 +75,22 @@ def serve(name: str, model: Path, value: Path, threads: int) -> None:
     from peers import make_peer
 
     peer = make_peer(name, model, threads)
-    array = np.load(value)
+    with np.load(value) as file:
+        values = dict(file)
+    peer.run(values)
     replies.write(json.dumps({"version": peer.version}) + "\n")
     for line in sys.stdin:
         request = json.loads(line)
         reply: dict[str, Any] = {}
         match request["do"]:
             case "answer":
-                np.save(request["file"], peer.run(array))
+                np.savez(request["file"], *peer.run(values))
             case "time":
                 times: list[float] = []
                 end = time.perf_counter() + request["seconds"]
                 while len(times) < request["least"] or time.perf_counter() < end:
                     start = time.perf_counter()
-                    peer.run(array)
+                    peer.run(values)
                     times.append(time.perf_counter() - start)
                 reply["times"] = times
         replies.write(json.dumps(reply) + "\n")

@@ -1,8 +1,8 @@
-"""Engines to measure, one a file: each a class made from a model and a number of threads, which runs on one array."""
+"""Engines to measure, one a file: each a class made from a model and a number of threads, which runs on arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -13,11 +13,14 @@ __all__ = ["PEERS", "Peer", "installed", "make_peer"]
 
 
 class Peer(Protocol):
-    """An engine with a loaded network of one input and one output."""
+    """An engine with a loaded network.
+
+    `values` are by the names of the model's inputs and in their order; what comes back is in the order of its outputs.
+    """
 
     version: str
 
-    def run(self, value: np.ndarray) -> np.ndarray: ...
+    def run(self, values: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]: ...
 
 
 def _nnefc() -> Callable[[Path, int], Peer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,7 +24,8 @@ class NcnnNetwork:
         if self._net.load_param(str(model)) or self._net.load_model(str(model.with_suffix(".bin"))):
             raise ValueError(f"ncnn does not load {model}")
 
-    def run(self, value: np.ndarray) -> np.ndarray:
+    def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        (value,) = values.values()
         # The converter takes the batch of one away; integers have 32 bits there.
         item = value[0] if value.dtype == np.float32 else value[0].astype(np.int32)
         extractor = self._net.create_extractor()
@@ -31,4 +33,4 @@ class NcnnNetwork:
         status, made = extractor.extract("out0")
         if status:
             raise ValueError(f"ncnn fails with status {status}")
-        return np.array(made)[None]
+        return [np.array(made)[None]]

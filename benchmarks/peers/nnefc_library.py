@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,7 +18,10 @@ class NnefcLibrary:
 
     def __init__(self, library: Path, threads: int) -> None:
         self._model = load(library, threads=threads)
+        self._names = [tensor.name for tensor in self._model.inputs]
 
-    def run(self, value: np.ndarray) -> np.ndarray:
-        result: np.ndarray = self._model(value)
-        return result
+    def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        if all(name in values for name in self._names):  # not those that were given when it was compiled
+            return list(self._model.run({name: values[name] for name in self._names}).values())
+        result = self._model(*values.values())  # the other format's twin has other names
+        return list(result) if isinstance(result, tuple) else [result]

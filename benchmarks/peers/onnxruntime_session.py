@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,7 @@ class OnnxruntimeSession:
         options.inter_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        self._input = self._session.get_inputs()[0].name
 
-    def run(self, value: np.ndarray) -> np.ndarray:
-        result: np.ndarray = self._session.run(None, {self._input: value})[0]
-        return result
+    def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        results: list[np.ndarray] = self._session.run(None, values)
+        return results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ class OpenvinoModel:
         core = openvino.Core()
         compiled = core.compile_model(str(model), "CPU", {**SETTINGS, "INFERENCE_NUM_THREADS": str(threads)})
         self._request = compiled.create_infer_request()
+        self._outputs = len(compiled.outputs)
 
-    def run(self, value: np.ndarray) -> np.ndarray:
-        self._request.set_input_tensor(openvino.Tensor(value, shared_memory=True))
+    def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        for name, value in values.items():
+            self._request.set_tensor(name, openvino.Tensor(value, shared_memory=True))
         self._request.infer()
-        return np.array(self._request.get_output_tensor().data)
+        return [np.array(self._request.get_output_tensor(index).data) for index in range(self._outputs)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,5 @@ class TractModel:
     def __init__(self, model: Path, threads: int) -> None:
         self._model = tract.onnx().load(model).into_model().into_runnable()
 
-    def run(self, value: np.ndarray) -> np.ndarray:
-        result: np.ndarray = self._model.run([value])[0].to_numpy()
-        return result
+    def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [result.to_numpy() for result in self._model.run(list(values.values()))]

@@ -11,10 +11,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import real_networks
 from conditions import Conditions
 from measure import Latency, Measurement, Plan, measure, start
 from models import zoo
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from report import markdown, write_report
 from worker import EngineError
 
@@ -84,9 +85,38 @@ def test_an_engine_that_does_not_load_a_network_has_an_empty_cell() -> None:
 def test_an_engine_that_fails_is_left_out_and_a_needed_one_is_an_error(tmp_path: Path) -> None:
     model = tmp_path / "broken.onnx"
     model.write_bytes(b"no model")
-    assert start({"openvino": model}, tmp_path / "none.npy", 1) == []
+    assert start({"openvino": model}, tmp_path / "none.npz", 1) == []
     with pytest.raises(EngineError, match="onnxruntime ended with status"):
-        start({"onnxruntime": model}, tmp_path / "none.npy", 1)
+        start({"onnxruntime": model}, tmp_path / "none.npz", 1)
+
+
+def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4]),
+        helper.make_tensor_value_info("ids", TensorProto.INT64, ["rows"]),
+        helper.make_tensor_value_info("start", TensorProto.INT64, []),
+    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "z")]
+    nodes = [
+        helper.make_node("Gather", ["x", "ids"], ["y"]),
+        helper.make_node("Unsqueeze", ["start", "zero"], ["starts"]),
+        helper.make_node("Slice", ["x", "starts", "far", "zero"], ["part"]),
+        helper.make_node("Tanh", ["part"], ["z"]),
+    ]
+    numbers = [numpy_helper.from_array(np.array([n]), name) for name, n in (("zero", 0), ("far", 99))]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, numbers)
+    model = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+    sizes = {"x": ([5, 4], "features"), "ids": ([5], 5), "start": ([], [2])}
+    monkeypatch.setitem(real_networks.NETWORKS, "net", sizes)
+    monkeypatch.setattr(real_networks, "LIBRARIES", tmp_path)
+    plan = Plan(threads=(1,), rounds=1, seconds=0.0, least=1, pause=0.0)
+    found = real_networks.measure("net", model, plan)
+    assert found.agreement["onnxruntime"] == 0.0
+    assert found.agreement["nnefc"] < 1e-6
+    assert "- net: x [5, 4], ids [5], start []" in real_networks.body([found], plan, {})
 
 
 def test_measuring_compiles_runs_every_engine_and_compares(tmp_path: Path) -> None:
