@@ -25,6 +25,7 @@ from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
+from nnefc.passes.graph.lower_scans import LowerScans
 from nnefc.passes.graph.plain_contractions import CONTRACTIONS
 from nnefc.passes.graph.quantization import QUANTIZATION
 from nnefc.passes.graph.use_half_precision import UseHalfPrecision
@@ -99,6 +100,7 @@ def cuda_graph_passes(target: CudaTarget) -> list[tuple[str, tvm.ir.transform.Pa
         *_PRECISIONS[target.precision],
         # Phase 4. Every operation becomes a computation of its own; threads share rows of any length.
         ("lower rows", LowerRows(replace(target, load_bytes=1))),
+        ("lower scans", LowerScans(None)),
         ("legalize", relax.transform.LegalizeOps({**LIMITS, **QUANTIZATION, **CONTRACTIONS, **WHOLE_SLICES})),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.

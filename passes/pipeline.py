@@ -27,6 +27,7 @@ from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
+from nnefc.passes.graph.lower_scans import LowerScans
 from nnefc.passes.graph.pack_integer_matmul import PackIntegerMatmul
 from nnefc.passes.graph.pack_matmul import PackMatmul
 from nnefc.passes.graph.quantization import QUANTIZATION
@@ -90,6 +91,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("pack matmul", PackMatmul(target, strict)),
         ("pack integer matmul", PackIntegerMatmul(target)),
         ("lower rows", LowerRows(target)),
+        ("lower scans", LowerScans(target)),
         # Phase 4. Every other operation becomes a computation of its own.
         ("legalize", relax.transform.LegalizeOps({**LIMITS, **QUANTIZATION})),
         ("fold packed constants", FoldConstants()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, elementwise, unary
 from nnefc.frontends.onnx.operators.tensors import (
     cast,
-    compute,
     dtype_of,
     input_at,
     integers,
@@ -287,39 +285,22 @@ def _hardmax(ctx: Context, node: Node) -> Value:
     return reshaped(ctx, ctx.emit_te(function, x, name="hardmax"), shape_of(input_at(node, 0)))
 
 
-# Running sums and products: log2(n) element-wise steps, each of which doubles how far an item looks back.
+# Running sums and products.
 
 
 def _running(ctx: Context, node: Node) -> Value:
     x = input_at(node, 0)
     shape, dtype = shape_of(x), dtype_of(x)
     axis = normal_axis(node, int(required_value(ctx, node, 1, "axis").reshape(())[()]), len(shape))
-    reverse, exclusive = bool(node.attributes["reverse"]), bool(node.attributes["exclusive"])
-    product = node.op_type == "CumProd"
-    neutral = 1 if product else 0
-    work = "float32" if dtype in ("float16", "bfloat16") else dtype
+    exclusive, reverse = bool(node.attributes["exclusive"]), bool(node.attributes["reverse"])
+    scan = relax.op.cumprod if node.op_type == "CumProd" else relax.op.cumsum
+    value = cast(ctx, x, "float32" if dtype in ("float16", "bfloat16") else dtype)
 
-    def behind(tensor: Any, index: tuple[Any, ...], distance: int) -> Any:
-        place = index[axis] + distance if reverse else index[axis] - distance
-        inside = place < shape[axis] if reverse else place >= 0
-        return tirx.if_then_else(inside, tensor(*index[:axis], place, *index[axis + 1 :]), tirx.const(neutral, work))
+    def turned(value: Value) -> Value:
+        return ctx.emit(relax.op.flip(ctx.expr(value), axis)) if reverse else value
 
-    def step(distance: int) -> Callable[..., Any]:
-        def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            here, there = tensors[0](*index), behind(tensors[0], index, distance)
-            return here * there if product else here + there
-
-        return item
-
-    value = cast(ctx, x, work)
-    if exclusive:
-        value = compute(ctx, shape, lambda t, i: behind(t[0], i, 1), value, name="shifted")
-    value = functools.reduce(
-        lambda total, power: compute(ctx, shape, step(1 << power), total, name="running"),
-        range(max(0, shape[axis] - 1).bit_length()),
-        value,
-    )
-    return cast(ctx, value, dtype)
+    made = ctx.emit(scan(ctx.expr(turned(value)), axis, exclusive=exclusive))
+    return cast(ctx, turned(made), dtype)
 
 
 operator("CumSum", since=(11, 14))(_running)

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Ints, Result, axis_of, need_real, operator
 from nnefc.frontends.pnnx.operators.elementwise import apply
 from nnefc.frontends.pnnx.promotion import category
@@ -270,37 +270,24 @@ def _norm(
 # Running sums and products.
 
 
-def _running(at: Lowering, input: Tensor, dim: int, dtype: str | None, operation: Callable[..., Any]) -> Result:
+def _running(at: Lowering, input: Tensor, dim: int, dtype: str | None, scan: Callable[..., relax.Expr]) -> Result:
     x = _summable(at, input, dtype)
-    shape: Shape = shape_of(x)
-    if not shape:
+    rank, own = len(shape_of(x)), dtype_of(x)
+    if not rank:
         return x
-    axis = axis_of(dim, len(shape))
-
-    def compute(x: te.Tensor) -> te.Tensor:
-        k = te.reduce_axis((0, shape[axis]), "k")
-        rest = 1 if operation is _product else 0
-
-        def element(*place: tirx.Var) -> tirx.Expr:
-            value = x(*place[:axis], k, *place[axis + 1 :])
-            return operation(tirx.Select(k.var <= place[axis], value, tirx.const(rest, x.dtype)), axis=[k])
-
-        return te.compute(shape, element, name="running")
-
-    return at.compute(compute, x, name="running")
-
-
-_product = te.comm_reducer(lambda a, b: a * b, lambda t: tirx.const(1, t), name="product")
+    if own not in ("float16", "bfloat16"):
+        return scan(x, axis_of(dim, rank))
+    return at.convert(at.emit(scan(at.emit(at.convert(x, "float32")), axis_of(dim, rank))), own)
 
 
 @operator("torch.cumsum", "Tensor.cumsum")
 def _cumsum(at: Lowering, input: Tensor, dim: int, dtype: DType | None = None) -> Result:
-    return _running(at, input, dim, dtype, te.sum)
+    return _running(at, input, dim, dtype, relax.op.cumsum)
 
 
 @operator("torch.cumprod", "Tensor.cumprod")
 def _cumprod(at: Lowering, input: Tensor, dim: int, dtype: DType | None = None) -> Result:
-    return _running(at, input, dim, dtype, _product)
+    return _running(at, input, dim, dtype, relax.op.cumprod)
 
 
 def _truth(at: Lowering, input: Tensor, dim: Ints | None, keepdim: bool, every: bool) -> relax.Expr:

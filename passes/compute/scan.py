@@ -1,0 +1,307 @@
+"""Running sums and products along the middle axis of `[outer, length, inner]`, in time linear in the length.
+
+Written as statements: what an element is depends on the one before it. Results round no worse than those of a plain
+loop over all elements: a sum of sums of parts has fewer roundings behind each other.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import te, tirx
+from tvm.tirx.stmt import AllocBuffer
+
+from nnefc.passes.schedule.structure import LEAST_PARALLEL_WORK
+
+__all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
+
+_WIDEST = 512  # lines of a strip: their sums are in the first cache
+_VECTORS = 4  # of the narrowest strip: sums that need not wait for each other
+_LEAST_STRIPS = 16
+_LEAST_CHUNK = 32  # elements that one thread of a device goes through
+_ENOUGH_THREADS = 1 << 14  # that keep a device busy
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What is computed of the elements up to each one.
+
+    Attributes:
+        product: their product; else their sum.
+        exclusive: without the element itself.
+        reverse: of the elements from each one to the end.
+    """
+
+    product: bool
+    exclusive: bool
+    reverse: bool
+
+    def joined(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
+        """The sum or product of two values."""
+        return (operator.mul if self.product else operator.add)(left, right)
+
+    def neutral(self, dtype: str, lanes: int = 1) -> tirx.Expr:
+        """What changes nothing when joined."""
+        value = tirx.const(int(self.product), dtype)
+        return tirx.Broadcast(value, lanes) if lanes > 1 else value
+
+    def place(self, step: tirx.Expr, length: int, lanes: int = 1) -> tirx.Expr:
+        """Where the first in memory of `lanes` elements lies that are reached by the steps from `step` on."""
+        return _index(length - lanes) - step if self.reverse else step
+
+
+def scan_in_vectors(x: te.Tensor, scan: Scan, lanes: int) -> te.Tensor:
+    """For CPUs. Lines that lie side by side are vectors; of a line along memory, a vector is summed in log2 steps.
+
+    Args:
+        x: `[outer, length, inner]`, or `[outer, length]`.
+        scan: what to compute.
+        lanes: elements of a vector.
+    """
+    shape = [int(extent) for extent in x.shape]
+
+    def body(source: tirx.Var, target: tirx.Var) -> tirx.Stmt:
+        return (_along_lines if len(shape) == 2 else _across_lines)(source, target, scan, lanes)
+
+    (result,) = _statements(x, [tuple(shape)], lambda source, targets: body(source, targets[0]))
+    return result
+
+
+def scan_in_chunks(x: te.Tensor, scan: Scan) -> te.Tensor | list[te.Tensor]:
+    """For devices with many threads. Each goes through a part of a line, given the sum of the parts before.
+
+    Args:
+        x: `[outer, length, inner]`.
+        scan: what to compute.
+
+    Returns:
+        The result, and, if lines have several parts, the sums before each, `[outer, parts, inner]`, which nobody reads.
+    """
+    outer, length, inner = (int(extent) for extent in x.shape)
+    chunk = length if outer * inner >= _ENOUGH_THREADS else min(length, max(_LEAST_CHUNK, math.isqrt(length)))
+    parts = -(-length // chunk)
+
+    if parts == 1:
+        return _statements(x, [(outer, length, inner)], lambda source, targets: _whole_lines(source, targets[0], scan))[
+            0
+        ]
+
+    def body(source: tirx.Var, targets: Sequence[tirx.Var]) -> tirx.Stmt:
+        return _by_chunks(source, targets[0], targets[1], scan, chunk)
+
+    return _statements(x, [(outer, length, inner), (outer, parts, inner)], body)
+
+
+def _statements(
+    x: te.Tensor,
+    shapes: Sequence[tuple[int, ...]],
+    body: Callable[[tirx.Var, Sequence[tirx.Var]], tirx.Stmt],
+) -> list[te.Tensor]:
+    """Tensors of the type of `x` that statements make of it."""
+    source = tirx.decl_buffer(x.shape, x.dtype, "x", elem_offset=0)
+    targets = [tirx.decl_buffer(shape, x.dtype, f"y{n}", elem_offset=0) for n, shape in enumerate(shapes)]
+    made = te.extern(
+        list(shapes),
+        [x],
+        lambda ins, outs: body(ins[0], outs),
+        dtype=[x.dtype] * len(shapes),
+        in_buffers=[source],
+        out_buffers=targets,
+        name="scan",
+    )
+    return [made] if isinstance(made, te.Tensor) else list(made)
+
+
+def _index(value: int) -> tirx.IntImm:
+    return tirx.IntImm("int64", value)
+
+
+def _loop(extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str, kind: int = tirx.ForKind.SERIAL) -> tirx.Stmt:
+    var = tirx.Var(name, "int64")
+    return tirx.For(var, _index(0), _index(extent), kind, body(var))
+
+
+def _vector(begin: tirx.Expr, lanes: int) -> tirx.Expr:
+    return tirx.Ramp(begin, _index(1), lanes) if lanes > 1 else begin
+
+
+def _local(name: str, size: int, dtype: str) -> tirx.Var:
+    return tirx.decl_buffer((_index(size),), dtype, name, scope="local", elem_offset=0)
+
+
+def _with_locals(buffers: Sequence[tirx.Var], *stmts: tirx.Stmt) -> tirx.Stmt:
+    return tirx.SeqStmt([*map(AllocBuffer, buffers), *stmts])
+
+
+def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, lanes: int) -> tirx.Stmt:
+    """A strip of neighbouring lines after the other; the last one may overlap the one before."""
+    outer, length, inner = (int(extent) for extent in source.shape)
+    width = _strip_width(outer, inner, lanes)
+    size = min(width, lanes)
+    strips, dtype = -(-inner // width), str(source.dtype)
+
+    def strip(number: tirx.Expr) -> tirx.Stmt:
+        sums = _local("sums", width, dtype)
+        row, begin = number // _index(strips), tirx.min(number % _index(strips) * _index(width), _index(inner - width))
+
+        def step(k: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
+            own = _vector(vector * _index(size), size)
+            place = [row, scan.place(k, length), _vector(begin + vector * _index(size), size)]
+            add = tirx.BufferStore(sums, scan.joined(sums[own], tirx.BufferLoad(source, place)), [own])
+            write = tirx.BufferStore(target, sums[own], place)
+            return tirx.SeqStmt([write, add] if scan.exclusive else [add, write])
+
+        def start(vector: tirx.Expr) -> tirx.Stmt:
+            return tirx.BufferStore(sums, scan.neutral(dtype, size), [_vector(vector * _index(size), size)])
+
+        count = width // size
+        lines = _loop(length, lambda k: _loop(count, lambda vector: step(k, vector), "vector"), "k")
+        return _with_locals([sums], _loop(count, start, "vector"), lines)
+
+    return _loop(outer * strips, strip, "strip", _shared(source))
+
+
+def _strip_width(outer: int, inner: int, lanes: int) -> int:
+    """How many lines are a strip: long reads, sums that stay in the first cache, and enough strips for all threads."""
+    width = 1 << min(inner, _WIDEST).bit_length() - 1
+    while width > _VECTORS * lanes and outer * -(-inner // width) < _LEAST_STRIPS:
+        width //= 2
+    return width
+
+
+def _shared(source: tirx.Var) -> int:
+    """How a loop over lines runs: by all threads, if it is worth waking them."""
+    work = math.prod(int(extent) for extent in source.shape)
+    kind: int = tirx.ForKind.PARALLEL if work >= LEAST_PARALLEL_WORK else tirx.ForKind.SERIAL
+    return kind
+
+
+def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, lanes: int) -> tirx.Stmt:
+    """A line after the other, vector after vector, then what is left element by element."""
+    outer, length = (int(extent) for extent in source.shape)
+    dtype, whole = str(source.dtype), length // lanes if lanes > 1 else 0
+
+    def line(row: tirx.Expr) -> tirx.Stmt:
+        total, sums = _local("total", 1, dtype), _local("sums", lanes, dtype)
+        begin, every = _index(0), _vector(_index(0), lanes)
+
+        def vector(number: tirx.Expr) -> tirx.Stmt:
+            place = [row, _vector(scan.place(number * _index(lanes), length, lanes), lanes)]
+            steps = [tirx.BufferStore(sums, tirx.BufferLoad(source, place), [every])]
+            for power in range(lanes.bit_length() - 1):
+                moved = _moved(sums[every], 1 << power, scan, dtype, lanes)
+                steps.append(tirx.BufferStore(sums, scan.joined(moved, sums[every]), [every]))
+            own = _moved(sums[every], 1, scan, dtype, lanes) if scan.exclusive else sums[every]
+            result = scan.joined(tirx.Broadcast(total[begin], lanes), own)
+            last = _index(0 if scan.reverse else lanes - 1)
+            carry = tirx.BufferStore(total, scan.joined(total[begin], sums[last]), [begin])
+            return tirx.SeqStmt([*steps, tirx.BufferStore(target, result, place), carry])
+
+        start = tirx.BufferStore(total, scan.neutral(dtype), [begin])
+        parts = [_loop(whole, vector, "vector")] if whole else []
+        rest = length - whole * lanes
+        if rest:
+            parts.append(
+                _loop(rest, lambda k: _element(source, target, total, scan, row, k + _index(whole * lanes)), "k")
+            )
+        return _with_locals([total, *([sums] if whole else [])], start, *parts)
+
+    return _loop(outer, line, "row", _shared(source))
+
+
+def _moved(vector: tirx.Expr, distance: int, scan: Scan, dtype: str, lanes: int) -> tirx.Expr:
+    """The lanes that come `distance` steps earlier, each in the place of the lane that adds it."""
+    neutral = scan.neutral(dtype, lanes)
+    if scan.reverse:
+        return tirx.Shuffle([vector, neutral], list(range(distance, distance + lanes)))
+    return tirx.Shuffle([neutral, vector], list(range(lanes - distance, 2 * lanes - distance)))
+
+
+def _element(
+    source: tirx.Var,
+    target: tirx.Var,
+    total: tirx.Var,
+    scan: Scan,
+    row: tirx.Expr,
+    k: tirx.Expr,
+    *column: tirx.Expr,
+) -> tirx.Stmt:
+    """One step along a line."""
+    place, zero = [row, scan.place(k, int(source.shape[1])), *column], _index(0)
+    add = tirx.BufferStore(total, scan.joined(total[zero], tirx.BufferLoad(source, place)), [zero])
+    write = tirx.BufferStore(target, total[zero], place)
+    return tirx.SeqStmt([write, add] if scan.exclusive else [add, write])
+
+
+def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
+    """A line for each round."""
+    outer, length, inner = (int(extent) for extent in source.shape)
+    dtype = str(source.dtype)
+
+    def line(number: tirx.Expr) -> tirx.Stmt:
+        total = _local("total", 1, dtype)
+        row, _, column = _digits(number, 1, inner)
+        start = tirx.BufferStore(total, scan.neutral(dtype), [_index(0)])
+        steps = _loop(length, lambda k: _element(source, target, total, scan, row, k, column), "k")
+        return _with_locals([total], start, steps)
+
+    return _loop(outer * inner, line, "line", tirx.ForKind.PARALLEL)
+
+
+def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan, chunk: int) -> tirx.Stmt:
+    """The sums of all chunks; the sums before each; then each chunk."""
+    outer, length, inner = (int(extent) for extent in source.shape)
+    parts, dtype, zero = int(before.shape[1]), str(source.dtype), _index(0)
+
+    def each_chunk(step: Callable[..., tirx.Stmt], start: tirx.Expr | None, last: bool) -> tirx.Stmt:
+        def one(number: tirx.Expr) -> tirx.Stmt:
+            total = _local("total", 1, dtype)
+            row, part, column = _digits(number, parts, inner)
+            place = [row, part, column]
+            value = tirx.BufferLoad(before, place) if start is None else start
+            first = part * _index(chunk)
+
+            def guarded(k: tirx.Expr) -> tirx.Stmt:
+                done = step(total, row, column, first + k)
+                return done if length % chunk == 0 else tirx.IfThenElse(first + k < _index(length), done, None)
+
+            ends = [tirx.BufferStore(before, total[zero], place)] if last else []
+            return _with_locals([total], tirx.BufferStore(total, value, [zero]), _loop(chunk, guarded, "k"), *ends)
+
+        return _loop(outer * parts * inner, one, "part", tirx.ForKind.PARALLEL)
+
+    def add(total: tirx.Var, row: tirx.Expr, column: tirx.Expr, k: tirx.Expr) -> tirx.Stmt:
+        item = tirx.BufferLoad(source, [row, scan.place(k, length), column])
+        return tirx.BufferStore(total, scan.joined(total[zero], item), [zero])
+
+    def write(total: tirx.Var, row: tirx.Expr, column: tirx.Expr, k: tirx.Expr) -> tirx.Stmt:
+        return _element(source, target, total, scan, row, k, column)
+
+    def line(number: tirx.Expr) -> tirx.Stmt:
+        total, own = _local("total", 1, dtype), _local("own", 1, dtype)
+        row, _, column = _digits(number, 1, inner)
+
+        def step(part: tirx.Expr) -> tirx.Stmt:
+            place = [row, part, column]
+            return tirx.SeqStmt(
+                [
+                    tirx.BufferStore(own, tirx.BufferLoad(before, place), [zero]),
+                    tirx.BufferStore(before, total[zero], place),
+                    tirx.BufferStore(total, scan.joined(total[zero], own[zero]), [zero]),
+                ]
+            )
+
+        start = tirx.BufferStore(total, scan.neutral(dtype), [zero])
+        return _with_locals([total, own], start, _loop(parts, step, "part"))
+
+    lines = _loop(outer * inner, line, "line", tirx.ForKind.PARALLEL)
+    sums = each_chunk(add, scan.neutral(dtype), last=True)
+    return tirx.SeqStmt([sums, lines, each_chunk(write, None, last=False)])
+
+
+def _digits(number: tirx.Expr, parts: int, inner: int) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+    """Row, part and column of a running number."""
+    return number // _index(parts * inner), number // _index(inner) % _index(parts), number % _index(inner)
