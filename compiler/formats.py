@@ -115,13 +115,27 @@ def load_network(path: Path, **options: Any) -> Network:
     known = [name for name, parameter in signature(load).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
     for name in given:
         if name not in known:
-            raise CompileError(
-                f"models of the format {format_.name} have no option '{name}'", hint=f"they have {', '.join(known)}"
-            )
+            raise _no_option(name, format_, known)
     if "shape" in given:
         given["shape"] = {n: _extents(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
     with in_turn():
         return load(path, **given)
+
+
+_OPTIONS = {"values": "value", "output_tensors": "output-tensor"}
+"""Names of keywords on the command line, where there is more to them than dashes."""
+
+
+def _no_option(name: str, format_: Format, known: list[str]) -> CompileError:
+    """An option that models of a format do not have, and those that they have."""
+
+    def spelled(keyword: str) -> str:
+        return f"--{_OPTIONS.get(keyword, keyword.replace('_', '-'))}"
+
+    return CompileError(
+        f"{spelled(name)} (in Python {name}=) is no option of models of {format_.name}",
+        hint=f"they have {', '.join(map(spelled, known))}",
+    )
 
 
 def _items(shapes: Mapping[str, ShapeLike]) -> list[tuple[str, ShapeLike]]:

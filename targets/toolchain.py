@@ -258,7 +258,10 @@ def _run(command: Sequence[str], folder: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
     except OSError as error:
-        raise CompileError(f"cannot run the compiler {command[0]}: {error.strerror}") from error
+        raise CompileError(
+            f"cannot run the compiler {command[0]}: {error.strerror}",
+            hint="install it, or give another; without one, zig comes with nnefc: pip install ziglang",
+        ) from error
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         message = "\n".join(lines[:20]).replace(str(folder), "<link>") or f"it ended with status {done.returncode}"

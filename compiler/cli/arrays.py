@@ -102,6 +102,11 @@ def read_file(path: Path) -> np.ndarray[Any, Any] | Arrays:
         if not starts_as_arrays(path):
             raise no_arrays(path) from error
         reason = next(iter(str(error).splitlines()), type(error).__name__)
+        if "Python objects" in reason or "allow_pickle" in reason:
+            raise CompileError(
+                f"{path} holds Python objects, not numbers",
+                hint="convert them first: numpy.save(FILE, array.astype(TYPE))",
+            ) from error
         raise CompileError(
             f"{path} is not a readable .npy or .npz file ({reason})", hint="write one with numpy.save or numpy.savez"
         ) from error
@@ -175,6 +180,8 @@ def write_outputs(folder: Path, results: Mapping[str, np.ndarray[Any, Any]]) -> 
     """Every result as `folder`/NAME.npy, each file whole or not at all."""
     import numpy as np
 
+    if folder.exists() and not folder.is_dir():
+        raise CompileError(f"{folder} is a file: the outputs go into a folder", hint="give the name of another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for stem, array in zip(file_names(list(results)), results.values(), strict=True):
         temporary = folder / f".{stem}.{os.getpid()}"

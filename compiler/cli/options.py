@@ -57,6 +57,8 @@ def _parts(value: str) -> list[tuple[str, str]]:
             parts[-1] = (parts[-1][0], f"{parts[-1][1]},{text}")
         else:
             begun += f"{text},"
+    if begun and parts and value.partition("=")[2].lstrip().startswith(("[", "(")):
+        raise click.BadParameter(f"{value!r} has brackets: extents are written as NAME=1,3,8,8")
     if begun and parts:
         raise click.BadParameter(f"{begun.rstrip(',')!r} is not an integer, nor of the form NAME=1,3,8,8")
     if begun:

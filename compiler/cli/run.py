@@ -30,7 +30,9 @@ __all__ = ["run_library"]
     help="A .npy file for an input, or an .npz file for those that it names (repeatable; NAME= may be left out "
     "for an .npz file and where there is one input).",
 )
-@click.option("--random", type=int, metavar="SEED", help="Random values for the inputs that have no file.")
+@click.option(
+    "--random", type=click.IntRange(min=0), metavar="SEED", help="Random values for the inputs that have no file."
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),

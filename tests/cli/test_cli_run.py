@@ -150,7 +150,7 @@ def test_random_values_leave_given_inputs_alone(model: Any, tmp_path: Path) -> N
         (["--input", "a={folder}"], "Is a directory"),
         (["--input", "a={text}"], "is no .npy or .npz file: it has none of their headers, only other bytes"),
         (["--input", "a={empty}"], "is no .npy or .npz file: it is empty"),
-        (["--input", "a={pickle}"], "not a readable .npy or .npz file"),
+        (["--input", "a={pickle}"], "holds Python objects, not numbers"),
         (["--input", "a={liar}"], "not a readable .npy or .npz file"),
         (["--input", "a={broken}"], "not a readable .npy or .npz file"),
         (["--input", "a={zip}"], "not a readable .npy or .npz file"),

@@ -24,6 +24,8 @@ from nnefc.network import Network, State
 
 __all__ = ["load"]
 
+_MOST_LISTED = 10  # names in a message
+
 _NO_RUNS = np.zeros((), np.int64)
 """The first value of the state that counts runs, where random numbers are drawn."""
 
@@ -173,8 +175,10 @@ class _Builder:
         for name in wanted:
             if name not in scope.values:
                 close = get_close_matches(name, scope.values, 1)
+                outputs = ", ".join(self._graph.output_names[:_MOST_LISTED])
                 raise CompileError(
-                    f"the model has no tensor '{name}'", hint=f"did you mean '{close[0]}'?" if close else None
+                    f"the model has no tensor '{name}'",
+                    hint=f"did you mean '{close[0]}'?" if close else f"its outputs are {outputs}",
                 )
             value = scope.find(name)
             assert value is not None
@@ -221,7 +225,7 @@ def _check_leaf(leaf: Leaf) -> None:
     if leaf.dtype == "string" or leaf.dtype.startswith("complex"):
         raise CompileError(
             f"the input '{leaf.name}' is of type {leaf.dtype}, which a program cannot be given",
-            hint="give its value at compile time, or leave what depends on it out of the model",
+            hint=f"give its value to the compiler, --value {leaf.name}=…, or leave what reads it out of the model",
         )
 
 

@@ -120,7 +120,8 @@ class _Reader:
         if proto.ir_version > onnx.IR_VERSION:
             raise CompileError(
                 f"{path} is in version {proto.ir_version} of the format, the newest that the installed package onnx "
-                f"knows is {onnx.IR_VERSION}"
+                f"knows is {onnx.IR_VERSION}",
+                hint="install a newer one: pip install -U onnx",
             )
         if proto.ir_version >= 3 and not proto.opset_import:
             raise CompileError(f"{path} imports no operator set ('opset_import')")

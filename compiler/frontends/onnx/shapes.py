@@ -100,7 +100,10 @@ def bind_inputs(
         if name in shape and name not in inputs:
             extents = _extents(shape[name], f"the dimension '{name}'")
             if len(extents) != 1:
-                raise CompileError(f"the dimension '{name}' needs one extent, {len(extents)} are given")
+                raise CompileError(
+                    f"the dimension '{name}' needs one extent, {len(extents)} are given",
+                    hint=f"such as --shape {name}=1; whole shapes are of inputs: {', '.join(inputs)}",
+                )
             symbols.bind(name, extents[0], "what is given for it")
     for name, info in inputs.items():
         if name in values:
@@ -154,7 +157,12 @@ def _bind_shape(type_: Type | None, given: Any, what: str, symbols: Symbols) -> 
                 # Variables of items bind nothing: onnx's own models use them for items of many extents.
                 _bind_shape(item, part, f"item {index} of {what}", Symbols())
         case TensorType(shape=declared):
-            unify(declared, _extents(given, what), what, symbols)
+            extents = _extents(given, what)
+            try:
+                unify(declared, extents, what, symbols)
+            except CompileError as error:
+                shape = ", ".join("?" if extent is None else str(extent) for extent in declared or ())
+                raise CompileError(error.message, hint=f"the model declares it as [{shape}]") from None
 
 
 def _bind_value(type_: Type | None, given: Any, what: str, symbols: Symbols) -> None:

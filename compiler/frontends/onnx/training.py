@@ -89,7 +89,11 @@ def training_step(
         raise CompileError(f"there is no entry '{entry}'", hint="give 'training:0' for the model's first training")
     index = int(match[1])
     if index >= len(model.trainings):
-        raise CompileError(f"there is no entry '{entry}': the model has {len(model.trainings)} trainings")
+        count = len(model.trainings)
+        raise CompileError(
+            f"there is no entry '{entry}': the model has {count or 'no'} training{'' if count == 1 else 's'}",
+            hint="without an entry, the model's graph is compiled",
+        )
     training = model.trainings[index]
     combined = _combined(model.graph, training.algorithm)
     states: dict[str, Array] = {}

@@ -71,6 +71,7 @@ def name_of(path: Path) -> str:
 def _build(
     graph: Graph, weights: Weights, shapes: dict[str, Shape], output_tensors: tuple[str, ...], name: str
 ) -> Network:
+    _check_names(graph, shapes)
     option = shape_option(_open_inputs(graph, shapes))
     inputs = {
         op.outputs[0]: _input(graph, op, shapes, option)
@@ -78,11 +79,6 @@ def _build(
         if op.type == "pnnx.Input"
         if _one(op)
     }
-    if shapes:
-        raise CompileError(
-            f"the network has no input '{next(iter(shapes))}'",
-            hint=nearest(next(iter(shapes)), [var.name for var in inputs.values()]),
-        )
     builder = relax.BlockBuilder()
     failure: CompileError | None = None
     outputs: dict[str, Any] = {}
@@ -126,6 +122,22 @@ def _one(operator: Operator) -> bool:
     return True
 
 
+def _check_names(graph: Graph, shapes: Mapping[str, Shape]) -> None:
+    """Refuse shapes for what is no input, by the name of the operator or the operand."""
+    inputs = [operator for operator in graph.operators if operator.type == "pnnx.Input"]
+    names = [operator.name for operator in inputs]
+    for name in shapes:
+        if name not in names and not any(name in operator.outputs for operator in inputs):
+            raise CompileError(
+                f"the network has no input '{name}'", hint=nearest(name, names) or f"its inputs are {', '.join(names)}"
+            )
+
+
+def _spelled(shape: tuple[int | None, ...]) -> str:
+    """As the file spells it, `(1,3,?,?)`."""
+    return f"({','.join('?' if extent is None else str(extent) for extent in shape)})"
+
+
 def _open_inputs(graph: Graph, given: Mapping[str, Shape]) -> Iterator[OpenTensor]:
     for operator in graph.operators:
         if operator.type == "pnnx.Input" and not {operator.name, *operator.outputs} & given.keys():
@@ -142,14 +154,15 @@ def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape], option: s
     asked = shapes.pop(operand, None) if asked is None else asked
     if type is None or (type.dtype or "float32") not in _INPUT_TYPES:
         raise CompileError(
-            f"the type of the input '{operator.name}' is missing or not supported", location=operator.location
+            f"the type of the input '{operator.name}' is missing or not supported",
+            location=operator.location,
+            hint="give pnnx the inputs' shapes and types: pnnx model.pt 'inputshape=[1,3,224,224]f32'",
         )
     if asked is None:
         shape = tuple(extent if extent is not None else 0 for extent in type.shape)
         if None in type.shape:
-            spelt = ",".join("?" if extent is None else str(extent) for extent in type.shape)
             raise CompileError(
-                f"the input '{operator.name}' has unknown extents: ({spelt})",
+                f"the input '{operator.name}' has unknown extents: {_spelled(type.shape)}",
                 location=operator.location,
                 hint=f"give its shape, with numbers of your own: {option}",
             )
@@ -159,6 +172,7 @@ def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape], option: s
             raise CompileError(
                 f"the input '{operator.name}' has {len(type.shape)} dimensions, the shape given {len(shape)}",
                 location=operator.location,
+                hint=f"the file gives it {_spelled(type.shape)}",
             )
     if any(extent < 1 for extent in shape):
         raise CompileError(f"the input '{operator.name}' has an empty dimension", location=operator.location)

@@ -112,7 +112,12 @@ def check_convolution(node: Node, x: Sequence[int], w: Sequence[int]) -> int:
     if len(x) < 3 or len(x) != len(w):
         raise fail(node, f"the input {spell(x)} and the filter {spell(w)} must have one rank of at least 3")
     if groups < 1 or w[1] * groups != x[1] or w[0] % groups:
-        raise fail(node, f"the filter {spell(w)} in {groups} groups does not fit the input {spell(x)}")
+        what = f"the filter {spell(w)} in {groups} group{'s' if groups != 1 else ''} does not fit the input {spell(x)}"
+        hint = None
+        if x[-1] == w[1] * groups:
+            wanted = spell((x[0], x[-1], *x[1:-1]))
+            hint = f"it would fit with the channels before rows and columns, as ONNX has them: {wanted}"
+        raise fail(node, what, hint)
     return int(groups)
 
 
