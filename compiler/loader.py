@@ -366,9 +366,7 @@ class Model:
         _check_names("input", given, self.inputs, complete=True)
         return [given[tensor.name] for tensor in self.inputs]
 
-    def _run(
-        self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
-    ) -> Sequence[Any]:
+    def _run(self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool) -> list[Any]:
         """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here."""
         if self._gpu is not None:
             return self._run_on_gpu(self._gpu, values, out, stream, check_nan)
@@ -399,7 +397,7 @@ class Model:
 
     def _run_on_gpu(
         self, gpu: _Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
-    ) -> Sequence[Any]:
+    ) -> list[Any]:
         """The same, with arrays in the memory of the host or of the GPU."""
         if check_nan and stream is not None:
             raise RunError("check_nan looks at outputs, and a run on a stream has only begun: leave one of them out")
@@ -891,9 +889,12 @@ def _target(tensor: Tensor, value: Any) -> np.ndarray:
     return array
 
 
-def _returned(out: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+def _returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
     """What the caller gave to write into, and new arrays for what the caller did not give."""
-    return [made if given is None else given for given, made in zip(out, results, strict=True)]
+    for number, given in enumerate(out):
+        if given is not None:
+            results[number] = given
+    return results
 
 
 # Libraries whose arrays do not change, which they do not say by DLPack.

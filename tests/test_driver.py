@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -156,6 +158,28 @@ def test_code_is_generated_while_another_thread_reads_and_lowers(tmp_path: Path)
     barrier = threading.Barrier(2)
     found = compiled_in_threads([scaled(tmp_path, 2), scaled(tmp_path, 3)], [Meeting(barrier), Meeting(barrier)])
     assert found == [(factor * X).ravel().tolist() for factor in (2, 3)]
+
+
+def test_a_forked_child_compiles_though_another_thread_did_so() -> None:
+    """The child has the lock as it was, but not the thread that would give it back."""
+    program = """
+import os, sys, threading
+from nnefc.turns import in_turn
+inside, leave = threading.Event(), threading.Event()
+def stay():
+    with in_turn():
+        inside.set()
+        leave.wait()
+threading.Thread(target=stay).start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    with in_turn():
+        os._exit(7)
+leave.set()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 7
 
 
 @pytest.mark.parametrize("shape", [(4, 5), [4, 5], (np.int64(4), np.int32(5))])

@@ -84,6 +84,19 @@ def test_outputs_on_the_gpu_on_request(model: Model) -> None:
     check(*(array.numpy() for array in model.run({"x": X}, out="device").values()), 4)
 
 
+def test_nan_is_found_on_the_gpu_too(driver: FakeDriver, model: Model) -> None:
+    model(X, out="device", check_nan=True)
+    bad = X.copy()
+    bad[5] = np.nan
+    with driver.context():
+        for x in (bad, Shown(driver, bad)):
+            with pytest.raises(RunError, match=r'input "x": 1 of 1024 elements are NaN, first \[5\]'):
+                model(x, check_nan=True)
+        x.free()
+    with pytest.raises(RunError, match="a run on a stream has only begun"):
+        model(X, check_nan=True, stream=1)
+
+
 def test_copying_a_device_array_is_refused_for_both_would_free_its_memory(model: Model) -> None:
     y = model(X, out="device")[0]
     with pytest.raises(TypeError, match=r"numpy\(\) copies its elements"):
