@@ -646,7 +646,8 @@ def _release_spelling(spelling: str) -> None:
         _spellings[spelling].users -= 1
 
 
-_SYSTEMS = {"Linux": "Linux", "Darwin": "macOS", "Windows": "Windows"}  # platform.system() → whose file we look for
+# sys.platform → whose libraries load. Not platform.system(), which asks a service of Windows' that may not answer.
+_SYSTEMS = {"android": "Linux", "darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 
 _MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "aarch64"}
 _PE_MACHINES = {0x014C: "i686", 0x8664: "x86_64", 0xAA64: "aarch64"}
@@ -654,7 +655,7 @@ _PE_MACHINES = {0x014C: "i686", 0x8664: "x86_64", 0xAA64: "aarch64"}
 
 def _check_file(path: Path) -> None:
     """Read the header of a file before the system's loader does, whose messages say little."""
-    system = _SYSTEMS.get(platform.system())
+    system = _SYSTEMS.get(sys.platform)
     try:
         with path.open("rb") as file:
             header = file.read(4096)
@@ -720,9 +721,9 @@ def _machine(header: bytes) -> tuple[str, str] | None:
 
 def _processor() -> str:
     """What this Python runs on: of Windows the kind that Python was made for, which the system may emulate."""
-    name = platform.machine()
-    if platform.system() == "Windows":
-        name = sysconfig.get_platform().removeprefix("win-")
+    name = (
+        sysconfig.get_platform().removeprefix("win-") if _SYSTEMS.get(sys.platform) == "Windows" else platform.machine()
+    )
     return {"amd64": "x86_64", "arm64": "aarch64", "win32": "i686"}.get(name.lower(), name)
 
 

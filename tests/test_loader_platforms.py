@@ -34,6 +34,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         close(handle)
 
     monkeypatch.setattr(nnefc.loader.sys, "platform", "win32")
+    monkeypatch.setattr(nnefc.loader, "_check_file", lambda path: None)  # it is a library of this system
     monkeypatch.delattr(os, "RTLD_NOW")
     monkeypatch.delattr(os, "RTLD_LOCAL")
     monkeypatch.setattr(nnefc.loader, "_ctypes", SimpleNamespace(FreeLibrary=free))
@@ -81,13 +82,13 @@ def refusal(path: Path, content: bytes) -> str:
     return str(raised.value)
 
 
-@pytest.fixture(params=["Linux", "Darwin", "Windows"])
+@pytest.fixture(params=["linux", "darwin", "win32"])
 def system(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where the loader believes to be: on a processor of x86-64."""
-    monkeypatch.setattr(platform, "system", lambda: request.param)
-    monkeypatch.setattr(platform, "machine", lambda: "AMD64" if request.param == "Windows" else "x86_64")
+    monkeypatch.setattr(nnefc.loader.sys, "platform", request.param)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(sysconfig, "get_platform", lambda: "win-amd64")
-    return {"Darwin": "macOS"}.get(request.param, request.param)
+    return {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}[request.param]
 
 
 HERE = {"Linux": ".so", "macOS": ".dylib", "Windows": ".dll"}
@@ -130,8 +131,8 @@ def test_a_folder_of_a_model_is_to_be_compiled_first(tmp_path: Path) -> None:
 def test_windows_may_emulate_the_processor_that_python_was_made_for(
     python: str, works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platform, "system", lambda: "Windows")
-    monkeypatch.setattr(platform, "machine", lambda: "ARM64")
+    monkeypatch.setattr(nnefc.loader.sys, "platform", "win32")
+    monkeypatch.setattr(platform, "machine", lambda: pytest.fail("asks a service of Windows'"))
     monkeypatch.setattr(sysconfig, "get_platform", lambda: python)
     text = refusal(tmp_path / "net.dll", pe(0x8664))
     assert ("cannot be loaded" in text) == works
