@@ -42,8 +42,8 @@ has (cryptography, AMX, SME, RISC-V vendors' own instructions, …) is switched 
 WebAssembly engines check a module themselves.
 
 **Tested** says how: the same networks are compiled for each target, run under this emulator, and compared with NumPy.
-[SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Android, macOS and Windows
-are linked, and their headers, symbols and needs are looked at; they have not been run.
+[SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Windows run under Wine.
+Those for Android and macOS are linked, and their headers, symbols and needs are looked at; they have not been run.
 
 ## The toolchain
 

@@ -136,5 +136,5 @@ NAMED_TARGETS = (
         "links with another compiler in place of the NDK's",
     ),
     NamedTarget("aarch64-macos", "aarch64-macos", "apple-a14", "macOS 11 and newer on Apple's processors", _LINKED),
-    NamedTarget("x86_64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3", "Windows 10 and newer", _LINKED),
+    NamedTarget("x86_64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3", "Windows 10 and newer", "wine"),
 )

@@ -1,18 +1,21 @@
 """Keeps the functions of a network to its library, where the linker cannot be told which ones others may see.
 
 TVM's code generator marks all functions as visible to everybody. On systems with ELF a list given to the linker has the
-last word; objects for macOS and Windows are changed here before they are linked.
+last word; objects for macOS and Windows are changed here before they are linked. So are definitions that would come
+into the runtime's way.
 """
 
 from __future__ import annotations
 
 import struct
 
-__all__ = ["hide_mach_o", "keep", "without_directives"]
+__all__ = ["for_windows", "hide_mach_o", "keep"]
 
 _MACH_O = b"\xcf\xfa\xed\xfe"  # 64 bits, little-endian
 _SYMTAB = 2  # a load command
 _EXTERNAL, _PRIVATE, _DEBUGGING, _TYPE = 0x01, 0x10, 0xE0, 0x0E  # bits of a symbol
+_COMDAT, _WRITABLE = 0x1000, 0x80000000  # of a section of Windows: one of several with its name is kept
+_COFF_EXTERNAL = 2  # a class of symbols
 
 
 def keep(content: bytes) -> bytes:
@@ -38,13 +41,29 @@ def hide_mach_o(content: bytes) -> bytes:
     return bytes(data)
 
 
-def without_directives(content: bytes) -> bytes:
-    """An object of Windows that tells the linker nothing of its own, such as to export a function."""
+def for_windows(content: bytes) -> bytes:
+    """An object of Windows that tells the linker nothing of its own, and defines nothing that the runtime defines.
+
+    Its directives would export functions. And TVM defines the pointers that its code calls through as null in each
+    object, for the linker to keep one of all definitions: it keeps the first that it sees, which is seldom the
+    runtime's. They become what they are elsewhere, names that the runtime defines.
+    """
     data = bytearray(content)
-    (sections,) = struct.unpack_from("<H", data, 2)
-    (optional,) = struct.unpack_from("<H", data, 16)
-    for header in range(20 + optional, 20 + optional + 40 * sections, 40):
+    (sections, table, symbols, optional) = struct.unpack_from("<H4xIIH", data, 2)
+    pointers = set()
+    for number in range(1, sections + 1):
+        header = 20 + optional + 40 * (number - 1)
+        size, offset = struct.unpack_from("<II", data, header + 16)
+        (flags,) = struct.unpack_from("<I", data, header + 36)
         if data[header : header + 8] == b".drectve":
-            size, offset = struct.unpack_from("<II", data, header + 16)
             data[offset : offset + size] = b" " * size
+        if flags & _COMDAT and flags & _WRITABLE:
+            pointers.add(number)
+            struct.pack_into("<I", data, header + 36, flags & ~_COMDAT)
+    at = table
+    while at < table + 18 * symbols:
+        section, storage, more = struct.unpack_from("<h2xBB", data, at + 12)
+        if section in pointers and storage == _COFF_EXTERNAL:
+            struct.pack_into("<Ih", data, at + 8, 0, 0)
+        at += 18 * (1 + more)
     return bytes(data)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.private_symbols import hide_mach_o, keep, without_directives
+from nnefc.targets.private_symbols import for_windows, hide_mach_o, keep
 
 __all__ = ["ELF", "MACH_O", "SYSTEMS", "WASM", "FileFormat", "System", "format_of", "system_of", "zig_target"]
 
@@ -91,7 +91,7 @@ PE = FileFormat(
     link_flags=("-shared", "-s", "-Wl,--gc-sections"),
     libraries=("-lpthread",),
     name_flags=_pe_names,
-    prepare=without_directives,
+    prepare=for_windows,
 )
 WASM = FileFormat(
     "WebAssembly",

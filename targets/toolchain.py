@@ -253,8 +253,11 @@ def command_of(text: str) -> tuple[str, ...]:
 def _run(command: Sequence[str], folder: Path) -> None:
     """Run a compiler; zig with its local cache in `folder`: objects are not kept, only the C library's stubs are."""
     environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
-    if not _user_cache_is_writable():
+    cache = _user_cache()
+    if cache is None:
         environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(folder / "global"))  # slower, for nothing is kept
+    elif os.name == "posix" and not {"HOME", "XDG_CACHE_HOME"} & {name for name, value in os.environ.items() if value}:
+        environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache / "zig"))  # where it would be if zig knew the home
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
     except OSError as error:
@@ -271,14 +274,18 @@ def _run(command: Sequence[str], folder: Path) -> None:
         )
 
 
-def _user_cache_is_writable() -> bool:
-    """Whether zig can keep the stubs of C libraries where it does by default: in containers there may be no home."""
+def _user_cache() -> Path | None:
+    """The folder under which zig keeps the stubs of C libraries by default; None if it cannot write there.
+
+    In containers there may be no home; under systemd the system knows one, but not the environment, which is all that
+    zig asks.
+    """
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         cache.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):
-        return False
-    return os.access(cache, os.W_OK | os.X_OK)
+        return None
+    return cache if os.access(cache, os.W_OK | os.X_OK) else None
 
 
 def _constant_bytes(constants: Constants | None, description: LibraryDescription) -> int:

@@ -51,7 +51,7 @@ struct nnefc_pool {
     _Alignas(LINE) uint32_t threads; /* constant from here on */
     uint32_t started;                /* workers with a thread of their own, worker 0 not among them */
     int64_t watch;                   /* nanoseconds; none when there are more threads than processors */
-    int64_t owner;
+    nnefc_process *owner;
     uint8_t *scratch;
     thread_slot slots[];
 };
@@ -150,7 +150,7 @@ static unsigned publish(nnefc_pool *pool, launch job) {
     return epoch;
 }
 
-static bool is_forked_child(const nnefc_pool *pool) { return nnefc_process_number() != pool->owner; }
+static bool is_forked_child(const nnefc_pool *pool) { return !nnefc_process_is_own(pool->owner); }
 
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks) {
     nnefc_pool *pool = worker->pool;
@@ -200,6 +200,12 @@ static void warm_up(nnefc_pool *pool) {
 
 static uint64_t round_up(uint64_t number, uint64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
+static void free_memory(nnefc_pool *pool) {
+    nnefc_process_free(pool->owner);
+    nnefc_free_aligned(pool->scratch);
+    nnefc_free_aligned(pool);
+}
+
 nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes) {
     if (scratch_bytes > SIZE_MAX / 2 / NNEFC_MAX_THREADS) return NULL;
     uint64_t stride = round_up(scratch_bytes, LINE);
@@ -207,12 +213,13 @@ nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes) {
     nnefc_pool *pool = nnefc_allocate_aligned(bytes);
     if (pool == NULL) return NULL;
     memset(pool, 0, bytes);
-    if (stride > 0 && (pool->scratch = nnefc_allocate_aligned((size_t)(threads * stride))) == NULL) {
-        nnefc_free_aligned(pool);
+    pool->owner = nnefc_process_create();
+    if (stride > 0) pool->scratch = nnefc_allocate_aligned((size_t)(threads * stride));
+    if (pool->owner == NULL || (stride > 0 && pool->scratch == NULL)) {
+        free_memory(pool);
         return NULL;
     }
     pool->threads = threads;
-    pool->owner = nnefc_process_number();
     pool->watch = threads <= nnefc_processor_count() ? WATCH_NANOSECONDS : 0;
     for (uint32_t i = 0; i < threads; i++) {
         nnefc_worker *worker = &pool->slots[i].worker;
@@ -240,8 +247,7 @@ void nnefc_pool_destroy(nnefc_pool *pool) {
         pthread_cond_destroy(&pool->work);
         pthread_mutex_destroy(&pool->mutex);
     }
-    nnefc_free_aligned(pool->scratch);
-    nnefc_free_aligned(pool);
+    free_memory(pool);
 }
 
 nnefc_worker *nnefc_pool_enter(nnefc_pool *pool) {

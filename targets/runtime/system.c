@@ -34,7 +34,7 @@ void nnefc_free_aligned(void *memory) { free(memory); }
 
 int64_t nnefc_nanoseconds(void) { return 0; }
 
-int64_t nnefc_process_number(void) { return 0; }
+static int64_t process_number(void) { return 0; }
 
 bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
     (void)thread, (void)body, (void)argument;
@@ -53,7 +53,7 @@ int64_t nnefc_nanoseconds(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-int64_t nnefc_process_number(void) { return getpid(); }
+static int64_t process_number(void) { return getpid(); }
 
 bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
     pthread_attr_t attributes;
@@ -71,5 +71,45 @@ bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument
     pthread_attr_destroy(&attributes);
     return started;
 }
+
+#endif
+
+/* Numbers of processes alone would not do: with namespaces inside each other, parent and child may both be number 1. So the
+ * number is in a page of its own, which Linux, from 4.14 on, clears in forked children; older ones keep it there. */
+struct nnefc_process {
+    int64_t number;
+};
+
+bool nnefc_process_is_own(const nnefc_process *process) { return process->number == process_number(); }
+
+#if defined(__linux__)
+#include <sys/mman.h>
+
+#if !defined(MADV_WIPEONFORK)
+#define MADV_WIPEONFORK 18
+#endif
+
+nnefc_process *nnefc_process_create(void) {
+    nnefc_process *process =
+        mmap(NULL, sizeof *process, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (process == MAP_FAILED) return NULL;
+    (void)madvise(process, sizeof *process, MADV_WIPEONFORK);
+    process->number = process_number();
+    return process;
+}
+
+void nnefc_process_free(nnefc_process *process) {
+    if (process != NULL) munmap(process, sizeof *process);
+}
+
+#else
+
+nnefc_process *nnefc_process_create(void) {
+    nnefc_process *process = malloc(sizeof *process);
+    if (process != NULL) process->number = process_number();
+    return process;
+}
+
+void nnefc_process_free(nnefc_process *process) { free(process); }
 
 #endif

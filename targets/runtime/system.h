@@ -26,8 +26,16 @@ void nnefc_free_aligned(void *memory);
 /* Time since some moment in the past; stands still where there is no clock. */
 int64_t nnefc_nanoseconds(void);
 
-/* A number that differs between a process and its forked children. */
-int64_t nnefc_process_number(void);
+/* A mark of the process that makes it; forked children inherit the pointer, but are told apart from it. Null if there is no
+ * memory to be had. */
+typedef struct nnefc_process nnefc_process;
+
+nnefc_process *nnefc_process_create(void);
+
+/* Whether the calling process made the mark. */
+bool nnefc_process_is_own(const nnefc_process *process);
+
+void nnefc_process_free(nnefc_process *process);
 
 /* Starts a thread to which no signal is delivered, so that the program's handlers run on the program's threads; false if
  * there is none to be had. pthread_join ends it. */

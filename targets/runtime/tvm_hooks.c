@@ -66,22 +66,14 @@ static int refuse(void) {
     return -1;
 }
 
-/* Windows' linker takes the first of several weak definitions and refuses a strong one beside them; the runtime comes
- * first. */
-#if defined(_WIN32)
-#define HOOK __attribute__((selectany))
-#else
-#define HOOK
-#endif
-
-HOOK int (*__TVMBackendParallelLaunch)(nnefc_parallel_body body, void *data, int tasks) = launch;
-HOOK void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
-HOOK int (*__TVMBackendFreeWorkspace)(int, int, void *) = release;
-HOOK void (*__TVMFFIErrorSetRaisedFromCStr)(const char *kind, const char *message) = raise_text;
-HOOK int (*__TVMBackendParallelBarrier)(void) = refuse;
-HOOK int (*__TVMFFIEnvModLookupFromImports)(void) = refuse;
-HOOK int (*__TVMFFIFunctionCall)(void) = refuse;
-HOOK int (*__TVMFFIHandleInitOnce)(void) = refuse;
+int (*__TVMBackendParallelLaunch)(nnefc_parallel_body body, void *data, int tasks) = launch;
+void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
+int (*__TVMBackendFreeWorkspace)(int, int, void *) = release;
+void (*__TVMFFIErrorSetRaisedFromCStr)(const char *kind, const char *message) = raise_text;
+int (*__TVMBackendParallelBarrier)(void) = refuse;
+int (*__TVMFFIEnvModLookupFromImports)(void) = refuse;
+int (*__TVMFFIFunctionCall)(void) = refuse;
+int (*__TVMFFIHandleInitOnce)(void) = refuse;
 
 /* Called by kernels that find in their operands what their operation does not allow, an index out of range for example:
  * the run fails with this text, when the kernel is done. It returns, so the kernel must go on without harm. */

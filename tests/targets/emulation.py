@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
 import platform
 import shutil
 import subprocess
@@ -52,7 +54,8 @@ class Machine:
             return self.command[0]
         if self.root and not Path(self.root).is_dir():
             return self.root
-        return "an x86-64 system with glibc" if self.name.startswith("x86") and not _HOST_IS_X86 else ""
+        on_x86 = self.name.startswith("x86") or self.command[0] == "wine"
+        return "an x86-64 system with glibc" if on_x86 and not _HOST_IS_X86 else ""
 
 
 _HOST_IS_X86 = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
@@ -81,6 +84,7 @@ MACHINES = (
     Machine("wasm32", "wasm32-wasi", ("node",)),
     Machine("x86-64", "x86-64", ("qemu-x86_64", "-cpu", "qemu64"), opened=True),
     Machine("musl-x86-64", "x86_64-linux-musl", ("qemu-x86_64", "-cpu", "max")),
+    Machine("windows", "x86_64-windows-gnu", ("wine",), opened=True),
 )
 
 
@@ -113,7 +117,8 @@ def _run(
     for tensor, path in zip(artifact.inputs, sources, strict=True):
         np.ascontiguousarray(inputs[tensor.name], _dtype(tensor)).tofile(path)
     command = [*_program(machine, artifact, folder), *map(str, (*sources, *results))]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    environment = _wine_environment() if machine.command[0] == "wine" else None
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
 
 
 def _dtype(tensor: TensorDescription) -> np.dtype:
@@ -135,14 +140,24 @@ def _program(machine: Machine, artifact: Artifact, folder: Path) -> list[str]:
     return [*machine.command, str(program)]
 
 
-_folder = tempfile.TemporaryDirectory(prefix="nnefc-programs-")
+_folder = tempfile.TemporaryDirectory(prefix="nnefc-programs-", ignore_cleanup_errors=True)
+
+
+@functools.cache
+def _wine_environment() -> dict[str, str]:
+    """An installation of Windows of the tests' own, which the first program makes; its server ends with the tests."""
+    own = {"WINEPREFIX": f"{_folder.name}/wine", "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
+    environment = {**os.environ, **own}
+    atexit.register(subprocess.run, ["wine", "wineboot", "--kill"], env=environment, capture_output=True, check=False)
+    return environment
 
 
 @functools.cache
 def _opener(zig_target: str) -> Path:
     """A program that opens any library for the target."""
-    program = Path(_folder.name) / f"open-{zig_target}"
-    _compile(zig_target, ["-DOPEN_LIBRARY", "-ldl"], program)
+    windows = "-windows" in zig_target
+    program = Path(_folder.name) / f"open-{zig_target}{'.exe' if windows else ''}"
+    _compile(zig_target, ["-DOPEN_LIBRARY", *([] if windows else ["-ldl"])], program)
     return program
 
 

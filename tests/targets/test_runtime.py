@@ -25,6 +25,7 @@ from runtime_samples import (
     object_file,
     object_of,
     sample_library,
+    shared_library_of,
     thread_count,
 )
 
@@ -355,7 +356,7 @@ def test_workers_take_no_signals(sample: Sample) -> None:
     sample.dll.nnefc_destroy(session)
 
 
-def in_child(body: str) -> subprocess.CompletedProcess[str]:
+def in_child(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code in a new Python that forks, so that a hang or crash cannot take the tests along."""
     code = f"""
 import os, sys, threading, time
@@ -366,7 +367,10 @@ path = Path({str(sample_library())!r})
 sample = Sample(path)
 {body}
 """
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    variables = {**os.environ, **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, env=variables
+    )
 
 
 def test_session_works_in_a_forked_child_on_one_thread() -> None:
@@ -383,6 +387,26 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 assert sample.run(session) == OK and sample.right() and sample.dll.nnefc_destroy(session) == OK
 """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_child_of_the_same_number_is_a_child(tmp_path: Path) -> None:
+    """In namespaces of processes inside each other, parent and child may both be number 1."""
+    stub = shared_library_of("int getpid(void) { return 1; }", tmp_path / "one.so")
+    done = in_child(
+        """
+import signal
+session = sample.session(2)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # and no longer, if it waits for threads that it does not have
+    good = sample.run(session) == OK and sample.right() and sample.dll.nnefc_destroy(session) == OK
+    os._exit(0 if good else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert sample.run(session) == OK and sample.right() and sample.dll.nnefc_destroy(session) == OK
+""",
+        LD_PRELOAD=str(stub),
+    )
     assert done.returncode == 0, done.stderr
 
 

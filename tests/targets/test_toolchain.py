@@ -204,6 +204,15 @@ def test_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(os.listdir(tmp_path)) == ["file", "negate.so"]
 
 
+def test_a_process_whose_environment_names_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As systemd starts services: the system knows a home, zig does not ask it."""
+    part = object_of(NEGATE_SOURCE, "negate")
+    for name in ("HOME", "XDG_CACHE_HOME", "ZIG_GLOBAL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with load(link([part], b"", NEGATE, tmp_path / "negate.so")) as model:
+        assert model(np.ones(4, np.float32)).tolist() == [-1] * 4
+
+
 def test_unknown_target_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="the linker failed"):
         link_library([], None, NEGATE, tmp_path / "model.so", zig_target="pdp11-unix-v7")

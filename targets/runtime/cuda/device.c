@@ -12,13 +12,21 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static nnefc_cuda_device *devices;
-static _Atomic int64_t owner; /* the process that has used the driver; 0 for none */
+static _Atomic(nnefc_process *) owner; /* the process that has used the driver; null for none; never freed */
 
 static const nnefc_cuda_module *const module = &nnefc_cuda_this_module;
 
 nnefc_status nnefc_cuda_check_process(char *error) {
-    int64_t process = nnefc_process_number(), none = 0;
-    if (atomic_compare_exchange_strong(&owner, &none, process) || none == process) return NNEFC_OK;
+    nnefc_process *process = atomic_load(&owner);
+    if (process == NULL) {
+        nnefc_process *own = nnefc_process_create();
+        if (own == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
+        if (atomic_compare_exchange_strong(&owner, &process, own))
+            process = own;
+        else
+            nnefc_process_free(own); /* another thread was faster, and `process` is its mark */
+    }
+    if (nnefc_process_is_own(process)) return NNEFC_OK;
     return nnefc_fail(NNEFC_NO_DEVICE, error, "this process was forked from one that used the GPU: NVIDIA's driver does not "
                       "work in it; start a new process instead");
 }

@@ -8,7 +8,25 @@
 #include "nnefc.h"
 
 #ifdef OPEN_LIBRARY
+#ifdef _WIN32
+#include <windows.h>
+
+static void *dlopen(const char *path, int flags) {
+    (void)flags;
+    return LoadLibraryA(path);
+}
+
+static void *dlsym(void *opened, const char *name) { return (void *)GetProcAddress(opened, name); }
+
+static const char *dlerror(void) {
+    static char text[64];
+    snprintf(text, sizeof text, "error %lu of Windows", GetLastError());
+    return text;
+}
+enum { RTLD_NOW, RTLD_LOCAL };
+#else
 #include <dlfcn.h>
+#endif
 
 static void *library;
 
