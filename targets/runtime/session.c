@@ -13,7 +13,7 @@
 #include "pool.h"
 #include "system.h"
 
-enum { KEPT_ERRORS = 64 };
+enum { KEPT_ERRORS = 8 }; /* one page of memory */
 
 /* Why nnefc_create or nnefc_destroy failed: the texts of the process' last failures, and which is the calling thread's. */
 static char create_errors[KEPT_ERRORS][NNEFC_ERROR_BYTES];

@@ -61,6 +61,11 @@ def test_library_is_small_beside_its_constants() -> None:
     assert sample_library().stat().st_size < 40_000
 
 
+def test_library_takes_few_pages_for_itself() -> None:
+    sections = elf.read(sample_library()).sections
+    assert sum(size for name, (_, _, size) in sections.items() if name in (".bss", ".data")) < 8192
+
+
 def test_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
     images = []
     for name in ("a", "b"):
