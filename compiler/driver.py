@@ -155,9 +155,12 @@ def compile_network(
 ) -> Artifact:
     """The second half of :func:`compile`: from a front end's network on."""
     progress, folder = progress or _Silent(), _Dump(dump)
-    if isinstance(target, CudaTarget):
-        return _compile_for_cuda(network, target, folder, progress)
-    return _compile_for_cpu(network, target, strict, folder, progress)
+    try:
+        if isinstance(target, CudaTarget):
+            return _compile_for_cuda(network, target, folder, progress)
+        return _compile_for_cpu(network, target, strict, folder, progress)
+    except MemoryError as error:
+        raise CompileError("the network takes more memory to compile than there is") from error
 
 
 def _compile_for_cpu(network: Network, target: Target, strict: bool, dump: _Dump, progress: Progress) -> Artifact:

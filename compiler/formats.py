@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, TypeAlias
 
 from nnefc.diagnostics import CompileError
-from nnefc.network import Network
+from nnefc.network import Network, check_sizes
 from nnefc.outline import Outline
 from nnefc.signatures import check_known, is_onnx, is_pnnx
 from nnefc.turns import in_turn
@@ -119,7 +119,12 @@ def load_network(path: Path, **options: Any) -> Network:
     if "shape" in given:
         given["shape"] = {n: _extents(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
     with in_turn():
-        return load(path, **given)
+        try:
+            network = load(path, **given)
+        except MemoryError as error:
+            raise CompileError(f"{path} takes more memory to read than there is") from error
+    check_sizes(network)
+    return network
 
 
 _OPTIONS = {"values": "value", "output_tensors": "output-tensor"}

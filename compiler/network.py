@@ -10,6 +10,7 @@ which no pass looks into: tensors that go in and come out are in plain layout, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +19,26 @@ import numpy as np
 import tvm
 from tvm import relax
 
-__all__ = ["Body", "Choice", "Control", "Loop", "Network", "Quantized", "State", "call_control", "control_index"]
+from nnefc.diagnostics import CompileError
+
+__all__ = [
+    "MAX_ITEMS",
+    "Body",
+    "Choice",
+    "Control",
+    "Loop",
+    "Network",
+    "Quantized",
+    "State",
+    "call_control",
+    "check_sizes",
+    "control_index",
+]
 
 _CONTROL = "nnefc.control."
+
+MAX_ITEMS = 2**31 - 1
+"""What a tensor may have: places in it are 32-bit numbers in compiled code."""
 
 
 @dataclass(frozen=True)
@@ -141,3 +159,28 @@ def control_index(expr: relax.Expr) -> int | None:
     if not isinstance(expr, relax.Call) or expr.op != tvm.ir.Op.get("relax.call_dps_packed"):
         return None
     return int(str(expr.args[0].global_symbol).removeprefix(_CONTROL))
+
+
+def check_sizes(part: Network | Body) -> None:
+    """Check that no tensor of a network, or of a body in it, has more than `MAX_ITEMS` items.
+
+    Raises:
+        CompileError: one has.
+    """
+    main = part.module["main"]
+    for var in (*main.params, *(binding.var for block in main.body.blocks for binding in block.bindings)):
+        for ty in _tensor_types(var.ty):
+            shape = [int(extent) for extent in ty.shape]
+            if math.prod(shape) > MAX_ITEMS:
+                raise CompileError(
+                    f"the tensor '{var.name}' of shape {shape} has {math.prod(shape):,} items, a tensor may have "
+                    f"{MAX_ITEMS:,}",
+                    hint="give the model smaller inputs, or cut the tensor into several",
+                )
+    for control in part.controls:
+        for body in control.bodies:
+            check_sizes(body)
+
+
+def _tensor_types(ty: relax.Type) -> list[relax.TensorType]:
+    return [ty] if isinstance(ty, relax.TensorType) else [item for field in ty.fields for item in _tensor_types(field)]

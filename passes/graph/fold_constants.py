@@ -3,18 +3,20 @@
     a = exp(const1)          const3 = exp(const1)
     b = add(x, a)      →     b = add(x, const3)
 
-All constant parts of a network are gathered into one function without parameters, which is compiled and run once: one
-compilation for all of them, whatever they compute.
+All constant parts of a network are gathered and computed together. What costs too much, or is much larger than what it
+is made of, stays: it is computed at run time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from nnefc.evaluation import Budget, Kernels, evaluate
 from nnefc.network import control_index
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, operands, shape_of
 
@@ -33,7 +35,8 @@ class FoldConstants:
         if not bindings:
             return mod
         wanted = _used_outside(mod["main"], bindings)
-        values = dict(zip(wanted, _evaluate(mod, bindings, wanted), strict=True))
+        computed = evaluate(list(bindings.values()), wanted, _kernels(mod))
+        values = {var: relax.const(value) for var, value in zip(wanted, computed, strict=True)}
         return relax.transform.DeadCodeElimination()(_Folder(mod, values).transform())
 
 
@@ -57,8 +60,9 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...]) -> dict[relax.V
     stay too; and transpositions of a matrix product's right factor, for packing looks through them: to transpose and
     to pack a large matrix takes far longer than to pack it at once.
     """
-    func = mod["main"]
+    func, kernels = mod["main"], _kernels(mod)
     packed = _right_factors(func)
+    budget = Budget.for_constants(_constant_items(func))
     found: dict[relax.Var, relax.Binding] = {}
 
     def known(expr: relax.Expr) -> bool:
@@ -72,16 +76,29 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...]) -> dict[relax.V
             case relax.Call() if control_index(expr) is not None or is_call(expr, *keep):
                 return False
             case relax.Call():
-                kernels = [o for o in operands(expr) if isinstance(o, relax.GlobalVar)]
+                called = [o for o in operands(expr) if isinstance(o, relax.GlobalVar)]
                 tensors = [o for o in operands(expr) if not isinstance(o, relax.GlobalVar)]
-                return all(known(t) for t in tensors) and not any("call_extern" in mod[k].script() for k in kernels)
+                return all(known(t) for t in tensors) and not any("call_extern" in mod[k].script() for k in called)
         return True
 
     for block in func.body.blocks:
         for binding in block.bindings:
-            if known(binding.value) and not (binding.var in packed and _transposes_constant(binding.value)):
+            if not known(binding.value) or (binding.var in packed and _transposes_constant(binding.value)):
+                continue
+            if budget.covers(binding, kernels):
                 found[binding.var] = binding
     return found
+
+
+def _kernels(mod: tvm.IRModule) -> Kernels:
+    return {gv: func for gv, func in mod.functions.items() if gv.name_hint != "main"}
+
+
+def _constant_items(func: relax.Function) -> int:
+    """The items of all constants that calls read."""
+    calls = [b.value for block in func.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+    constants = {operand for call in calls for operand in operands(call) if is_constant(operand)}
+    return sum(math.prod(shape_of(constant)) for constant in constants)
 
 
 def _transposes_constant(expr: relax.Expr) -> bool:
@@ -119,19 +136,3 @@ def _variables(expr: relax.Expr) -> Iterator[relax.Var]:
         case relax.Call():
             for arg in expr.args:
                 yield from _variables(arg)
-
-
-def _evaluate(
-    mod: tvm.IRModule, bindings: dict[relax.Var, relax.Binding], wanted: list[relax.Var]
-) -> list[GenericConst]:
-    kernels = {gv: f for gv, f in mod.functions.items() if gv.name_hint != "main"}
-    builder = relax.BlockBuilder(tvm.IRModule(kernels))
-    with builder.function("main", []):
-        with builder.dataflow():
-            for binding in bindings.values():
-                builder.emit_normalized(binding)
-            result = builder.emit_output(relax.Tuple(wanted))
-        builder.emit_func_output(result)
-    constants = relax.transform.DeadCodeElimination(["main"])(builder.finalize())
-    machine = relax.VirtualMachine(tvm.compile(constants, target="llvm"), tvm.cpu())
-    return [relax.const(value) for value in machine["main"]()]

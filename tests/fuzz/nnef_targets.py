@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.nnef import document_of, load, print_flat
+from nnefc.formats import load_network
+from nnefc.frontends.nnef import document_of, print_flat
 from nnefc.frontends.nnef.archive import open_model
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.evaluation import evaluate
@@ -42,7 +43,7 @@ def document(content: bytes, folder: Path) -> None:
     if _small(flat):
         path = folder / "graph.nnef"
         path.write_bytes(content)
-        load(path, random_weights=0)
+        load_network(path, random_weights=0)
 
 
 def quantization(content: bytes, folder: Path) -> None:
@@ -80,7 +81,7 @@ def archive(content: bytes, folder: Path) -> None:
         for name in ("a/w.dat", "w.dat", "a"):
             files.find(name)
     if _small(document_of(path)):
-        load(path, random_weights=0)
+        load_network(path, random_weights=0)
 
 
 def _small(flat: FlatGraph) -> bool:

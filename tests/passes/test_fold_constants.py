@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from relax_programs import Case, check, network_of, program, summary, target
 from tvm import relax
 from tvm.ir import assert_structural_equal
 
+from nnefc import evaluation
 from nnefc.driver import compile_network
+from nnefc.evaluation import Budget
 from nnefc.passes.graph.fold_constants import FoldConstants
 
 A = np.array([1.0, 4.0, 9.0], np.float32)
@@ -131,3 +134,51 @@ def test_equal_constants_of_different_types_stay_apart() -> None:
         return [graph.binary("add", x, real), graph.emit(relax.op.add(n.expr, whole.expr), n.array + whole.array)]
 
     check([Case([np.arange(4, dtype=np.float32), np.arange(4, dtype=np.int32)], make)])
+
+
+def calls(module: tvm.IRModule) -> list[relax.Call]:
+    return [b.value for block in module["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+
+
+CHAIN = """x[3] -> e
+    a = R.sqrt(A)
+    b = R.sqrt(a)
+    c = R.sqrt(b)
+    d = R.sqrt(c)
+    e = R.add(x, d)"""
+
+
+@pytest.mark.parametrize(("steps", "left"), [(24, 1), (23, 2), (18, 2), (12, 3), (5, 5), (1 << 20, 1)])
+def test_no_more_is_folded_than_the_budget_allows(monkeypatch: pytest.MonkeyPatch, steps: int, left: int) -> None:
+    """Each root reads three items and writes as many."""
+    monkeypatch.setattr(Budget, "for_constants", lambda items: Budget(steps, 3))
+    folded = FoldConstants()(program(CHAIN, A=A))
+    assert len(calls(folded)) == left
+
+
+def test_nothing_is_folded_that_is_much_larger_than_the_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """x[2, 3] -> c
+        a = R.broadcast_to(A, (2, 3))
+        b = R.sqrt(a)
+        c = R.add(x, b)"""
+    for largest, left in ((5, 3), (6, 1)):
+        monkeypatch.setattr(Budget, "for_constants", lambda items, largest=largest: Budget(1000, largest))
+        folded = FoldConstants()(program(text, A=A))
+        assert len(calls(folded)) == left
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_large_products_between_other_steps(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    """NumPy's products read what the compiled part computes, and the other way round; also parts of several results."""
+    monkeypatch.setattr(evaluation, "_LEAST_FOR_NUMPY", 1)
+    rng = np.random.default_rng(5)
+    w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 6), (3, 3)))
+    lines, last = ["s = R.split(W, [3], axis=1)", "p = s[0]", "q = s[1]", "h0 = R.add(p, q)"], "h0"
+    expected = w[:, :3] + w[:, 3:]
+    for k in range(rounds):
+        lines += [f"m{k} = R.matmul({last}, V)", f"h{k + 1} = R.add(m{k}, q)"]
+        last, expected = f"h{k + 1}", expected @ v + w[:, 3:]
+    text = "\n".join(["x[4, 3] -> z", *lines, f"z = R.multiply(x, {last})"])
+    folded = FoldConstants()(program(text, W=w, V=v))
+    (call,) = calls(folded)
+    np.testing.assert_allclose(call.args[1].value.numpy(), expected, rtol=1e-4, atol=1e-5)

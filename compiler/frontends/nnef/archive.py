@@ -33,6 +33,12 @@ MAX_TEXT_BYTES = 64 << 20
 MAX_UNPACKED_BYTES = 16 << 30
 """What a compressed archive may unpack to in memory; larger models are given as a folder or a plain tar."""
 
+MAX_RATIO = 100
+"""What each byte of a compressed archive may unpack to, beyond `MIN_UNPACKED_BYTES`: trained values hardly shrink."""
+
+MIN_UNPACKED_BYTES = 256 << 20
+"""What any compressed archive may unpack to, however small it is."""
+
 MAX_MEMBERS = 1_000_000
 
 Bytes = npt.NDArray[np.uint8]
@@ -210,17 +216,24 @@ class _Archive:
 
 
 def _decompress(path: Path, content: mmap.mmap) -> io.BytesIO:
-    """The content of a gzip file, bounded by `MAX_UNPACKED_BYTES`."""
+    """The content of a gzip file: a tar archive, not much larger than the file."""
+    most = min(MAX_UNPACKED_BYTES, max(MIN_UNPACKED_BYTES, MAX_RATIO * len(content)))
     unpacked = io.BytesIO()
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+        with gzip.GzipFile(fileobj=content) as packed:
             while piece := packed.read(1 << 24):
-                if unpacked.tell() + len(piece) > MAX_UNPACKED_BYTES:
+                if unpacked.tell() == 0 and piece[257:262] != b"ustar":
+                    raise CompileError(f"'{path}' is not a valid tar archive, once unpacked")
+                if unpacked.tell() + len(piece) > most:
                     raise CompileError(
-                        f"'{path}' unpacks to more than {MAX_UNPACKED_BYTES} bytes",
+                        f"'{path}' unpacks to more than {most:,} bytes, from {len(content):,}",
                         hint="unpack it and give the folder",
                     )
                 unpacked.write(piece)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CompileError(f"'{path}' is not valid gzip data: {error}") from None
+    except MemoryError:
+        raise CompileError(
+            f"'{path}' unpacks to more than the memory here holds", hint="unpack it and give the folder"
+        ) from None
     return unpacked

@@ -49,9 +49,9 @@ def _start(run: Callable[[], None], frames: int) -> threading.Thread:
             sys.setrecursionlimit(min(frames, size // 1024))
             thread.start()
             return thread
-        except RuntimeError:
+        except RuntimeError as error:  # there is no room for it
             if size == _STACK_SIZES[-1]:
-                raise
+                raise MemoryError(str(error)) from error
         finally:
             threading.stack_size(previous)
     raise AssertionError("unreachable")

@@ -22,11 +22,10 @@ from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.weights import load_variables
-from nnefc.network import Network, Quantized, State
+from nnefc.network import MAX_ITEMS, Network, Quantized, State
 
 __all__ = ["dialect_of", "document_of", "load"]
 
-_MAX_ITEMS = 2**31 - 1
 
 _STEPS_AN_OPERATION = 20
 """Who allows more operations allows the time that they take."""
@@ -130,12 +129,11 @@ def _quantization(files: ModelFiles, dialect: Dialect) -> Quantization:
 
 
 def _check_sizes(flat: FlatGraph) -> None:
-    """Positions in a tensor are 32-bit numbers in compiled code."""
     for invocation in flat.invocations:
         for tensor in invocation.tensors:
-            if math.prod(tensor.shape) > _MAX_ITEMS:
+            if math.prod(tensor.shape) > MAX_ITEMS:
                 raise CompileError(
-                    f"the tensor '{tensor.name}' of shape {list(tensor.shape)} has more than {_MAX_ITEMS} items",
+                    f"the tensor '{tensor.name}' of shape {list(tensor.shape)} has more than {MAX_ITEMS} items",
                     location=invocation.location,
                 )
 

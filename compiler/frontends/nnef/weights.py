@@ -223,6 +223,7 @@ def _random(variable: _Variable, role: str | None, seed: int) -> Array:
         case "integer":
             return np.zeros(variable.shape, np.int32)
         case "logical":
-            return rng.random(variable.shape) < 0.5
+            return np.asarray(rng.random(variable.shape) < 0.5)
         case _:
-            return _SAMPLERS.get(role or "", _usual)(rng, variable.shape).astype(np.float32)
+            made = _SAMPLERS.get(role or "", _usual)(rng, variable.shape)
+            return np.asarray(made, np.float32)  # NumPy gives a number, not an array, where there are no axes

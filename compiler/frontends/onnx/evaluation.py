@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.evaluation import Budget
+from nnefc.evaluation import evaluate as evaluate_bindings
 from nnefc.frontends.onnx.values import Array
 
 __all__ = ["evaluate"]
 
 
-def evaluate(builder: relax.BlockBuilder, expr: relax.Expr) -> Array | None:
-    """Compile what an expression is made of for this machine, and run it once.
+def evaluate(
+    builder: relax.BlockBuilder, expr: relax.Expr, known: Mapping[relax.Var, Array], budget: Budget
+) -> Array | None:
+    """The value of an expression.
 
     Args:
         builder: where the variables that it uses are bound; none of them may depend on a parameter.
         expr: a variable.
+        known: values of variables.
+        budget: what may be spent.
 
     Returns:
-        The value; None if a kernel reports errors to the runtime, which is not there at compile time.
+        The value; None if it would cost too much, or a kernel reports errors to the runtime, which is not there at
+        compile time.
     """
-    context = builder.get()
-    kernels = {gv: func for gv, func in context.functions.items() if isinstance(func, tvm.tirx.PrimFunc)}
-    inner = relax.BlockBuilder(tvm.IRModule(kernels))
-    with inner.function("main", []):
-        with inner.dataflow():
-            for var in _needed(builder, expr):
-                inner.emit_normalized(relax.VarBinding(var, builder.lookup_binding(var)))
-            result = inner.emit_output(expr)
-        inner.emit_func_output(result)
-    module = relax.transform.DeadCodeElimination(["main"])(inner.finalize())
-    if "call_extern" in module.script():
+    bindings = [relax.VarBinding(var, builder.lookup_binding(var)) for var in _needed(builder, expr, known)]
+    functions = builder.get().functions
+    kernels = {gv: functions[gv] for binding in bindings for gv in _called(binding.value)}
+    if any("call_extern" in kernel.script() for kernel in kernels.values()):
         return None
-    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
-    made: Array = machine["main"]().numpy()
+    if not budget.starts() or not all(budget.covers(binding, kernels) for binding in bindings):
+        return None
+    values = {var: tvm.runtime.tensor(np.ascontiguousarray(array)) for var, array in known.items()}
+    (value,) = evaluate_bindings(bindings, [expr], kernels, values)
+    made: Array = value.numpy()
     return made
 
 
-def _needed(builder: relax.BlockBuilder, expr: relax.Expr) -> list[relax.Var]:
-    """The variables that `expr` is made of, itself too, each after those that it is made of."""
+def _called(expr: relax.Expr) -> list[tvm.ir.GlobalVar]:
+    return [arg for arg in expr.args if isinstance(arg, tvm.ir.GlobalVar)] if isinstance(expr, relax.Call) else []
+
+
+def _needed(builder: relax.BlockBuilder, expr: relax.Expr, known: Mapping[relax.Var, Array]) -> list[relax.Var]:
+    """The variables that `expr` is made of, itself too, each after those that it is made of; none that is known."""
     order: dict[relax.Var, None] = {}
     waiting: list[tuple[relax.Var, bool]] = [(expr, False)]
     while waiting:
@@ -50,5 +60,5 @@ def _needed(builder: relax.BlockBuilder, expr: relax.Expr) -> list[relax.Var]:
             continue
         waiting.append((var, True))
         used = relax.analysis.free_vars(builder.lookup_binding(var))
-        waiting += [(other, False) for other in used if other not in order]
+        waiting += [(other, False) for other in used if other not in order and other not in known]
     return list(order)

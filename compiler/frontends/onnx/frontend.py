@@ -259,15 +259,14 @@ def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
 
 def _distinct(interpreter: Interpreter, values: Iterable[Value]) -> list[relax.Var]:
     """Every result as a variable of its own: what is an input, a constant or another result too is copied."""
-    results: list[relax.Var] = []
+    results: dict[relax.Var, None] = {}
     for value in values:
         expr = interpreter.context.expr(value)
-        made = isinstance(expr, relax.DataflowVar) and not any(expr.same_as(other) for other in results)
-        if not made:
+        if not isinstance(expr, relax.DataflowVar) or expr in results:
             builder = interpreter.context.builder
             expr = builder.emit(builder.call_te(_copy, expr, primfunc_name_hint="copy"), "copy")
-        results.append(expr)
-    return results
+        results[expr] = None
+    return list(results)
 
 
 def _copy(x: te.Tensor) -> te.Tensor:

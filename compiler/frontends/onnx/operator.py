@@ -22,8 +22,9 @@ import tvm
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
+from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
-from nnefc.network import Body, Control, call_control
+from nnefc.network import MAX_ITEMS, Body, Control, call_control
 
 __all__ = [
     "REGISTRY",
@@ -37,9 +38,6 @@ __all__ = [
     "build_main",
     "operator",
 ]
-
-
-_MAX_ITEMS = 1 << 40
 
 
 class Subgraph(Protocol):
@@ -148,7 +146,8 @@ class Context:
         builder: the block builder, inside the dataflow block of `main` of the network, or of the body that is built.
         hint: what tensors that are built now should be called.
         inline: runs a subgraph on values for its inputs; see `run_graph`.
-        evaluate: the value of an expression over constants alone, bound by a block builder.
+        evaluate: the value of an expression over constants alone, bound by a block builder, given known values of
+            variables and what may be spent.
         lower: lowers a further operator; see `call`.
         find: the value of a name that the node sees; None if there is none.
         runs: how many runs the session has done, int64 without axes, where something draws random numbers; see `draw`.
@@ -158,12 +157,13 @@ class Context:
     builder: relax.BlockBuilder
     hint: str = ""
     inline: Callable[[Subgraph, SequenceOf[AnyValue]], list[AnyValue]] | None = None
-    evaluate: Callable[[relax.BlockBuilder, relax.Expr], Array | None] | None = None
+    evaluate: Callable[[relax.BlockBuilder, relax.Expr, Mapping[relax.Var, Array], Budget], Array | None] | None = None
     lower: Callable[..., list[AnyValue]] | None = None
     find: Callable[[str], AnyValue | None] | None = None
     runs: Value | None = None
     warnings: list[str] = field(default_factory=list)
     _draws: int = 0
+    _budget: Budget = field(default_factory=Budget)
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)
     _widened: dict[object, tuple[object, Value]] = field(default_factory=dict)
     """float32 of half floats, by the array's `id` or by the variable."""
@@ -206,7 +206,8 @@ class Context:
             return value.array
         if self._fixed.get(value.expr) is None:
             owner = next(frame for frame in reversed(self._frames) if frame.owns(value.expr))
-            made = self.evaluate(owner.builder, value.expr)
+            known = {var: to_storage(array) for var, array in self._fixed.items() if array is not None}
+            made = self.evaluate(owner.builder, value.expr, known, self._budget)
             self._fixed[value.expr] = None if made is None else from_storage(made, value.dtype)
         return self._fixed[value.expr]
 
@@ -360,8 +361,10 @@ class Context:
         name = dtype or str(ty.dtype)
         if fixed:
             self._fixed[var] = None
-        if math.prod(shape) > _MAX_ITEMS:
-            raise CompileError(f"its result {list(shape)} has {math.prod(shape)} items, more than any memory holds")
+        if math.prod(shape) > MAX_ITEMS:
+            raise CompileError(
+                f"its result {list(shape)} has {math.prod(shape):,} items, a tensor may have {MAX_ITEMS:,}"
+            )
         if 0 in shape:
             return Value.known(from_storage(np.zeros(shape, STORAGE.get(name, str(ty.dtype))), name))
         return Value(shape, name, expr=var, fixed=fixed)

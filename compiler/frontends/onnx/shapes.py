@@ -13,11 +13,10 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.types import Extent, MapType, OptionalType, SequenceType, TensorType, Type, ValueInfo, spelled
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
+from nnefc.network import MAX_ITEMS
 from nnefc.outline import OpenTensor, shape_option
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables"]
-
-_MAX_ITEMS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,8 @@ def _extents(given: Any, what: str) -> tuple[int, ...]:
     if not all(isinstance(item, int | np.integer) and item >= 0 for item in items):
         raise CompileError(f"the extents of {what} must be integers, not negative: {given!r}")
     extents = tuple(map(int, items))
-    if math.prod(extents) > _MAX_ITEMS:
-        raise CompileError(f"{what} has {math.prod(extents)} items, more than any memory holds")
+    if math.prod(extents) > MAX_ITEMS:
+        raise CompileError(f"{what} has {math.prod(extents):,} items, a tensor may have {MAX_ITEMS:,}")
     return extents
 
 

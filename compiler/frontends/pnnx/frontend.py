@@ -14,7 +14,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.bin import Weights
 from nnefc.frontends.pnnx.expression import Place, lower, parse
-from nnefc.frontends.pnnx.lowering import Array, Lowering, Shape
+from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Array, Lowering, Shape, check_list
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest, need_size
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
@@ -24,7 +24,6 @@ from nnefc.outline import OpenTensor, shape_option
 __all__ = ["expressions_of", "is_supported", "load", "name_of"]
 
 _INPUT_TYPES = frozenset({dtype for dtype in DTYPES.values() if dtype and not dtype.startswith("complex")})
-_MOST_NESTED = 16
 
 
 def load(
@@ -107,7 +106,9 @@ def _lower_all(
     results: list[Any] = []
     for operator in graph.operators:
         if operator.type == "pnnx.Output":
-            results += [tensor for o in operator.inputs for tensor in _flat(values[o], operator, 0)]
+            results += [tensor for o in operator.inputs for tensor in _flat(values[o], operator)]
+            if len(results) > MAX_LIST_ITEMS:
+                raise CompileError(f"the network has more than {MAX_LIST_ITEMS} outputs", location=operator.location)
         elif operator.type != "pnnx.Input":
             made = _lower(at, operator, [values[o] for o in operator.inputs], weights.read(operator))
             values.update(zip(operator.outputs, _named(at, operator, made), strict=True))
@@ -285,15 +286,8 @@ def _expression(at: Lowering, operator: Operator, operands: list[Any], weights: 
 
 def _sequence(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
     made = tuple(operands)
-    _depth(made, 0)
+    check_list(made)
     return made
-
-
-def _depth(value: Any, depth: int) -> None:
-    if depth > _MOST_NESTED:
-        raise CompileError(f"sequences are nested deeper than {_MOST_NESTED}")
-    for item in value if isinstance(value, tuple) else ():
-        _depth(item, depth + 1)
 
 
 def _unpacked(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
@@ -323,12 +317,12 @@ _UNPACKING = frozenset({"prim::TupleUnpack", "prim::ListUnpack"})
 # Results.
 
 
-def _flat(value: Any, operator: Operator, depth: int) -> Iterator[Any]:
+def _flat(value: Any, operator: Operator) -> Iterator[Any]:
     """The tensors in a value, in order."""
     match value:
         case tuple():
             for item in value:
-                yield from _flat(item, operator, depth + 1)
+                yield from _flat(item, operator)
         case bool() | int() | float():
             if abs(value) >= 1 << 63 and isinstance(value, int):
                 raise CompileError("an output does not fit into 64 bits", location=operator.location)
@@ -350,11 +344,11 @@ def _output_tensor(values: Mapping[str, Any], name: str) -> Any:
 
 def _distinct(at: Lowering, tensors: list[Any]) -> list[relax.Var]:
     """Every result as a variable of its own: what is an input, a constant or another result too is copied."""
-    results: list[relax.Var] = []
+    results: dict[relax.Var, None] = {}
     for tensor in tensors:
-        made = isinstance(tensor, relax.DataflowVar) and not any(tensor.same_as(other) for other in results)
-        results.append(tensor if made else at.emit(at.compute(_copy, tensor, name="copy")))
-    return results
+        made = isinstance(tensor, relax.DataflowVar) and tensor not in results
+        results[tensor if made else at.emit(at.compute(_copy, tensor, name="copy"))] = None
+    return list(results)
 
 
 def _copy(x: te.Tensor) -> te.Tensor:

@@ -9,9 +9,27 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx
 
+from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.functions import truth
 
-__all__ = ["Array", "Lowering", "Shape", "Tensor", "broadcast_shapes", "dtype_of", "rank_of", "shape_of"]
+__all__ = [
+    "MAX_LIST_ITEMS",
+    "Array",
+    "Lowering",
+    "Shape",
+    "Tensor",
+    "broadcast_shapes",
+    "check_list",
+    "dtype_of",
+    "rank_of",
+    "shape_of",
+]
+
+MAX_LIST_ITEMS = 4096
+"""Items of a list or tuple, those of the lists in it counted too: each may be a tensor, and a kernel."""
+
+_MOST_NESTED = 16
+"""Lists inside each other."""
 
 Shape: TypeAlias = tuple[int, ...]
 Array: TypeAlias = npt.NDArray[Any]
@@ -43,6 +61,24 @@ def broadcast_shapes(left: Shape, right: Shape) -> Shape | None:
     if any(a != b and 1 not in (a, b) for a, b in zip(left, right, strict=True)):
         return None
     return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
+
+
+def check_list(value: Any) -> None:
+    """Check that a list is not too large or too deep; a list may hold one that it is made of many times over.
+
+    Raises:
+        CompileError: it is.
+    """
+    waiting, count = [(value, 0)], 0
+    while waiting:
+        item, depth = waiting.pop()
+        count += 1
+        if count > 1 + MAX_LIST_ITEMS:
+            raise CompileError(f"a list has more than {MAX_LIST_ITEMS} items, those of the lists in it counted too")
+        if depth > _MOST_NESTED:
+            raise CompileError(f"lists are nested deeper than {_MOST_NESTED}")
+        if isinstance(item, tuple):
+            waiting += [(inner, depth + 1) for inner in item[: 1 + MAX_LIST_ITEMS]]
 
 
 class Lowering:

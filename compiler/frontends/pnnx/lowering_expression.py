@@ -18,7 +18,7 @@ from tvm.tirx.stmt import BufferRegion
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.functions import FUNCTIONS, Function, Rule, truth
-from nnefc.frontends.pnnx.lowering import Lowering, Shape, broadcast_shapes, dtype_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Shape, broadcast_shapes, check_list, dtype_of, shape_of
 from nnefc.frontends.pnnx.promotion import DEFAULT_FLOAT, Typed, category, result_type
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Number: TypeAlias = "int | float | bool"
 
 _MOST_OPERATORS = 48  # of an expression that becomes Relax operators
 _LARGEST_ELEMENT = 120  # nodes of one statement
-_MOST_NESTED = 16  # lists in lists
+_MOST_NODES = 100_000  # of one expression
 _INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
@@ -67,22 +67,25 @@ def lower(tree: Tree, operands: Sequence[Any], at: Lowering) -> Any:
         at: where to build.
 
     Raises:
-        CompileError: operands do not fit: shapes that do not broadcast, types that a function does not take.
+        CompileError: operands do not fit: shapes that do not broadcast, types that a function does not take; the
+            expression, or a list in it, is too large.
     """
+    if len(tree.nodes) > _MOST_NODES:
+        raise CompileError(
+            f"the expression has {len(tree.nodes):,} numbers, operands and functions, more than {_MOST_NODES:,}",
+            location=tree.place.at(0),
+        )
     typing = _Typing(tree, operands)
     result = typing.result()
     tensors = {i: at.expr(o) for i, o in enumerate(operands) if isinstance(o, np.ndarray | relax.Expr)}
-    return _lowered(result, typing.instructions, tensors, at, 0)
+    check_list(result)
+    return _lowered(result, typing.instructions, tensors, at)
 
 
-def _lowered(
-    item: _Item, instructions: list[_Instruction], tensors: dict[int, relax.Expr], at: Lowering, depth: int
-) -> Any:
+def _lowered(item: _Item, instructions: list[_Instruction], tensors: dict[int, relax.Expr], at: Lowering) -> Any:
     """What an item of the result stands for; each tensor in a list is a kernel of its own."""
     if isinstance(item, tuple):
-        if depth == _MOST_NESTED:
-            raise CompileError(f"lists are nested deeper than {_MOST_NESTED}")
-        return tuple(_lowered(inner, instructions, tensors, at, depth + 1) for inner in item)
+        return tuple(_lowered(inner, instructions, tensors, at) for inner in item)
     if not isinstance(item, _Value):
         return item
     if item.is_operand:

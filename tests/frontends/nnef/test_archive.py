@@ -96,8 +96,8 @@ def test_sizes_beyond_the_archive_are_refused(tmp_path):
 
 
 def test_compressed_bombs_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 1 << 20)
-    (tmp_path / "m.tgz").write_bytes(gzip.compress(bytes(1 << 24)))
+    monkeypatch.setattr(archive, "MIN_UNPACKED_BYTES", 1 << 20)
+    (tmp_path / "m.tgz").write_bytes(gzip.compress(tar([("graph.nnef", bytes(1 << 24))])))
     with pytest.raises(CompileError, match="unpacks to more"), open_model(tmp_path / "m.tgz"):
         pass
 

@@ -53,6 +53,13 @@ def test_constants_may_have_rank_0(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run_network(network, [x])[0], 2 * x)
 
 
+def test_random_variables_may_have_rank_0(tmp_path: Path) -> None:
+    statement = "w = variable<scalar>(shape = [], label = 'w'); y = min(x, w);"
+    network = load_text(GRAPH.format(statement), tmp_path, random_weights=0)
+    x = np.full((2, 4, 5), 9, np.float32)
+    assert (run_network(network, [x])[0] < 9).all()
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

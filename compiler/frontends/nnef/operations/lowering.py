@@ -52,7 +52,8 @@ class Lowering:
             case int():
                 return integers(value)
             case float():
-                return np.array(value, np.float32)
+                with np.errstate(over="ignore"):  # beyond float32 is infinity
+                    return np.array(value, np.float32)
             case _:
                 raise TypeError(f"not a tensor: {value!r}")
 

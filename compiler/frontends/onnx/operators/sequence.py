@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Sequence, Value, operator
@@ -21,6 +23,9 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.frontends.onnx.values import Optional
 
 __all__: list[str] = []
+
+_MOST_PARTS = 16_384
+"""Items that a sequence gets of one tensor; how many it would be is not in the model, but in a shape."""
 
 
 def _sequence(node: Node, index: int = 0) -> Sequence:
@@ -116,15 +121,23 @@ def _split(ctx: Context, node: Node) -> AnyValue:
         if given.ndim == 0:
             if sizes[0] < 1:
                 raise fail(node, f"parts of {sizes[0]} items")
+            _check_count(node, -(-shape[axis] // sizes[0]))
             sizes = [min(sizes[0], shape[axis] - start) for start in range(0, shape[axis], sizes[0])]
     else:
+        _check_count(node, shape[axis])
         sizes = [1] * shape[axis]
     if sum(sizes) != shape[axis] or any(size < 0 for size in sizes):
         raise fail(node, f"{spell(shape)} cannot be split into {spell(sizes)} along axis {axis}")
-    parts = [sliced(ctx, x, {axis: (sum(sizes[:i]), size, 1)}) for i, size in enumerate(sizes)]
+    starts = accumulate(sizes, initial=0)
+    parts = [sliced(ctx, x, {axis: (start, size, 1)}) for start, size in zip(starts, sizes, strict=False)]
     if not keep:
         parts = [reshaped(ctx, part, (*shape[:axis], *shape[axis + 1 :])) for part in parts]
     return Sequence(tuple(parts), x.dtype)
+
+
+def _check_count(node: Node, count: int) -> None:
+    if count > _MOST_PARTS:
+        raise fail(node, f"the sequence would have {count:,} items, at most {_MOST_PARTS:,} are supported")
 
 
 @operator("ConcatFromSequence", since=(11,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,9 @@ from nnefc.frontends.onnx.operators.tensors import (
     value_of,
 )
 from nnefc.frontends.onnx.values import STORAGE, SparseTensor, numpy_dtype
+from nnefc.network import MAX_ITEMS
 
 __all__ = ["concatenated", "sliced"]
-
-_MOST_ITEMS = 1 << 40
-"""Items beyond which no tensor is made: sizes come from files."""
 
 
 def check_size(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
@@ -45,7 +44,7 @@ def check_size(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
     Raises:
         CompileError: an extent is negative, or there would be too many items.
     """
-    if any(extent < 0 for extent in shape) or math.prod(shape) > _MOST_ITEMS:
+    if any(extent < 0 for extent in shape) or math.prod(shape) > MAX_ITEMS:
         raise fail(node, f"a tensor cannot have the shape {spell(shape)}")
     return tuple(shape)
 
@@ -180,11 +179,10 @@ def _split(ctx: Context, node: Node) -> list[Value]:
 
 def split_at(ctx: Context, x: Value, axis: int, sizes: list[int]) -> list[Value]:
     """Parts of these extents along an axis."""
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    array = value_of(ctx, x)
-    if array is not None or 0 in sizes or len(sizes) == 1:
-        return [sliced(ctx, x, {axis: (start, size, 1)}) for start, size in zip(starts, sizes, strict=True)]
-    if x.dtype in STORAGE:
+    starts = [0, *accumulate(sizes[:-1])]
+    # TVM takes quadratic time for the results of one operator.
+    few = 1 < len(sizes) <= 1024
+    if value_of(ctx, x) is not None or 0 in sizes or not few or x.dtype in STORAGE:
         return [sliced(ctx, x, {axis: (start, size, 1)}) for start, size in zip(starts, sizes, strict=True)]
     return ctx.emit_tuple(relax.op.split(ctx.expr(x), starts[1:], axis))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Tensors, axis_of, need_size, operator
 from nnefc.frontends.pnnx.promotion import promote
 
@@ -224,13 +224,13 @@ def _stack(at: Lowering, *tensors: Tensors, dim: int = 0) -> Result:
 
 def _divided(at: Lowering, input: Tensor, sizes: Sequence[int], axis: int) -> Result:
     shape = shape_of(input)
-    if len(sizes) > 1 << 16 or any(size < 1 for size in sizes):
-        raise CompileError("the parts must not be empty, and not too many")
+    if any(size < 1 for size in sizes):
+        raise CompileError("the parts must not be empty")
     if sum(sizes) != shape[axis]:
         raise CompileError(f"parts of {list(sizes)[:20]} do not make up the extent {shape[axis]}")
     if len(sizes) == 1:
         return (input,)
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]
+    ends = [*accumulate(sizes[:-1])]
     parts = at.emit(relax.op.split(at.expr(input), ends, axis))
     return tuple(at.emit(parts[i]) for i in range(len(sizes)))
 
@@ -243,7 +243,13 @@ def _axis_with_extent(input: Tensor, dim: int) -> tuple[int, int]:
 
 
 def _sizes_of(extent: int, size: int) -> list[int]:
+    _check_count(-(-extent // size), extent)
     return [min(size, extent - start) for start in range(0, extent, size)]
+
+
+def _check_count(count: int, extent: int) -> None:
+    if not 1 <= count <= MAX_LIST_ITEMS:
+        raise CompileError(f"an extent of {extent} cannot become {count} parts: at most {MAX_LIST_ITEMS} are supported")
 
 
 @operator("torch.chunk", "Tensor.chunk")
@@ -251,7 +257,7 @@ def _chunk(at: Lowering, input: Tensor, chunks: int, dim: int = 0) -> Result:
     axis, extent = _axis_with_extent(input, dim)
     if chunks < 1 or not extent:
         raise CompileError(f"an extent of {extent} cannot become {chunks} parts")
-    return _divided(at, input, _sizes_of(extent, max(-(-extent // chunks), -(-extent // (1 << 16)))), axis)
+    return _divided(at, input, _sizes_of(extent, -(-extent // chunks)), axis)
 
 
 @operator("torch.split", "Tensor.split")
@@ -266,7 +272,7 @@ def _split(
     sizes = split_size_or_sections or split_size or Ints()
     if len(sizes) != 1:
         return _divided(at, input, sizes, axis)
-    if sizes[0] < 1 or extent // sizes[0] > 1 << 16:
+    if sizes[0] < 1:
         raise CompileError(f"an extent of {extent} cannot be divided into parts of {sizes[0]}")
     return _divided(at, input, _sizes_of(extent, sizes[0]), axis)
 
@@ -279,6 +285,7 @@ def _tensor_split(
     if sections is not None:
         if not 1 <= sections <= extent:
             raise CompileError(f"an extent of {extent} cannot become {sections} parts")
+        _check_count(sections, extent)
         sizes = [extent // sections + (i < extent % sections) for i in range(sections)]
     else:
         ends = [0, *(indices or ()), extent]
@@ -289,8 +296,7 @@ def _tensor_split(
 @operator("torch.unbind", "Tensor.unbind")
 def _unbind(at: Lowering, input: Tensor, dim: int = 0) -> Result:
     axis, extent = _axis_with_extent(input, dim)
-    if not 1 <= extent <= 1 << 16:
-        raise CompileError(f"an extent of {extent} cannot be taken apart")
+    _check_count(extent, extent)
     parts = _divided(at, input, [1] * extent, axis)
     return tuple(at.emit(relax.op.squeeze(at.expr(part), axis)) for part in parts)
 

@@ -1,0 +1,212 @@
+"""Models that ask for far more work or memory than their files are worth: an error that says so, or a library, soon."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from confined import confined
+from onnx import helper
+
+import nnefc
+from nnefc.diagnostics import CompileError
+
+FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+
+
+def compiled(path: Path) -> bool:
+    nnefc.compile(path)
+    return True
+
+
+def ran(path: Path) -> dict[str, np.ndarray]:
+    """What the library gives for zeros."""
+    artifact = nnefc.compile(path)
+    return artifact.run({port.name: np.zeros(port.shape, port.dtype) for port in artifact.inputs})
+
+
+def onnx_file(
+    folder: Path, nodes: list[onnx.NodeProto], shape: list[int], output: int = FLOAT, **constants: Any
+) -> Path:
+    """A network of the input `x` and the output `y`, with these initializers."""
+    initializers = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    inputs = [helper.make_tensor_value_info("x", FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info("y", output, None)]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
+    path = folder / "model.onnx"
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    )
+    return path
+
+
+def pnnx_file(folder: Path, *lines: str) -> Path:
+    path = folder / "model.pnnx.param"
+    operands = {word for line in lines for word in line.split()[4:] if word.isdigit()}
+    path.write_text("\n".join(["7767517", f"{len(lines)} {len(operands)}", *lines]))
+    path.with_suffix(".bin").write_bytes(b"PK\x05\x06" + bytes(18))
+    return path
+
+
+def expression_file(folder: Path, text: str) -> Path:
+    lines = ["pnnx.Input a 0 1 0 #0=(3)f32", f"pnnx.Expression e 1 1 0 1 expr={text}", "pnnx.Output o 1 0 1"]
+    return pnnx_file(folder, *lines)
+
+
+NODE = helper.make_node
+
+
+def archive_of(content: bytes, member: bytes = b"version 1.0;") -> bytes:
+    """A compressed archive: a document, then a file with this content."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as packed:
+        for name, data in (("graph.nnef", member), ("w.dat", content)):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            packed.addfile(info, io.BytesIO(data))
+    return gzip.compress(whole.getvalue(), 1)
+
+
+def test_an_archive_that_is_no_archive_is_refused_at_once(tmp_path: Path) -> None:
+    """Four times as much as the process may have."""
+    (tmp_path / "m.tgz").write_bytes(gzip.compress(bytes(1 << 24), 1) * (1 << 9))
+    with pytest.raises(CompileError, match="not a valid tar archive"):
+        confined(compiled, tmp_path / "m.tgz", gib=2)
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.tgz").write_bytes(archive_of(bytes(300 << 20)))
+    with pytest.raises(CompileError, match=r"unpacks to more than 268,435,456 bytes, from"):
+        confined(compiled, tmp_path / "m.tgz", gib=2)
+
+
+def test_more_memory_than_there_is_is_an_error_of_the_model(tmp_path: Path) -> None:
+    """Each tensor is in bounds; together they are twice what the process may have."""
+    nodes = [NODE("ConstantOfShape", ["s"], [f"a{i}"]) for i in range(16)]
+    nodes += [NODE("Concat", [f"a{i}" for i in range(16)], ["c"], axis=0), NODE("Add", ["x", "c"], ["y"])]
+    path = onnx_file(tmp_path, nodes, [1], s=np.array([1 << 26]))
+    with pytest.raises(CompileError, match="memory"):
+        confined(compiled, path, gib=2)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape", "constants", "name"),
+    [
+        (
+            [NODE("LSTM", ["x", "w", "r"], ["y"], hidden_size=4)],
+            [1 << 30, 1, 1],
+            {"w": np.zeros((1, 16, 1), np.float32), "r": np.zeros((1, 16, 4), np.float32)},
+            "the node LSTM that makes 'y'",
+        ),
+        ([NODE("TopK", ["x", "k"], ["y", "i"])], [1 << 33], {"k": np.array([2])}, "the input 'x'"),
+        ([NODE("Relu", ["x"], ["y"])], [1 << 31], {}, "the input 'x'"),
+        (
+            [NODE("Mul", ["x", "w"], ["y"])],
+            [1 << 16, 1],
+            {"w": np.ones(1 << 15, np.float32)},
+            "the node Mul that makes 'y'",
+        ),
+    ],
+)
+def test_tensors_have_places_of_32_bits(
+    tmp_path: Path, nodes: list[onnx.NodeProto], shape: list[int], constants: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(CompileError, match=f"{name}.* items, a tensor may have 2,147,483,647"):
+        confined(compiled, onnx_file(tmp_path, nodes, shape, **constants))
+
+
+def cosines(extents: list[int], *nodes: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """`b`, many numbers that are known and that no file holds, and what is made of it."""
+    one = onnx.numpy_helper.from_array(np.array([1.5], np.float32))
+    return [NODE("ConstantOfShape", ["s"], ["a"], value=one), NODE("Cos", ["a"], ["b"]), *nodes]
+
+
+def test_large_products_of_constants_are_folded_by_a_fast_library(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    w, v = rng.standard_normal((2, 2000, 2000)).astype(np.float32)
+    nodes = [NODE("MatMul", ["w", "v"], ["c"]), NODE("Slice", ["c", "z", "z2"], ["d"]), NODE("Add", ["x", "d"], ["y"])]
+    path = onnx_file(tmp_path, nodes, [2, 2], w=w, v=v, z=np.array([0, 0]), z2=np.array([2, 2]))
+    found = confined(ran, path)["y"]
+    np.testing.assert_allclose(found, (w[:2].astype(np.float64) @ v[:, :2].astype(np.float64)), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("extents", "nodes"),
+    [
+        ([9000, 9000], [NODE("MatMul", ["b", "b"], ["c"])]),
+        ([1, 1, 500, 500], [NODE("Conv", ["b", "b"], ["c"], pads=[250] * 4)]),
+    ],
+)
+def test_what_takes_too_long_to_fold_stays(tmp_path: Path, extents: list[int], nodes: list[onnx.NodeProto]) -> None:
+    chain = cosines(extents, *nodes, NODE("Add", ["x", "c"], ["y"]))
+    path = onnx_file(tmp_path, chain, [1], s=np.array(extents))
+    assert confined(compiled, path)
+
+
+def test_what_must_be_known_and_takes_too_long_is_refused(tmp_path: Path) -> None:
+    nodes = cosines([9000, 9000], NODE("MatMul", ["b", "b"], ["c"]), NODE("NonZero", ["c"], ["y"]))
+    with pytest.raises(CompileError, match="must be known at compile time"):
+        confined(compiled, onnx_file(tmp_path, nodes, [1], INT64, s=np.array([9000, 9000])))
+
+
+def test_sequences_do_not_get_any_number_of_items(tmp_path: Path) -> None:
+    nodes = [NODE("SplitToSequence", ["x"], ["q"]), NODE("SequenceAt", ["q", "i"], ["y"])]
+    with pytest.raises(CompileError, match="the sequence would have 200,000 items, at most 16,384 are supported"):
+        confined(compiled, onnx_file(tmp_path, nodes, [200_000], i=np.array(3)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("neg(" * 200_000 + "@0" + ")" * 200_000, "the expression has 200,001 numbers, operands and functions"),
+        (f"[{','.join(['neg(@0)'] * 50_000)}]", "the expression has 100,001 numbers"),
+        (f"[{','.join(['@0'] * 50_000)}]", "a list has more than 4096 items"),
+    ],
+)
+def test_expressions_and_lists_have_bounds(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        confined(compiled, expression_file(tmp_path, text))
+
+
+def test_lists_that_double_again_and_again_are_refused(tmp_path: Path) -> None:
+    lines = ["pnnx.Input a 0 1 0 #0=(3)f32"]
+    lines += [f"prim::ListConstruct l{i} 10 1 {' '.join([str(i)] * 10)} {i + 1}" for i in range(14)]
+    with pytest.raises(CompileError, match="a list has more than 4096 items"):
+        confined(compiled, pnnx_file(tmp_path, *lines, "pnnx.Output o 1 0 14"))
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "Tensor.split s 1 1 0 1 dim=0 split_size_or_sections=2",
+        "torch.chunk s 1 1 0 1 dim=0 chunks=200000",
+        "torch.tensor_split s 1 1 0 1 dim=0 sections=200000",
+        "torch.unbind s 1 1 0 1 dim=0",
+    ],
+)
+def test_tensors_do_not_become_any_number_of_parts(tmp_path: Path, operator: str) -> None:
+    path = pnnx_file(tmp_path, "pnnx.Input a 0 1 0 #0=(400000)f32", operator, "pnnx.Output o 1 0 1")
+    with pytest.raises(CompileError, match=r"an extent of 400000 cannot become .*: at most 4096 are supported"):
+        confined(compiled, path)
+
+
+@pytest.mark.slow
+def test_functions_that_double_again_and_again_are_refused(tmp_path: Path) -> None:
+    functions = []
+    for level in range(40):
+        domain, name = ("d", f"f{level - 1}") if level else ("", "Neg")
+        nodes = [NODE(name, [a], [b], domain=domain) for a, b in (("a", "b"), ("b", "c"))]
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
+        functions.append(helper.make_function("d", f"f{level}", ["a"], ["c"], nodes, opsets))
+    values = [helper.make_tensor_value_info(name, FLOAT, [3]) for name in "xy"]
+    graph = helper.make_graph([NODE("f39", ["x"], ["y"], domain="d")], "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=10)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(CompileError, match="more than 200000 nodes"):
+        confined(compiled, tmp_path / "model.onnx")
