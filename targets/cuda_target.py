@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import tvm
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.spellings import near
 from nnefc.targets.system import ELF, FileFormat
-from nnefc.targets.target import Target, baseline_target, near, parse_target
+from nnefc.targets.target import Target, baseline_target, parse_target
 
 __all__ = ["ARCHITECTURES", "DEFAULT_ARCHITECTURES", "PRECISIONS", "CudaTarget", "parse_cuda_target"]
 

@@ -5,7 +5,6 @@ Passes and schedule rules ask a :class:`Target`; nothing in the compiler assumes
 
 from __future__ import annotations
 
-import difflib
 import json
 import platform
 import re
@@ -21,9 +20,10 @@ from tvm.target import codegen
 from nnefc.diagnostics import CompileError
 from nnefc.targets.architecture import ARCHITECTURES, Architecture, architecture_of
 from nnefc.targets.named import NAMED_TARGETS
+from nnefc.targets.spellings import instead_of, near
 from nnefc.targets.system import WASM, FileFormat, format_of, system_of, zig_target
 
-__all__ = ["Target", "baseline_target", "near", "parse_target"]
+__all__ = ["Target", "baseline_target", "parse_target"]
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,23 @@ def parse_target(text: str) -> Target:
     for architecture in ARCHITECTURES:  # the first that has such a processor
         if kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
             return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
-    names = ["llvm", "native", "cuda", *(known.name for known in NAMED_TARGETS)]
-    raise CompileError(
-        f"unknown target {text!r}", hint=near(kind, names, "`nnefc targets` lists them; 'llvm' is this machine")
-    )
+    raise CompileError(f"unknown target {text!r}", hint=_hint(kind))
+
+
+def _hint(name: str) -> str:
+    """What may have been meant by a name that is no target."""
+    if _is_triple(name):
+        return f'triples follow an option: say "llvm -mtriple={name}"'
+    processors = [cpu for each in ARCHITECTURES for cpu in _cpus(f"{each.llvm}-unknown-linux-gnu")]
+    names = ["llvm", "native", "cuda", *(known.name for known in NAMED_TARGETS), *processors]
+    return instead_of(name) or near(name, names, "`nnefc targets` lists them; 'llvm' is this machine")
+
+
+def _is_triple(name: str) -> bool:
+    try:
+        return bool(architecture_of(name) and system_of(name))
+    except CompileError:
+        return False
 
 
 def baseline_target(name: str) -> Target:
@@ -213,7 +226,9 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     )
     missing = [feature for feature in architecture.required if feature not in available]
     if missing:
-        raise CompileError(f"target {name!r} lacks {', '.join(missing)}, which nnefc's code needs")
+        raise CompileError(
+            f"target {name!r} lacks {', '.join(missing)}, which nnefc's code needs", hint=instead_of(cpu) or None
+        )
     vectors = architecture.vectors(available)
     features = tuple(feature for feature in architecture.checked if feature in available)
     surely_there = (*architecture.attributes, *(f"+{feature}" for feature in features))
@@ -245,9 +260,16 @@ def _checked(
     """The attributes, of which each says `+` or `-` and is a feature that LLVM knows; it ignores others."""
     for attribute in attributes:
         if attribute[:1] not in ("+", "-") or not attribute[1:].replace("-", "").replace(".", "").isalnum():
-            raise CompileError(f"attribute {attribute!r} of target {name!r} is not of the form +FEATURE or -FEATURE")
+            raise CompileError(
+                f"attribute {attribute!r} of target {name!r} is not of the form +FEATURE or -FEATURE",
+                hint=f"say +{attribute} or -{attribute}" if attribute[:1].isalnum() else None,
+            )
         if attribute[1:] not in _features(triple, cpu, (f"+{attribute[1:]}",), architecture.abi):
-            raise CompileError(f"unknown feature {attribute[1:]!r} in target {name!r}", hint="use LLVM's names")
+            known = {feature for each in _cpus(triple) for feature in _features(triple, each, (), architecture.abi)}
+            raise CompileError(
+                f"unknown feature {attribute[1:]!r} in target {name!r}",
+                hint=near(attribute[1:], sorted(known), "use LLVM's names"),
+            )
     return attributes
 
 
@@ -261,12 +283,6 @@ def _switched_off(
     safe = _features(triple, architecture.cpu, surely_there, architecture.abi)
     others = _features(triple, cpu, attributes, architecture.abi) - safe
     return tuple(f"-{name}" for name in sorted(others) if not re.fullmatch(architecture.tuning, name))
-
-
-def near(name: str, known: Sequence[str], otherwise: str) -> str:
-    """A hint: which of the known names may have been meant, and what there is otherwise."""
-    matches = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    return "; ".join(filter(None, (f"did you mean {' or '.join(map(repr, matches))}?" if matches else "", otherwise)))
 
 
 def _llvm(triple: str, cpu: str = "", attributes: tuple[str, ...] = (), abi: str = "") -> dict[str, Any]:

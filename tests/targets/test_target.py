@@ -1,12 +1,14 @@
 """Names of targets, and what they say about the machine."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.any_target import parse_any_target
 from nnefc.targets.named import NAMED_TARGETS, NamedTarget
 from nnefc.targets.target import parse_target
 
@@ -39,6 +41,60 @@ def test_wrong_targets_are_errors_that_say_what_is_meant(text: str, message: str
         parse_target(text)
     assert message in raised.value.message
     assert hint in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("arm64", "say aarch64-linux-gnu"),
+        ("ARM64", "say aarch64-linux-gnu"),
+        ("aarch64", "say aarch64-linux-gnu"),
+        ("armhf", "say armv7-linux-gnueabihf"),
+        ("armv6", "needs NEON"),
+        ("x86_64", "say x86-64-v3"),
+        ("amd64", "say x86-64-v3"),
+        ("avx2", "say x86-64-v3"),
+        ("avx512f", "say x86-64-v4"),
+        ("neon", "say aarch64-linux-gnu"),
+        ("cortex-m4", "need an operating system"),
+        ("Cortex-M7F", "need an operating system"),
+        ("llvm -mtriple=armv7-linux-gnueabihf -mcpu=cortex-m4", "need an operating system"),
+        ("esp32-s3", "need an operating system"),
+        ("apple-m1", "say aarch64-macos"),
+        ("M2", "-mcpu=apple-a15"),
+        ("m4-max", "-mcpu=apple-m4"),
+        ("windows", "say x86_64-windows-gnu"),
+        ("android", "say aarch64-linux-android"),
+        ("wasm", "say wasm32-wasi"),
+        ("riscv", "say riscv64-linux-gnu"),
+        ("cpu", "say llvm"),
+        ("gpu", "say cuda"),
+        ("sm_90", "say cuda -arch=sm_90"),
+        ("vulkan", "NVIDIA's"),
+        ("jetson-orin", "-arch=sm_87"),
+        ("pi4", "say raspberrypi4"),
+        ("raspberry-pi-5", "say raspberrypi5"),
+        ("zen4", "say znver4"),
+        ("sve2", "-mattr=+sve2"),
+        ("icelake", "say icelake-client"),
+        ("pi0-2w", "say raspberrypi3"),
+        ("graviton3", "say neoverse-v1"),
+        ("cortex_a72", "did you mean 'cortex-a72'?"),
+        ("AlderLake", "did you mean 'alderlake'?"),
+        ("sapphire-rapids", "did you mean 'sapphirerapids'?"),
+        ("cortex-a720x", "did you mean 'cortex-a720"),
+        ("aarch64-unknown-linux-musl", 'say "llvm -mtriple=aarch64-unknown-linux-musl"'),
+        ("llvm -mattr=avx2", "say +avx2"),
+        ("llvm -mtriple=x86_64-linux-gnu -mattr=+avx512-fp16", "did you mean 'avx512fp16'?"),
+    ],
+)
+def test_names_that_people_give_machines_are_answered_with_those_that_work(text: str, hint: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        parse_target(text)
+    given = raised.value.hint or ""
+    assert hint in given
+    for words in re.findall(r"say ((?:llvm|cuda)(?: -[^ ,;]+)*|[a-z][\w-]+)", given):
+        parse_any_target(words)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""Names that people give machines and that are no targets: what to say instead."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+__all__ = ["instead_of", "near"]
+
+_NO_SYSTEM = (
+    "nnefc's libraries need an operating system such as Linux; the smallest machines are 32-bit Arm with NEON: "
+    "say armv7-linux-gnueabihf"
+)
+_ONLY_NVIDIA = "of GPUs nnefc knows NVIDIA's: say cuda; without one, llvm"
+
+# Names without their capitals, blanks, hyphens, dots and underscores, as regular expressions → what to say instead.
+_SPELLINGS = (
+    (
+        r"arm64(v8)?a?|armv[89]\d?a?|aarch64",
+        "64-bit Arm: say aarch64-linux-gnu, aarch64-linux-android or aarch64-macos",
+    ),
+    (r"arm|armhf|arm32(v7)?|armv7(a|l|hf)?|armeabiv7a", "32-bit Arm: say armv7-linux-gnueabihf"),
+    (r"armv6(l|hf)?|armel|armv5.*", "of 32-bit Arm nnefc needs NEON, as of version 7: say armv7-linux-gnueabihf"),
+    (r"(x86|amd|x)64|intel(64)?|amd|x8664v1|ryzen|epyc|xeon", "64-bit x86: say x86-64-v3, or x86-64 for the oldest"),
+    (r"x86|x8632|i[3-6]86|ia32", "nnefc compiles for x86 of 64 bits: say x86-64"),
+    (r"sse[23]?", "every x86 processor of 64 bits has it: say x86-64"),
+    (r"ssse3|sse4.*|popcnt", "x86 with SSE4.2: say x86-64-v2"),
+    (r"avx2?|fma3?|f16c|bmi2?", "x86 with AVX2 and FMA: say x86-64-v3"),
+    (r"avx512\w*", "x86 with AVX-512: say x86-64-v4"),
+    (r"neon|asimd|simd", "every 64-bit Arm processor has NEON: say aarch64-linux-gnu"),
+    (r"(sve2?|i8mm|bf16)", r"say llvm -mtriple=aarch64-linux-gnu -mattr=+\1, or a processor such as neoverse-v2"),
+    (r"dotprod|fullfp16|fp16", "64-bit Arm with dot products and half precision: say cortex-a76"),
+    (r"(arm)?cortex[mr]\d.*|armv[678]1?e?m(base|main)?|stm32.*|esp32.*|rp2\d\d\d|arduino.*|nrf5\d.*", _NO_SYSTEM),
+    (
+        r"(apple)?(silicon)?m1(pro|max|ultra)?|applesilicon|mac(os)?|darwin|osx|apple",
+        "Apple's processors: say aarch64-macos",
+    ),
+    (r"(apple)?m2(pro|max|ultra)?", "macOS on Apple's M2: say llvm -mtriple=aarch64-macos -mcpu=apple-a15"),
+    (r"(apple)?m3(pro|max|ultra)?", "macOS on Apple's M3: say llvm -mtriple=aarch64-macos -mcpu=apple-a16"),
+    (r"(apple)?m([45])(pro|max|ultra)?", r"macOS on Apple's M\2: say llvm -mtriple=aarch64-macos -mcpu=apple-m\2"),
+    (r"ios|iphone(os)?|ipados", "nnefc does not know iOS; on macOS say aarch64-macos"),
+    (r"win(dows|32|64)?|mingw(64)?|msvc", "64-bit Windows: say x86_64-windows-gnu"),
+    (r"android(arm64)?|arm64v8aandroid", "64-bit Android: say aarch64-linux-android, with --cc and the NDK's compiler"),
+    (r"wasm(32)?|wasi|web(assembly)?|browser|js|node(js)?", "WebAssembly: say wasm32-wasi"),
+    (r"wasm64", "WebAssembly of 32 bits is what engines run: say wasm32-wasi"),
+    (r"riscv(64)?|rv64.*|riscv64gc", "say riscv64-linux-gnu, or riscv64gcv-linux-gnu with vectors"),
+    (r"riscv32|rv32.*", "nnefc compiles for RISC-V of 64 bits: say riscv64-linux-gnu"),
+    (r"cpu|host|local|auto|default|generic|this|linux|c", "this machine: say llvm"),
+    (r"gpu|nvidia|nvptx(64)?|cudnn|tensorrt|ptx", "NVIDIA's GPUs: say cuda"),
+    (r"(cuda)?sm(\d\d\d?)a?", r"say cuda -arch=sm_\2"),
+    (
+        r"jetson(agx|nano|nx)*(orin.*)?|orin.*",
+        "say cuda -arch=sm_87 -host=aarch64, or cortex-a78ae for its processors alone",
+    ),
+    (r"opencl|metal|vulkan|rocm|hip|amdgpu|webgpu|directml|coreml|npu|tpu|hexagon|ethosu?.*", _ONLY_NVIDIA),
+    (r"(rpi|pi|raspberrypi|raspi|raspberry)([2-5])b?", r"say raspberrypi\2"),
+    (
+        r"(rpi|pi|raspberrypi|raspi|raspberry)(0|zero)(2?w?)",
+        "Raspberry Pi Zero 2: say raspberrypi3; the first Zero lacks NEON",
+    ),
+    (r"graviton2|altra|ampere1?altra", "say neoverse-n1"),
+    (r"(aws)?graviton3e?", "say neoverse-v1"),
+    (r"(aws)?graviton4|gracehopper", "say neoverse-v2"),
+    (r"(amd)?zen([1-5])", r"say znver\2"),
+    (r"icelake|icl", "say icelake-client or icelake-server"),
+    (r"skylakeserver|skylakesp", "say skylake-avx512"),
+)
+
+
+def instead_of(name: str) -> str:
+    """What to say in place of a name that is no target; "" where nobody has thought of it."""
+    short = _short(name)
+    for pattern, hint in _SPELLINGS:
+        found = re.fullmatch(pattern, short)
+        if found:
+            return found.expand(hint) if "\\" in hint else hint
+    return ""
+
+
+def near(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A hint: which of the known names may have been meant, and what there is otherwise.
+
+    Names that differ in capitals, blanks and hyphens alone are meant for sure.
+    """
+    names = list(dict.fromkeys(known))
+    matches = [other for other in names if _short(other) == _short(name)]
+    matches = matches or difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
+    return "; ".join(filter(None, (f"did you mean {' or '.join(map(repr, matches))}?" if matches else "", otherwise)))
+
+
+def _short(name: str) -> str:
+    return re.sub(r"[\s._-]", "", name.lower())
