@@ -68,13 +68,13 @@ def shape_option(inputs: Iterable[OpenTensor]) -> str:
     for tensor in inputs:
         for axis, extent in enumerate(tensor.shape or ()):
             if isinstance(extent, str):
-                guesses.setdefault(extent, _guess(extent, axis, tensor.shape or ()))
+                guesses.setdefault(extent, _guess(extent, axis, tensor))
     left = dict(guesses)
     whole: list[str] = []
     for tensor in inputs:
         # An input goes before a dimension of the same name, so that such a dimension cannot be given by its name.
         if tensor.shape is None or any(extent is None or extent in names for extent in tensor.shape):
-            extents = _extents(tensor.shape, guesses)
+            extents = _extents(tensor, guesses)
             whole.append(f"{tensor.name}={','.join(map(str, extents))}")
             for extent in tensor.shape or ():
                 left.pop(str(extent), None)
@@ -87,17 +87,19 @@ _UNKNOWN = (1, 3, 224, 224)
 """The shape of an input of which nothing is known."""
 
 
-def _extents(shape: tuple[Extent, ...] | None, guesses: Mapping[str, int]) -> tuple[int, ...]:
-    if shape is None:
+def _extents(tensor: OpenTensor, guesses: Mapping[str, int]) -> tuple[int, ...]:
+    if tensor.shape is None:
         return _UNKNOWN
     found = []
-    for axis, extent in enumerate(shape):
+    for axis, extent in enumerate(tensor.shape):
         known = guesses[extent] if isinstance(extent, str) else extent
-        found.append(known if known is not None else _guess("", axis, shape))
+        found.append(known if known is not None else _guess("", axis, tensor))
     return tuple(found)
 
 
-_BATCH, _CHANNELS, _SIDE, _LENGTH = 1, 3, 224, 128
+_BATCH, _CHANNELS, _SIDE, _LENGTH, _SECOND = 1, 3, 224, 128, 16_000
+
+_WAVES = ("wave", "audio", "speech")  # in names of inputs that are sound, sample after sample
 
 _WORDS = (  # what names of dimensions hold → the guess
     ("batch", _BATCH),
@@ -110,13 +112,13 @@ _WORDS = (  # what names of dimensions hold → the guess
     ("time", _LENGTH),
     ("frame", _LENGTH),
     ("token", _LENGTH),
-    ("samples", 16_000),
+    ("samples", _SECOND),
 )
 
 
-def _guess(name: str, axis: int, shape: tuple[Extent, ...]) -> int:
-    """A likely extent: by a word in the dimension's name, else by its place."""
-    lower = name.lower()
+def _guess(name: str, axis: int, tensor: OpenTensor) -> int:
+    """A likely extent: by a word in the dimension's name, else by its place in the tensor."""
+    lower, shape = name.lower(), tensor.shape or ()
     for word, extent in _WORDS:
         if word in lower:
             return extent
@@ -128,4 +130,6 @@ def _guess(name: str, axis: int, shape: tuple[Extent, ...]) -> int:
         return _CHANNELS if axis == channels else _SIDE
     if rank == 3 and axis == 1 and isinstance(shape[0], int) and isinstance(shape[2], int):
         return _BATCH  # a recurrent state: layers, batch, features
+    if axis == rank - 1 and any(word in tensor.name.lower() for word in _WAVES):
+        return _SECOND
     return _LENGTH

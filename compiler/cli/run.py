@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 
 from nnefc.cli.arrays import Arrays, random_inputs, read_inputs, write_outputs
 from nnefc.cli.options import given
-from nnefc.cli.text import columns
+from nnefc.cli.text import Port, columns
 from nnefc.diagnostics import CompileError
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def run_library(
 
     with load(library, threads=threads, device=device, **given({"weights": weights})) as model:
         arrays = read_inputs(inputs, model.inputs)
+        left = [port for port in model.inputs if port.name not in arrays]
         if random is not None:
-            left = [port for port in model.inputs if port.name not in arrays]
             arrays = random_inputs(random, left, index_limits(library)) | arrays
         missing = [port.name for port in model.inputs if port.name not in arrays]
         if missing:
@@ -74,13 +75,32 @@ def run_library(
                 f"no value for input {', '.join(map(repr, missing))}",
                 hint=f"give a file, --input {missing[0]}=FILE.npy, or random values, --random 0",
             )
-        results = model.run(arrays, **given({"check_nan": check_nan}))
+        with told_of_random(left):
+            results = model.run(arrays, **given({"check_nan": check_nan}))
         if output is not None:
             write_outputs(output, results)
         else:
             click.echo("\n".join(describe(results)))
         if repeat is not None:
             click.echo(latency(model, arrays, repeat))
+
+
+@contextmanager
+def told_of_random(drawn: Sequence[Port]) -> Iterator[None]:
+    """Say of a run that fails which inputs were random: few networks take any integer."""
+    from nnefc.loader import RunError
+
+    whole = [port.name for port in drawn if "int" in str(port.dtype)]
+    try:
+        yield
+    except RunError as error:
+        if not whole:
+            raise
+        raise CompileError(
+            str(error),
+            hint=f"the network may not take the random values of {', '.join(map(repr, whole))}: give ones that it "
+            f"takes, --input {whole[0]}=FILE.npy",
+        ) from error
 
 
 def index_limits(library: Path) -> dict[str, int]:

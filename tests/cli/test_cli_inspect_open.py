@@ -121,6 +121,7 @@ def test_the_line_that_is_printed_is_the_one_that_compiling_asks_for(tmp_path: P
         ([("x", ("N", None, 80)), ("y", ("N", "T"))], "--shape T=128 --shape x=1,128,80"),
         ([("x", ("x", 4))], "--shape x=1,4"),  # an input goes before a dimension of its name
         ([("x", None)], "--shape x=1,3,224,224"),
+        ([("waveforms", ("N", "T"))], "--shape N=1,T=16000"),
         ([("h", (2, None, 64))], "--shape h=2,1,64"),
         ([("x", (None, None, None, 3))], "--shape x=1,224,224,3"),
         ([("a b", (None,))], "--shape 'a b=1'"),

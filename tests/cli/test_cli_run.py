@@ -14,7 +14,7 @@ from runtime_samples import sample_library
 import nnefc.loader
 from nnefc.cli import main
 from nnefc.cli.arrays import file_names, random_inputs
-from nnefc.loader import Tensor
+from nnefc.loader import RunError, Tensor
 
 
 class AddAndNegate:
@@ -127,6 +127,22 @@ def test_random_values_depend_on_seed_and_name_only() -> None:
         assert np.ptp(both[port.name].astype(np.float64)) > 0
     assert [array.dtype.name for array in both.values()] == ["float32", "int32", "bool", "uint16", "uint8", "float16"]
     assert not np.array_equal(both["a"], random_inputs(2, ports)["a"])
+
+
+def test_a_run_that_fails_on_random_integers_says_which_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rate(AddAndNegate):
+        inputs = (Tensor("audio", "float32", (2,)), Tensor("rate", "int64", ()))
+
+        def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            raise RunError("net.so: no branch for this rate")
+
+    monkeypatch.setattr(nnefc.loader, "load", Rate)
+    result = run("--random", 0)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "error: net.so: no branch for this rate\n"
+        "hint: the network may not take the random values of 'rate': give ones that it takes, --input rate=FILE.npy\n",
+    )
 
 
 def test_random_values_leave_given_inputs_alone(model: Any, tmp_path: Path) -> None:
