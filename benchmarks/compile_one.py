@@ -25,6 +25,7 @@ if __name__ == "__main__":
     seconds = time.perf_counter() - start
     with nnefc.load(library, threads=1) as loaded:
         sizes = {"constant_bytes": loaded.constant_bytes, "workspace_bytes": loaded.workspace_bytes}
+    options.pop("strict", None)  # how to compile, not what
     found = inspect_network(load_network(Path(model), **options))
     sizes |= {"multiply_adds": found.multiply_adds, "parameter_bytes": found.parameter_bytes}
     print(json.dumps({"seconds": seconds} | sizes))

@@ -14,9 +14,10 @@ from types import MappingProxyType
 
 import numpy as np
 import onnx
+from exact import errors, kept_outputs
 from models.networks import input_of, write_twins
 from peak import build_peak, bytes_per_second, multiply_adds_per_second
-from peers import installed
+from peers import STRICT, installed
 from worker import EngineError, Worker
 
 __all__ = ["Latency", "Measurement", "Plan", "compare", "compile_library", "measure"]
@@ -60,6 +61,7 @@ class Measurement:
         parameter_bytes: of the trained values, as the model has them; each is read at least once a run.
         peak: multiply-adds a second that the machine did beside these runs, by number of threads.
         bandwidth: bytes a second that it read of an array as large as the parameters, likewise.
+        error: as `agreement`, but of each engine's difference from what float64 gives.
     """
 
     network: str
@@ -74,12 +76,19 @@ class Measurement:
     parameter_bytes: int = 0
     peak: dict[int, float] = field(default_factory=dict)
     bandwidth: dict[int, float] = field(default_factory=dict)
+    error: dict[str, float] = field(default_factory=dict)
 
     def ratio(self, threads: int, of: Callable[[Latency], float]) -> float | None:
         """The fastest peer's time over nnefc's: above one, nnefc is faster. None without a peer."""
         times = {name: of(latency) for name, latency in self.latency[threads].items()}
         own = times.pop("nnefc")
+        times.pop(STRICT, None)
         return min(times.values()) / own if times else None
+
+    def strictly(self, threads: int) -> float | None:
+        """How many times as long a median run takes with `--strict`; None where that was not measured."""
+        found = self.latency[threads]
+        return found[STRICT].median / found["nnefc"].median if STRICT in found else None
 
     def share(self, threads: int, engine: str) -> float | None:
         """Multiply-adds a second of an engine's median run over the peak. Algorithms that need fewer can exceed one."""
@@ -101,7 +110,10 @@ def measure(network: str, folder: Path, plan: Plan, *, divide: int = 1) -> Measu
     library = twins.onnx.with_suffix(".so")
     facts = compile_library(twins.nnef, library)
     values = input_of(onnx.load(twins.onnx, load_external_data=False))
-    return compare(network, library, twins.onnx, values, facts, plan)
+    strict = library.with_suffix(".strict.so")
+    compile_library(twins.nnef, strict, {"strict": True})
+    exact = kept_outputs(twins.onnx, values)
+    return compare(network, library, twins.onnx, values, facts, plan, {STRICT: strict}, exact)
 
 
 def compare(
@@ -111,14 +123,23 @@ def compare(
     values: Mapping[str, np.ndarray],
     facts: Mapping[str, float],
     plan: Plan,
+    variants: Mapping[str, Path] = MappingProxyType({}),
+    exact: Sequence[np.ndarray] = (),
 ) -> Measurement:
-    """Run a compiled network and, in every other engine, its `model`; `facts` are of :func:`compile_library`."""
+    """Run a compiled network and, in every other engine, its `model`.
+
+    Args:
+        facts: of :func:`compile_library`.
+        variants: other libraries of the network, by names of engines.
+        exact: the outputs in float64, if they are known.
+    """
     folder, value = library.parent, library.with_suffix(".npz")
     np.savez(value, **values)
-    models = {name: library if name == "nnefc" else model for name in installed()}
+    models = {name: library if name == "nnefc" else model for name in installed()} | dict(variants)
     kernel = build_peak(folder)
 
     agreement: dict[str, float] = {}
+    error: dict[str, float] = {}
     latency = {}
     peak = {}
     bandwidth = {}
@@ -126,9 +147,12 @@ def compare(
     for threads in plan.threads:
         workers = start(models, value, threads)
         try:
-            versions |= {worker.peer: worker.version for worker in workers}
-            for name, difference in differences(workers, folder).items():
-                agreement[name] = max(agreement.get(name, 0.0), difference)
+            versions |= {worker.peer: worker.version for worker in workers if worker.peer not in variants}
+            answers = answers_of(workers, folder)
+            for name, found in answers.items():
+                agreement[name] = max(agreement.get(name, 0.0), _difference(found, answers[REFERENCE]))
+                if exact:
+                    error[name] = max(error.get(name, 0.0), _difference(found, exact))
             latency[threads] = take_turns(workers, plan)
             peak[threads] = multiply_adds_per_second(kernel, threads)
             bandwidth[threads] = bytes_per_second(kernel, int(facts["parameter_bytes"]), threads)
@@ -148,6 +172,7 @@ def compare(
         parameter_bytes=int(facts["parameter_bytes"]),
         peak=peak,
         bandwidth=bandwidth,
+        error=error,
     )
 
 
@@ -185,27 +210,21 @@ def compile_library(
     return facts
 
 
-def differences(workers: Sequence[Worker], folder: Path) -> dict[str, float]:
-    """Each engine's largest difference from the reference, over the reference's largest value; of all outputs."""
+def answers_of(workers: Sequence[Worker], folder: Path) -> dict[str, list[np.ndarray]]:
+    """Each engine's outputs."""
     outputs = {}
     for worker in workers:
         file = folder / f"output-{worker.peer}.npz"
         worker.answer(file)
         with np.load(file) as arrays:
-            outputs[worker.peer] = [array.astype(np.float64) for array in arrays.values()]
+            outputs[worker.peer] = list(arrays.values())
         file.unlink()
-    reference = outputs.get(REFERENCE)
-    if reference is None:
-        return {}
-    return {
-        name: max(_difference(array, wanted) for array, wanted in zip(found, reference, strict=True))
-        for name, found in outputs.items()
-    }
+    return outputs
 
 
-def _difference(array: np.ndarray, wanted: np.ndarray) -> float:
-    scale = float(np.abs(wanted).max(initial=0.0))
-    return float(np.abs(array.reshape(wanted.shape) - wanted).max(initial=0.0) / (scale or 1.0))
+def _difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+    """The largest difference, over the largest value, of all outputs."""
+    return max(errors(array, other)[0] for array, other in zip(found, wanted, strict=True))
 
 
 def take_turns(workers: Sequence[Worker], plan: Plan) -> dict[str, Latency]:

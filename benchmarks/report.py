@@ -12,6 +12,7 @@ from pathlib import Path
 
 from conditions import Conditions, write_page
 from measure import Measurement, Plan
+from peers import STRICT
 from picture import picture
 
 __all__ = ["TITLE", "markdown", "tables", "write_report"]
@@ -43,13 +44,16 @@ def write_report(
     (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     with (folder / f"{name}.csv").open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["network", "threads", "engine", "least_ms", "median_ms", "runs", "agreement", "share_of_peak"])
+        rows.writerow(
+            ["network", "threads", "engine", "least_ms", "median_ms", "runs", "agreement", "error", "share_of_peak"]
+        )
         for m in measurements:
             for threads, latencies in m.latency.items():
                 for engine, latency in latencies.items():
                     share = _number(m.share(threads, engine), "{:.3f}")
+                    error = _number(m.error.get(engine), "{:.2e}")
                     numbers = [f"{latency.least:.4f}", f"{latency.median:.4f}", latency.runs]
-                    rows.writerow([m.network, threads, engine, *numbers, f"{m.agreement[engine]:.2e}", share])
+                    rows.writerow([m.network, threads, engine, *numbers, f"{m.agreement[engine]:.2e}", error, share])
 
 
 def markdown(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str, str]) -> list[str]:
@@ -72,6 +76,11 @@ def markdown(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[st
         " processor has instructions for that; tract optimized, on one thread always.",
         "",
         *tables(measurements, plan, failed),
+        "",
+        "*Error*: the largest difference from what float64 gives, computed by ONNX's evaluator, over the largest value."
+        " *Time*: of a median run with `--strict` over one without.",
+        "",
+        *_errors(measurements, plan),
     ]
 
 
@@ -99,7 +108,7 @@ def _means(measurements: Sequence[Measurement], plan: Plan) -> str:
 
 
 def _times(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str, str]) -> list[str]:
-    engines = list(dict.fromkeys(engine for m in measurements for of in m.latency.values() for engine in of))
+    engines = [name for name in _engines(measurements) if name != STRICT]
     rows = []
     for threads in plan.threads:
         for m in measurements:
@@ -111,6 +120,10 @@ def _times(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str,
             rows.append([m.network, str(threads), *cells])
         rows += [[name, str(threads), f"failed: {reason}"] for name, reason in failed.items()]
     return _table(["network", "threads", *engines, "ratio", "share", "roofline"], rows)
+
+
+def _engines(measurements: Sequence[Measurement]) -> list[str]:
+    return list(dict.fromkeys(engine for m in measurements for of in m.latency.values() for engine in of))
 
 
 def _time(milliseconds: float) -> str:
@@ -136,6 +149,20 @@ def _libraries(measurements: Sequence[Measurement]) -> list[str]:
     return _table(
         ["network", "agreement", "compile s", "library without constants, KiB", "constants MiB", "workspace MiB"], rows
     )
+
+
+def _errors(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
+    engines = _engines(measurements)
+    rows = [
+        [
+            m.network,
+            *(_number(m.error.get(engine), "{:.1e}") for engine in engines),
+            *(_number(m.strictly(threads), "{:.2f}") for threads in plan.threads),
+        ]
+        for m in measurements
+    ]
+    times = [f"time, {threads} thread{'s' if threads > 1 else ''}" for threads in plan.threads]
+    return _table(["network", *(f"error of {engine}" for engine in engines), *times], rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

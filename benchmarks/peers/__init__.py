@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["PEERS", "Peer", "installed", "make_peer"]
+__all__ = ["PEERS", "STRICT", "Peer", "installed", "make_peer"]
 
 
 class Peer(Protocol):
@@ -53,8 +53,10 @@ def _ncnn() -> Callable[[Path, int], Peer]:
     return NcnnNetwork
 
 
+STRICT = "nnefc --strict"
+"""nnefc without the algorithms that round otherwise than the plain sum does."""
 PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "tract": _tract}
-OTHER_FORMATS = {"ncnn": _ncnn}
+OTHER_FORMATS = {"ncnn": _ncnn, STRICT: _nnefc}
 """Engines that read no ONNX files: only who names them measures them."""
 
 

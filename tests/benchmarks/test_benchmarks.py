@@ -16,6 +16,7 @@ from conditions import Conditions
 from measure import Latency, Measurement, Plan, measure, start
 from models import zoo
 from onnx import TensorProto, helper, numpy_helper
+from peers import STRICT
 from report import markdown, write_report
 from worker import EngineError
 
@@ -65,6 +66,16 @@ def test_the_report_is_a_page_a_table_and_a_document(tmp_path: Path) -> None:
     assert [network["network"] for network in document["networks"]] == ["a", "b"]
     assert document["conditions"]["busy"] == [0.0, 0.1, 0.0]
     assert document["failed"] == {"c": "no end"}
+
+
+def test_strict_libraries_are_no_peers_and_have_a_table_with_the_errors() -> None:
+    found = measurement("net")
+    found.latency[1][STRICT] = Latency(0.1, 2.5, 9)
+    found.error.update({"nnefc": 2e-6, STRICT: 3e-7, "onnxruntime": 4e-7})
+    assert found.ratio(1, lambda latency: latency.median) == 3.5 / 2.0
+    lines = markdown([found], Plan(threads=(1,)), {})
+    assert "| net | 2.0e-06 | 4.0e-07 | - | 3.0e-07 | 1.25 |" in lines
+    assert "| net | 1 | 2.00 (1.00) | 3.50 (3.00) | 4.00 (0.5000) | 1.75 (0.50) | 50% | 75% |" in lines
 
 
 def test_a_network_without_a_peer_has_no_ratio() -> None:
@@ -123,6 +134,8 @@ def test_measuring_compiles_runs_every_engine_and_compares(tmp_path: Path) -> No
     found = measure("squeezenet", tmp_path, PLAN, divide=8)
     assert found.agreement["onnxruntime"] == 0.0
     assert 0.0 < found.agreement["nnefc"] < 1e-4
+    assert 0.0 < found.error[STRICT] < 1e-5
+    assert 0.0 < found.error["onnxruntime"] < 1e-5
     assert found.constant_bytes > 0 and found.code_bytes > 0 and found.workspace_bytes > 0
     for threads in PLAN.threads:
         assert found.latency[threads].keys() >= {"nnefc", "onnxruntime"}
