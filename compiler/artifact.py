@@ -167,13 +167,13 @@ class Artifact:
         for file in set(old) - set(new):
             file.unlink(missing_ok=True)
 
-    def load(self, *, threads: int | None = None, device: int = 0) -> Model:
+    def load(self, *, threads: int | None = None, device: int = 0, flush_subnormals: bool = True) -> Model:
         """Load the network into this process, without leaving a file; arguments as of `nnefc.load`."""
         # Windows removes no file that is loaded
         with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=sys.platform == "win32") as folder:
             path = Path(folder) / f"network{self.target.format.suffix}"
             self.export(path)
-            return load(path, threads=threads, device=device)
+            return load(path, threads=threads, device=device, flush_subnormals=flush_subnormals)
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
         """Run the network once; for more than one run, :meth:`load` it."""

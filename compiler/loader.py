@@ -169,6 +169,7 @@ class _OptionsStruct(Structure):
         ("workspace_bytes", c_uint64),
         ("weights", c_char_p),
         ("device", c_int64),
+        ("keep_subnormals", c_int32),
     )
 
 
@@ -181,6 +182,7 @@ def load(
     threads: int | None = None,
     weights: str | os.PathLike[str] | None = None,
     device: int = 0,
+    flush_subnormals: bool = True,
 ) -> Model:
     """Load a compiled network.
 
@@ -190,12 +192,14 @@ def load(
         weights: the file with the trained values of a library that was compiled with `--weights separate`; None: the
             file that it was compiled with, in the library's folder.
         device: the number of the GPU to run on, as NVIDIA's driver counts; 0 for a network that runs on processors.
+        flush_subnormals: whether runs take subnormal numbers, of less than about 1e-38, for zero. To compute with them
+            can take several times as long.
 
     Raises:
         LoadError: no such file, not a compiled network, one for another machine, processor or version of the interface;
             no GPU of this number that can run it.
     """
-    return Model(_Library(Path(path), None if weights is None else Path(weights)), threads, device)
+    return Model(_Library(Path(path), None if weights is None else Path(weights)), threads, device, flush_subnormals)
 
 
 class Model:
@@ -215,17 +219,18 @@ class Model:
         device_bytes: memory of the GPU that a session takes, besides the trained values.
     """
 
-    def __init__(self, library: _Library, threads: int | None, device: int) -> None:
+    def __init__(self, library: _Library, threads: int | None, device: int, flush_subnormals: bool) -> None:
         self._library = library
         self._lock = threading.Lock()
         _lock_owners.add(self)
         self._session: c_void_p | None = None
-        self._session = library.create(threads, device)
+        self._session = library.create(threads, device, flush_subnormals)
         try:
             self._gpu = None if library.device == "cpu" else _Gpu(device)
         except RunError as error:
             raise LoadError(str(error)) from error
         self._number = device
+        self._flush_subnormals = flush_subnormals
         self._run_native = library.dll.nnefc_run
         self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
         self._result_pointers = (c_void_p * len(library.outputs))()
@@ -310,7 +315,8 @@ class Model:
     def session(self, *, threads: int | None = None, device: int | None = None) -> Model:
         """A further session of the same network, with states of its own, for another thread, or on another GPU."""
         self._open()
-        return Model(self._library, threads, self._number if device is None else device)
+        number = self._number if device is None else device
+        return Model(self._library, threads, number, self._flush_subnormals)
 
     def close(self) -> None:
         """Free the session. The library is unloaded when its last session is closed. Closing twice does nothing."""
@@ -509,7 +515,7 @@ class _Library:
         if self._weights_path is not None and self.weights is None:
             raise LoadError(f"{self.path} has its trained values in itself: load it without a file of weights")
 
-    def create(self, threads: int | None, device: int) -> c_void_p:
+    def create(self, threads: int | None, device: int, flush_subnormals: bool) -> c_void_p:
         if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
             raise LoadError(
                 f"threads is {threads!r}, not a number from 1 to {_MOST_THREADS}; more than this machine's "
@@ -519,11 +525,13 @@ class _Library:
             raise LoadError(f"device is {device!r}, not the number of a GPU")
         if device != 0 and self.device == "cpu":
             raise LoadError(f"device is {device}, but the model {self.name} runs on processors")
-        options = _OptionsStruct(_OPTIONS_BYTES, threads or 0, None, 0, None, device)
+        options = _OptionsStruct(_OPTIONS_BYTES, threads or 0, None, 0, None, device, not flush_subnormals)
         if self._weights_path is not None:
             options.struct_size = _OptionsStruct.device.offset
             options.weights = os.fsencode(self._weights_path)
         if self.device != "cpu":
+            options.struct_size = _OptionsStruct.keep_subnormals.offset
+        if not flush_subnormals:
             options.struct_size = ctypes.sizeof(_OptionsStruct)
         session = c_void_p()
         with self._lock:

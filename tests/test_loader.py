@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+import platform
 import shutil
 import struct
 import subprocess
@@ -585,3 +586,12 @@ assert not [name for name in sys.modules if name.split(".")[0] in ("nnefc", "tvm
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_subnormal_numbers_are_flushed_unless_the_caller_wants_them() -> None:
+    x = np.full(1024, 1e-39, np.float32)
+    with load(sample_library()) as flushing, load(sample_library(), flush_subnormals=False) as keeping:
+        assert np.count_nonzero(keeping.run({"x": x})["y"]) == 1024
+        assert np.count_nonzero(keeping.session().run({"x": x})["y"]) == 1024
+        if platform.machine() in ("x86_64", "AMD64", "aarch64", "arm64"):
+            assert np.count_nonzero(flushing.run({"x": x})["y"]) == 0

@@ -49,6 +49,11 @@ __all__ = ["run_library"]
 @click.option("--check-nan", is_flag=True, default=None, help="Fail where an input or output has NaN, and say where.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to compute with.  [default: one a core]")
 @click.option("--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]")
+@click.option(
+    "--flush-subnormals/--no-flush-subnormals",
+    default=None,
+    help="Take numbers of less than about 1e-38 for zero, which is faster.  [default: do]",
+)
 @click.option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run N times and print the latency.")
 def run_library(
     library: Path,
@@ -59,12 +64,14 @@ def run_library(
     check_nan: bool | None,
     threads: int | None,
     device: int,
+    flush_subnormals: bool | None,
     repeat: int | None,
 ) -> None:
     """Run LIBRARY, which nnefc compiled, on arrays from files."""
     from nnefc.loader import load
 
-    with load(library, threads=threads, device=device, **given({"weights": weights})) as model:
+    chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
+    with load(library, threads=threads, device=device, **chosen) as model:
         arrays = read_inputs(inputs, model.inputs)
         left = [port for port in model.inputs if port.name not in arrays]
         if random is not None:

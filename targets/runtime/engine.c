@@ -59,7 +59,7 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
     engine->state = allocate(description->state_bytes, &failed);
     if (options->workspace == NULL) engine->owned_workspace = allocate(description->workspace_bytes, &failed);
     engine->workspace = options->workspace != NULL ? options->workspace : engine->owned_workspace;
-    if (!failed) engine->pool = nnefc_pool_create(threads, description->scratch_bytes);
+    if (!failed) engine->pool = nnefc_pool_create(threads, description->scratch_bytes, options->keep_subnormals != 0);
     if (engine->pool == NULL)
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session of %llu bytes and %u threads",
                           (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads);
@@ -93,9 +93,9 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 }
 
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
-    nnefc_worker *previous = nnefc_pool_enter(engine->pool);
+    nnefc_outside outside = nnefc_pool_enter(engine->pool);
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants);
-    nnefc_pool_leave(previous);
+    nnefc_pool_leave(outside);
     if (result == 0 && !nnefc_pool_failed(engine->pool)) return NNEFC_OK;
     const char *reason = nnefc_pool_error(engine->pool);
     nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed with %d%s%s", (int)result, *reason != '\0' ? ": " : "",

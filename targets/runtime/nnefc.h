@@ -21,6 +21,10 @@
  * calling thread's own. One session serves one call at a time: a second call on it from another thread is answered
  * with NNEFC_BUSY and does nothing.
  *
+ * Subnormal numbers are taken for zero during a run, unless nnefc_options.keep_subnormals says otherwise, in all threads of the
+ * session and in the caller's; nnefc_run gives the caller's thread the mode back that it had. RISC-V and WebAssembly always
+ * keep them.
+ *
  * Memory. nnefc_create allocates all that the session will ever need; nnefc_run allocates nothing (the C library
  * itself may set up a few bytes when a thread other than the session's maker calls for the first time). The trained values
  * are mapped from the library file, or from a file of their own beside it, and shared between all sessions and processes.
@@ -133,8 +137,8 @@ NNEFC_API const nnefc_description *nnefc_describe(void);
  *     options.struct_size = sizeof options;
  */
 typedef struct nnefc_options {
-    uint32_t struct_size;     /* sizeof(nnefc_options), or what it was when it ended with workspace_bytes or with weights;
-                                 others are NNEFC_WRONG_ABI */
+    uint32_t struct_size;     /* sizeof(nnefc_options), or what it was when it ended with workspace_bytes, weights or
+                                 device; others are NNEFC_WRONG_ABI */
     int32_t threads;          /* 1 to 1024, the caller's own thread among them; 0: the environment's NNEFC_NUM_THREADS, and
                                  without it the number of processors that the calling thread may run on */
     void *workspace;          /* null, or memory of the caller's own, aligned to 64 bytes, which the session uses until it
@@ -145,6 +149,8 @@ typedef struct nnefc_options {
                                  file that the description names, in the folder of the library (of the program, if the
                                  network is linked into it) */
     int64_t device;           /* the number of the GPU, as the driver counts; 0 for networks that need none */
+    int32_t keep_subnormals;  /* 0: runs take subnormal numbers, of less than about 1e-38, for zero, and give zero in their
+                                 place; 1: runs compute with them, which can take several times as long */
 } nnefc_options;
 
 typedef struct nnefc_session nnefc_session;

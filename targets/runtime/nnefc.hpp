@@ -118,6 +118,7 @@ struct Options {
     void *workspace = nullptr;     // memory of the caller's own, see nnefc.h
     std::uint64_t workspace_bytes = 0;
     std::int64_t device = 0;       // the number of the GPU
+    bool keep_subnormals = false;  // compute with numbers of less than about 1e-38, which takes longer
 };
 
 // A session of a network: its states, memory and threads. Can be moved, not copied; what was moved from can be destroyed or
@@ -132,7 +133,8 @@ public:
           outputs_(tensors(functions.describe()->outputs, functions.describe()->output_count)) {
         nnefc_options plain = {};
         // what all libraries know, unless the rest is needed
-        const std::size_t size = options.device != 0 ? sizeof plain
+        const std::size_t size = options.keep_subnormals ? sizeof plain
+                                 : options.device != 0 ? offsetof(nnefc_options, keep_subnormals)
                                  : options.weights.empty() ? offsetof(nnefc_options, weights) : offsetof(nnefc_options, device);
         plain.struct_size = static_cast<std::uint32_t>(size);
         plain.threads = options.threads;
@@ -140,6 +142,7 @@ public:
         plain.workspace_bytes = options.workspace_bytes;
         plain.weights = options.weights.empty() ? nullptr : options.weights.c_str();
         plain.device = options.device;
+        plain.keep_subnormals = options.keep_subnormals ? 1 : 0;
         nnefc_session *made = nullptr;
         check(functions_.create(&plain, &made), nullptr);
         session_ = made;

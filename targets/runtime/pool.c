@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "cpu.h"
+#include "float_mode.h"
 #include "system.h"
 
 enum {
@@ -52,6 +53,7 @@ struct nnefc_pool {
     uint32_t started;                /* workers with a thread of their own, worker 0 not among them */
     int64_t watch;                   /* nanoseconds; none when there are more threads than processors */
     nnefc_process *owner;
+    bool keep_subnormals;
     uint8_t *scratch;
     thread_slot slots[];
 };
@@ -125,6 +127,7 @@ static void *worker_main(void *argument) {
     thread_slot *own = argument;
     nnefc_pool *pool = own->worker.pool;
     current = &own->worker;
+    nnefc_keep_subnormals(pool->keep_subnormals);
     for (unsigned epoch = 0;;) {
         epoch = wait_for_launch(pool, epoch);
         if (!claim(own, epoch)) continue;
@@ -206,7 +209,7 @@ static void free_memory(nnefc_pool *pool) {
     nnefc_free_aligned(pool);
 }
 
-nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes) {
+nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes, bool keep_subnormals) {
     if (scratch_bytes > SIZE_MAX / 2 / NNEFC_MAX_THREADS) return NULL;
     uint64_t stride = round_up(scratch_bytes, LINE);
     size_t bytes = (size_t)round_up(sizeof(nnefc_pool) + threads * sizeof(thread_slot), LINE);
@@ -220,6 +223,7 @@ nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes) {
         return NULL;
     }
     pool->threads = threads;
+    pool->keep_subnormals = keep_subnormals;
     pool->watch = threads <= nnefc_processor_count() ? WATCH_NANOSECONDS : 0;
     for (uint32_t i = 0; i < threads; i++) {
         nnefc_worker *worker = &pool->slots[i].worker;
@@ -250,13 +254,17 @@ void nnefc_pool_destroy(nnefc_pool *pool) {
     free_memory(pool);
 }
 
-nnefc_worker *nnefc_pool_enter(nnefc_pool *pool) {
-    nnefc_worker *previous = current;
+nnefc_outside nnefc_pool_enter(nnefc_pool *pool) {
+    nnefc_outside outside = {.worker = current, .float_mode = nnefc_float_mode()};
     current = &pool->slots[0].worker;
-    return previous;
+    nnefc_keep_subnormals(pool->keep_subnormals);
+    return outside;
 }
 
-void nnefc_pool_leave(nnefc_worker *previous) { current = previous; }
+void nnefc_pool_leave(nnefc_outside outside) {
+    nnefc_set_float_mode(outside.float_mode);
+    current = outside.worker;
+}
 
 void nnefc_worker_fail(nnefc_worker *worker, const char *format, ...) {
     if (worker->error[0] != '\0') return;

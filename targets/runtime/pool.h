@@ -44,17 +44,24 @@ typedef struct nnefc_worker {
 
 typedef struct nnefc_pool nnefc_pool;
 
-/* A pool of so many threads, each with a scratch stack of so many bytes; null if memory or threads cannot be had. */
-nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes);
+/* What the calling thread was before it entered a pool. */
+typedef struct nnefc_outside {
+    nnefc_worker *worker;
+    uint64_t float_mode;
+} nnefc_outside;
+
+/* A pool of so many threads, each with a scratch stack of so many bytes; null if memory or threads cannot be had. Its
+ * threads, and who enters it, take subnormal numbers for zero unless it is to keep them. */
+nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes, bool keep_subnormals);
 
 /* Joins the threads and frees everything; in a forked child, where there are none, only frees. */
 void nnefc_pool_destroy(nnefc_pool *pool);
 
 /* Makes the calling thread worker 0, for one run; returns what it was before. */
-nnefc_worker *nnefc_pool_enter(nnefc_pool *pool);
+nnefc_outside nnefc_pool_enter(nnefc_pool *pool);
 
-/* Ends what nnefc_pool_enter began. */
-void nnefc_pool_leave(nnefc_worker *previous);
+/* Ends what nnefc_pool_enter began: the thread's treatment of subnormal numbers is the caller's again. */
+void nnefc_pool_leave(nnefc_outside outside);
 
 /* The calling thread's worker; null outside of a run. */
 nnefc_worker *nnefc_pool_current(void);

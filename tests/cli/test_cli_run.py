@@ -85,6 +85,13 @@ def test_outputs_are_files_with_safe_names_inside_the_folder(model: Any, tmp_pat
     assert model.options == {"threads": 2, "device": 0, "weights": Path("w")}
 
 
+def test_subnormal_numbers_are_kept_on_request(model: Any, tmp_path: Path) -> None:
+    files = saved(tmp_path, a=A, b=B)
+    result = run("--input", f"a={files['a']}", "--input", f"b/1={files['b']}", "--no-flush-subnormals")
+    assert result.exit_code == 0, result.output
+    assert model.options["flush_subnormals"] is False
+
+
 def test_an_npz_gives_all_inputs_or_the_named_one(model: Any, tmp_path: Path) -> None:
     np.savez(tmp_path / "both.npz", **{"a": A, "b/1": B})
     np.savez(tmp_path / "one.npz", something=B)

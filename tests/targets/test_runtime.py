@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from runtime_samples import (
     thread_count,
 )
 
+_FLUSHES = platform.machine() in ("x86_64", "AMD64", "aarch64", "arm64")  # whether the processor can
+
 OK, BAD_ARGUMENT, WRONG_ABI, UNSUPPORTED_CPU, OUT_OF_MEMORY, KERNEL_ERROR, BUSY = range(7)
 
 
@@ -40,6 +43,7 @@ class Options(ctypes.Structure):
         ("workspace_bytes", c_uint64),
         ("weights", c_char_p),
         ("device", c_int64),
+        ("keep_subnormals", c_int32),
     )
 
 
@@ -173,19 +177,48 @@ def test_threads_out_of_range(sample: Sample, threads: int) -> None:
     assert sample.error(None) == f"threads is {threads}, not a number from 0 to 1024"
 
 
-@pytest.mark.parametrize("size", [0, 8, 23, 25, 31, 33, 39, 41, 1 << 31])
+@pytest.mark.parametrize("size", [0, 8, 23, 25, 31, 33, 39, 41, 47, 49, 1 << 31])
 def test_options_of_another_size(sample: Sample, size: int) -> None:
     status, session = sample.create(struct_size=size)
     assert (status, session.value) == (WRONG_ABI, None)
-    assert f"struct_size is {size}, but ABI version 1 has 24, 32 or 40" in sample.error(None)
+    assert f"struct_size is {size}, but ABI version 1 has 24, 32, 40 or 48" in sample.error(None)
 
 
-@pytest.mark.parametrize("size", [24, 32])
+@pytest.mark.parametrize("size", [24, 32, 40])
 def test_options_of_earlier_versions_are_taken(sample: Sample, size: int) -> None:
-    status, session = sample.create(struct_size=size, device=7)  # beyond what they have
+    status, session = sample.create(
+        struct_size=size, device=0 if size > 32 else 7, keep_subnormals=5
+    )  # beyond what they have
     assert status == OK
     assert sample.run(session) == OK
     assert sample.dll.nnefc_destroy(session) == OK
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_subnormal_numbers_are_zero_unless_they_are_kept(sample: Sample, threads: int) -> None:
+    sample.x[:] = 1e-39
+    for options, kept in (({}, 0), ({"keep_subnormals": 1}, 1024), ({"struct_size": 24, "keep_subnormals": 1}, 0)):
+        status, session = sample.create(threads, **options)
+        assert status == OK
+        assert sample.run(session, 1e-39) == OK
+        assert np.count_nonzero(sample.y) == (kept if _FLUSHES else 1024)
+        assert sample.dll.nnefc_destroy(session) == OK
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_the_callers_treatment_of_subnormal_numbers_comes_back(sample: Sample, kept: int) -> None:
+    _, session = sample.create(2, keep_subnormals=kept)
+    half = np.array([np.finfo(np.float32).tiny]) / 2
+    assert half[0] != 0
+    assert sample.run(session) == OK
+    assert np.float32(half[0]) * np.float32(0.5) != 0  # NumPy computes in this thread
+    assert sample.dll.nnefc_destroy(session) == OK
+
+
+def test_another_number_for_subnormals_is_refused(sample: Sample) -> None:
+    status, _ = sample.create(keep_subnormals=2)
+    assert status == BAD_ARGUMENT
+    assert sample.error(None) == "keep_subnormals is 2, not 0 or 1"
 
 
 def test_a_network_for_processors_has_no_gpu(sample: Sample) -> None:

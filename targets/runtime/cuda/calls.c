@@ -64,10 +64,10 @@ int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes) {
 /* On a thread of the driver's. A failure stays in the pool until the run is done. */
 static void run_on_host(void *argument) {
     nnefc_cuda_host_call *call = argument;
-    nnefc_worker *previous = nnefc_pool_enter(call->pool);
+    nnefc_outside outside = nnefc_pool_enter(call->pool);
     int32_t result = call->kernel->call(call->operands);
     if (result != 0) nnefc_worker_fail(nnefc_pool_current(), "a kernel on the processor failed with %d", (int)result);
-    nnefc_pool_leave(previous);
+    nnefc_pool_leave(outside);
 }
 
 int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands) {

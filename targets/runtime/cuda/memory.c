@@ -115,7 +115,8 @@ static nnefc_status take_threads(nnefc_engine *engine, const nnefc_options *opti
     uint32_t threads = 0;
     nnefc_status status = nnefc_choose_threads(options->threads, &threads, error);
     if (status != NNEFC_OK) return status;
-    engine->pool = nnefc_pool_create(module->host_kernel_count > 0 ? threads : 1, description->scratch_bytes);
+    threads = module->host_kernel_count > 0 ? threads : 1;
+    engine->pool = nnefc_pool_create(threads, description->scratch_bytes, options->keep_subnormals != 0);
     if (engine->pool == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session");
     return NNEFC_OK;
 }
