@@ -179,6 +179,6 @@ def _checked_host(host: Target, text: str) -> Target:
     if host.format is not ELF or not host.triple.startswith(("x86_64-", "aarch64-")):
         raise CompileError(
             f"the host {host.name!r} of target {text!r} has no GPU of NVIDIA's that nnefc could use",
-            hint="name an x86-64 or a 64-bit Arm CPU with Linux, such as -host=x86-64 or -host=aarch64",
+            hint="name an x86-64 or a 64-bit Arm CPU with Linux, such as -host=x86-64 or -host=aarch64-linux-gnu",
         )
     return host

@@ -20,7 +20,7 @@ nnefc compiles on one machine for another: `nnefc compile model.onnx --target NA
 - `llvm` or `native`: this machine, with all that it has
 - a name of the table below, which `nnefc targets` prints too
 - LLVM's name of an x86-64, Arm or RISC-V processor that runs Linux: `znver4`, `cortex-a78`, `sifive-x280`
-- `cuda`: [GPUs of NVIDIA's](cuda.md), with options such as `cuda -arch=sm_80,sm_90 -host=aarch64 -precision=fp16`
+- `cuda`: [GPUs of NVIDIA's](cuda.md), with options such as `cuda -arch=sm_90 -host=aarch64-linux-gnu -precision=fp16`
 - any combination, in TVM's manner: `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -mattr=-dotprod`
 - a JSON file: `{{"triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"], "l2_bytes": 262144}}`
 

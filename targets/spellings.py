@@ -51,7 +51,7 @@ _SPELLINGS = (
     (r"(cuda)?sm(\d\d\d?)a?", r"say cuda -arch=sm_\2"),
     (
         r"jetson(agx|nano|nx)*(orin.*)?|orin.*",
-        "say cuda -arch=sm_87 -host=aarch64, or cortex-a78ae for its processors alone",
+        "say cuda -arch=sm_87 -host=aarch64-linux-gnu, or cortex-a78ae for its processors alone",
     ),
     (r"opencl|metal|vulkan|rocm|hip|amdgpu|webgpu|directml|coreml|npu|tpu|hexagon|ethosu?.*", _ONLY_NVIDIA),
     (r"(rpi|pi|raspberrypi|raspi|raspberry)([2-5])b?", r"say raspberrypi\2"),
