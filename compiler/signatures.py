@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -148,7 +149,7 @@ def _check_zip(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, NotImplementedError, struct.error, zipfile.BadZipFile) as error:
         raise _Foreign(path, "a damaged zip archive", "the download was cut off: repeat it") from error
     text = "\n".join(names)
     for pattern, what, hint in _MEMBERS:
@@ -231,9 +232,9 @@ _TEXTS = (
     (r"\s*\{\s*\"(error|message)\"", "an error message of a web server, not a model", _AGAIN),
     (r"\s*\{\s*\"nodes\"", "a network of MXNet's", "export it to ONNX with mxnet.onnx.export_model"),
     (r"\s*\{", "a JSON document, not a model", "give the network's file"),
-    (r"(\s*#[^\n]*\n|\s*(input|input_dim|input_shape|name)\s*:[^\n]*\n|\s*)*(layers?|input_shape)\s*\{", "a network of "
+    (r"(?:\s|#[^\n]*\n|(?:input|input_dim|name)\s*:[^\n]*\n)*(layers?|input_shape)\s*\{", "a network of "
      "Caffe's", _CAFFE + " {path}"),
-    (r"\s*(#[^\n]*\s+)*\[(net|network)\]", "a network of Darknet's", f"load it in PyTorch and export it: {_EXPORT}"),
+    (r"(?:\s|#[^\n]*\n)*\[(net|network)\]", "a network of Darknet's", f"load it in PyTorch and export it: {_EXPORT}"),
 )  # fmt: skip
 
 

@@ -196,6 +196,16 @@ def test_a_model_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
 
 
+@pytest.mark.parametrize("text", ["# " * 2000, " " * 4000 + "x", "name: x\n" * 400, "#\n" * 2000, '{"a": ' * 600])
+def test_long_beginnings_take_no_time(tmp_path: Path, text: str) -> None:
+    """A pattern that tries every way to divide these would not come to an end."""
+    path = write(tmp_path / "m.nnef", text)
+    if text.startswith("{"):
+        assert "a JSON document" in message("inspect", path)
+    else:
+        assert format_of(path).name == "NNEF"
+
+
 def test_formats_that_are_read_are_told_by_their_bytes_too(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "digits" / "model.nnef" / "graph.nnef", tmp_path / "net")
     assert format_of(tmp_path / "net").name == "NNEF"

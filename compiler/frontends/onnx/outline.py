@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,7 @@ import onnx
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.lowering import is_supported
 from nnefc.frontends.onnx.reading import read_proto
-from nnefc.frontends.onnx.tensors import packed_bytes
+from nnefc.frontends.onnx.tensors import item_count, packed_bytes
 from nnefc.frontends.onnx.types import DTYPES, OptionalType, TensorType, read_type, spelled
 from nnefc.outline import OpenTensor, Outline, shape_option
 
@@ -46,7 +45,7 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
         inputs=inputs,
         outputs=tuple(_tensor(info, "output") for info in graph.output),
         operations=dict(sorted(operations.items(), key=lambda item: (-item[1], item[0]))),
-        parameters=sum(math.prod(tensor.dims) for tensor in tensors),
+        parameters=sum(map(_items, tensors)),
         parameter_bytes=sum(_bytes(tensor) for tensor in tensors),
         unsupported=frozenset(unsupported),
         option=shape_option(tensor for tensor in inputs if not tensor.dtype.endswith(")")),
@@ -96,7 +95,11 @@ def _tensors(graph: onnx.GraphProto) -> Iterable[onnx.TensorProto]:
 
 def _bytes(tensor: onnx.TensorProto) -> int:
     dtype = DTYPES.get(tensor.data_type, "")
-    return packed_bytes(dtype, math.prod(tensor.dims)) if dtype not in ("", "string") else 0
+    return packed_bytes(dtype, _items(tensor)) if dtype not in ("", "string") else 0
+
+
+def _items(tensor: onnx.TensorProto) -> int:
+    return item_count(tuple(tensor.dims), f"the tensor '{tensor.name}'")
 
 
 def _spelled(node: onnx.NodeProto) -> str:

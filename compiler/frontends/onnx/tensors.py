@@ -15,7 +15,7 @@ from nnefc.frontends.onnx.external_data import ExternalData
 from nnefc.frontends.onnx.types import dtype_of_code
 from nnefc.frontends.onnx.values import Array, SparseTensor, numpy_dtype
 
-__all__ = ["MAX_BYTES", "packed_bytes", "read_sparse_tensor", "read_tensor"]
+__all__ = ["MAX_BYTES", "item_count", "packed_bytes", "read_sparse_tensor", "read_tensor"]
 
 MAX_BYTES = 1 << 40
 """No tensor may be larger; what is is a mistake, or an attack."""
@@ -50,7 +50,7 @@ def read_tensor(proto: onnx.TensorProto, what: str, external: ExternalData) -> A
     """
     dtype = dtype_of_code(proto.data_type, what)
     shape = tuple(int(extent) for extent in proto.dims)
-    count = _count(shape, what)
+    count = item_count(shape, what)
     if proto.HasField("segment"):
         raise CompileError(f"{what} is stored in segments, which the standard reserves")
     given = [field for field in _FIELDS if len(getattr(proto, field))]
@@ -83,7 +83,7 @@ def read_sparse_tensor(proto: onnx.SparseTensorProto, what: str, external: Exter
         CompileError: values and indices that do not fit each other or the shape, indices that do not ascend.
     """
     shape = tuple(int(extent) for extent in proto.dims)
-    size = _count(shape, what)
+    size = item_count(shape, what)
     values = read_tensor(proto.values, f"the values of {what}", external)
     if values.ndim != 1:
         raise CompileError(f"the values of {what} must have the rank 1, not {values.ndim}")
@@ -103,8 +103,12 @@ def read_sparse_tensor(proto: onnx.SparseTensorProto, what: str, external: Exter
     return SparseTensor(values, np.asarray(indices, np.int64), shape)
 
 
-def _count(shape: tuple[int, ...], what: str) -> int:
-    """Items in all; zero if an extent is zero, whatever the others are."""
+def item_count(shape: tuple[int, ...], what: str) -> int:
+    """Items in all; zero if an extent is zero, whatever the others are.
+
+    Raises:
+        CompileError: no memory holds so many, or an extent is negative; `what` says of what.
+    """
     if len(shape) > 64:
         raise CompileError(f"{what} has the rank {len(shape)}, more than 64")
     if any(extent < 0 for extent in shape):
