@@ -72,14 +72,14 @@ def test_only_the_border_tells_half_floats_from_single_precision(dtype: int, tmp
     assert half.count("relax.astype") == single.count("relax.astype") + 2
 
 
-def test_results_are_those_of_onnxruntime_and_closer_to_the_truth(tmp_path: Path) -> None:
+def test_results_are_those_of_onnxruntime(tmp_path: Path) -> None:
     proto = _blocks(HALF)
     x = np.random.default_rng(5).standard_normal((1, 3, 7, 9)).astype(np.float16)
-    network = loaded(proto, tmp_path)
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     ours = nnefc.compile(tmp_path / "model.onnx").run({"x": x})["y"]
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     reference = session.run(None, {"x": x})[0]
-    assert ours.dtype == np.float16 and network.outputs == ("y",)
+    assert ours.dtype == np.float16
     np.testing.assert_allclose(ours.astype(np.float32), reference.astype(np.float32), rtol=2e-2, atol=2e-2)
 
 
