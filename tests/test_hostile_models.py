@@ -25,6 +25,10 @@ def compiled(path: Path) -> bool:
     return True
 
 
+def constant_bytes(path: Path) -> int:
+    return nnefc.compile(path).description.constant_bytes
+
+
 def ran(path: Path) -> dict[str, np.ndarray]:
     """What the library gives for zeros."""
     artifact = nnefc.compile(path)
@@ -149,6 +153,13 @@ def test_what_takes_too_long_to_fold_stays(tmp_path: Path, extents: list[int], n
     assert confined(compiled, path)
 
 
+def test_a_number_that_is_spread_out_does_not_become_a_large_constant(tmp_path: Path) -> None:
+    """Two gigabytes of it: the library holds the number, and spreads it out when it runs."""
+    nodes = [NODE("Expand", ["v", "s"], ["c"]), NODE("Add", ["x", "c"], ["y"])]
+    path = onnx_file(tmp_path, nodes, [1], v=np.float32(2.5), s=np.array([1 << 19, 1 << 10]))
+    assert confined(constant_bytes, path, gib=3) < 1000
+
+
 def test_what_must_be_known_and_takes_too_long_is_refused(tmp_path: Path) -> None:
     nodes = cosines([9000, 9000], NODE("MatMul", ["b", "b"], ["c"]), NODE("NonZero", ["c"], ["y"]))
     with pytest.raises(CompileError, match="must be known at compile time"):
@@ -194,6 +205,14 @@ def test_tensors_do_not_become_any_number_of_parts(tmp_path: Path, operator: str
     path = pnnx_file(tmp_path, "pnnx.Input a 0 1 0 #0=(400000)f32", operator, "pnnx.Output o 1 0 1")
     with pytest.raises(CompileError, match=r"an extent of 400000 cannot become .*: at most 4096 are supported"):
         confined(compiled, path)
+
+
+@pytest.mark.parametrize(("input", "size"), [("2,4,7,9", 2147483647), ("1,1,7,9", 40000), ("1,1,1,9", 1073741824)])
+def test_adaptive_pools_do_not_have_any_number_of_windows(tmp_path: Path, input: str, size: int) -> None:
+    operator = f"nn.AdaptiveAvgPool2d p 1 1 0 1 output_size={size}"
+    path = pnnx_file(tmp_path, f"pnnx.Input a 0 1 0 #0=({input})f32", operator, "pnnx.Output o 1 0 1")
+    with pytest.raises(CompileError, match=r"from 1 to 16777216|result would have the shape|takes more memory"):
+        confined(compiled, path, gib=3)
 
 
 @pytest.mark.slow

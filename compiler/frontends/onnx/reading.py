@@ -164,6 +164,7 @@ class _Reader:
             self._depth -= 1
 
     def _info(self, proto: onnx.ValueInfoProto, role: str, what: str) -> ValueInfo:
+        _check_texts(what, proto.name)
         if not proto.name:
             raise CompileError(f"{what} has an {role} without a name" if role != "value" else f"{what} types no name")
         return ValueInfo(proto.name, read_type(proto.type, f"the {role} '{proto.name}'"))
@@ -189,6 +190,7 @@ class _Reader:
 
     def node(self, proto: onnx.NodeProto) -> NodeDef:
         """A node, its attributes decoded."""
+        _check_texts("a node", proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
         node = NodeDef(
             op_type=proto.op_type,
             domain=_domain(proto.domain),
@@ -253,6 +255,7 @@ class _Reader:
     def function(self, proto: onnx.FunctionProto) -> Function:
         """A function; that nodes use only what it imports is checked with its scopes."""
         what = f"the function '{proto.name}'"
+        _check_texts(what, proto.name, proto.domain, *proto.input, *proto.output)
         if not proto.name:
             raise CompileError("a function of the model has no name")
         names = [*proto.attribute, *(item.name for item in proto.attribute_proto)]
@@ -294,6 +297,13 @@ def _text(value: bytes, what: str) -> str:
         return value.decode("utf-8")
     except UnicodeDecodeError:
         raise CompileError(f"the {what} is no UTF-8") from None
+
+
+def _check_texts(what: str, *texts: str | bytes) -> None:
+    """Names must be text; protobuf gives those that are none as bytes."""
+    for text in texts:
+        if isinstance(text, bytes):
+            raise CompileError(f"{what} has a name that is not UTF-8: {text[:40]!r}")
 
 
 def _domain(name: str) -> str:

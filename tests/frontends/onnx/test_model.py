@@ -308,3 +308,13 @@ def test_damaged_files_are_models_or_errors(tmp_path: Path, seed: int) -> None:
         except CompileError:
             outcomes.add("error")
     assert outcomes == {"model", "error"}
+
+
+@pytest.mark.parametrize("name", [b"Neg", b"the-node", b"dom", b"in-", b"out-"])
+def test_names_must_be_text(tmp_path: Path, name: bytes) -> None:
+    """Whatever is in the place of a letter."""
+    made = helper.make_node("Neg", ["in-"], ["out-"], name="the-node", domain="dom")
+    path = save(model([made], [info("in-")], [info("out-")], imports={"dom": 1}), tmp_path)
+    path.write_bytes(path.read_bytes().replace(name, b"\xff" + name[1:]))
+    with pytest.raises(CompileError, match="not UTF-8"):
+        load(path)

@@ -37,6 +37,9 @@ from nnefc.network import MAX_ITEMS
 
 __all__ = ["concatenated", "sliced"]
 
+_MOST_SPREAD = 1 << 24
+"""Items that a constant may become by repetition; larger ones are spread out by the program, not stored in it."""
+
 
 def check_size(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape, if a tensor may have it.
@@ -315,7 +318,7 @@ def _tile(ctx: Context, node: Node) -> Value:
         raise fail(node, f"'repeats' has {len(repeats)} items for {spell(shape)}")
     target = check_size(node, [extent * count for extent, count in zip(shape, repeats, strict=True)])
     array = value_of(ctx, x)
-    if array is not None:
+    if array is not None and math.prod(target) <= max(_MOST_SPREAD, 4 * array.size):
         return known(ctx, np.tile(array, repeats))
 
     def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -338,7 +341,7 @@ def broadcast(ctx: Context, x: Value, target: Sequence[int]) -> Value:
     if shape == tuple(target):
         return x
     array = value_of(ctx, x)
-    if array is not None:
+    if array is not None and math.prod(target) <= max(_MOST_SPREAD, 4 * array.size):
         return known(ctx, np.ascontiguousarray(np.broadcast_to(array, tuple(target))))
 
     def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:

@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.functions import power
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, shape_of
-from nnefc.frontends.pnnx.operators.declaration import Extents, Ints, Result, need_real, operator, spatial
+from nnefc.frontends.pnnx.operators.declaration import Extents, Ints, Result, need_real, need_size, operator, spatial
 
 __all__ = ["adaptive_average"]
 
@@ -243,15 +243,26 @@ def _targets(output_size: tuple[Any, ...], extents: Shape) -> Shape:
     if len(sizes) != len(extents):
         raise CompileError(f"'output_size' should have {len(extents)} items, it has {len(sizes)}")
     made = tuple(n if size in (None, 0) else size for n, size in zip(extents, sizes, strict=True))
-    if any(not isinstance(size, int) or not 1 <= size < 1 << 31 for size in made):
-        raise CompileError(f"'output_size' must be of positive integers, it is {list(made)}")
+    if any(not isinstance(size, int) or not 1 <= size <= _MOST_WINDOWS for size in made):
+        raise CompileError(f"'output_size' must be of integers from 1 to {_MOST_WINDOWS}, it is {list(made)}")
     return made
+
+
+_MOST_WINDOWS = 1 << 24
+"""Windows along one dimension of an adaptive pool; tables are made of them."""
+
+
+def _adaptive_sizes(n: int, m: int) -> np.ndarray:
+    """How many of `n` items each of `m` windows has."""
+    i = np.arange(m)
+    return np.asarray(-(-(i + 1) * n // m) - i * n // m)
 
 
 def _adaptive(at: Lowering, input: Tensor, rank: int, output_size: tuple[Any, ...], average: bool) -> Result:
     x, restored = _batched(at, input, rank)
     extents = shape_of(x)[2:]
     result = _targets(output_size, extents)
+    need_size((*shape_of(x)[:2], *result))
     if result == (1,) * rank:
         axes = list(range(2, 2 + rank))
         return restored((relax.op.mean if average else relax.op.max)(x, axes, keepdims=True))
@@ -270,7 +281,7 @@ def adaptive_average(at: Lowering, input: Tensor, result: Shape) -> Result:
 def _uneven(at: Lowering, x: relax.Expr, result: Shape, average: bool) -> relax.Expr:
     """Windows of different sizes: each is as large as the largest, what does not belong to it is left out."""
     batch, channels, *extents = shape_of(x)
-    sizes = [max(-(-(i + 1) * n // m) - i * n // m for i in range(m)) for n, m in zip(extents, result, strict=True)]
+    sizes = [int(_adaptive_sizes(n, m).max()) for n, m in zip(extents, result, strict=True)]
 
     def compute(x: te.Tensor) -> te.Tensor:
         offsets = [te.reduce_axis((0, k), "k") for k in sizes]
@@ -292,7 +303,7 @@ def _uneven(at: Lowering, x: relax.Expr, result: Shape, average: bool) -> relax.
         return made
     counts = np.ones((1,) * len(result))
     for axis, (n, m) in enumerate(zip(extents, result, strict=True)):
-        along = np.array([-(-(i + 1) * n // m) - i * n // m for i in range(m)], np.float64)
+        along = _adaptive_sizes(n, m).astype(np.float64)
         counts = counts * along.reshape([-1 if other == axis else 1 for other in range(len(result))])
     return relax.op.multiply(made, at.expr((1 / counts)[None, None].astype(dtype_of(x))))
 
