@@ -1,22 +1,25 @@
 """Pretrained networks beside onnxruntime, OpenVINO and tract, on one thread, their open dimensions fixed.
 
-    python benchmarks/real_networks.py FOLDER [NETWORK ...] [--output NAME]
+    python benchmarks/real_networks.py FOLDER [NETWORK ...]
 
-measures FOLDER/NETWORK.onnx for all of `NETWORKS`, or for those named, and prints the tables; with --output also writes
-them into benchmarks/results/. Libraries are written into build/real_networks.
+measures FOLDER/NETWORK.onnx for those named, or for all of `NETWORKS` and then writes benchmarks/results/real.md.
+Libraries and models of fixed sizes are written into build/real_networks.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 import numpy as np
+import onnx
 import onnxruntime
 from conditions import RESULTS, Watch, page, write_page
 from measure import Measurement, Plan, compare, compile_library
+from onnx import helper
 from report import tables
 from worker import EngineError
 
@@ -63,8 +66,7 @@ TYPES = {
 @click.argument("networks", nargs=-1, type=click.Choice(list(NETWORKS)))
 @click.option("--rounds", default=Plan.rounds, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=Plan.seconds, show_default=True, help="Length of a turn.")
-@click.option("--output", metavar="NAME", help="Write results/NAME.md.")
-def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float, output: str | None) -> None:
+def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -> None:
     """Measure NETWORKS of FOLDER, or all."""
     plan = Plan(threads=(1,), rounds=rounds, seconds=seconds)
     watch = Watch()
@@ -85,8 +87,8 @@ def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float, o
         click.echo(f"  {medians} ms", err=True)
     conditions, lines = watch.end(), body(measurements, plan, failed)
     click.echo(page(TITLE, conditions, lines))
-    if output:
-        write_page(RESULTS / f"{output}.md", TITLE, conditions, lines)
+    if not networks:
+        write_page(RESULTS / "real.md", TITLE, conditions, lines)
     if failed:
         raise click.ClickException(f"not measured: {', '.join(failed)}")
 
@@ -99,7 +101,25 @@ def measure(network: str, model: Path, plan: Plan) -> Measurement:
     numbers = {name: value.item() for name, value in values.items() if value.ndim == 0}  # choose a part of the network
     shapes = {name: value.shape for name, value in values.items() if name not in numbers}
     facts = compile_library(model, library, {"shape": shapes, "values": numbers} if numbers else {"shape": shapes})
-    return compare(network, library, model, values, facts, plan)
+    return compare(network, library, fixed(model, values), values, facts, plan)
+
+
+def fixed(model: Path, values: Mapping[str, np.ndarray]) -> Path:
+    """The model with its inputs of these sizes, to optimize for; as it is if onnxruntime refuses that."""
+    proto = onnx.load(model)
+    for port in proto.graph.input:
+        if port.name in values:
+            kind = port.type.tensor_type.elem_type
+            port.CopyFrom(helper.make_tensor_value_info(port.name, kind, values[port.name].shape))
+    result = LIBRARIES / model.name
+    onnx.save(proto, result)
+    try:
+        onnxruntime.InferenceSession(str(result), providers=["CPUExecutionProvider"])
+    except (
+        Exception
+    ):  # onnxruntime's errors have no other class: branches that are never taken may contradict the sizes
+        return model
+    return result
 
 
 def values_of(network: str, model: Path) -> dict[str, np.ndarray]:
@@ -138,7 +158,7 @@ def body(measurements: list[Measurement], plan: Plan, failed: dict[str, str]) ->
         ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
         "",
         "Networks that packages of PyPI ship inside themselves, with their trained values. nnefc compiles each for the"
-        " sizes below; its peers get the model as it is, and arrays of these sizes; one that cannot run it has no time."
+        " sizes below; its peers get the model with its inputs of these sizes; one that cannot run it has no time."
         f" Each engine in a process of its own, held to one processor; warmed up, then in turns, {plan.rounds} of at"
         f" least {plan.seconds} s. Milliseconds: median (least).",
         "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. *Share* and *roofline* as in"
