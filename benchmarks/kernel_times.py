@@ -53,7 +53,7 @@ class KernelTime:
 
 
 def kernel_times(network: Network, target: Target, strict: bool = False) -> list[KernelTime]:
-    """The kernels of `network`, the costliest first."""
+    """The kernels of `network`, the costliest first; without those that report errors."""
     use_vector_math()
     use_dot_products()
     module = network.module
@@ -63,7 +63,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     program = program_of(replace(network, module=module))
     reads = {step.kernel.name_hint: step.reads for step in program.steps}
     calls = Counter(step.kernel.name_hint for step in program.steps)
-    sources = {gv: scheduled(func, CPU_RULES, target) for gv, func in program.kernels.items() if _computes(func)}
+    sources = {gv: scheduled(func, CPU_RULES, target) for gv, func in program.kernels.items() if _is_timed(func)}
     kernels = {gv: lower_kernel(func) for gv, func in sources.items()}
     library = _compiled({gv.name_hint: kernel.func for gv, kernel in kernels.items()}, target)
     found = []
@@ -86,10 +86,10 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     return sorted(found, key=lambda kernel: -kernel.seconds * kernel.calls)
 
 
-def _computes(func: tirx.PrimFunc) -> bool:
-    """Whether the memory plan leaves something to do."""
+def _is_timed(func: tirx.PrimFunc) -> bool:
+    """Whether the memory plan leaves something to do, and it needs no library's runtime, as reports of errors do."""
     allowed = in_place_of(func)
-    return not (allowed.reshape or allowed.concatenation or allowed.parts)
+    return not (allowed.reshape or allowed.concatenation or allowed.parts or "nnefc_kernel_error" in str(func))
 
 
 def _compiled(kernels: dict[str, tirx.PrimFunc], target: Target) -> Any:
@@ -110,8 +110,10 @@ def _bytes(buffer: tirx.Var) -> int:
 
 
 def _operand(buffer: Buffer, program: Program) -> np.ndarray:
-    """A constant as it is, for it may hold indices; anything else at random."""
-    return program.constants[buffer.index] if buffer.kind is Kind.CONSTANT else _random(buffer.bytes)
+    """A constant as it is; else zeros for whole numbers, for both may hold indices; anything else at random."""
+    if buffer.kind is Kind.CONSTANT:
+        return program.constants[buffer.index]
+    return _random(buffer.bytes) if "float" in buffer.dtype else np.zeros(buffer.bytes + 64, np.uint8)
 
 
 def _random(size: int) -> np.ndarray:

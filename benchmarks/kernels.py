@@ -1,6 +1,6 @@
 """Where the time of a network goes: every kernel by itself.
 
-    python benchmarks/kernels.py MODEL [--rows N]
+    python benchmarks/kernels.py MODEL [--shape NAME=EXTENTS ...] [--rows N]
 
 prints, for each kernel of the compiled network, its time in all, how often it is called, its rate, and the schedule
 rule that it got. One thread; the least of several runs, in processor time, so that other programs disturb little.
@@ -17,14 +17,20 @@ from nnefc.formats import load_network
 from nnefc.targets.target import parse_target
 
 
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, extents = text.rpartition("=")
+    return name, tuple(map(int, filter(None, extents.split(","))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--rows", type=int, default=25)
     parser.add_argument("--target", default="llvm")
+    parser.add_argument("--shape", action="append", type=_shape, default=[], help="such as x=1,3,224,224; repeatable")
     options = parser.parse_args()
     random_weights = 0 if options.model.endswith(".nnef") else None
-    network = load_network(Path(options.model), random_weights=random_weights)
+    network = load_network(Path(options.model), random_weights=random_weights, shape=dict(options.shape))
     kernels = kernel_times(network, parse_target(options.target))
     total = sum(kernel.seconds * kernel.calls for kernel in kernels)
     print(f"{total * 1e3:.2f} ms in {len(kernels)} kernels")

@@ -6,6 +6,7 @@ import csv
 import json
 from pathlib import Path
 
+import kernel_times
 import nnef
 import numpy as np
 import onnx
@@ -19,6 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 from peers import STRICT
 from report import markdown, write_report
 from worker import EngineError
+
+from nnefc.formats import load_network
+from nnefc.targets.target import parse_target
 
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
 PLAN = Plan(threads=(1, 2), rounds=2, seconds=0.0, least=2, pause=0.0)
@@ -101,9 +105,8 @@ def test_an_engine_that_fails_is_left_out_and_a_needed_one_is_an_error(tmp_path:
         start({"onnxruntime": model}, tmp_path / "none.npz", 1)
 
 
-def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def write_model(model: Path) -> None:
+    """A network with open dimensions, an input that chooses a shape, and two outputs."""
     inputs = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4]),
         helper.make_tensor_value_info("ids", TensorProto.INT64, ["rows"]),
@@ -118,8 +121,14 @@ def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compa
     ]
     numbers = [numpy_helper.from_array(np.array([n]), name) for name, n in (("zero", 0), ("far", 99))]
     graph = helper.make_graph(nodes, "g", inputs, outputs, numbers)
-    model = tmp_path / "net.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+
+
+def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "net.onnx"
+    write_model(model)
     sizes = {"x": ([5, 4], "features"), "ids": ([5], 5), "start": ([], [2])}
     monkeypatch.setitem(real_networks.NETWORKS, "net", sizes)
     monkeypatch.setattr(real_networks, "LIBRARIES", tmp_path)
@@ -128,6 +137,15 @@ def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compa
     assert found.agreement["onnxruntime"] == 0.0
     assert found.agreement["nnefc"] < 1e-6
     assert "- net: x [5, 4], ids [5], start []" in real_networks.body([found], plan, {})
+
+
+def test_every_kernel_of_a_network_with_fixed_sizes_is_timed(tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    write_model(model)
+    network = load_network(model, shape={"x": (5, 4), "ids": (5,)}, values={"start": np.array(2)})
+    found = kernel_times.kernel_times(network, parse_target("llvm"))
+    assert {kernel.shapes[-1] for kernel in found} == {(5, 4), (3, 4)}
+    assert all(kernel.seconds > 0 for kernel in found)
 
 
 def test_measuring_compiles_runs_every_engine_and_compares(tmp_path: Path) -> None:
