@@ -51,6 +51,12 @@ Those for Android and macOS are linked, and their headers, symbols and needs are
 there, and wherever a vendor's compiler is wanted, `--cc` names a command that takes GCC's options, such as
 `--cc aarch64-linux-android28-clang` of Android's NDK.
 
+## Pages of memory
+
+A library loads on systems with pages up to so many bytes: 4 KiB on x86-64 and RISC-V; 16 KiB on 32-bit Arm, whose
+programs some 64-bit kernels run with such pages; 64 KiB on 64-bit Arm, where Linux for servers has them. Files for Arm
+carry some zeros for it, less than two such pages.
+
 ## WebAssembly
 
 A module needs nothing of its host: it imports no function. [`nnefc.mjs`](../targets/runtime/nnefc.mjs) loads it in

@@ -232,7 +232,16 @@ def _compiler(zig_target: str, zig_cpu: str, cc: Sequence[str]) -> Sequence[str]
             "zig does not have Android's C library",
             hint="name the compiler of Android's NDK: --cc aarch64-linux-android28-clang",
         )
-    return (*_ZIG, "cc", "-target", zig_target, f"-mcpu={zig_cpu}")
+    return (*_ZIG, "cc", "-target", zig_target, f"-mcpu={zig_cpu}", *_page_flags(zig_target))
+
+
+def _page_flags(zig_target: str) -> tuple[str, ...]:
+    """What tells the linker the largest pages that systems have, where its own answer makes files larger than need be.
+
+    Segments begin at such pages, so a file carries zeros in between. 32-bit Arm has pages of 4 KiB, and 16 KiB under
+    some 64-bit kernels; 64 KiB, which the linker takes, are for 64-bit Arm alone.
+    """
+    return ("-Wl,-z,max-page-size=16384",) if zig_target.startswith("arm-") else ()
 
 
 def command_of(text: str) -> tuple[str, ...]:

@@ -23,6 +23,9 @@ nnefc_constants:
 #elif defined(__riscv)
     .section .nnefc,"a",%nobits
     .p2align 12
+#elif defined(__arm__)
+    .section .nnefc,"a",%nobits
+    .p2align 14
 #else
     .section .nnefc,"a",%nobits
     .p2align 16

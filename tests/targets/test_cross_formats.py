@@ -15,6 +15,7 @@ from relax_programs import target
 import nnefc
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description import public_symbols
+from nnefc.targets.elf_file import DYNAMIC, ElfFile
 from nnefc.targets.library_file import file_kind, read_record
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
@@ -61,6 +62,17 @@ def test_a_library_for_macos(tmp_path: Path) -> None:
     assert needed == ["/usr/lib/libSystem.B.dylib"]
     assert own_name == "@rpath/digits.dylib"
     assert signed
+
+
+@pytest.mark.parametrize(("name", "page"), [("aarch64-linux-gnu", 64), ("armv7-linux-gnueabihf", 16)])
+def test_a_library_loads_where_pages_are_large_and_carries_no_zeros_for_larger_ones(
+    name: str, page: int, tmp_path: Path
+) -> None:
+    path = library_for(name, tmp_path)
+    segments = ElfFile(np.fromfile(path, np.uint8), DYNAMIC).segments
+    loads = segments[segments["type"] == 1]
+    assert set(loads["align"].tolist()) == {page << 10}
+    assert path.stat().st_size < loads["stored"].sum() + 4096 + 2 * (page << 10)
 
 
 def test_a_library_for_windows(tmp_path: Path) -> None:

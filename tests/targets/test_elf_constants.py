@@ -28,7 +28,7 @@ MACHINES = {
     "x86_64-linux-gnu.2.17": 4096,
     "x86_64-linux-musl": 4096,
     "aarch64-linux-gnu.2.17": 65536,
-    "arm-linux-gnueabihf.2.17": 65536,
+    "arm-linux-gnueabihf.2.17": 16384,
     "riscv64-linux-gnu.2.27": 4096,
 }
 NETWORK = "#include <stdint.h>\nint32_t nnefc_network(void) { return 0; }"
