@@ -23,6 +23,7 @@ from nnefc.passes.exact_doubles import with_exact_doubles
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fuse import fuse
+from nnefc.passes.graph.group_parts import GroupParts
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.lower_scans import LowerScans
@@ -96,6 +97,7 @@ def cuda_graph_passes(target: CudaTarget) -> list[tuple[str, tvm.ir.transform.Pa
         # Phase 2. Fewer operations: scales and shifts disappear in the weights before them.
         ("fold affine", FoldAffine()),
         ("join local response", JoinLocalResponse()),
+        ("group parts", GroupParts()),
         # Phase 3. Narrow what contractions multiply, if that is asked for.
         *_PRECISIONS[target.precision],
         # Phase 4. Every operation becomes a computation of its own; threads share rows of any length.

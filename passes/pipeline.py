@@ -25,6 +25,7 @@ from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.fuse import fuse
+from nnefc.passes.graph.group_parts import GroupParts
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.lower_rows import LowerRows
 from nnefc.passes.graph.lower_scans import LowerScans
@@ -86,6 +87,7 @@ def graph_passes(target: Target, strict: bool = False) -> list[tuple[str, tvm.ir
         ("fold affine", FoldAffine()),
         ("join local response", JoinLocalResponse()),
         ("fold permutations", FoldPermutations()),
+        ("group parts", GroupParts()),
         # Phase 3. Choose layouts and, with them, the computations of convolutions, poolings and matrix products.
         ("assign layouts", AssignLayouts(target, strict)),
         ("pack matmul", PackMatmul(target, strict)),

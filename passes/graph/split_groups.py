@@ -9,7 +9,7 @@
 
 Schedules compute element-wise steps where they are read, as often as they are read: twice as often with each `add`
 here. A value is written to memory instead where that would repeat more than a small number of nodes; and where
-expressions become deeper, or elementary functions more nested, than TVM takes in time linear in them.
+expressions become larger or deeper, or elementary functions more nested, than TVM takes in time linear in them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ CutRule = Callable[[relax.Function, tvm.IRModule], set[relax.Var]]
 
 MOST_REPEATED = 512
 """Nodes of an expression that may be computed again because its value is read more than once."""
+
+_MOST_NODES = 1024
+"""Of an expression: choices among many parts take time that grows faster than their number."""
 
 _MOST_NESTED = 4
 """Elementary functions inside one another: TVM's simplifier takes 30 times as long for each further one."""
@@ -84,9 +87,9 @@ def _cuts(
     for binding in bindings:
         kernel, read = sizes[binding.value.args[0]], operands(binding.value)[1:]
         size = size_of_call(kernel, [values.get(operand, READ) for operand in read])
-        if _is_too_deep(size):  # cut what is read, not what reads it
+        if _is_too_large(size):  # cut what is read, not what reads it
             found.update(
-                operand for operand in read if operand in values and _would_be_too_deep(kernel, values[operand])
+                operand for operand in read if operand in values and _would_be_too_large(kernel, values[operand])
             )
             size = size_of_call(kernel, [READ if o in found else values.get(o, READ) for o in read])
         values[binding.var] = READ if binding.var in found else size
@@ -96,12 +99,12 @@ def _cuts(
     return found - {group.body.body}
 
 
-def _is_too_deep(size: Size) -> bool:
-    return size.functions > _MOST_NESTED or size.depth > _DEEPEST
+def _is_too_large(size: Size) -> bool:
+    return size.nodes > _MOST_NODES or size.functions > _MOST_NESTED or size.depth > _DEEPEST
 
 
-def _would_be_too_deep(kernel: KernelSize, operand: Size) -> bool:
-    return _is_too_deep(size_of_call(kernel, [operand for _ in kernel.reads]))
+def _would_be_too_large(kernel: KernelSize, operand: Size) -> bool:
+    return _is_too_large(size_of_call(kernel, [operand for _ in kernel.reads]))
 
 
 def _pieces(group: relax.Function, cuts: set[relax.Var]) -> list[list[relax.Binding]]:

@@ -1,0 +1,91 @@
+"""Concatenations of many tensors, and splits into many, by way of groups of them.
+
+    concat((a0, …, a999), axis)      →      b0 = concat((a0, …, a63), axis);  …;  concat((b0, …, b15), axis)
+    split(x, 1000 parts, axis)       →      y0, …, y15 = split(x, 16 parts, axis);  split(y0, …);  …
+
+Which part an element of a concatenation is of, its kernel finds by comparing its place with the end of one part after
+the other: of few parts that takes no time, of many it is all the time, and code that grows faster than their number.
+Parts that lie one after the other in memory are left as they are: the memory plan places them, and there is no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TypeVar
+
+import tvm
+from tvm import relax
+
+from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
+
+__all__ = ["MOST_PARTS", "GroupParts"]
+
+_Item = TypeVar("_Item")
+
+MOST_PARTS = 64
+"""Tensors that one kernel reads or writes side by side."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="GroupParts")
+class GroupParts:
+    """Give concatenations and splits no more than `MOST_PARTS` parts, unless they are views."""
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        calls = (binding.value for block in mod["main"].body.blocks for binding in block.bindings)
+        return _Grouper(mod).transform() if any(map(_has_many_parts, calls)) else mod
+
+
+def _has_many_parts(call: relax.Expr) -> bool:
+    if is_call(call, "concat"):
+        return (
+            isinstance(call.args[0], relax.Tuple)
+            and call.attrs.axis is not None
+            and len(call.args[0].fields) > MOST_PARTS
+            and not _is_view(call.args[0].fields[0], int(call.attrs.axis))
+        )
+    if is_call(call, "split"):
+        return len(call.ty.fields) > MOST_PARTS and not _is_view(call.args[0], int(call.attrs.axis))
+    return False
+
+
+def _is_view(tensor: relax.Expr, axis: int) -> bool:
+    """Whether slices along an axis lie one after the other in memory."""
+    shape = shape_of(tensor)
+    return all(extent == 1 for extent in shape[: axis % len(shape)])
+
+
+class _Grouper(Rewriter):
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if is_call(call, "concat") and _has_many_parts(call):
+            return self._concatenated(list(call.args[0].fields), int(call.attrs.axis))
+        if is_call(call, "split") and len(var.ty.fields) > MOST_PARTS:
+            axis = int(call.attrs.axis) % len(shape_of(call.args[0]))
+            if not _is_view(call.args[0], axis):
+                extents = [int(part.shape[axis]) for part in var.ty.fields]
+                return relax.Tuple(self._split(call.args[0], extents, axis))
+        return call
+
+    def _concatenated(self, parts: list[relax.Expr], axis: int) -> relax.Expr:
+        while len(parts) > MOST_PARTS:
+            parts = [self._joined(group, axis) for group in _groups(parts)]
+        return relax.op.concat(parts, axis)
+
+    def _joined(self, parts: Sequence[relax.Expr], axis: int) -> relax.Expr:
+        return self.builder.emit(relax.op.concat(list(parts), axis)) if len(parts) > 1 else parts[0]
+
+    def _split(self, data: relax.Expr, extents: Sequence[int], axis: int) -> list[relax.Expr]:
+        if len(extents) == 1:
+            return [data]
+        groups = _groups(extents) if len(extents) > MOST_PARTS else [[extent] for extent in extents]
+        while len(groups) > MOST_PARTS:
+            groups = [[extent for group in several for extent in group] for several in _groups(groups)]
+        seams = list(accumulate(map(sum, groups)))[:-1]
+        made = self.builder.emit(relax.op.split(data, seams, axis))
+        parts = [self.builder.emit(relax.TupleGetItem(made, index)) for index in range(len(groups))]
+        return [piece for part, group in zip(parts, groups, strict=True) for piece in self._split(part, group, axis)]
+
+
+def _groups(items: Sequence[_Item]) -> list[Sequence[_Item]]:
+    """The items in their order, `MOST_PARTS` together."""
+    return [items[begin : begin + MOST_PARTS] for begin in range(0, len(items), MOST_PARTS)]
