@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from accuracy import units
 from exact import errors, exact_outputs
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
@@ -49,3 +50,10 @@ def test_operations_agree_with_onnxruntime(
     assert exact.dtype == np.float64
     assert exact.shape == peer.shape
     assert 0.0 <= errors(peer, exact)[0] < 1e-6
+
+
+def test_rounding_to_float32_is_half_a_unit_of_the_last_place() -> None:
+    exact = RNG.uniform(-3.0, 3.0, 1000)
+    assert 0.4 < units(exact.astype(np.float32), exact) <= 0.5
+    up = np.nextafter(exact.astype(np.float32), np.float32(9.0))
+    assert 1.0 < units(up, exact) <= 1.5
