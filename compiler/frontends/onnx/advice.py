@@ -83,6 +83,8 @@ _DATA: Mapping[str, str] = {
 
 def advice_on_operator(domain: str, op_type: str) -> str | None:
     """A way out for an operator that is not known or not supported; None if there is nothing to say."""
+    if not isinstance(domain, str) or not isinstance(op_type, str):
+        return None  # of a damaged file, whose names are no text
     known = _OPERATORS.get((domain, op_type))
     if known is not None:
         return known

@@ -40,7 +40,7 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
             unsupported.add(name)
     tensors = [tensor for part in _graphs(graph) for tensor in _tensors(part)]
     return Outline(
-        name=graph.name or Path(path).stem,
+        name=_text(graph.name) or Path(path).stem,
         about=_about(proto),
         inputs=inputs,
         outputs=tuple(_tensor(info, "output") for info in graph.output),
@@ -53,8 +53,8 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
 
 
 def _about(proto: onnx.ModelProto) -> str:
-    sets = [f"{item.domain or 'ai.onnx'} {item.version}" for item in proto.opset_import]
-    writer = f"{proto.producer_name} {proto.producer_version}".strip()
+    sets = [f"{_text(item.domain) or 'ai.onnx'} {item.version}" for item in proto.opset_import]
+    writer = f"{_text(proto.producer_name)} {_text(proto.producer_version)}".strip()
     return ", ".join(
         [f"ONNX, operator sets {', '.join(sets) or 'of the first version'}", *([writer] if writer else [])]
     )
@@ -65,8 +65,9 @@ def _tensor(info: onnx.ValueInfoProto, role: str) -> OpenTensor:
     type_ = read_type(info.type, f"the {role} '{info.name}'")
     match type_:
         case TensorType(dtype, shape) | OptionalType(TensorType(dtype, shape)):
-            return OpenTensor(info.name, dtype, shape)
-    return OpenTensor(info.name, spelled(type_) if type_ is not None else "()", None)
+            extents = None if shape is None else tuple(e if isinstance(e, int | None) else _text(e) for e in shape)
+            return OpenTensor(_text(info.name), dtype, extents)
+    return OpenTensor(_text(info.name), spelled(type_) if type_ is not None else "()", None)
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -105,4 +106,10 @@ def _items(tensor: onnx.TensorProto) -> int:
 def _spelled(node: onnx.NodeProto) -> str:
     if not node.op_type:
         raise CompileError(f"a node of the model names no operator{f': {node.name!r}' if node.name else ''}")
-    return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+    return f"{_text(node.domain)}.{_text(node.op_type)}" if node.domain not in ("", "ai.onnx") else _text(node.op_type)
+
+
+def _text(name: str | bytes) -> str:
+    """A name for a terminal; a damaged file may have bytes that are no text, which protobuf gives as they are."""
+    text = name if isinstance(name, str) else name.decode(errors="replace")
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnx import AttributeProto, helper
 from onnx_models import FLOAT, INT64, graph, info, loaded, model, node, results, save, tensor
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx import load
+from nnefc.frontends.onnx import load, outline
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 
@@ -307,6 +308,8 @@ def test_damaged_files_are_models_or_errors(tmp_path: Path, seed: int) -> None:
             outcomes.add("model")
         except CompileError:
             outcomes.add("error")
+        with suppress(CompileError):
+            outline(path)
     assert outcomes == {"model", "error"}
 
 
