@@ -37,10 +37,15 @@ def evaluate(
         return None
     if not budget.starts() or not all(budget.covers(binding, kernels) for binding in bindings):
         return None
-    values = {var: tvm.runtime.tensor(np.ascontiguousarray(array)) for var, array in known.items()}
+    read = {var for binding in bindings for var in relax.analysis.free_vars(binding.value)}
+    values = {var: tvm.runtime.tensor(_contiguous(known[var])) for var in read if var in known}
     (value,) = evaluate_bindings(bindings, [expr], kernels, values)
     made: Array = value.numpy()
     return made
+
+
+def _contiguous(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(array.shape)  # which has one axis at least, without the reshape
 
 
 def _called(expr: relax.Expr) -> list[tvm.ir.GlobalVar]:

@@ -234,3 +234,18 @@ def test_optional_inputs_of_the_graph_may_be_absent(tmp_path: Path) -> None:
     assert results(loaded(proto, tmp_path, shape={"o": None}))["y"] == np.False_
     network = loaded(proto, tmp_path, shape={"o": (2,)})
     assert results(network, o=np.zeros(2, np.float32))["y"] == np.True_
+
+
+def test_values_that_are_known_already_are_used_for_others(tmp_path: Path) -> None:
+    """Numbers without axes too; each is computed from the last one that something needed."""
+    nodes = []
+    for i in range(3):
+        nodes += [node("Exp", [f"h{i}"], [f"e{i}"]), node("Log", [f"e{i}"], [f"l{i}"])]
+        nodes += [node("Add", [f"l{i}", "one"], [f"h{i + 1}"]), node("Round", [f"h{i + 1}"], [f"r{i + 1}"])]
+        nodes += [node("Cast", [f"r{i + 1}"], [f"n{i + 1}"], to=INT64)]
+        nodes += [node("Range", ["zero", f"n{i + 1}", "step"], [f"y{i + 1}"])]
+    constants = [tensor("h0", 1), tensor("one", 1), tensor("zero", 0, np.int64), tensor("step", 1, np.int64)]
+    proto = model(nodes, [info("x")], [info(f"y{i}", None, INT64) for i in range(1, 4)], constants)
+    found = results(loaded(proto, tmp_path), x=np.zeros((2, 3), np.float32))
+    for count, value in enumerate(found.values(), 2):
+        np.testing.assert_array_equal(value, np.arange(count))
