@@ -165,7 +165,9 @@ def supervise(minutes: float, seed: int, memory_gib: float, findings: Path) -> i
             command = [sys.executable, __file__, "--worker", str(left), "--seed", str(seed + workers)]
             command += ["--memory", str(memory_gib), "--findings", str(findings)]
             workers += 1
-            status = subprocess.run(command, stdout=log, stderr=log).returncode
+            # Each thread would reserve 64 MiB of the address space for itself, and each input is evaluated in one.
+            environment = {**os.environ, "MALLOC_ARENA_MAX": "2"}
+            status = subprocess.run(command, stdout=log, stderr=log, env=environment).returncode
             if status and time.time() < end + 5:
                 report = (findings / "watchdog").read_text() if (findings / "watchdog").exists() else ""
                 kind = "hang" if report else f"died with status {status}"
