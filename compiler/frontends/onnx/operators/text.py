@@ -41,6 +41,9 @@ def _tf_idf_vectorizer(ctx: Context, node: Node) -> Value:
     factors = np.zeros(width, np.float32)
     factors[indexes] = weights
     rows, length = math.prod(shape_of(x)[:-1]), shape_of(x)[-1]
+    if min(skips, length) > _MOST_SKIPS:
+        raise fail(node, f"{skips} words between those of an n-gram are more than {_MOST_SKIPS}")
+    skips = min(skips, length)
     wanted = [(n, words) for n, words in enumerate(grams, 1) if least <= n <= most and len(words)]
 
     def write(x: Any, pool: Any, indexes: Any, factors: Any, out: Any) -> None:
@@ -67,6 +70,10 @@ def _tf_idf_vectorizer(ctx: Context, node: Node) -> Value:
     tables = [np.concatenate([words.reshape(-1) for words in grams]), indexes.astype(np.int32), factors]
     values = [cast(ctx, x, "int64"), *(known(ctx, table) for table in tables)]
     return looped(ctx, write, values, [((*shape_of(x)[:-1], width), "float32")], "count_ngrams")[0]
+
+
+_MOST_SKIPS = 1024
+"""Words between those of an n-gram: each number of them is code of its own."""
 
 
 def _grams(node: Node, pool: np.ndarray, starts: list[int]) -> list[np.ndarray]:
