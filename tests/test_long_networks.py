@@ -210,3 +210,16 @@ def test_source_for_gpus_is_linear_in_the_steps(structure: str, tmp_path: Path) 
         return len(joined(lower_for_cuda(network, target, lambda _name, _module: None).kernels, target).source)
 
     assert length(STEPS) < 1000 * STEPS
+
+
+@pytest.mark.parametrize("operator", ["Tan", "Tanh"])
+def test_few_elementary_functions_are_inside_each_other(operator: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node(operator, [f"v{k}"], [f"v{k + 1}"]) for k in range(12)]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)] for name in ("v0", "v12")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", *ends), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    lowered = lower(load_network(path), parse_target("llvm"), lambda _name, _module: None)
+    assert len(lowered.program.steps) == 3

@@ -15,6 +15,9 @@ from nnefc.passes.graph.patterns import FUSION, OpPattern
 
 __all__ = ["READ", "Size", "kernel_size", "size_of_call"]
 
+_NESTING = VECTOR_FUNCTIONS | {"tirx.tan"}
+"""Functions that TVM takes far longer for when they are inside each other; it writes the argument of `tan` twice."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -23,7 +26,7 @@ class Size:
     Attributes:
         nodes: of arithmetic, and of reads of tensors; those of indices are not counted.
         depth: the longest way from the whole expression to a read.
-        functions: how many elementary functions of vectors are inside one another at most.
+        functions: how many elementary functions are inside one another at most.
     """
 
     nodes: int
@@ -132,7 +135,7 @@ def _inside(expr: tirx.Expr) -> Iterator[tuple[tirx.Expr, int, int]]:
     pending = [(expr, 0, 0, True)]
     while pending:
         node, depth, functions, counts = pending.pop()
-        functions += isinstance(node, Call) and isinstance(node.op, tvm.ir.Op) and node.op.name in VECTOR_FUNCTIONS
+        functions += isinstance(node, Call) and isinstance(node.op, tvm.ir.Op) and node.op.name in _NESTING
         counts = counts or isinstance(node, TensorLoad)
         if counts:
             yield node, depth, functions
