@@ -15,8 +15,10 @@ from nnefc.passes.graph.patterns import FUSION, OpPattern
 
 __all__ = ["READ", "Size", "kernel_size", "size_of_call"]
 
-_NESTING = VECTOR_FUNCTIONS | {"tirx.tan"}
-"""Functions that TVM takes far longer for when they are inside each other; it writes the argument of `tan` twice."""
+_NESTING = {**dict.fromkeys(VECTOR_FUNCTIONS, 1), "tirx.log": 2, "tirx.tan": 1, "tirx.atanh": 2}
+"""Functions that TVM takes far longer for when they are inside each other, and how far they count: the logarithm names
+its argument more often than the others do, and TVM writes the arguments of `tan` and `atanh` twice, the latter's in a
+logarithm."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Size:
     Attributes:
         nodes: of arithmetic, and of reads of tensors; those of indices are not counted.
         depth: the longest way from the whole expression to a read.
-        functions: how many elementary functions are inside one another at most.
+        functions: how many elementary functions are inside one another at most, each as `_NESTING` counts it.
     """
 
     nodes: int
@@ -135,7 +137,8 @@ def _inside(expr: tirx.Expr) -> Iterator[tuple[tirx.Expr, int, int]]:
     pending = [(expr, 0, 0, True)]
     while pending:
         node, depth, functions, counts = pending.pop()
-        functions += isinstance(node, Call) and isinstance(node.op, tvm.ir.Op) and node.op.name in _NESTING
+        if isinstance(node, Call) and isinstance(node.op, tvm.ir.Op):
+            functions += _NESTING.get(node.op.name, 0)
         counts = counts or isinstance(node, TensorLoad)
         if counts:
             yield node, depth, functions
