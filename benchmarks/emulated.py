@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT / "tests" / "targets"), str(_ROOT / "tests")]
 
-NETWORKS = ("squeezenet", "mobilenet_v2")
+NETWORKS = ("squeezenet",)
 TITLE = "Whole networks on other machines"
 
 _HEAD = [

@@ -54,6 +54,7 @@ class Architecture:
             processor, and versions of the instruction set, whose features have names of their own.
         pointer_bits: size of a pointer, and of C's size_t.
         abi: LLVM's name of the calling convention, where it has to be said.
+        paired: processors that begin two multiply-adds of their widest vectors in a cycle, a regular expression.
         unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
             expression: code for them is made for the general processor with their features.
     """
@@ -69,6 +70,7 @@ class Architecture:
     attributes: tuple[str, ...] = ()
     pointer_bits: int = 64
     abi: str = ""
+    paired: str = ""
     unrolled: str = ""
 
     def vectors(self, features: Set[str]) -> Vectors:
@@ -102,6 +104,8 @@ ARCHITECTURES = (
         ),
         tuning=r"(fast|faster|slow|false-deps|prefer|no-bypass|use|tuning|allow|idiv[lq]|lea|pad)-.*"
         r"|branch-?fusion|macrofusion|branch-hint|ermsb|fsrm|sbb-dep-breaking|vzeroupper",
+        # of those with 512 bits: Intel's optimization manual, on ports 0 and 5 of server cores; AMD's guide for Zen 5
+        paired=r"skylake-avx512|cascadelake|cooperlake|icelake-server|(sapphire|emerald|granite|diamond)rapids(-d)?|znver5",
     ),
     Architecture(
         "aarch64",

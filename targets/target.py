@@ -40,6 +40,7 @@ class Target:
         vector_bytes: width of a vector register.
         vector_registers: how many there are.
         fused: whether one instruction multiplies and adds.
+        paired: whether two multiply-adds of such vectors begin in one cycle.
         vector_loads: vectors that are loaded, or numbers that are loaded into all lanes, in the time of a multiply-add.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
@@ -57,6 +58,7 @@ class Target:
     vector_registers: int
     zig_target: str
     fused: bool = True
+    paired: bool = False
     vector_loads: int = 1
     threads: bool = True
     pointer_bits: int = 64
@@ -232,6 +234,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     vectors = architecture.vectors(available)
     features = tuple(feature for feature in architecture.checked if feature in available)
     surely_there = (*architecture.attributes, *(f"+{feature}" for feature in features))
+    paired = vectors.bytes == 64 and re.fullmatch(architecture.paired, cpu) is not None
     if re.fullmatch(architecture.unrolled, cpu):
         cpu, attributes = architecture.cpu, surely_there
     attributes += _switched_off(architecture, llvm_triple, cpu, attributes, surely_there)
@@ -246,6 +249,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         vector_bytes=vectors.bytes,
         vector_registers=vectors.registers,
         fused=vectors.fused,
+        paired=paired,
         vector_loads=vectors.loads,
         threads=system.threads,
         pointer_bits=architecture.pointer_bits,

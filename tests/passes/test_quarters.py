@@ -80,6 +80,11 @@ def test_others_do_not(shape: tuple[int, ...]) -> None:
     assert "QuarterProductsRule" not in kernels_of(product(*shape))
 
 
+def test_processors_that_begin_two_multiply_adds_in_a_cycle_multiply_plainly() -> None:
+    assert "QuarterProductsRule" not in kernels_of(product(128, 768, 768), "llvm -mcpu=emeraldrapids")
+    assert "QuarterProductsRule" in kernels_of(product(128, 768, 768), "llvm -mcpu=znver4")
+
+
 def test_strictness_rules_them_out() -> None:
     assert "QuarterProductsRule" not in kernels_of(product(128, 256, 256), strict=True)
     built = build([product(128, 256, 256)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,8 @@ def fast_algorithms() -> dict[str, float]:
         return made
 
     case = build([Case([values(5, (1, 384, 16, 16)), values(6, (96, 1024))], both)])
-    outputs = compile_network(case.network, target("llvm")).run(case.inputs).values()
+    machine = replace(target("llvm"), paired=False)  # so that quarters pay
+    outputs = compile_network(case.network, machine).run(case.inputs).values()
     names = ("winograd", "quarters")
     return {name: errors(got, want)[0] for name, got, want in zip(names, outputs, exactly, strict=True)}
 
