@@ -16,6 +16,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 # page: the script that writes it, and what of it lists the rows
 PAGES = {
+    "accuracy": ("accuracy.py", "FUNCTIONS"),
     "ablation": ("ablation.py", "NETWORKS"),
     "cpu": ("models/networks.py", "NAMES"),
     "cuda": ("cuda/without_gpu.py", "WHOLE"),
@@ -35,7 +36,7 @@ def rows_listed(script: str, name: str) -> set[str]:
         return set(NAMES)
     for node in ast.parse((BENCHMARKS / script).read_text()).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
-            return set(ast.literal_eval(node.value))
+            return set(map(ast.literal_eval, getattr(node.value, "keys", None) or node.value.elts))
     raise AssertionError(f"{script} has no {name}")
 
 
