@@ -35,7 +35,8 @@ def rows_listed(script: str, name: str) -> set[str]:
 
         return set(NAMES)
     for node in ast.parse((BENCHMARKS / script).read_text()).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if getattr(targets[0], "id", None) == name:
             return set(map(ast.literal_eval, getattr(node.value, "keys", None) or node.value.elts))
     raise AssertionError(f"{script} has no {name}")
 
