@@ -17,7 +17,6 @@ BENCHMARKS = ROOT / "benchmarks"
 # page: the script that writes it, and what of it lists the rows
 PAGES = {
     "accuracy": ("accuracy.py", "FUNCTIONS"),
-    "ablation": ("ablation.py", "NETWORKS"),
     "cpu": ("models/networks.py", "NAMES"),
     "cuda": ("cuda/without_gpu.py", "WHOLE"),
     "deployment": ("deployment.py", "NETWORKS"),
@@ -59,7 +58,7 @@ def test_a_page_says_when_of_which_commit_and_where_it_was_measured(name: str) -
     assert re.search(r"^Measured on \d{4}-\d\d-\d\d \d\d:\d\d UTC, commit [0-9a-f]{12}\. \d+ × .+", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["ablation", "cpu", "deployment", "pnnx", "real"])
+@pytest.mark.parametrize("name", ["cpu", "deployment", "pnnx", "real"])
 def test_what_was_timed_was_timed_on_an_idle_machine(name: str) -> None:
     text = (BENCHMARKS / "results" / f"{name}.md").read_text()
     found = re.search(r"kept busy: ([\d.]+) before, ([\d.]+) during, ([\d.]+) after\.", text)

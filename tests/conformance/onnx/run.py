@@ -34,6 +34,8 @@ from onnx_report import write_report
 ROOT = Path(__file__).resolve().parents[3]
 _SECONDS = 120
 """After which a test counts as one that does not end."""
+_SLOW = 5.0
+"""Seconds from which a test is reported: compiling one should not take long."""
 
 
 def main() -> None:
@@ -103,7 +105,9 @@ def run_all(engine: str, cases: list[Case], workers: int) -> Any:
             _give(engine, _start(engine), waiting.pop(), busy)
         for connection in wait(list(busy), timeout=1.0):
             assert isinstance(connection, Connection)
-            process, case, _ = busy.pop(connection)
+            process, case, begin = busy.pop(connection)
+            if (seconds := time.monotonic() - begin) > _SLOW:
+                print(f"{case.name} took {seconds:.1f} s", file=sys.stderr)
             try:
                 yield case.name, connection.recv()
             except (EOFError, ConnectionError):
