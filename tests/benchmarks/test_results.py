@@ -46,7 +46,8 @@ def test_every_page_has_its_script() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_has_every_row_that_its_script_lists(name: str) -> None:
     text = (BENCHMARKS / "results" / f"{name}.md").read_text()
-    table = {cell.strip("` ") for line in text.splitlines() if line.startswith("| ") for cell in line.split("|")}
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
+    table = {cell.strip("` ").partition(",")[0] for row in rows for cell in row}  # operations have a range, too
     assert rows_listed(*PAGES[name]) - table == set()
 
 
