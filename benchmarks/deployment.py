@@ -23,7 +23,7 @@ from conditions import RESULTS, Watch, page, write_page
 from models.networks import NAMES, write_twins
 
 import nnefc
-from nnefc.targets.toolchain import RUNTIME
+from nnefc.targets.link.toolchain import RUNTIME
 
 HERE = Path(__file__).resolve().parent
 MODELS = HERE.parent / "build" / "models"

@@ -17,13 +17,13 @@ from tvm import tirx
 from nnefc.network import Network
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
-from nnefc.passes.in_place import in_place_of
-from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.pipeline import graph_passes
+from nnefc.passes.plan.in_place import in_place_of
+from nnefc.passes.plan.program import Buffer, Kind, Program, program_of
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.steps import Buffer, Kind, Program, program_of
-from nnefc.targets.target import Target
+from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.targets.machine.target import Target
 
 __all__ = ["KernelTime", "kernel_times"]
 

@@ -19,19 +19,19 @@ from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, listed, load
 from nnefc.network import Network
 from nnefc.passes.cuda_pipeline import LoweredForCuda
-from nnefc.passes.entry import ENTRY
-from nnefc.passes.index_limits import index_limits
+from nnefc.passes.graph.index_limits import index_limits
 from nnefc.passes.pipeline import Lowered
-from nnefc.passes.steps import Buffer
-from nnefc.targets.any_target import AnyTarget
-from nnefc.targets.constants import Constants
-from nnefc.targets.cpu import CODE_SUFFIXES, write_texts
-from nnefc.targets.cuda_program import DeviceProgram
-from nnefc.targets.cuda_target import CudaTarget
-from nnefc.targets.description import LibraryDescription, TensorDescription
-from nnefc.targets.outputs import write_network, write_together
-from nnefc.targets.target import Target
-from nnefc.targets.toolchain import command_of
+from nnefc.passes.plan.entry import ENTRY
+from nnefc.passes.plan.program import Buffer
+from nnefc.targets.codegen.cpu.objects import CODE_SUFFIXES, write_texts
+from nnefc.targets.codegen.cuda.program import DeviceProgram
+from nnefc.targets.description.library import LibraryDescription, TensorDescription
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.outputs import write_network, write_together
+from nnefc.targets.link.toolchain import command_of
+from nnefc.targets.machine.any_target import AnyTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.target import Target
 
 __all__ = ["Artifact", "build", "build_for_cuda"]
 

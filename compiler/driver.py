@@ -18,17 +18,17 @@ from nnefc.diagnostics import CompileError
 from nnefc.formats import ShapeLike, load_network
 from nnefc.network import Network
 from nnefc.passes.cuda_pipeline import lower_for_cuda
-from nnefc.passes.device_memory import READERS
 from nnefc.passes.pipeline import lower
+from nnefc.passes.plan.device_memory import READERS
 from nnefc.provenance import source_digest
-from nnefc.targets.any_target import AnyTarget, parse_any_target
-from nnefc.targets.cpu import CodeGenerator
-from nnefc.targets.cuda import joined
-from nnefc.targets.cuda_compiler import compile_image, find_compiler
-from nnefc.targets.cuda_launches import launches_source
-from nnefc.targets.cuda_program import DeviceProgram
-from nnefc.targets.cuda_target import PRECISIONS, CudaTarget
-from nnefc.targets.target import Target
+from nnefc.targets.codegen.cpu.objects import CodeGenerator
+from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
+from nnefc.targets.codegen.cuda.kernels import joined
+from nnefc.targets.codegen.cuda.launches import launches_source
+from nnefc.targets.codegen.cuda.program import DeviceProgram
+from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
+from nnefc.targets.machine.cuda_target import PRECISIONS, CudaTarget
+from nnefc.targets.machine.target import Target
 from nnefc.turns import in_turn
 
 __all__ = ["Progress", "compile", "compile_network"]

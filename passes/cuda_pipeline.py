@@ -15,36 +15,36 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from nnefc.network import Network
-from nnefc.passes.compute.limits import LIMITS
 from nnefc.passes.compute.vector_math import use_vector_math
-from nnefc.passes.device_memory import DeviceMemory
-from nnefc.passes.entry import BYTE_POINTER, ENTRY, entry_function, exported
-from nnefc.passes.exact_doubles import with_exact_doubles
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.group_parts import GroupParts
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
-from nnefc.passes.graph.lower_rows import LowerRows
-from nnefc.passes.graph.lower_scans import LowerScans
-from nnefc.passes.graph.plain_contractions import CONTRACTIONS
-from nnefc.passes.graph.quantization import QUANTIZATION
 from nnefc.passes.graph.use_half_precision import UseHalfPrecision
-from nnefc.passes.graph.whole_slices import WHOLE_SLICES
-from nnefc.passes.in_place import in_place_of
-from nnefc.passes.kernels import lower_kernel
-from nnefc.passes.memory import InPlace, MemoryPlan, plan_memory
+from nnefc.passes.legalize.limits import LIMITS
+from nnefc.passes.legalize.lower_rows import LowerRows
+from nnefc.passes.legalize.lower_scans import LowerScans
+from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
+from nnefc.passes.legalize.quantization import QUANTIZATION
+from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
 from nnefc.passes.pipeline import Observer, Receiver, through_graph_passes
+from nnefc.passes.plan.device_memory import DeviceMemory
+from nnefc.passes.plan.entry import BYTE_POINTER, ENTRY, entry_function, exported
+from nnefc.passes.plan.in_place import in_place_of
+from nnefc.passes.plan.memory import InPlace, MemoryPlan, plan_memory
+from nnefc.passes.plan.program import Buffer, LoopStep, Program, Step, program_of
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.shifted_remainders import with_safe_remainders
-from nnefc.passes.statements import rounds_of
-from nnefc.passes.steps import Buffer, LoopStep, Program, Step, program_of
-from nnefc.targets.cuda import NO_ALIAS, DeviceKernel, NotOnDevice, device_kernel
-from nnefc.targets.cuda_launches import Access, HostKernel, Operand
-from nnefc.targets.cuda_target import CudaTarget
-from nnefc.targets.own_buffers import buffer_bytes
+from nnefc.passes.tir.exact_doubles import with_exact_doubles
+from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.passes.tir.shifted_remainders import with_safe_remainders
+from nnefc.passes.tir.statements import rounds_of
+from nnefc.targets.codegen.cuda.kernels import NO_ALIAS, DeviceKernel, NotOnDevice, device_kernel
+from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand
+from nnefc.targets.codegen.workspace_buffers import buffer_bytes
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["LoweredForCuda", "cuda_graph_passes", "lower_for_cuda"]
 

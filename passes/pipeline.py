@@ -16,9 +16,7 @@ from tvm.ir import GlobalVar
 
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 from nnefc.passes.compute.dot_product import use_dot_products
-from nnefc.passes.compute.limits import LIMITS
 from nnefc.passes.compute.vector_math import use_vector_math
-from nnefc.passes.entry import ENTRY, entry_module, exported_kernel
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
 from nnefc.passes.graph.fold_affine import FoldAffine
@@ -27,19 +25,21 @@ from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.group_parts import GroupParts
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
-from nnefc.passes.graph.lower_rows import LowerRows
-from nnefc.passes.graph.lower_scans import LowerScans
-from nnefc.passes.graph.pack_integer_matmul import PackIntegerMatmul
-from nnefc.passes.graph.pack_matmul import PackMatmul
-from nnefc.passes.graph.quantization import QUANTIZATION
 from nnefc.passes.graph.steps_apart import values_between
-from nnefc.passes.in_place import in_place_of
-from nnefc.passes.kernels import Kernel, lower_kernel
-from nnefc.passes.memory import InPlace, MemoryPlan, plan_memory
+from nnefc.passes.legalize.limits import LIMITS
+from nnefc.passes.legalize.lower_rows import LowerRows
+from nnefc.passes.legalize.lower_scans import LowerScans
+from nnefc.passes.legalize.pack_integer_matmul import PackIntegerMatmul
+from nnefc.passes.legalize.pack_matmul import PackMatmul
+from nnefc.passes.legalize.quantization import QUANTIZATION
+from nnefc.passes.plan.entry import ENTRY, entry_module, exported_kernel
+from nnefc.passes.plan.in_place import in_place_of
+from nnefc.passes.plan.memory import InPlace, MemoryPlan, plan_memory
+from nnefc.passes.plan.program import Program, program_of
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.steps import Program, program_of
-from nnefc.targets.target import Target
+from nnefc.passes.tir.kernels import Kernel, lower_kernel
+from nnefc.targets.machine.target import Target
 
 __all__ = ["Lowered", "Observer", "Receiver", "lower", "through_graph_passes"]
 

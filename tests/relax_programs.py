@@ -17,7 +17,7 @@ from tvm.ir import GenericConst
 from nnefc.driver import compile_network
 from nnefc.frontends.channel_windows import mean_of_channels
 from nnefc.network import Network, State
-from nnefc.targets.target import Target, parse_target
+from nnefc.targets.machine.target import Target, parse_target
 
 __all__ = ["BINARY", "UNARY", "Case", "Graph", "Value", "check", "network_of", "program", "summary", "target"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nnefc.targets.constants import Constants
-from nnefc.targets.toolchain import LibraryDescription, TensorDescription, link_library
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library
 
 C_SOURCES = Path(__file__).parent / "targets" / "c"
 ZIG_TARGET = f"{platform.machine()}-linux-gnu"

@@ -33,7 +33,7 @@ from runtime_samples import (
 
 import nnefc.loader
 from nnefc.loader import LoadError, Model, RunError, Tensor, load
-from nnefc.targets.toolchain import TensorDescription
+from nnefc.targets.link.toolchain import TensorDescription
 
 X = np.random.default_rng(3).standard_normal(1024).astype(np.float32)
 X[0] = 1  # the sample network takes negative values there as orders

@@ -15,7 +15,7 @@ from runtime_samples import INITIAL_COUNT, SAMPLE, WEIGHTS, link, object_of, sam
 
 import nnefc.loader as nnefc_loader
 from nnefc.loader import Model, RunError, load
-from nnefc.targets.description import TensorDescription
+from nnefc.targets.description.library import TensorDescription
 
 X = np.random.default_rng(4).standard_normal(1024).astype(np.float32)
 X[0] = 1  # the sample network takes negative values there as orders

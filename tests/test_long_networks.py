@@ -15,9 +15,9 @@ import nnefc
 from nnefc.formats import load_network
 from nnefc.passes.cuda_pipeline import lower_for_cuda
 from nnefc.passes.pipeline import lower
-from nnefc.targets.cuda import joined
-from nnefc.targets.cuda_target import parse_cuda_target
-from nnefc.targets.target import parse_target
+from nnefc.targets.codegen.cuda.kernels import joined
+from nnefc.targets.machine.cuda_target import parse_cuda_target
+from nnefc.targets.machine.target import parse_target
 
 STEPS = 1000
 SHAPE = (3,)

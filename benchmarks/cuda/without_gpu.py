@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 import nnefc
-from nnefc.targets.cuda_compiler import Usage
+from nnefc.targets.codegen.cuda.compiler import Usage
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), *(str(ROOT / "tests" / "cuda" / p) for p in ("..", "", "driver", "emulator"))]

@@ -12,7 +12,7 @@ from nnefc.cli.options import given, model_options
 from nnefc.diagnostics import CompileError
 
 if TYPE_CHECKING:
-    from nnefc.targets.cuda_program import DeviceProgram
+    from nnefc.targets.codegen.cuda.program import DeviceProgram
 
 __all__ = ["compile_model"]
 
@@ -129,9 +129,9 @@ def check_writable(output: Path) -> None:
 
 def check_form(output: Path, target: str, name: str | None) -> None:
     """Say before minutes of work that the target has no such file, or that C takes no such name."""
-    from nnefc.targets.any_target import parse_any_target
-    from nnefc.targets.description import check_prefix
-    from nnefc.targets.outputs import check_output
+    from nnefc.targets.description.library import check_prefix
+    from nnefc.targets.link.outputs import check_output
+    from nnefc.targets.machine.any_target import parse_any_target
 
     check_output(output, parse_any_target(target).zig_target)
     if name is not None:

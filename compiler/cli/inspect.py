@@ -15,7 +15,7 @@ from nnefc.diagnostics import CompileError
 if TYPE_CHECKING:
     from nnefc.inspection import Inspection
     from nnefc.outline import Outline
-    from nnefc.targets.description import LibraryDescription
+    from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["inspect_file"]
 
@@ -47,7 +47,7 @@ def is_library(path: Path) -> bool:
     """By the first bytes of the file, or by its name where there is no such file."""
     if path.is_dir():
         return False
-    from nnefc.targets.library_file import file_kind
+    from nnefc.targets.description.library_file import file_kind
 
     try:
         return file_kind(path) is not None
@@ -57,7 +57,7 @@ def is_library(path: Path) -> bool:
 
 def library_lines(path: Path) -> list[str]:
     """What the library says of itself, on whatever machine it runs: nothing of it is loaded."""
-    from nnefc.targets.library_file import file_kind, read_record
+    from nnefc.targets.description.library_file import file_kind, read_record
 
     record = read_record(path)
     if record is None:

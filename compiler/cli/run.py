@@ -112,7 +112,7 @@ def told_of_random(drawn: Sequence[Port]) -> Iterator[None]:
 
 def index_limits(library: Path) -> dict[str, int]:
     """What inputs must be below that the network uses as positions, as the library says; none if it says nothing."""
-    from nnefc.targets.library_file import read_record
+    from nnefc.targets.description.library_file import read_record
 
     record = read_record(library) if library.is_file() else None
     return {} if record is None else dict(record.description.index_limits)

@@ -23,7 +23,7 @@ from tvm.ir import _ffi_api as ir_ffi
 from tvm.ir import register_op_attr
 
 from nnefc.passes.compute.blocked import blocks
-from nnefc.targets.target import Target
+from nnefc.targets.machine.target import Target
 
 __all__ = [
     "DotProduct",

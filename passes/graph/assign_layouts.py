@@ -27,7 +27,7 @@ from nnefc.passes.graph.layout_rules import (
     resize,
     splitting,
 )
-from nnefc.targets.target import Target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["AssignLayouts"]
 

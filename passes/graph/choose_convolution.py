@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nnefc.passes.compute.winograd import tiles_of
 from nnefc.passes.schedule.cpu.contraction import choose_tile
-from nnefc.targets.target import Target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["Shape", "columns_to_add", "winograd_pays"]
 

@@ -14,7 +14,7 @@ from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks, to_plain
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
-from nnefc.targets.target import Target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["LayoutRewriter", "LayoutRule"]
 

@@ -5,7 +5,7 @@
 
 A reshape at the beginning or at the end of a group is no work by itself: the memory plan reads the same bytes. Within
 the group it makes indices that are computed. Behind reductions of rows, steps that move elements keep the whole group
-from running row after row (`passes/schedule/cpu/rows.py`).
+from running row after row (`passes/schedule/cpu/row_reduction.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tvm import relax, tirx
 
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import operands
-from nnefc.passes.in_place import in_place_of
+from nnefc.passes.plan.in_place import in_place_of
 from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of
 
 __all__ = ["values_between"]
@@ -56,7 +56,7 @@ class _Step:
 
     Attributes:
         reshapes: the result has the bytes of the one operand.
-        reduces: it reduces rows, joined as if it were element-wise (`passes/graph/lower_rows.py`).
+        reduces: it reduces rows, joined as if it were element-wise (`passes/legalize/lower_rows.py`).
         moves: it reads at other indices than those of the result, or 0 where an operand is spread.
     """
 

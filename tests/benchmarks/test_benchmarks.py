@@ -22,7 +22,7 @@ from report import markdown, write_report
 from worker import EngineError
 
 from nnefc.formats import load_network
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.target import parse_target
 
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
 PLAN = Plan(threads=(1, 2), rounds=2, seconds=0.0, least=2, pause=0.0)

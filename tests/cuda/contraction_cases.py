@@ -9,15 +9,15 @@ import tvm
 from emulate import run_kernel
 from tvm import relax, tirx
 
-from nnefc.passes.compute.limits import LIMITS
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.patterns import AnnotatePatterns
-from nnefc.passes.graph.plain_contractions import CONTRACTIONS
 from nnefc.passes.graph.rewriter import array_of, constant, shape_of
+from nnefc.passes.legalize.limits import LIMITS
+from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.cuda_target import CudaTarget
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.target import parse_target
 
 __all__ = ["TARGET", "Operation", "execute", "kernels", "lowered", "random"]
 

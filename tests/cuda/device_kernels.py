@@ -18,9 +18,9 @@ import pytest
 
 from nnefc import driver
 from nnefc.passes.cuda_pipeline import lower_for_cuda
-from nnefc.targets.cuda import DeviceKernel, joined
-from nnefc.targets.cuda_compiler import compile_image, find_compiler
-from nnefc.targets.cuda_target import CudaTarget, parse_cuda_target
+from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
+from nnefc.targets.codegen.cuda.kernels import DeviceKernel, joined
+from nnefc.targets.machine.cuda_target import CudaTarget, parse_cuda_target
 
 _TARGET = parse_cuda_target("cuda -arch=sm_80")
 _BATCH = 100  # kernels that are compiled together

@@ -15,9 +15,9 @@ import nnefc
 from nnefc.artifact import Artifact
 from nnefc.cli import main
 from nnefc.diagnostics import CompileError
-from nnefc.targets import cuda_compiler
-from nnefc.targets.cuda_compiler import compile_image, find_compiler
-from nnefc.targets.library_file import read_record
+from nnefc.targets.codegen.cuda import compiler as cuda_compiler
+from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
+from nnefc.targets.description.library_file import read_record
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 TARGET = "cuda -arch=sm_80,sm_90"

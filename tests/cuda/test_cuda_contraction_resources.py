@@ -12,8 +12,8 @@ from tvm.relax import op
 
 from nnefc.passes.schedule.cuda.tensor_core import HALF_TILES, SINGLE_TILES
 from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
-from nnefc.targets.cuda import device_code
-from nnefc.targets.cuda_compiler import compile_image
+from nnefc.targets.codegen.cuda.compiler import compile_image
+from nnefc.targets.codegen.cuda.kernels import device_code
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -10,8 +10,8 @@ from tvm.script import tirx as T
 
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.cuda import DeviceFunction, device_code
-from nnefc.targets.cuda_target import parse_cuda_target
+from nnefc.targets.codegen.cuda.kernels import DeviceFunction, device_code
+from nnefc.targets.machine.cuda_target import parse_cuda_target
 
 TARGET = parse_cuda_target("cuda")
 

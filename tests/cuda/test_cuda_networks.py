@@ -15,7 +15,7 @@ import nnefc
 from nnefc.driver import compile_network
 from nnefc.loader import RunError
 from nnefc.network import Network
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.target import parse_target
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 

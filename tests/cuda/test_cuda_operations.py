@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nnefc.targets.cuda_compiler import COMPILER_VARIABLE
+from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 TESTS = Path(__file__).parents[1]
 

@@ -8,7 +8,7 @@ import pytest
 from models import zoo
 
 import nnefc
-from nnefc.targets.cuda_compiler import COMPILER_VARIABLE
+from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 TARGET = "cuda -arch=sm_80,sm_90"
 

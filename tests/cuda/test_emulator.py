@@ -11,8 +11,8 @@ import pytest
 from emulate import EmulatedKernels, EmulationError, emulate, run_kernel
 from tvm import s_tir, te, tirx
 
-from nnefc.targets.cuda_target import CudaTarget
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.target import parse_target
 
 SOURCE = r"""
 #include <cstdint>

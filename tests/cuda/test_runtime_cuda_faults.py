@@ -13,7 +13,7 @@ from fake_driver import HERE, driver_folder
 from runtime_samples import CONSTANTS, ZIG_TARGET, constants_file, sample_library
 from test_runtime_sanitizers import COMPILERS, needs
 
-from nnefc.targets.toolchain import RUNTIME, model_source, runtime_sources
+from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
 
 ZIG = (sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET)
 

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 from nnefc.formats import load_network
 from nnefc.passes.cuda_pipeline import lower_for_cuda
-from nnefc.targets.cuda import joined
-from nnefc.targets.cuda_target import parse_cuda_target
+from nnefc.targets.codegen.cuda.kernels import joined
+from nnefc.targets.machine.cuda_target import parse_cuda_target
 
 
 def declarations(folder: Path, operator: str, *shapes: tuple[int, ...], result: tuple[int, ...]) -> list[str]:

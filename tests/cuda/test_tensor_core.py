@@ -11,8 +11,8 @@ from contraction_cases import TARGET, execute, kernels, lowered, random
 from numpy_reference import convolve
 from tvm.relax import op
 
-from nnefc.targets.cuda import device_code
-from nnefc.targets.cuda_compiler import find_compiler
+from nnefc.targets.codegen.cuda.compiler import find_compiler
+from nnefc.targets.codegen.cuda.kernels import device_code
 
 ROUNDED = replace(TARGET, precision="tf32")
 OLD = replace(TARGET, architectures=(75, 90))

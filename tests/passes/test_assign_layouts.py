@@ -7,7 +7,7 @@ import pytest
 from relax_programs import Case, Graph, Value, check, program, summary, target
 
 from nnefc.passes.graph.assign_layouts import AssignLayouts
-from nnefc.passes.graph.pack_matmul import PackMatmul
+from nnefc.passes.legalize.pack_matmul import PackMatmul
 
 TARGET = target("llvm -mcpu=x86-64-v3")
 

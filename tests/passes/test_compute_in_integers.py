@@ -23,7 +23,7 @@ from onnxruntime.quantization import (
 import nnefc
 from nnefc.formats import load_network
 from nnefc.passes.pipeline import graph_passes
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.target import parse_target
 
 HOST = parse_target("llvm")
 

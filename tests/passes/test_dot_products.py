@@ -11,7 +11,7 @@ from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, 
 from nnefc.passes.compute.matmul import multiply_packed, pack_right_array
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.target import parse_target
 
 
 def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.PrimFunc:

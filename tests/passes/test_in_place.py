@@ -6,8 +6,8 @@ from relax_programs import Case, Graph, Value, check
 from tvm import te, tirx, topi
 
 from nnefc.passes.compute.padding import Border, write_inside
-from nnefc.passes.in_place import CONCATENATION, PARTS, in_place_of
-from nnefc.passes.memory import InPlace
+from nnefc.passes.plan.in_place import CONCATENATION, PARTS, in_place_of
+from nnefc.passes.plan.memory import InPlace
 
 
 def tensor(*shape: int, dtype: str = "float32") -> te.Tensor:

@@ -16,8 +16,8 @@ import nnefc
 from nnefc.cli import main
 from nnefc.formats import load_network
 from nnefc.network import Network
-from nnefc.passes.index_limits import index_limits
-from nnefc.targets.library_file import read_record
+from nnefc.passes.graph.index_limits import index_limits
+from nnefc.targets.description.library_file import read_record
 
 TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 

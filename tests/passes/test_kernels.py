@@ -9,8 +9,8 @@ import tvm
 from relax_programs import Case, build, check, target
 from tvm import s_tir, te, topi
 
-from nnefc.passes.kernels import Kernel, lower_kernel
 from nnefc.passes.pipeline import lower
+from nnefc.passes.tir.kernels import Kernel, lower_kernel
 
 
 def scheduled(result: te.Tensor, operands: list[te.Tensor]) -> s_tir.Schedule:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tvm.ir import GlobalVar
 
 from nnefc.network import Body, Loop
-from nnefc.passes.memory import COUNTER_BYTES, Copy, InPlace, MemoryPlan, Place, plan_memory
-from nnefc.passes.steps import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
+from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, InPlace, MemoryPlan, Place, plan_memory
+from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 
 ALIGNMENT = 64
 

@@ -14,7 +14,7 @@ from relax_programs import program, summary, target
 
 import nnefc
 from nnefc.formats import load_network
-from nnefc.passes.graph.lower_scans import LowerScans
+from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.pipeline import lower
 
 SHAPES = [

@@ -18,7 +18,7 @@ import numpy as np
 from runtime_samples import C_SOURCES
 
 from nnefc.artifact import Artifact
-from nnefc.targets.toolchain import RUNTIME, TensorDescription
+from nnefc.targets.link.toolchain import RUNTIME, TensorDescription
 
 __all__ = ["MACHINES", "Machine", "refused_by", "run_on"]
 

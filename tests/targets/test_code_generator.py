@@ -13,9 +13,9 @@ import numpy as np
 from relax_programs import target
 from tvm import te, tirx
 
-from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.schedule.structure import schedule_of
-from nnefc.targets.cpu import CodeGenerator
+from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.targets.codegen.cpu.objects import CodeGenerator
 
 ITEMS = 4096
 

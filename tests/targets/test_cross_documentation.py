@@ -5,15 +5,15 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from nnefc.cli import main
-from nnefc.targets.documentation import target_rows, targets_page
-from nnefc.targets.named import NAMED_TARGETS
+from nnefc.targets.machine.documentation import target_rows, targets_page
+from nnefc.targets.machine.named import NAMED_TARGETS
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_of_the_documentation_is_up_to_date() -> None:
     page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
-    assert page == targets_page(), "run: python -m nnefc.targets docs/targets.md"
+    assert page == targets_page(), "run: python -m nnefc.targets.machine docs/targets.md"
 
 
 def test_the_command_lists_every_target_once() -> None:

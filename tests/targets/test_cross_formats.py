@@ -14,9 +14,9 @@ from relax_programs import target
 
 import nnefc
 from nnefc.diagnostics import CompileError
-from nnefc.targets.description import public_symbols
-from nnefc.targets.elf_file import DYNAMIC, ElfFile
-from nnefc.targets.library_file import file_kind, read_record
+from nnefc.targets.description.library import public_symbols
+from nnefc.targets.description.library_file import file_kind, read_record
+from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 

@@ -15,10 +15,10 @@ from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, sample_library, shared_l
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import load
-from nnefc.targets.constants import Constants
-from nnefc.targets.elf_constants import append_constants
-from nnefc.targets.elf_file import DYNAMIC, ElfFile
-from nnefc.targets.toolchain import link_library
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.elf_constants import append_constants
+from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
+from nnefc.targets.link.toolchain import link_library
 
 X = np.ones(1024, np.float32)
 LOAD, PROGBITS, ALLOC = 1, 1, 2

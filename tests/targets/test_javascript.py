@@ -15,7 +15,7 @@ from relax_programs import program, target
 import nnefc
 from nnefc.driver import compile_network
 from nnefc.network import Network, State
-from nnefc.targets.toolchain import RUNTIME
+from nnefc.targets.link.toolchain import RUNTIME
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"

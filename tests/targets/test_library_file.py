@@ -11,9 +11,9 @@ import pytest
 from runtime_samples import CONSTANTS, SAMPLE, link, object_file
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.description import TensorDescription
-from nnefc.targets.library_file import file_kind, read_record
-from nnefc.targets.record import MARK, SIZES, TEXTS, record_of
+from nnefc.targets.description.embedded_metadata import MARK, SIZES, TEXTS, record_of
+from nnefc.targets.description.library import TensorDescription
+from nnefc.targets.description.library_file import file_kind, read_record
 
 DESCRIPTION = replace(
     SAMPLE,

@@ -16,9 +16,9 @@ from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_TARGET, object_file,
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import LoadError, load
-from nnefc.targets.constants import Constants
-from nnefc.targets.description import LibraryDescription, TensorDescription, public_symbols
-from nnefc.targets.outputs import write_network
+from nnefc.targets.description.library import LibraryDescription, TensorDescription, public_symbols
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.outputs import write_network
 
 X = np.random.default_rng(5).standard_normal(1024).astype(np.float32)
 X[0] = 1  # the sample network takes negative values there as orders

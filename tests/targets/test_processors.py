@@ -16,9 +16,9 @@ from tvm.target import Target, codegen
 
 import nnefc
 from nnefc.diagnostics import CompileError
-from nnefc.targets.architecture import ARCHITECTURES, Architecture
-from nnefc.targets.target import parse_target
-from nnefc.targets.toolchain import RUNTIME
+from nnefc.targets.link.toolchain import RUNTIME
+from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture
+from nnefc.targets.machine.target import parse_target
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 

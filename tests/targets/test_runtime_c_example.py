@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from runtime_samples import SAMPLE, ZIG_TARGET, link, object_of
 
-from nnefc.targets.toolchain import TensorDescription
+from nnefc.targets.link.toolchain import TensorDescription
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "c"
 SOURCE = """

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, link, object_file, object_of
 
-from nnefc.targets.constants import Constants
-from nnefc.targets.description import TensorDescription
-from nnefc.targets.outputs import write_network
-from nnefc.targets.toolchain import RUNTIME
+from nnefc.targets.description.library import TensorDescription
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.outputs import write_network
+from nnefc.targets.link.toolchain import RUNTIME
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cpp"
 ZIG = (sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET)

@@ -15,9 +15,9 @@ from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, folder, li
 from test_runtime_sanitizers import build_stress, needs
 
 import nnefc
-from nnefc.targets.constants import Constants
-from nnefc.targets.outputs import write_network
-from nnefc.targets.toolchain import RUNTIME
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.outputs import write_network
+from nnefc.targets.link.toolchain import RUNTIME
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 CLASSIFY = Path(__file__).parents[2] / "examples" / "c" / "classify.c"

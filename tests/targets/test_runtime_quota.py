@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from runtime_samples import ZIG_TARGET
 
-from nnefc.targets.toolchain import RUNTIME
+from nnefc.targets.link.toolchain import RUNTIME
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="needs: Linux")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, constants_file, sample_library
 
-from nnefc.targets.toolchain import RUNTIME, model_source
+from nnefc.targets.link.toolchain import RUNTIME, model_source
 
 COMPILERS = ("gcc", "clang")
 RUNTIME_SOURCES = sorted(RUNTIME.glob("*.c"))

@@ -8,9 +8,9 @@ import pytest
 from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.any_target import parse_any_target
-from nnefc.targets.named import NAMED_TARGETS, NamedTarget
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.any_target import parse_any_target
+from nnefc.targets.machine.named import NAMED_TARGETS, NamedTarget
+from nnefc.targets.machine.target import parse_target
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from runtime_samples import CONSTANTS, SAMPLE, ZIG_TARGET, link, object_file, ob
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import load
-from nnefc.targets.constants import Constants
-from nnefc.targets.toolchain import LibraryDescription, TensorDescription, link_library, public_symbols
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library, public_symbols
 
 X = TensorDescription("x", "float32", (4,))
 Y = TensorDescription("y", "float32", (4,))
@@ -273,5 +273,5 @@ def test_constants_of_gigabytes_keep_code_in_reach(megabytes: int, tmp_path: Pat
 
 
 def test_toolchain_does_not_import_tvm() -> None:
-    code = "import sys, nnefc.targets.toolchain; sys.exit('tvm' in sys.modules)"
+    code = "import sys, nnefc.targets.link.toolchain; sys.exit('tvm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

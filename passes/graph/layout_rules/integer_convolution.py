@@ -21,9 +21,9 @@ from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import Sliding, groups_in_a_block, integers, split_padding
+from nnefc.passes.graph.packed_operands import converted, data_words, weights_words
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
-from nnefc.passes.graph.words import converted, data_words, weights_words
 
 __all__ = ["RULES"]
 

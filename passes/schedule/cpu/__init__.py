@@ -1,12 +1,12 @@
 """Schedule rules for CPUs, in the order in which they are tried."""
 
-from nnefc.passes.schedule.cpu.columns import ColumnsRule
+from nnefc.passes.schedule.cpu.channel_window import NeighboursRule
+from nnefc.passes.schedule.cpu.column_reduction import ColumnsRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.cpu.integer_contraction import IntegerContractionRule
-from nnefc.passes.schedule.cpu.neighbours import NeighboursRule
-from nnefc.passes.schedule.cpu.quarters import QuarterProductsRule, QuarterSumsRule
-from nnefc.passes.schedule.cpu.rows import RowsRule
+from nnefc.passes.schedule.cpu.row_reduction import RowsRule
+from nnefc.passes.schedule.cpu.strassen import QuarterProductsRule, QuarterSumsRule
 from nnefc.passes.schedule.cpu.tile_transform import TileTransformRule
 from nnefc.passes.schedule.cpu.windows import WindowsRule
 

@@ -29,7 +29,7 @@ from nnefc.passes.schedule.structure import (
     root_blocks,
     schedule_of,
 )
-from nnefc.targets.target import Target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["ContractionRule", "Tile", "choose_tile"]
 

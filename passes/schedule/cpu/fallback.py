@@ -20,7 +20,7 @@ from nnefc.passes.schedule.structure import (
     variables_of,
     vector_lanes,
 )
-from nnefc.targets.target import Target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["FallbackRule"]
 

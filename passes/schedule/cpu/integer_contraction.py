@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 
 from nnefc.passes.compute.dot_product import accumulated, is_dot_product
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
-from nnefc.targets.target import Target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["IntegerContractionRule"]
 

@@ -17,9 +17,9 @@ import math
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.aligned_frames import ALIGNED_FRAME
 from nnefc.passes.compute.long_sums import LONGEST_PART
-from nnefc.targets.target import Target
+from nnefc.passes.tir.aligned_frames import ALIGNED_FRAME
+from nnefc.targets.machine.target import Target
 
 __all__ = ["keep_totals_aligned", "part_of_sum", "sum_in_parts"]
 

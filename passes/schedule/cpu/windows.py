@@ -24,7 +24,7 @@ from nnefc.passes.schedule.structure import (
     schedule_of,
     vector_lanes,
 )
-from nnefc.targets.target import Target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["WindowsRule"]
 

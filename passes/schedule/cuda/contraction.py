@@ -24,7 +24,7 @@ from nnefc.passes.schedule.cuda.product import Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import Tile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["ContractionRule"]
 

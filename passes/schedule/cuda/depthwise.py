@@ -19,7 +19,7 @@ from nnefc.passes.schedule.cuda.nest import Nest, kernel_schedule, load, sequenc
 from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
 from nnefc.passes.schedule.cuda.product import Product, product_of
 from nnefc.passes.schedule.cuda.write_back import write_one
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["DepthwiseRule"]
 

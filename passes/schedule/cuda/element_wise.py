@@ -22,7 +22,7 @@ from nnefc.passes.schedule.cuda.analysis import conditions_of, flat_index, loads
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.cuda.threads import bind_flat
 from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of, variables_of
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["ElementWiseRule", "bind_elements"]
 

@@ -18,8 +18,8 @@ from tvm.ir import Range
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
 from nnefc.passes.schedule.structure import schedule_of
-from nnefc.passes.statements import rounds_of
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.passes.tir.statements import rounds_of
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["LoopsRule"]
 

@@ -28,7 +28,7 @@ from nnefc.passes.schedule.structure import (
     schedule_of,
     variables_of,
 )
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["Axes", "Operand", "Product", "product_of"]
 

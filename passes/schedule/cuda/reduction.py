@@ -33,7 +33,7 @@ from nnefc.passes.schedule.structure import (
     root_blocks,
     schedule_of,
 )
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["ReductionRule"]
 

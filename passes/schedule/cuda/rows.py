@@ -23,7 +23,7 @@ from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.cuda.reducers import can_share_reductions, register_reducer
 from nnefc.passes.schedule.cuda.threads import bind_flat, fused, rows_at_once, threads_of_row
 from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of, variables_of
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["RowsRule"]
 

@@ -28,7 +28,7 @@ from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
 

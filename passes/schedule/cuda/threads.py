@@ -9,7 +9,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
 from nnefc.passes.schedule.structure import largest_divisor
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["bind_flat", "fused", "rows_at_once", "threads_for", "threads_of_row"]
 

@@ -33,7 +33,7 @@ from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_dept
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS
 from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["VectorProductRule"]
 

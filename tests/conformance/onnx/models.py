@@ -23,8 +23,8 @@ from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.loader import Model
 from nnefc.passes.pipeline import lower
-from nnefc.passes.steps import Step
-from nnefc.targets.target import parse_target
+from nnefc.passes.plan.program import Step
+from nnefc.targets.machine.target import parse_target
 
 __all__ = ["Measured", "measure"]
 

@@ -39,7 +39,7 @@ def _run_nnefc(case: Case, fixed: dict[str, Any]) -> Outcome:
     from nnefc.driver import compile_network
     from nnefc.frontends.onnx import load
     from nnefc.loader import LoadError, RunError
-    from nnefc.targets.target import parse_target
+    from nnefc.targets.machine.target import parse_target
 
     _link_quickly()
     shapes = {name: _shapes(value) for name, value in case.inputs.items() if name not in fixed}
@@ -116,9 +116,9 @@ def _link_quickly() -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         return
-    from nnefc.targets import outputs, toolchain
-    from nnefc.targets.constants import Constants
-    from nnefc.targets.description import check_description, model_source
+    from nnefc.targets.description.library import check_description, model_source
+    from nnefc.targets.link import outputs, toolchain
+    from nnefc.targets.link.constants import Constants
 
     folder = Path(tempfile.mkdtemp(prefix="nnefc-runtime-"))
     runtime = []

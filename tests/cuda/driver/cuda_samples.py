@@ -11,9 +11,9 @@ from pathlib import Path
 from fake_driver import HERE
 from runtime_samples import CONSTANTS, SAMPLE, ZIG_TARGET, folder
 
-from nnefc.targets.constants import Constants
-from nnefc.targets.outputs import write_network
-from nnefc.targets.toolchain import RUNTIME
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.outputs import write_network
+from nnefc.targets.link.toolchain import RUNTIME
 
 CUDA_SAMPLE = replace(SAMPLE, device="cuda", workspace_bytes=8208, scratch_bytes=0)
 

@@ -50,8 +50,8 @@ import numpy as np
 from inline_assembly import without_assembly
 from tvm import tirx
 
-from nnefc.targets.cuda import DeviceFunction, device_code
-from nnefc.targets.cuda_target import CudaTarget
+from nnefc.targets.codegen.cuda.kernels import DeviceFunction, device_code
+from nnefc.targets.machine.cuda_target import CudaTarget
 
 HERE = Path(__file__).parent
 _CHECKS = ("-fsanitize=thread", "-fsanitize=array-bounds,alignment", "-fno-sanitize-recover=all")

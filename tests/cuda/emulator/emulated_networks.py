@@ -28,9 +28,9 @@ from nnefc import driver as compiler
 from nnefc.artifact import Artifact
 from nnefc.loader import Model, load
 from nnefc.network import Network
-from nnefc.targets.cuda_compiler import DeviceImage
-from nnefc.targets.cuda_target import CudaTarget
-from nnefc.targets.target import Target, parse_target
+from nnefc.targets.codegen.cuda.compiler import DeviceImage
+from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.target import Target, parse_target
 
 __all__ = ["agree", "differences", "on_cuda"]
 

@@ -15,7 +15,7 @@ from tvm import relax
 from nnefc.driver import compile_network
 from nnefc.frontends.onnx import load
 from nnefc.network import Network
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.target import parse_target
 
 __all__ = ["FLOAT", "INT64", "graph", "info", "loaded", "model", "node", "results", "save", "tensor"]
 

@@ -19,7 +19,7 @@ from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.pipeline import graph_passes
-from nnefc.targets.target import parse_target
+from nnefc.targets.machine.target import parse_target
 
 # Instructions for four terms, for two in wide and in narrow registers, and what this machine has.
 TARGETS = ("llvm", "llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4")

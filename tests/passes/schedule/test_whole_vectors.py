@@ -7,8 +7,8 @@ import pytest
 from relax_programs import Case, build, check, target
 from tvm import tirx
 
-from nnefc.passes.kernels import lower_kernel
 from nnefc.passes.pipeline import lower
+from nnefc.passes.tir.kernels import lower_kernel
 
 EXTENTS = [1, 2, 7, 13, 16, 17, 31, 33, 41, 53, 61, 97, 197]
 

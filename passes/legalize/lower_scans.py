@@ -1,0 +1,74 @@
+"""Running sums and products as kernels of their own, which go through their operand once.
+
+y = cumsum(x, axis)                       →     y = scan(x)
+
+a = flip(x, axis)
+b = cumsum(a, axis)                       →     y = scan(x) {from the end}
+y = flip(b, axis)
+"""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import relax
+
+from nnefc.passes.compute.scan import Scan, scan_in_chunks, scan_in_vectors
+from nnefc.passes.graph.patterns import FUSION, OpPattern
+from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
+from nnefc.targets.machine.target import Target
+
+__all__ = ["LowerScans"]
+
+
+@tvm.transform.module_pass(opt_level=0, name="LowerScans")
+class LowerScans:
+    """Lower `cumsum` and `cumprod`: for a CPU, or, without one, for a device with many threads."""
+
+    def __init__(self, target: Target | None) -> None:
+        self._target = target
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        return relax.transform.DeadCodeElimination()(_Lowerer(mod, self._target).transform())
+
+
+class _Lowerer(Rewriter):
+    def __init__(self, mod: tvm.IRModule, target: Target | None) -> None:
+        super().__init__(mod)
+        self._target = target
+        self._scans: dict[relax.Var, relax.Call] = {}
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if is_call(call, "cumsum", "cumprod") and 0 not in shape_of(call.args[0]):
+            made = self._lowered(call, call.args[0], reverse=False)
+            self._scans[made] = call
+            return made
+        if is_call(call, "flip") and (scan := self._scans.get(call.args[0])) is not None:
+            before = self.definition(scan.args[0])
+            if is_call(before, "flip") and _axis(call) == _axis(before) == _axis(scan):
+                return self._lowered(scan, before.args[0], reverse=True)
+        return call
+
+    def _lowered(self, call: relax.Call, data: relax.Expr, reverse: bool) -> relax.Var:
+        shape, axis = shape_of(data), _axis(call)
+        if call.attrs.dtype and str(call.attrs.dtype) not in ("void", str(data.ty.dtype)):
+            data = self.builder.emit(relax.op.astype(data, call.attrs.dtype))
+        outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        scan = Scan(is_call(call, "cumprod"), bool(call.attrs.exclusive), reverse)
+        lines = (outer, length) if inner == 1 and self._target is not None else (outer, length, inner)
+        view = self.builder.emit(relax.op.reshape(data, lines))
+        attrs = {FUSION: OpPattern.OPAQUE}
+        if self._target is None:
+            made = self.emit_te(scan_in_chunks, view, scan, name="scan", attrs=attrs)
+            if isinstance(made.ty, relax.TupleType):
+                made = self.builder.emit(relax.TupleGetItem(made, 0))
+        else:
+            lanes = self._target.lanes(str(data.ty.dtype))
+            made = self.emit_te(scan_in_vectors, view, scan, lanes, name="scan", attrs=attrs)
+        return self.builder.emit(relax.op.reshape(made, shape))
+
+
+def _axis(call: relax.Call) -> int:
+    """The axis of a scan or flip, counted from the front."""
+    return int(call.attrs.axis) % len(shape_of(call.args[0]))

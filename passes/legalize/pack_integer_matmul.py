@@ -1,0 +1,91 @@
+"""Matrix products of 8-bit integers with sums in int32, by the target's dot products.
+
+    y = matmul(x, W, out_dtype="int32")     →     y = multiply_packed(words(x), pack(W)) + c
+
+`words` reads neighbouring bytes of a row as one int32, `pack` lays W[K, N] out as words [N / b, K / 4, b]. Where the
+instruction wants data of the other sign, 128 is added to them or taken away; `c` makes up for that: 128 times the sum
+of each column of W.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_words
+from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
+from nnefc.passes.graph.packed_operands import converted, data_words, weights_words
+from nnefc.passes.graph.patterns import FUSION, OpPattern
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.targets.machine.target import Target
+
+__all__ = ["PackIntegerMatmul"]
+
+_NARROW = ("uint8", "int8")
+
+
+@tvm.transform.module_pass(opt_level=0, name="PackIntegerMatmul")
+class PackIntegerMatmul:
+    """Lower matrix products of 8-bit integers to packed ones."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target).transform())
+
+
+class _Packer(Rewriter):
+    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+        super().__init__(mod)
+        self._target = target
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if not is_call(call, "matmul") or not all(_is_narrow_matrix(arg) for arg in call.args):
+            return call
+        left, right = call.args
+        how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
+        size, columns, rows = self._target.lanes("int32"), shape_of(right)[-1], shape_of(left)[-2]
+        packed = self._packed(right, size, how)
+        source = data_words(self.builder, self._whole_words(converted(self.builder, left, how), how.terms), how)
+        padded = padded_rows(rows, self._target.vector_registers)
+        product = self.builder.emit_te(
+            lambda a, b: multiply_packed(a, b, columns, padded, how.product),
+            source,
+            packed,
+            primfunc_name_hint="integer_matmul",
+            primfunc_attrs={FUSION: OpPattern.OUT_FUSABLE},
+        )
+        if not how.offset:
+            return product
+        return relax.op.subtract(product, self._column_sums(right, how.offset))
+
+    def _packed(self, right: relax.Expr, size: int, how: Multiplication) -> relax.Expr:
+        if is_constant(right) and len(shape_of(right)) == 2:
+            return constant(pack_right_array(weights_words(array_of(right), 0, how), size))
+        if str(right.ty.dtype) != how.weights:
+            right = self.builder.emit(relax.op.astype(right, how.weights))
+        if how.dot is None:
+            return self.builder.emit_te(lambda t: pack_right(t, size), right, primfunc_name_hint="pack_right")
+        return self.builder.emit_te(lambda t: pack_words(t, size, how.terms), right, primfunc_name_hint="pack_words")
+
+    def _whole_words(self, left: relax.Expr, terms: int) -> relax.Expr:
+        """`left` with zeros after each row, so that it is a whole number of words."""
+        missing = -shape_of(left)[-1] % terms
+        if not missing:
+            return left
+        widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]
+        return self.builder.emit(relax.op.nn.pad(left, widths))
+
+    def _column_sums(self, right: relax.Expr, factor: int) -> relax.Expr:
+        """`factor` times the sum of each column."""
+        if is_constant(right):
+            sums = array_of(right).astype(np.int64).sum(axis=-2, keepdims=True) * factor
+            return constant(sums.astype(np.int32))
+        sums = relax.op.sum(relax.op.astype(right, "int32"), axis=[-2], keepdims=True)
+        return self.builder.emit(relax.op.multiply(sums, relax.const(factor, "int32")))
+
+
+def _is_narrow_matrix(expr: relax.Expr) -> bool:
+    return str(expr.ty.dtype) in _NARROW and len(shape_of(expr)) >= 2 and 0 not in shape_of(expr)

@@ -1,0 +1,55 @@
+"""Concatenations and splits whose parts lie one after the other in memory: no work, if the memory plan may place them.
+
+concat((a, b), axis)      →      call_tir(concatenate {in place}, (a, b))      # nothing varies before the axis
+split(x, [8], axis)       →      call_tir(split {in place}, (x,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import TypeAlias
+
+from tvm import relax, te, topi
+
+from nnefc.passes.graph.patterns import FUSION, OpPattern
+from nnefc.passes.graph.rewriter import shape_of
+from nnefc.passes.plan.in_place import CONCATENATION, PARTS
+
+__all__ = ["WHOLE_SLICES"]
+
+_Legalization: TypeAlias = "Callable[[relax.BlockBuilder, relax.Call], relax.Expr]"
+
+
+def _concatenation(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    parts, axis = call.args[0], call.attrs.axis
+    if not isinstance(parts, relax.Tuple) or axis is None or not _is_first(call, int(axis)):
+        return call.op.get_attr("FLegalize")(builder, call)
+    attrs = {FUSION: OpPattern.OPAQUE, CONCATENATION: True}
+    made = {"primfunc_name_hint": "concatenate", "primfunc_attrs": attrs}
+    return builder.call_te(_concatenate, *parts.fields, int(axis), **made)
+
+
+def _concatenate(*args: te.Tensor | int) -> te.Tensor:
+    *tensors, axis = args
+    return topi.concatenate(tensors, axis)
+
+
+def _split(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    data, axis = call.args[0], int(call.attrs.axis)
+    if not _is_first(data, axis):
+        return call.op.get_attr("FLegalize")(builder, call)
+    extents = [int(part.shape[axis]) for part in call.ty.fields]
+    seams = tuple(accumulate(extents))[:-1]
+    attrs = {FUSION: OpPattern.OPAQUE, PARTS: True}
+    return builder.call_te(topi.split, data, seams, axis, primfunc_name_hint="split", primfunc_attrs=attrs)
+
+
+def _is_first(tensor: relax.Expr, axis: int) -> bool:
+    """Whether a tensor has no more than one slice along the axes before this one."""
+    shape = shape_of(tensor)
+    return all(extent == 1 for extent in shape[: axis % len(shape)])
+
+
+WHOLE_SLICES: Mapping[str, _Legalization] = {"relax.concat": _concatenation, "relax.split": _split}
+"""How `relax.transform.LegalizeOps` makes computations of these operators."""

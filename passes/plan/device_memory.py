@@ -1,0 +1,60 @@
+"""The entry of a network that runs on a GPU: its pointers are the device's, so the runtime copies for it.
+
+    memcpy(b, a, 400)                  nnefc_cuda_copy(b, a, 400)
+    if *(bool *)condition      →       if nnefc_device_bool(condition)                       # waits for the device
+    *(int64 *)number = 3               counter = 3; nnefc_cuda_write(number, &counter, 8)    # so it is never read back
+
+`nnefc_device_bool` and `nnefc_device_int64` are in the file of the launches, see `targets/codegen/cuda/launches.py`.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from nnefc.passes.plan.entry import Counter
+
+__all__ = ["READERS", "DeviceMemory"]
+
+READERS = {"int8": "nnefc_device_bool", "int64": "nnefc_device_int64"}
+"""The functions that read an item of the device's memory, by its type."""
+
+_ON_THE_STACK = {"disable_lower_builtin": tirx.const(True, "bool")}  # an allocation that TVM leaves to LLVM
+
+
+class DeviceMemory:
+    """Memory of a GPU.
+
+    Attributes:
+        read: whether the entry has to wait for the device and look at what it computed.
+    """
+
+    failed = "nnefc_cuda_run_failed"
+
+    def __init__(self) -> None:
+        self.read = False
+
+    def copy(self, source: tirx.Expr, target: tirx.Expr, count: int) -> tirx.Stmt:
+        size = tirx.IntImm("uint64", count)
+        return tirx.Evaluate(tirx.call_extern("int32", "nnefc_cuda_copy", target, source, size))
+
+    def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
+        self.read = True
+        return [], tirx.call_extern(dtype, READERS[dtype], address)
+
+    def counter(self, address: tirx.Expr) -> Counter:
+        return _DeviceCounter(address)
+
+
+class _DeviceCounter:
+    """A number that the host keeps for itself, and writes to the device whenever it changes."""
+
+    def __init__(self, address: tirx.Expr) -> None:
+        self._buffer = tirx.decl_buffer((1,), "int64", name="counter")
+        self._address = address
+        self.declared: list[tirx.Stmt] = [tirx.AllocBuffer(self._buffer, _ON_THE_STACK)]
+        self.value = self._buffer[0]
+
+    def become(self, value: tirx.Expr) -> tirx.Stmt:
+        size = tirx.IntImm("uint64", 8)
+        write = tirx.call_extern("int32", "nnefc_cuda_write", self._address, tirx.address_of(self._buffer[0]), size)
+        return tirx.SeqStmt([tirx.BufferStore(self._buffer, value, [0]), tirx.Evaluate(write)])

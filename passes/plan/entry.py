@@ -1,0 +1,305 @@
+"""The plan as one function that calls the kernels: the whole network in C's calling convention.
+
+    nnefc_network(input0, …, output0, …, state, workspace, constants) -> int32
+        kernel0(input0, constants + 0, workspace + 4096)
+        while *(int64 *)(workspace + 0) < 100 && *(bool *)(workspace + 64)
+            kernel1(workspace + 4096, constants + 6400, workspace + 64)
+            *(int64 *)(workspace + 0) += 1
+        …
+        return 0
+
+Offsets are constants, but for the items that a loop takes and makes in each round. Nothing is allocated and nothing is
+checked here: the runtime did both before. It also notes by itself when one of its services fails a kernel, so the
+kernels' own statuses are not looked at (TVM's code generator could only return a constant anyway); a loop asks it
+before each round, for a kernel that failed may not have written what ends the loop.
+
+The entry calls the kernels by their symbols, for its code goes into an object of its own: see
+`targets/codegen/cpu/objects.py`.
+
+For a GPU it is the same, but that all pointers are the device's: see `passes/plan/device_memory.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import tvm
+from tvm import tirx
+from tvm.ir import GlobalVar, PointerType, PrimType
+
+from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
+from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step
+from nnefc.passes.tir.kernels import Kernel
+
+__all__ = [
+    "BYTE_POINTER",
+    "ENTRY",
+    "Counter",
+    "Memory",
+    "entry_function",
+    "entry_module",
+    "exported",
+    "exported_kernel",
+    "kernel_symbol",
+]
+
+ENTRY = "nnefc_network"
+BYTE_POINTER = PointerType(PrimType("uint8"))
+_FAILED = "nnefc_run_failed"  # of the runtime: whether a kernel of this run has failed
+_C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
+_SPAN = 1 << 40  # extent of the byte views; addresses lie within the plan, so it is never checked
+
+
+@dataclass(frozen=True)
+class _Area:
+    """Where the places of one base and index begin: so many bytes into a view of a parameter of the entry."""
+
+    view: tirx.Var
+    offset: tirx.Expr
+
+    def at(self, offset: int | tirx.Expr) -> _Area:
+        """The area that begins further on."""
+        return _Area(self.view, self.offset + offset)
+
+    @property
+    def address(self) -> tirx.Expr:
+        """A pointer to bytes."""
+        return tirx.address_of(self.view[self.offset])
+
+
+_Areas = Mapping[tuple[str, int], _Area]
+
+
+class Memory(Protocol):
+    """How the entry itself reads and writes the memory that its pointers point to."""
+
+    failed: str
+    """The function of the runtime that says whether something of this run has failed."""
+
+    def copy(self, source: tirx.Expr, target: tirx.Expr, count: int) -> tirx.Stmt:
+        """Move bytes from an address to another."""
+
+    def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
+        """The one item of this type at an address: what declares it, and the expression that reads it."""
+
+    def counter(self, address: tirx.Expr) -> Counter:
+        """An int64 at an address that only the entry writes."""
+
+
+class Counter(Protocol):
+    """The number of a loop's round, where the loop's body reads it."""
+
+    declared: list[tirx.Stmt]
+    value: tirx.Expr
+
+    def become(self, value: tirx.Expr) -> tirx.Stmt:
+        """Write it."""
+
+
+def entry_module(
+    program: Program, plan: MemoryPlan, kernels: dict[GlobalVar, Kernel], size_type: str = "int64"
+) -> tvm.IRModule:
+    """One module with the entry and the kernels that it calls; `size_type` is C's size_t on the target."""
+    signatures = {gv: [param.ty for param in kernel.func.params] for gv, kernel in kernels.items()}
+    entry, used = entry_function(program, plan, signatures, _HostMemory(size_type))
+    return tvm.IRModule({**{kernel_symbol(gv): exported_kernel(gv, kernels[gv]) for gv in used}, ENTRY: entry})
+
+
+def entry_function(
+    program: Program, plan: MemoryPlan, signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]], memory: Memory
+) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
+    """The entry, and the kernels that it calls; `signatures` has the types of their parameters."""
+    params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
+    params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
+    params |= {(name, 0): _byte_pointer(name) for name in ("state", "workspace", "constant")}
+    views = {key: tirx.decl_buffer((_SPAN,), "uint8", name=p.name, data=p) for key, p in params.items()}
+    areas = {key: _Area(view, _int64(0)) for key, view in views.items()}
+    state, constant = areas.pop(("state", 0)), areas.pop(("constant", 0))
+    areas |= {("state", i): state.at(offset) for i, offset in enumerate(plan.state_offsets)}
+    areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
+    writer = _Writer(signatures, memory)
+    body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
+    body += writer.statements(plan, areas)
+    body.append(tirx.Return(tirx.IntImm("int32", 0)))
+    entry = tirx.PrimFunc(list(params.values()), tirx.SeqStmt(body), ret_type=PrimType("int32"))
+    return exported(entry, ENTRY), tuple(writer.used)
+
+
+def exported_kernel(name: GlobalVar, kernel: Kernel) -> tirx.PrimFunc:
+    """The function of a kernel, under the symbol that the entry calls it by."""
+    return exported(kernel.func, kernel_symbol(name))
+
+
+class _Writer:
+    """Writes the statements of the entry.
+
+    Attributes:
+        used: the kernels that they call.
+    """
+
+    def __init__(self, signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]], memory: Memory) -> None:
+        self._signatures = signatures
+        self._memory = memory
+        self.used: dict[GlobalVar, None] = {}
+
+    def statements(self, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
+        """The actions of a plan whose places are in these areas."""
+        made: list[tirx.Stmt] = []
+        for time, action in enumerate(plan.actions):
+            place = plan.own_workspace.get(time)
+            own = None if place is None else _area(place, areas)
+            match action:
+                case Step():
+                    made.append(self._call(action, plan, areas, own))
+                case ChoiceStep():
+                    made += self._choice(action, plan, areas, own)
+                case LoopStep():
+                    assert own is not None
+                    made += self._loop(action, plan, areas, own)
+                case Copy():
+                    made.append(
+                        self._copy(_area(plan.places[action.source], areas), _area(action.target, areas), action.bytes)
+                    )
+        return made
+
+    def _call(self, step: Step, plan: MemoryPlan, areas: _Areas, own: _Area | None) -> tirx.Stmt:
+        self.used[step.kernel] = None
+        operands = [_area(plan.places[buffer], areas) for buffer in (*step.reads, *step.writes)]
+        if own is not None:
+            operands.append(own)
+        types = self._signatures[step.kernel]
+        arguments = [tirx.reinterpret(t, operand.address) for t, operand in zip(types, operands, strict=True)]
+        return tirx.Evaluate(tirx.call_extern("int32", kernel_symbol(step.kernel), *arguments))
+
+    def _choice(self, step: ChoiceStep, plan: MemoryPlan, areas: _Areas, own: _Area | None) -> list[tirx.Stmt]:
+        condition, *operands = (_area(plan.places[buffer], areas) for buffer in step.reads)
+        results = [_area(plan.places[buffer], areas) for buffer in step.writes]
+        around = {key: area for key, area in areas.items() if key[0] == "constant"}
+        around |= {("output", i): area for i, area in enumerate(results)}
+        if own is not None:
+            around["workspace", 0] = own
+        branches = []
+        for body, body_plan in zip(step.bodies, plan.bodies[step], strict=True):
+            inputs, operands = operands[: len(body.inputs)], operands[len(body.inputs) :]
+            inner = around | {("input", i): area for i, area in enumerate(inputs)}
+            branches.append(_sequence(self.statements(body_plan, inner)))
+        declared, holds = self._memory.item(condition.address, "int8")
+        return [*declared, tirx.IfThenElse(holds != 0, *branches)]
+
+    def _loop(self, step: LoopStep, plan: MemoryPlan, areas: _Areas, own: _Area) -> list[tirx.Stmt]:
+        loop, body_plan = step.loop, plan.bodies[step][0]
+        reads = [_area(plan.places[buffer], areas) for buffer in step.reads]
+        results = [_area(plan.places[buffer], areas) for buffer in step.writes]
+        count = len(step.body.states)
+        kept = reads[int(loop.counted) : step.first_state]
+        firsts, scanned = reads[step.first_state :][:count], reads[step.first_state + count :]
+        counter = self._memory.counter(own.address)
+        declared, number = counter.declared, counter.value
+        conditions = [tirx.call_extern("int32", self._memory.failed) == 0]
+        if loop.rounds is not None:
+            conditions.insert(0, number < _int64(loop.rounds))
+        if loop.counted:
+            more, limit = self._memory.item(reads[0].address, "int64")
+            declared += more
+            conditions.insert(0, number < limit)
+        if loop.conditional:
+            more, running = self._memory.item(results[0].address, "int8")
+            declared += more
+            conditions.insert(0, running != 0)
+        made = [*declared, counter.become(_int64(0))]
+        for buffer, result, first, area in zip(step.body.states, step.writes, firsts, results, strict=False):
+            if plan.places[result] != plan.places[step.reads[step.first_state + buffer.index]]:
+                made.append(self._copy(first, area, buffer.bytes))
+        present = tirx.Var("round", "int64")
+        inner = {key: area for key, area in areas.items() if key[0] == "constant"}
+        inner |= {("input", 0): own, ("workspace", 0): own.at(COUNTER_BYTES)}
+        inner |= {("input", 1 + i): area for i, area in enumerate(kept)}
+        inner |= {("state", i): area for i, area in enumerate(results[:count])}
+
+        def item(area: _Area, buffer: Buffer, backwards: bool) -> _Area:
+            position = _int64((loop.rounds or 0) - 1) - present if backwards else present
+            return area.at(position * _int64(buffer.bytes))
+
+        items = step.body.inputs[1 + len(kept) :]
+        for buffer, area, backwards in zip(items, scanned, loop.reversed_inputs, strict=True):
+            inner["input", buffer.index] = item(area, buffer, backwards)
+        outputs = zip(step.body.outputs, results[count:], loop.reversed_outputs, strict=True)
+        for index, (buffer, area, backwards) in enumerate(outputs):
+            inner["output", index] = item(area, buffer, backwards)
+        body = [
+            tirx.Bind(present, number),
+            *self.statements(body_plan, inner),
+            counter.become(present + 1),
+        ]
+        made.append(tirx.While(tirx.all(*conditions), tirx.SeqStmt(body)))
+        return made
+
+    def _copy(self, source: _Area, target: _Area, count: int) -> tirx.Stmt:
+        return self._memory.copy(source.address, target.address, count)
+
+
+class _HostMemory:
+    """The memory of the processor that runs the entry."""
+
+    failed = _FAILED
+
+    def __init__(self, size_type: str) -> None:
+        self._size_type = size_type
+
+    def copy(self, source: tirx.Expr, target: tirx.Expr, count: int) -> tirx.Stmt:
+        size = tirx.IntImm(self._size_type, count)
+        return tirx.Evaluate(tirx.call_extern("handle", "memcpy", target, source, size))
+
+    def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
+        declared, buffer = _viewed(address, dtype)
+        return declared, buffer[0]
+
+    def counter(self, address: tirx.Expr) -> Counter:
+        return _HostCounter(*_viewed(address, "int64"))
+
+
+class _HostCounter:
+    def __init__(self, declared: list[tirx.Stmt], buffer: tirx.Var) -> None:
+        self.declared = declared
+        self.value = buffer[0]
+        self._buffer = buffer
+
+    def become(self, value: tirx.Expr) -> tirx.Stmt:
+        return tirx.BufferStore(self._buffer, value, [0])
+
+
+def _area(place: Place, areas: _Areas) -> _Area:
+    return areas[place.base, place.index].at(place.offset)
+
+
+def kernel_symbol(kernel: GlobalVar) -> str:
+    """What the entry calls a kernel by."""
+    return f"nnefc_kernel_{kernel.name_hint}"
+
+
+def _viewed(address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Var]:
+    """A buffer of one item at an address, and what declares it."""
+    pointer = tirx.Var("item", PointerType(PrimType(dtype)))
+    buffer = tirx.decl_buffer((1,), dtype, name="item", data=pointer)
+    return [tirx.Bind(pointer, tirx.reinterpret(pointer.ty, address)), tirx.DeclBuffer(buffer, data=pointer)], buffer
+
+
+def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+    if len(statements) == 1:
+        return statements[0]
+    return tirx.SeqStmt(statements) if statements else tirx.Evaluate(_int64(0))
+
+
+def exported(func: tirx.PrimFunc, symbol: str) -> tirx.PrimFunc:
+    """`func` under a symbol that other objects of the library can call as a C function."""
+    return func.with_attrs({"global_symbol": symbol, "calling_conv": _C_CALLING_CONVENTION})
+
+
+def _int64(count: int) -> tirx.IntImm:
+    return tirx.IntImm("int64", count)
+
+
+def _byte_pointer(name: str) -> tirx.Var:
+    return tirx.Var(name, BYTE_POINTER)

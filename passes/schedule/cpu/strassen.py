@@ -1,0 +1,136 @@
+"""Products of quarters of matrices (Strassen's algorithm): the seven tiles for one place of each quarter at a time.
+
+    for a tile's columns, its rows, in parallel:
+        for p in 7: tiles[p] = a tile of the product p               # in registers, then in the first cache
+        for each quarter: C[its tile] = epilogue(sum of tiles)       # bias, activation, residual
+
+and the sums of quarters before them:
+
+    for row in parallel, for a vector of columns: the seven sums of the four vectors    # in registers
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from nnefc.passes.compute.strassen import COUNT
+from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
+from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
+from nnefc.passes.schedule.structure import (
+    contraction_of,
+    epilogue_into_one_block,
+    is_reduction,
+    root_blocks,
+    schedule_of,
+    spatial_extents,
+)
+from nnefc.targets.machine.target import Target
+
+__all__ = ["QuarterProductsRule", "QuarterSumsRule"]
+
+
+class QuarterProductsRule:
+    """Seven products whose sums are the quarters of a matrix."""
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        sch = schedule_of(func)
+        reductions = [b for b in root_blocks(sch) if is_reduction(sch, b)]
+        if len(reductions) != 1:
+            return None
+        (products,) = reductions
+        roles = contraction_of(sch, products)
+        if roles is None or len(roles.both) != 1 or len(roles.reduced) != 2:
+            return None
+        *outer, count, rows, columns = spatial_extents(sch, products)
+        consumers = sch.get_consumers(products)
+        if count != COUNT or len(consumers) != 1 or math.prod(outer) != 1:
+            return None
+        *batch, height, width = spatial_extents(sch, consumers[0])
+        lanes = target.lanes(str(sch.get(products).writes[0].source.dtype))
+        if math.prod(batch) != 1 or width != 2 * columns or height > 2 * rows or columns % lanes:
+            return None
+        tile = choose_tile(1, rows, columns // lanes, target)
+        self._schedule(sch, products, tile, lanes, target)
+        return sch
+
+    def _schedule(self, sch: s_tir.Schedule, products: SBlockRV, tile: Tile, lanes: int, target: Target) -> None:
+        parts = sum_in_parts(sch, products)
+        result = epilogue_into_one_block(sch, products)
+        tiles = sch.cache_write(products, 0, "global")
+
+        *_, row, column = sch.get_loops(result)
+        row, row_inner, lower = sch.split(row, [None, tile.rows, 2])
+        column, column_inner, right, lane = sch.split(column, [None, tile.columns, 2, lanes])
+        sch.reorder(column, row, row_inner, column_inner, lower, right, lane)
+        sch.vectorize(lane)
+        for loop in (column_inner, lower, right):
+            sch.unroll(loop)
+        place = sch.fuse(column, row)
+
+        sch.compute_at(tiles, place)
+        *_, product, row, column = sch.get_loops(tiles)
+        vectors, lane = sch.split(column, [None, lanes])
+        sch.vectorize(lane)
+        sch.unroll(row)
+        sch.unroll(vectors)
+        sch.parallel(place)
+        part = _sums_in_registers(sch, products, product, lanes)
+        if parts is not None:
+            _sums_in_registers(sch, parts, part, lanes)
+            keep_totals_aligned(sch, place, target)
+
+
+def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, place: LoopRV, lanes: int) -> LoopRV:
+    """Compute a tile of sums inside `place`, its reduced loops outermost.
+
+    Returns:
+        The outermost reduced loop.
+    """
+    sch.compute_at(block, place, preserve_unit_loops=True)
+    axes = sch.get(block).iter_vars
+    loops = list(zip(sch.get_loops(block)[-len(axes) :], axes, strict=True))
+    reduced = [loop for loop, axis in loops if axis.iter_type == tirx.IterVar.CommReduce]
+    *_, row, column = [loop for loop, axis in loops if axis.iter_type == tirx.IterVar.DataPar]
+    vectors, lane = sch.split(column, [None, lanes])
+    sch.reorder(*reduced, row, vectors, lane)
+    sch.vectorize(lane)
+    sch.unroll(row)
+    sch.unroll(vectors)
+    start = sch.decompose_reduction(block, reduced[0])
+    *_, row, vectors, lane = sch.get_loops(start)
+    sch.vectorize(lane)
+    sch.unroll(row)
+    sch.unroll(vectors)
+    return reduced[0]
+
+
+class QuarterSumsRule:
+    """An element-wise computation that chooses one of seven formulas by an axis before the last two."""
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        sch = schedule_of(func)
+        blocks = root_blocks(sch)
+        if len(blocks) != 1 or len(sch.get_loops(blocks[0])) < 4:
+            return None
+        node = sch.get(blocks[0])
+        choices = [i for i, axis in enumerate(node.iter_vars) if _chooses(node, axis.var)]
+        *outer, column = sch.get_loops(blocks[0])
+        lanes = target.lanes(str(node.writes[0].source.dtype))
+        if len(choices) != 1 or choices[0] > len(outer) - 2 or int(sch.get(column).extent) % lanes:
+            return None
+        choice = outer.pop(choices[0])
+        column, lane = sch.split(column, [None, lanes])
+        sch.reorder(*outer, column, choice, lane)
+        sch.vectorize(lane)
+        sch.unroll(choice)
+        sch.parallel(sch.fuse(*outer[:-1]))
+        return sch
+
+
+def _chooses(node: s_tir.SBlock, var: tirx.Var) -> bool:
+    """Whether the value of a block is chosen by one of its axes."""
+    value = node.body.value if isinstance(node.body, tirx.BufferStore) else None
+    return isinstance(value, tirx.Select) and isinstance(value.condition, tirx.EQ) and value.condition.a.same_as(var)

@@ -1,0 +1,41 @@
+"""Frames on the stack that begin where a vector may.
+
+Tiles of partial sums are more than the registers hold: while one part is being computed, LLVM keeps the sum of those
+before it on the stack. Callers align the stack to 16 bytes only, and vectors of 64 bytes would each lie in two lines of
+the cache. LLVM can align the frame itself, for which it needs a frame pointer; whether to have one it decides before it
+knows what will not fit into registers. A function that takes the address of its frame has one from the start.
+
+    for tile in parallel:  # annotated             for tile in parallel:
+        …                                   →          prefetch(address of the frame)  # it is in the cache anyway
+                                                       …
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.ir import PointerType, PrimType
+
+from nnefc.passes.tir.statements import with_parts
+
+__all__ = ["ALIGNED_FRAME", "with_aligned_frames"]
+
+ALIGNED_FRAME = "nnefc.aligned_frame"
+"""Annotation of parallel loops; such a loop's body becomes a function of its own."""
+
+
+def with_aligned_frames(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The statement with frames aligned where loops are annotated so."""
+    if not isinstance(stmt, tirx.For) or ALIGNED_FRAME not in stmt.annotations:
+        return with_parts(stmt, with_aligned_frames)
+    body = tirx.SeqStmt([_touch_frame(), stmt.body])
+    rest = {key: value for key, value in stmt.annotations.items() if key != ALIGNED_FRAME}
+    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, rest, stmt.step)
+
+
+_POINTER = PointerType(PrimType("uint8"))
+
+
+def _touch_frame() -> tirx.Stmt:
+    read, near, data = tirx.const(0, "int32"), tirx.const(3, "int32"), tirx.const(1, "int32")
+    frame = tirx.call_llvm_pure_intrin(_POINTER, "llvm.frameaddress", tirx.const(0, "int32"))
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", frame, read, near, data))

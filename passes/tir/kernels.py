@@ -1,0 +1,146 @@
+"""Make scheduled kernels callable by the entry: private functions of raw pointers that return a status.
+
+    kernel(A: Buffer, B: Buffer)     →     kernel(A: pointer, B: pointer, workspace: pointer) -> int32
+
+Buffers that a kernel needs for itself as a whole become parts of `workspace`, which the memory plan provides; those
+inside parallel loops stay, and live on the stack if they are small, else in a worker's scratch memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir import PointerType, PrimType
+
+from nnefc.passes.plan.memory import aligned
+from nnefc.passes.tir.aligned_frames import with_aligned_frames
+from nnefc.passes.tir.statements import with_parts
+from nnefc.passes.tir.whole_vectors import with_whole_vectors
+from nnefc.targets.codegen.workspace_buffers import buffer_bytes, lift_own_buffers
+
+__all__ = ["Kernel", "lower_kernel"]
+
+_ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
+_LARGEST_ON_THE_STACK = 4 << 10  # bytes of one buffer
+_MOST_ON_THE_STACK = 64 << 10  # bytes of a kernel's buffers: some C libraries give threads 128 KiB
+
+_PLACE_BUFFERS = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+    ]
+)
+_FLATTEN = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A lowered kernel.
+
+    Attributes:
+        func: its parameters are pointers to what it reads, to what it writes, then one to its workspace, if it has one.
+        workspace_bytes: what it needs for itself during a call.
+        scratch_bytes: what one worker needs at most during a call, besides its stack.
+    """
+
+    func: tirx.PrimFunc
+    workspace_bytes: int
+    scratch_bytes: int
+
+
+def lower_kernel(func: tirx.PrimFunc) -> Kernel:
+    """Lower a scheduled kernel to flat loops over raw pointers."""
+    func = _PLACE_BUFFERS(tvm.IRModule({"main": func}))["main"]
+    func, own = lift_own_buffers(func)
+    func = _FLATTEN(tvm.IRModule({"main": func}))["main"]
+    func = tirx.PrimFunc(func.params, with_aligned_frames(with_whole_vectors(func.body)), func.ret_type, func.attrs)
+    func = _with_small_buffers_on_the_stack(func)
+    pointers = [_pointer(param) for param in func.params]
+    count = len(pointers) - len(own)
+    params = pointers[:count]
+    prologue: list[tirx.Stmt] = []
+    offset = 0
+    if own:
+        workspace = tirx.Var("workspace", PointerType(PrimType("uint8")))
+        params.append(workspace)
+        base = tirx.decl_buffer((1 << 40,), "uint8", name="workspace", data=workspace)
+        prologue.append(tirx.DeclBuffer(base, data=workspace))
+        for pointer, size in zip(pointers[count:], own, strict=True):
+            address = tirx.address_of(base[offset])
+            prologue.append(tirx.Bind(pointer, tirx.reinterpret(pointer.ty, address)))
+            offset += aligned(size)
+    views = [tirx.DeclBuffer(param, data=pointer) for param, pointer in zip(func.params, pointers, strict=True)]
+    # Scratch buffers of 1024 bytes and more ask for the device; the body must return a status.
+    body = tirx.AttrStmt(
+        "default",
+        "device_id",
+        tirx.IntImm("int32", 0),
+        tirx.AttrStmt("default", "device_type", tirx.IntImm("int32", 1), func.body),
+    )
+    statement = tirx.SeqStmt([*prologue, *views, body, tirx.Return(tirx.IntImm("int32", 0))])
+    lowered = tirx.PrimFunc(params, statement, ret_type=PrimType("int32"), attrs=func.attrs)
+    return Kernel(lowered.without_attr("global_symbol"), offset, _scratch_bytes(func.body))
+
+
+def _pointer(buffer: tirx.Var) -> tirx.Var:
+    return tirx.Var(f"{buffer.name}_data", PointerType(PrimType(_storage_type(str(buffer.dtype)))))
+
+
+def _storage_type(dtype: str) -> str:
+    return "int8" if dtype == "bool" else dtype
+
+
+def _with_small_buffers_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Keep small buffers from becoming scratch memory.
+
+    LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
+    epilogue; what lies elsewhere it writes there and reads back.
+    """
+    small = [buffer for buffer in _allocations(func.body) if _is_small(buffer)]
+    if sum(aligned(buffer_bytes(buffer)) for buffer in small) > _MOST_ON_THE_STACK:
+        return func
+    return tirx.PrimFunc(func.params, _onto_the_stack(func.body), func.ret_type, func.attrs)
+
+
+def _is_small(buffer: tirx.Var) -> bool:
+    return buffer_bytes(buffer) <= _LARGEST_ON_THE_STACK
+
+
+def _onto_the_stack(stmt: tirx.Stmt) -> tirx.Stmt:
+    if isinstance(stmt, tirx.AllocBuffer) and _is_small(stmt.buffer):
+        return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
+    return with_parts(stmt, _onto_the_stack)
+
+
+def _scratch_bytes(body: tirx.Stmt) -> int:
+    """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
+    return sum(aligned(buffer_bytes(buffer)) for buffer in _allocations(body))
+
+
+def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:
+    """What the statements allocate, but for what is on the stack already."""
+    match stmt:
+        case tirx.AllocBuffer():
+            return [] if _ON_THE_STACK in stmt.annotations else [stmt.buffer]
+        case tirx.SeqStmt():
+            return [buffer for part in stmt.seq for buffer in _allocations(part)]
+        case tirx.For() if stmt.kind == tirx.ForKind.UNROLLED:  # its copies lie in one scope, all alive to its end
+            return _allocations(stmt.body) * int(stmt.extent)
+        case tirx.For() | tirx.AttrStmt() | tirx.While():
+            return _allocations(stmt.body)
+        case tirx.IfThenElse():
+            rest = [] if stmt.else_case is None else _allocations(stmt.else_case)
+            return _allocations(stmt.then_case) + rest
+    return []

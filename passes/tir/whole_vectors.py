@@ -1,0 +1,64 @@
+"""Whole vectors where a vectorized loop leaves the end of its tensor only now and then.
+
+    for lane in vectorized(16):              if 16 i + 15 < 197:
+        if 16 i + lane < 197:           →        for lane in vectorized(16): S
+            S                                else:
+                                                 for lane in unrolled(16): if 16 i + lane < 197: S
+
+TVM computes what stands behind a condition on a vector's lanes one lane at a time, whatever the condition's value.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.sym import detect_linear_equation
+
+from nnefc.passes.tir.statements import with_parts
+
+__all__ = ["with_whole_vectors"]
+
+
+def with_whole_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The same statements, with vectorized loops over conditions on their lanes in two versions."""
+    if isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.VECTORIZED:
+        return _in_two_versions(stmt)
+    return with_parts(stmt, with_whole_vectors)
+
+
+def _loop(stmt: tirx.For, kind: int, body: tirx.Stmt) -> tirx.For:
+    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, kind, body, stmt.thread_binding, stmt.annotations, stmt.step)
+
+
+def _in_two_versions(stmt: tirx.For) -> tirx.Stmt:
+    body = stmt.body
+    if not isinstance(body, tirx.IfThenElse) or body.else_case is not None or not isinstance(stmt.extent, tirx.IntImm):
+        return stmt
+    last = [_of_last_lane(condition, stmt) for condition in _conjuncts(body.condition)]
+    if any(condition is None for condition in last):
+        return stmt
+    all_lanes = last[0]
+    for condition in last[1:]:
+        all_lanes = tirx.And(all_lanes, condition)
+    whole = _loop(stmt, tirx.ForKind.VECTORIZED, body.then_case)
+    rest = _loop(stmt, tirx.ForKind.UNROLLED, body)
+    return tirx.IfThenElse(all_lanes, whole, rest)
+
+
+def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _of_last_lane(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
+    """A condition that holds for all lanes if, and only if, it holds for the last; None where that is not known."""
+    if not isinstance(condition, tirx.LT):
+        return None
+    linear = detect_linear_equation(condition.a - condition.b, [loop.loop_var])
+    if not linear:
+        return None
+    step, base = linear
+    if not isinstance(step, tirx.IntImm) or int(step) < 0:
+        return None
+    end = int(step) * (int(loop.extent) - 1)
+    return base + tirx.const(end, base.expr_ty().dtype) < tirx.const(0, base.expr_ty().dtype)

@@ -1,0 +1,140 @@
+"""From functions of TIR to machine code for a CPU, while the functions that follow are still being made."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+import tvm
+from tvm import s_tir, tirx
+
+from nnefc.targets.machine.target import Target
+
+__all__ = ["CODE_SUFFIXES", "CodeGenerator", "write_texts"]
+
+CODE_SUFFIXES = {"llvm-ir": "ll", "asm": "s"}
+"""Texts that the code may be written as, and how their files end."""
+
+# Kernels in each object, the last number again and again. Threads have work early, and small networks have work for
+# several; but an object takes as long as a kernel. The same on every machine, for the same input gives the same bytes.
+_PARTS = (4, 8, 16)
+
+
+class CodeGenerator:
+    """Compiles functions on all processors; a context, on whose end the work stops.
+
+    What comes out are object files; with the suffix "s" assembly, with "ll" LLVM's intermediate representation.
+
+    The entry is apart from the kernels so that LLVM does not inline them into it. TVM tells LLVM that two buffers never
+    overlap, which holds within a kernel, but not from one kernel to the next: they share the workspace. The kernels
+    know nothing of each other, so that several processors can compile them at the same time, and LLVM needs no lock
+    of Python's.
+    """
+
+    def __init__(self, target: Target, suffix: str = "o") -> None:
+        self._target = target
+        self._suffix = suffix
+        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._waiting: list[tirx.PrimFunc] = []
+        self._parts: list[Future[bytes]] = []
+
+    def __enter__(self) -> CodeGenerator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, kernel: tirx.PrimFunc) -> None:
+        """Compile `kernel`, a flat function with a symbol, some time before :meth:`finish` returns."""
+        self._waiting.append(kernel)
+        if len(self._waiting) == _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
+            self._start()
+
+    def finish(self, entry: tirx.PrimFunc) -> tuple[bytes, ...]:
+        """The files' contents: first that of `entry`, then those of the kernels."""
+        if self._waiting:
+            self._start()
+        first = self._pool.submit(_compiled, [entry], self._target, self._suffix)
+        return tuple(part.result() for part in (first, *self._parts))
+
+    def _start(self) -> None:
+        self._parts.append(self._pool.submit(_compiled, self._waiting, self._target, self._suffix))
+        self._waiting = []
+
+
+def write_texts(module: tvm.IRModule, target: Target, entry: str, folder: Path, suffix: str) -> list[Path]:
+    """Write the code of `module` as files that end with `suffix`: of the function `entry`, and of the others."""
+    with CodeGenerator(target, suffix) as generator:
+        for name in sorted(gv.name_hint for gv in module.functions if gv.name_hint != entry):
+            generator.add(module[name])
+        first, *others = generator.finish(module[entry])
+    texts = {"entry": first, **{f"kernels{number}": text for number, text in enumerate(others)}}
+    for name, text in texts.items():
+        (folder / f"{name}.{suffix}").write_bytes(text)
+    return [folder / f"{name}.{suffix}" for name in texts]
+
+
+def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, suffix: str) -> bytes:
+    module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
+    library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=_PIPELINES[target.pointer_bits])
+    with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
+        path = Path(folder) / f"part.{suffix}"
+        library.mod.write_to_file(str(path), suffix)
+        return path.read_bytes()
+
+
+def _lowering(pointer_bits: int) -> tuple[tvm.transform.Pass, object, object]:
+    """TVM's own way from TIR to LLVM, without the passes that know nothing to do for flat kernels of a CPU.
+
+    Indices become as wide as pointers, where TVM would take 32 bits. LLVM 22 makes narrower ones wide by itself, and
+    then its loop vectorizer takes some that are computed by divisions, under a condition, for neighbours.
+
+    The kernels are scheduled and their memory is planned: TVM must not plan it once more. Loops are unrolled before
+    others become vectors: TVM finds out that `2 == 1`, so that a formula chosen by the place in a tile is not there for
+    every place, but not that sixteen of them are.
+    """
+    passes = [
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(pointer_bits),
+        s_tir.transform.LoopPartition(),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.prim_func_pass(_vectorize, opt_level=0),
+        s_tir.transform.HoistIfThenElse(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.CommonSubexprElim(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
+        tirx.transform.MakePackedAPI(),
+        tirx.transform.BF16StorageLegalize(),
+    ]
+
+    def last() -> tvm.transform.Pass:
+        return tvm.ir.transform.Sequential([tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()])
+
+    return tvm.ir.transform.Sequential(passes), last, last
+
+
+_FIXED_LENGTHS = tvm.target.Target("llvm")  # of vectors: it has no scalable ones
+
+
+def _vectorize(func: tirx.PrimFunc, module: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+    """TVM's own pass, which would else make vectors of unknown length for RISC-V: those do not stay in registers."""
+    target = func.attrs["target"]
+    fixed = tvm.IRModule({"kernel": func.with_attr("target", _FIXED_LENGTHS)})
+    return tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target)
+
+
+_PIPELINES = {bits: f"nnefc{bits}" for bits in (32, 64)}
+for _bits, _name in _PIPELINES.items():
+    tirx.register_tir_pipeline(_name, functools.partial(_lowering, _bits))

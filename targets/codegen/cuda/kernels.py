@@ -1,0 +1,420 @@
+"""From scheduled kernels to CUDA source and the launches that run it. No GPU and no CUDA toolkit is needed.
+
+    func(A: Buffer, C: Buffer):                          extern "C" __global__ void func_kernel(float *A, float *B)
+        B = alloc_buffer                          →      extern "C" __global__ void func_kernel_1(float *B, float *C)
+        for i in thread_binding: B[i] = …
+        for i in thread_binding: C[i] = …                launch func_kernel(A, workspace), func_kernel_1(workspace, C)
+
+Buffers that a kernel needs for itself between its launches become parts of its workspace; `shared` and `local` ones
+stay inside the device's code.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir.expr import Call
+
+from nnefc.targets.codegen.workspace_buffers import lift_own_buffers
+from nnefc.targets.machine.cuda_target import CudaTarget
+
+__all__ = [
+    "NO_ALIAS",
+    "SYNCHRONIZED",
+    "DeviceCode",
+    "DeviceFunction",
+    "DeviceKernel",
+    "Launch",
+    "NotOnDevice",
+    "Parameter",
+    "device_code",
+    "device_kernel",
+    "joined",
+]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A buffer that a function is given, by its place in device memory.
+
+    Attributes:
+        offset: of a buffer of the function's own, where in the function's workspace it lies; else None.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * max(1, int(tvm.DataType(self.dtype).bits) // 8)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a kernel of the device's.
+
+    Attributes:
+        kernel: its symbol in the source.
+        grid, block: how many blocks, and threads in each, by x, y and z.
+        shared_bytes: of dynamic shared memory.
+        arguments: positions among the function's parameters; all are pointers.
+        reports: whether a last argument is the word for the number of a message, see `DeviceCode.messages`.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[int, ...]
+    reports: bool = False
+
+    @property
+    def threads(self) -> int:
+        """All threads of all blocks."""
+        return math.prod((*self.grid, *self.block))
+
+
+@dataclass(frozen=True)
+class DeviceFunction:
+    """What a function of TIR has become: launches, one after the other.
+
+    Attributes:
+        parameters: the function's buffers, then those of its own.
+        workspace_bytes: what the latter need together.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    launches: tuple[Launch, ...]
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """CUDA source and how it is called.
+
+    Attributes:
+        messages: what kernels may report, as C writes it between quotation marks; the first has the number 1.
+    """
+
+    source: str = field(repr=False)
+    functions: tuple[DeviceFunction, ...]
+    messages: tuple[str, ...] = ()
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Those of all functions."""
+        return tuple(launch for function in self.functions for launch in function.launches)
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """A function with the code of its launches, lowered as far as TVM's code generator needs it."""
+
+    function: DeviceFunction
+    module: tvm.IRModule
+
+
+def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceCode:
+    """The CUDA source of some kernels.
+
+    Args:
+        kernels: their loops are bound to threads; those with the attribute `global_symbol` are called so, others
+            `kernel0`, `kernel1`, …
+
+    Raises:
+        NotOnDevice: see :func:`device_kernel`.
+    """
+    lowered = []
+    for number, kernel in enumerate(kernels):
+        name = str(kernel.attrs["global_symbol"]) if "global_symbol" in kernel.attrs else f"kernel{number}"
+        lowered.append(device_kernel(name, kernel, target))
+    return joined(lowered, target)
+
+
+def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
+    """The source of several functions, in their order."""
+    module = tvm.IRModule({})
+    for kernel in kernels:
+        module.update(kernel.module)
+    source, messages, reporting = _with_reports(_source(module, target))
+    functions = [
+        replace(f, launches=tuple(replace(launch, reports=launch.kernel in reporting) for launch in f.launches))
+        for f in (kernel.function for kernel in kernels)
+    ]
+    return DeviceCode(source, tuple(functions), messages)
+
+
+_ALIGNMENT = 256  # bytes, of what a kernel has for itself
+
+
+class NotOnDevice(Exception):
+    """A kernel that cannot be code for the device as it is scheduled."""
+
+
+_PLACE_BUFFERS = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+    ]
+)
+
+SYNCHRONIZED = "nnefc.synchronized"
+"""Attribute of kernels that say themselves where the threads of a block wait for each other."""
+
+NO_ALIAS = "tirx.noalias"
+"""TVM's attribute of functions whose parameters never share memory: they are `__restrict__` in the source."""
+
+# TVM's own way from TIR to CUDA, without the passes that know nothing to do here.
+_LOWER = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.LiftThreadBinding(),
+        s_tir.transform.ManifestSharedMemoryLocalStage(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerAutoCopy(),
+        s_tir.transform.UnifyThreadBinding(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.InjectPermutedLayout(),
+        s_tir.transform.AnnotateIrregularLoop(),
+        s_tir.transform.InjectSoftwarePipeline(),
+        s_tir.transform.TransformMmaBufferLayout(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(32),
+        s_tir.transform.LoopPartition(),
+        tirx.transform.VectorizeLoop(True),
+        s_tir.transform.InjectVirtualThread(),
+        s_tir.transform.InjectDoubleBuffer(),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.CommonSubexprElim(),
+        tirx.transform.FP8ComputeLegalize(),
+        tirx.transform.AnnotateEntryFunc(),
+    ]
+)
+_SYNCHRONIZE = tvm.ir.transform.Sequential([s_tir.transform.ThreadSync(s) for s in ("shared", "shared.dyn", "warp")])
+_TAKE_OUT = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.InferFragment(),
+        s_tir.transform.LowerThreadAllreduce(),
+        s_tir.transform.InjectPTXAsyncCopy(),
+        s_tir.transform.MergeSharedMemoryAllocations(),
+        tirx.transform.SplitHostDevice(),
+    ]
+)
+
+
+def _all_lanes(_call: Call) -> tirx.Expr:
+    return tirx.const(0xFFFFFFFF, "uint32")
+
+
+# TVM's reductions among threads shuffle with the lanes that `__activemask()` finds together. After a loop of which
+# lanes have taken different numbers of rounds these need not be all; but all reach the shuffles, so all can be named.
+tirx.register_intrin_lowering("tirx.tvm_warp_activemask", target="cuda", f=_all_lanes, level=100)
+
+_FINISH = tvm.ir.transform.Sequential(
+    [
+        tirx.transform.FP8StorageLegalize(),
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerWarpMemory(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.LowerIntrin(),
+    ]
+)
+
+
+def device_kernel(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> DeviceKernel:
+    """How a kernel is launched, and its device's functions.
+
+    Raises:
+        NotOnDevice: it has statements outside of bound loops, or launches that no device can do.
+    """
+    func = _PLACE_BUFFERS(tvm.IRModule({name: kernel.with_attr("global_symbol", name)}))[name]
+    count = len(func.params)
+    func, _ = lift_own_buffers(func)
+    parameters, offset = [], 0
+    for position, buffer in enumerate(func.params):
+        shape = tuple(int(extent) for extent in buffer.shape)
+        parameter = Parameter(str(buffer.name), str(buffer.dtype), shape, offset if position >= count else None)
+        parameters.append(parameter)
+        offset += -(-parameter.bytes // _ALIGNMENT) * _ALIGNMENT if position >= count else 0
+    module = tirx.transform.BindTarget(target.to_tvm())(tvm.IRModule({name: func}))
+    with target.to_tvm():
+        module = _LOWER(module)
+        module = _TAKE_OUT(module if SYNCHRONIZED in kernel.attrs else _SYNCHRONIZE(module))
+    host = module[name]
+    device = {gv: _plainly_named(f) for gv, f in module.functions.items() if gv.name_hint != name}
+    if NO_ALIAS in kernel.attrs and not kernel.attrs[NO_ALIAS]:  # what TVM says of all that it takes out
+        device = {gv: f.with_attr(NO_ALIAS, False) for gv, f in device.items()}
+    launches = tuple(launch for launch in _launches(host) if launch.threads)
+    for launch in launches:
+        _check(launch, target)
+    return DeviceKernel(DeviceFunction(name, tuple(parameters), launches, offset), _FINISH(tvm.IRModule(device)))
+
+
+def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function of the device's whose parameters are called as C allows it; models name tensors as they like."""
+    renamed = {
+        param: tirx.Var(f"p{index}_ptr", param.ty)
+        for index, param in enumerate(func.params)
+        if not re.fullmatch(r"[A-Za-z_]\w*", str(param.name), re.ASCII)
+    }
+    if not renamed:
+        return func
+    body = [  # begins with what says which tensor each parameter is
+        tirx.DeclBuffer(part.buffer, data=renamed[part.data])
+        if isinstance(part, tirx.DeclBuffer) and part.data in renamed
+        else part
+        for part in func.body.seq
+    ]
+    params = [renamed.get(param, param) for param in func.params]
+    return tirx.PrimFunc(params, tirx.SeqStmt(body), func.ret_type, func.attrs)
+
+
+def _launches(host: tirx.PrimFunc) -> list[Launch]:
+    """The launches that are left of a function when its device code is taken out of it."""
+    position = {buffer: index for index, buffer in enumerate(host.params)}
+    statements = list(host.body.seq) if isinstance(host.body, tirx.SeqStmt) else [host.body]
+    launches = []
+    for statement in statements:
+        match statement:
+            case tirx.DeclBuffer(data=Call(op=tvm.ir.Op(name="tirx.buffer_data"))):  # the same, flat
+                position[statement.buffer] = position[statement.data.args[0]]
+            case tirx.Evaluate(value=Call(op=tvm.ir.Op(name="tirx.call_ffi_kernel"))):
+                launches.append(_launch(statement.value, position))
+            case tirx.Evaluate(value=tirx.IntImm()):  # nothing
+                pass
+            case _:
+                raise NotOnDevice(f"a kernel has statements outside of its bound loops: {statement}")
+    return launches
+
+
+_DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
+
+
+def _launch(call: Call, position: dict[tirx.Var, int]) -> Launch:
+    symbol, *rest = call.args
+    tags = [str(tag) for tag in call.attrs.launch_params]
+    count = len(rest) - len(tags)
+    extents = dict(zip(tags, map(int, rest[count:]), strict=True))
+    gx, gy, gz, bx, by, bz = (extents.pop(f"{part}Idx.{axis}", 1) for part in ("block", "thread") for axis in "xyz")
+    shared = extents.pop(_DYNAMIC_SHARED, 0)
+    if extents:
+        raise NotOnDevice(f"a kernel asks for {', '.join(extents)}")
+    arguments = tuple(position[argument.args[0]] for argument in rest[:count])
+    return Launch(str(symbol.value), (gx, gy, gz), (bx, by, bz), shared, arguments)
+
+
+# From the table of compute capabilities in the CUDA C++ programming guide.
+_LARGEST_GRID = ((1 << 31) - 1, 65535, 65535)
+_LARGEST_BLOCK = (1024, 1024, 64)
+
+
+def _check(launch: Launch, target: CudaTarget) -> None:
+    """Refuse a launch that a device would refuse."""
+    extents = (*zip(launch.grid, _LARGEST_GRID, strict=True), *zip(launch.block, _LARGEST_BLOCK, strict=True))
+    if any(extent > largest for extent, largest in extents) or math.prod(launch.block) > target.threads_per_block:
+        raise NotOnDevice(f"{launch.kernel} has {launch.grid} blocks of {launch.block} threads")
+    if launch.shared_bytes > target.most_shared_bytes:
+        raise NotOnDevice(f"{launch.kernel} asks for {launch.shared_bytes} bytes of shared memory")
+
+
+# What TVM begins its sources with, and what is in its place here: sources that need no half precision then need no
+# header at all from NVRTC, and none of the driver's from nvcc.
+_TVMS_PRELUDE = (
+    re.compile(r"#ifdef __CUDACC_RTC__\n.*?#include <cuda\.h>\n#endif\n", re.DOTALL),
+    re.compile(r"#ifdef _WIN32\n.*?#define ushort unsigned short\n#endif\n", re.DOTALL),
+)
+_PRELUDE = """\
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+#define __asm__ asm
+#define __volatile__ volatile
+#else
+#include <cstdint>
+#endif
+typedef unsigned int uint;
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+"""
+
+# CUDA's own `max` and `min` leave out what is not a number; TIR's take the second operand unless the first is greater,
+# or smaller, as they do on CPUs.
+_LIMITS = """\
+template <class T> __device__ __forceinline__ T nnefc_max(T a, T b) { return a > b ? a : b; }
+template <class T> __device__ __forceinline__ T nnefc_min(T a, T b) { return a < b ? a : b; }
+#define max nnefc_max
+#define min nnefc_min
+"""
+
+_CALLBACK = "tvm_callback_cuda_compile"
+_GENERATING = threading.Lock()  # the callback is one for the process
+
+
+def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
+    """The device's functions as CUDA source."""
+    if not modules.functions:
+        return _PRELUDE
+    with _GENERATING:
+        compiler = tvm.get_global_func(_CALLBACK, allow_missing=True)
+        tvm.register_global_func(_CALLBACK, lambda _source, _target: b"", override=True)
+        try:
+            text = str(tvm.get_global_func("target.build.cuda")(modules, target.to_tvm()).inspect_source())
+        finally:
+            if compiler is not None:
+                tvm.register_global_func(_CALLBACK, compiler, override=True)
+    for part in _TVMS_PRELUDE:
+        text, count = part.subn("", text)
+        assert count == 1, "another TVM, with other sources"
+    before, first, functions = text.partition('extern "C"')
+    return _PRELUDE + before.lstrip() + _LIMITS + first + functions
+
+
+_REPORT = re.compile(r'nnefc_kernel_error\("((?:[^"\\]|\\.)*)"\)')
+_KERNEL = re.compile(r'^extern "C" __global__ void .*?(\w+)\([^()]*(\)) \{$', re.MULTILINE)
+
+
+def _with_reports(source: str) -> tuple[str, tuple[str, ...], set[str]]:
+    """Kernels that report write the number of the first message to a word; its address becomes their last parameter.
+
+    Returns:
+        The source, the messages, and the names of the kernels that report.
+    """
+    messages = tuple(dict.fromkeys(match[1] for match in _REPORT.finditer(source)))
+    if not messages:
+        return source, (), set()
+    numbers = {message: number for number, message in enumerate(messages, 1)}
+    definitions = list(_KERNEL.finditer(source))
+    ends = [match.start() for match in definitions[1:]] + [len(source)]
+    reporting = {
+        match[1] for match, end in zip(definitions, ends, strict=True) if _REPORT.search(source, match.end(), end)
+    }
+    for name in reporting:  # in its declaration and its definition
+        source = re.sub(rf"(\b{name}\([^()]*)\)", r"\1, int* __restrict__ nnefc_failure)", source)
+    return _REPORT.sub(lambda match: f"atomicCAS(nnefc_failure, 0, {numbers[match[1]]})", source), messages, reporting

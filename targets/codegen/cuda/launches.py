@@ -1,0 +1,177 @@
+"""The C file between the entry of a network and the runtime: a function for each kernel, and the module's tables.
+
+    int32_t nnefc_kernel_softmax(uint8_t *p0, uint8_t *p1, uint8_t *workspace) {
+        uint8_t *own0 = workspace + 0;
+        return launch(4, (const uint32_t[7]){200, 1, 1, 32, 1, 1, 0}, (void *[]){&p0, &own0}) ||
+               launch(5, (const uint32_t[7]){200, 1, 1, 32, 1, 1, 0}, (void *[]){&p0, &own0, &p1});
+    }
+
+See `runtime/cuda.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch
+
+__all__ = ["IMAGE", "Access", "HostKernel", "Operand", "launches_source"]
+
+IMAGE = "nnefc_cuda_image"
+"""The symbol of the fat binary."""
+
+
+class Access(Enum):
+    """What a kernel of the host does with an operand; the values are C's."""
+
+    READ = "NNEFC_CUDA_READ"
+    WRITE = "NNEFC_CUDA_WRITE"
+    NONE = "0"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Memory that a kernel of the host is given; with the access NONE, for itself."""
+
+    bytes: int
+    access: Access
+
+
+@dataclass(frozen=True)
+class HostKernel:
+    """A kernel that the host runs, on copies of what the device has.
+
+    Attributes:
+        symbol: the function of the host's code.
+        operands: of the kernel, in order, then its workspace if it has one.
+    """
+
+    name: str
+    symbol: str
+    operands: tuple[Operand, ...]
+
+
+def launches_source(
+    functions: Sequence[DeviceFunction],
+    host_kernels: Sequence[HostKernel],
+    *,
+    image_bytes: int,
+    architectures: Sequence[int],
+    capturable: bool,
+    readers: Mapping[str, str],
+    messages: Sequence[str] = (),
+) -> str:
+    """The C file.
+
+    Args:
+        functions: what is launched.
+        host_kernels: what the host computes.
+        image_bytes: size of the fat binary, which the symbol IMAGE names.
+        architectures: those of the machine code in it.
+        capturable: whether the entry never looks at what the device computes.
+        readers: the names of the functions that read one number of a type, for the entry.
+        messages: what kernels may report, as C writes it between quotation marks.
+    """
+    launches = list({launch.kernel: launch for function in functions for launch in function.launches}.values())
+    number = {launch.kernel: index for index, launch in enumerate(launches)}
+    names = [f'"{launch.kernel}"' for launch in launches]
+    shared = [str(launch.shared_bytes) for launch in launches]
+    parts = [
+        '#include <stddef.h>\n#include "cuda.h"\n',
+        f"extern const uint8_t {IMAGE}[];",
+        *(_host_kernel(kernel) for kernel in host_kernels),
+        *_array("const char *const", "kernels", names),
+        *_array("const uint32_t", "dynamic_shared", shared),
+        *_array("const char *const", "messages", [f'"{message}"' for message in messages]),
+        *_array("const uint32_t", "architectures", [str(number) for number in architectures]),
+        *_array(
+            "const nnefc_cuda_host_kernel",
+            "host_kernels",
+            [f"{{call_{k.name}, operands_{k.name}, {len(k.operands)}}}" for k in host_kernels],
+        ),
+        *(_launcher(function, number) for function in functions),
+        *(_host_launcher(kernel, index) for index, kernel in enumerate(host_kernels)),
+        *(_reader(dtype, name) for dtype, name in readers.items()),
+    ]
+    members = {
+        "image": IMAGE,
+        "bytes": f"UINT64_C({image_bytes})",
+        "kernels": "kernels" if names else "NULL",
+        "kernel_count": len(names),
+        "dynamic_shared": "dynamic_shared" if names else "NULL",
+        "messages": "messages" if messages else "NULL",
+        "message_count": len(messages),
+        "host_kernels": "host_kernels" if host_kernels else "NULL",
+        "host_kernel_count": len(host_kernels),
+        "capturable": int(capturable),
+        "architectures": "architectures",
+        "architecture_count": len(architectures),
+    }
+    parts += [
+        "const nnefc_cuda_module nnefc_cuda_this_module = {",
+        *(f"    .{name} = {value}," for name, value in members.items()),
+        "};",
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _array(kind: str, name: str, items: Sequence[str]) -> list[str]:
+    """A table; nothing for none, for C has no empty arrays."""
+    return ["\n".join([f"static {kind} {name}[] = {{", *(f"    {item}," for item in items), "};"])] if items else []
+
+
+def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
+    given = [f"p{i}" for i, parameter in enumerate(function.parameters) if parameter.offset is None]
+    offsets = [parameter.offset for parameter in function.parameters if parameter.offset is not None]
+    own = [f"own{i}" for i in range(len(offsets))]
+    calls = [_call(launch, number[launch.kernel], [*given, *own]) for launch in function.launches]
+    return _function(
+        f"nnefc_kernel_{function.name}",
+        [*given, *(["workspace"] if own else [])],
+        [f"uint8_t *{name} = workspace + UINT64_C({offset});" for name, offset in zip(own, offsets, strict=True)]
+        + [f"(void){name};" for name in given]
+        + ["int32_t *failure = nnefc_cuda_failure();"] * any(launch.reports for launch in function.launches)
+        + [f"return {' || '.join(calls) or '0'};"],
+    )
+
+
+def _function(symbol: str, parameters: Sequence[str], body: Sequence[str]) -> str:
+    declared = ", ".join(f"uint8_t *{name}" for name in parameters) or "void"
+    return "\n".join(
+        [f"int32_t {symbol}({declared});", f"int32_t {symbol}({declared}) {{", *(f"    {line}" for line in body), "}"]
+    )
+
+
+def _call(launch: Launch, number: int, names: Sequence[str]) -> str:
+    geometry = ", ".join(map(str, (*launch.grid, *launch.block, launch.shared_bytes)))
+    given = [names[position] for position in launch.arguments] + ["failure"] * launch.reports
+    arguments = ", ".join(f"&{name}" for name in given)
+    return f"nnefc_cuda_launch({number}, (const uint32_t[7]){{{geometry}}}, (void *[]){{{arguments}}})"
+
+
+def _host_kernel(kernel: HostKernel) -> str:
+    types = ", ".join("void *" for _ in kernel.operands)
+    arguments = ", ".join(f"operands[{i}]" for i in range(len(kernel.operands)))
+    operands = ", ".join(f"{{UINT64_C({operand.bytes}), {operand.access.value}}}" for operand in kernel.operands)
+    return (
+        f"int32_t {kernel.symbol}({types});\n"
+        f"static int32_t call_{kernel.name}(void *const *operands) {{ return {kernel.symbol}({arguments}); }}\n"
+        f"static const nnefc_cuda_operand operands_{kernel.name}[] = {{{operands}}};"
+    )
+
+
+def _host_launcher(kernel: HostKernel, index: int) -> str:
+    given = [f"p{i}" for i, operand in enumerate(kernel.operands) if operand.access is not Access.NONE]
+    operands = ", ".join([*given, *["NULL"] * (len(kernel.operands) - len(given))])
+    call = f"nnefc_cuda_host_step(&host_kernels[{index}], (void *const[]){{{operands}}})"
+    return _function(f"nnefc_kernel_{kernel.name}", given, [f"return {call};"])
+
+
+def _reader(dtype: str, name: str) -> str:
+    return (
+        f"{dtype}_t {name}(const void *device);\n{dtype}_t {name}(const void *device) {{\n"
+        f"    {dtype}_t value = 0;\n    nnefc_cuda_read(&value, device, sizeof value);\n    return value;\n}}"
+    )

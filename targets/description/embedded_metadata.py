@@ -1,0 +1,38 @@
+"""A library's description as text inside the library, so that it can be read on a machine that cannot load it.
+
+The record is a mark, the length of what follows as 32 bits, and JSON: the members of a
+:class:`~nnefc.targets.description.library.LibraryDescription` that callers may want to know. It stands somewhere
+among the read-only data, in libraries of every format, in object files and in archives; who looks for it looks for
+the mark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nnefc.targets.description.library import LibraryDescription
+
+__all__ = ["MARK", "SIZES", "TENSORS", "TEXTS", "record_of"]
+
+MARK = b"\x89nnefc record\r\n\x01"
+
+TEXTS = ("model", "target", "compiler", "source")
+SIZES = ("workspace_bytes", "scratch_bytes", "constant_bytes", "state_bytes")
+TENSORS = ("inputs", "outputs", "states")
+
+
+def record_of(description: LibraryDescription) -> bytes:
+    """The record of a description."""
+    members = {name: getattr(description, name) for name in (*TEXTS, *SIZES, "cpu_features")}
+    members |= {name: [dataclasses.astuple(tensor) for tensor in getattr(description, name)] for name in TENSORS}
+    if description.index_limits:
+        members["index_limits"] = dict(description.index_limits)
+    if description.device != "cpu":
+        members["device"] = description.device
+    members["weights"] = description.weights.name if description.weights is not None else ""
+    text = json.dumps(members, separators=(",", ":")).encode()
+    return MARK + struct.pack("<I", len(text)) + text

@@ -1,0 +1,141 @@
+"""What a file says of itself that nnefc compiled, for this machine or another: read from its bytes, never loaded."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.description.embedded_metadata import MARK
+from nnefc.targets.description.library import ELEMENT_TYPES, LibraryDescription, TensorDescription
+
+__all__ = ["Record", "file_kind", "read_record"]
+
+_LARGEST = 16 << 20  # bytes of text; a thousand tensors take a tenth of a megabyte
+_MOST = 1 << 63  # what sizes and extents must stay below
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a record says: a description without what only the runtime needs, and the name of the file of weights."""
+
+    description: LibraryDescription
+    weights: str
+
+
+def read_record(path: Path) -> Record | None:
+    """The record in a file, None if it has none. Nothing of the file is run.
+
+    Raises:
+        CompileError: a file that cannot be read, or a record that is cut off or says what cannot be.
+    """
+    try:
+        text = _find(path)
+    except OSError as error:
+        raise CompileError(f"cannot read {path}: {error.strerror or error}") from error
+    if text is None:
+        return None
+    try:
+        return _checked(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CompileError(f"the description inside {path} is damaged: copy the file again") from error
+
+
+def _find(path: Path) -> bytes | None:
+    with path.open("rb") as file:
+        if not file.seek(0, 2):
+            return None
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            start = content.find(MARK)
+            if start < 0:
+                return None
+            start += len(MARK)
+            head = content[start : start + 4]
+            length = int.from_bytes(head, "little")
+            text = content[start + 4 : start + 4 + min(length, _LARGEST)]
+            return text if len(head) == 4 and len(text) == length else b""
+
+
+def _checked(members: Any) -> Record:
+    """The record of a JSON value, whose every part is looked at.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is not as :func:`record_of` makes it.
+    """
+    found = LibraryDescription(
+        model=_text(members["model"]),
+        target=_text(members["target"]),
+        compiler=_text(members["compiler"]),
+        source=_text(members["source"]),
+        inputs=_tensors(members["inputs"]),
+        outputs=_tensors(members["outputs"]),
+        states=_tensors(members["states"]),
+        workspace_bytes=_size(members["workspace_bytes"]),
+        scratch_bytes=_size(members["scratch_bytes"]),
+        constant_bytes=_size(members["constant_bytes"]),
+        state_bytes=_size(members["state_bytes"]),
+        cpu_features=tuple(_text(feature) for feature in members["cpu_features"]),
+        index_limits=tuple((_text(name), _size(limit)) for name, limit in members.get("index_limits", {}).items()),
+        device=_text(members.get("device", "cpu")),
+    )
+    return Record(found, _text(members["weights"]))
+
+
+def _tensors(items: Any) -> tuple[TensorDescription, ...]:
+    return tuple(_tensor(*item) for item in items)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)  # a terminal obeys others
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise ValueError(value)
+    return value
+
+
+def _tensor(name: Any, dtype: Any, shape: Any) -> TensorDescription:
+    if dtype not in ELEMENT_TYPES:
+        raise ValueError(dtype)
+    return TensorDescription(_text(name), dtype, tuple(_size(extent) for extent in shape))
+
+
+_ELF_MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv", 258: "loongarch"}
+_MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "aarch64"}
+_PE_MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64"}
+
+
+def file_kind(path: Path) -> str | None:
+    """Format and instruction set of a program or library, from its first bytes, such as `ELF for aarch64`; None for
+    files of other kinds.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head.startswith(b"\x7fELF"):
+        order = ">" if head[5:6] == b"\x02" else "<"
+        return _named("ELF", _ELF_MACHINES, head, order + "H", 18)
+    if head.startswith(b"\xcf\xfa\xed\xfe"):
+        return _named("Mach-O", _MACH_O_MACHINES, head, "<I", 4)
+    if head.startswith(b"MZ") and len(head) >= 64:
+        (start,) = struct.unpack_from("<I", head, 60)
+        return _named("PE", _PE_MACHINES, head, "<H", start + 4) if head[start : start + 4] == b"PE\0\0" else None
+    if head.startswith(b"\0asm"):
+        return "WebAssembly"
+    return "archive of objects" if head.startswith(b"!<arch>\n") else None
+
+
+def _named(form: str, machines: dict[int, str], head: bytes, layout: str, offset: int) -> str:
+    if offset + struct.calcsize(layout) > len(head):
+        return form
+    (number,) = struct.unpack_from(layout, head, offset)
+    return f"{form} for {machines.get(number, f'machine {number}')}"

@@ -1,0 +1,61 @@
+"""The C header of one network, for programs that link it by a name of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nnefc.targets.description.library import PLAIN, LibraryDescription, TensorDescription, declarations
+
+__all__ = ["header_source"]
+
+_INTERFACE = Path(__file__).parents[1] / "runtime" / "nnefc.h"
+
+
+def header_source(description: LibraryDescription) -> str:
+    """`nnefc.h` for a network without a name; with one, its functions too. It includes nothing but the standard's."""
+    interface = _INTERFACE.read_text(encoding="utf-8")
+    prefix = description.prefix
+    if prefix == PLAIN:
+        return interface
+    guard = f"NNEFC_NETWORK_{prefix}_H"
+    faces = [
+        f" *     {role} {i}: {_in_comment(tensor)}"
+        for role, tensors in (("input", description.inputs), ("output", description.outputs))
+        for i, tensor in enumerate(tensors)
+    ]
+    return "\n".join(
+        [
+            f"/* {prefix}.h - a network compiled by nnefc: {_printable(description.model)}",
+            " *",
+            *faces,
+            " *",
+            f" * {prefix}_create and the others are the functions that nnefc.h, which follows, documents as",
+            f" * nnefc_create and so on; NNEFC_INTERFACE({prefix}) has all of them. */",
+            f"#ifndef {guard}",
+            f"#define {guard}",
+            "",
+            interface.rstrip(),
+            "",
+            "#ifdef __cplusplus",
+            'extern "C" {',
+            "#endif",
+            "",
+            declarations(prefix, description.device),
+            "#ifdef __cplusplus",
+            "}",
+            "#endif",
+            "#endif",
+            "",
+        ]
+    )
+
+
+def _in_comment(tensor: TensorDescription) -> str:
+    extents = ", ".join(map(str, tensor.shape))
+    return f"{_printable(tensor.name)}, {tensor.dtype}[{extents}]"
+
+
+def _printable(text: str) -> str:
+    """A name from a model, without what would end a comment or a line."""
+    plain = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
+    return plain.encode("ascii", "replace").decode().replace("?", "_")[:80]

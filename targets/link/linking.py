@@ -1,0 +1,99 @@
+"""What the compiler and the linker are told for each file format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnefc.targets.link.private_symbols import for_windows, hide_mach_o, keep
+from nnefc.targets.machine.system import FileFormat
+
+__all__ = ["LINKING", "Linking"]
+
+
+@dataclass(frozen=True)
+class Linking:
+    """How libraries of a format are linked.
+
+    Attributes:
+        compile_flags: for the runtime.
+        link_flags: for the library.
+        libraries: that the runtime needs.
+        prepare: what is done to the network's objects before they are linked.
+        name_flags: what tells the linker the library's own name and the only names that it shall show, from the two
+            and a folder for files.
+    """
+
+    compile_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+    name_flags: Callable[[str, Sequence[str], Path], list[str]]
+    prepare: Callable[[bytes], bytes] = keep
+
+
+def _for_linker(*flags: str) -> list[str]:
+    return [part for flag in flags for part in ("-Xlinker", flag)]  # -Wl, would cut names at commas
+
+
+def _elf_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    script = folder / "exports.map"
+    script.write_text("{ global: " + " ".join(f"{name};" for name in names) + " local: *; };\n")
+    return _for_linker("-soname", library, "--version-script", str(script))
+
+
+def _mach_o_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    return _for_linker("-install_name", f"@rpath/{library}")  # visibility does the rest
+
+
+def _pe_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    definition = folder / "exports.def"
+    definition.write_text("EXPORTS\n" + "".join(f"    {name}\n" for name in names))
+    return [str(definition)]
+
+
+def _wasm_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    return [f"-Wl,--export={name}" for name in (*names, "malloc", "free")]  # callers bring their tensors inside
+
+
+_ELF = Linking(
+    compile_flags=("-fPIC", "-ffunction-sections", "-fdata-sections"),
+    link_flags=(
+        "-shared",
+        "-s",
+        "-Wl,--gc-sections",
+        "-Wl,--build-id=none",
+        "-Wl,--no-undefined",
+        "-Wl,-Bsymbolic",
+    ),
+    libraries=("-lm", "-lpthread"),
+    name_flags=_elf_names,
+)
+_MACH_O = Linking(
+    compile_flags=("-fPIC",),
+    link_flags=("-shared", "-s", "-Wl,-dead_strip"),
+    libraries=(),
+    name_flags=_mach_o_names,
+    prepare=hide_mach_o,
+)
+_PE = Linking(
+    compile_flags=("-ffunction-sections", "-fdata-sections"),
+    link_flags=("-shared", "-s", "-Wl,--gc-sections"),
+    libraries=("-lpthread",),
+    name_flags=_pe_names,
+    prepare=for_windows,
+)
+_WASM = Linking(
+    compile_flags=("-ffunction-sections", "-fdata-sections"),
+    # a stack as large as that of threads elsewhere
+    link_flags=("-mexec-model=reactor", "-s", "-Wl,--gc-sections", "-Wl,-z,stack-size=1048576"),
+    libraries=("-lm",),
+    name_flags=_wasm_names,
+)
+
+LINKING: Mapping[FileFormat, Linking] = {
+    FileFormat.ELF: _ELF,
+    FileFormat.MACH_O: _MACH_O,
+    FileFormat.PE: _PE,
+    FileFormat.WASM: _WASM,
+}

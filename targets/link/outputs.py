@@ -1,0 +1,170 @@
+"""The files that a compiled network can be: which one a name asks for, and how they get there whole or not at all."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.description.library import LibraryDescription
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.header import header_source
+from nnefc.targets.link.toolchain import archive, link_library, link_object
+from nnefc.targets.link.weights_file import write_weights
+from nnefc.targets.machine.system import FileFormat, format_of
+
+__all__ = ["WEIGHTS", "check_output", "write_network", "write_together"]
+
+WEIGHTS = ("embedded", "separate")
+"""Where the trained values may be: in the library, or in a file of their own that it maps."""
+
+
+@dataclass(frozen=True)
+class _Network:
+    """What goes into every file: arguments of :func:`link_library`."""
+
+    objects: Sequence[Path]
+    constants: Constants | None
+    description: LibraryDescription
+    zig_target: str
+    cc: Sequence[str]
+
+    @property
+    def parts(self) -> tuple[Sequence[Path], Constants | None, LibraryDescription]:
+        """The objects, the constants and the description."""
+        return self.objects, self.constants, self.description
+
+
+def _shared(network: _Network, path: Path) -> None:
+    link_library(*network.parts, path, zig_target=network.zig_target, cc=network.cc)
+
+
+def _object(network: _Network, path: Path) -> None:
+    link_object(*network.parts, path, zig_target=network.zig_target, cc=network.cc)
+    _header(network, path)
+
+
+def _archive(network: _Network, path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
+        member = Path(folder) / f"{network.description.prefix}.o"
+        link_object(*network.parts, member, zig_target=network.zig_target, cc=network.cc)
+        archive([member], path)
+    _header(network, path)
+
+
+def _header(network: _Network, path: Path) -> None:
+    text = header_source(network.description)
+    path.with_name(f"{network.description.prefix}.h").write_text(text, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of file: what its names end with, and what writes it, and files of other names with it."""
+
+    suffixes: tuple[str, ...]
+    write: Callable[[_Network, Path], None]
+
+
+_KINDS = (
+    _Kind((".so", ".dylib", ".dll", ".wasm"), _shared),
+    _Kind((".o",), _object),
+    _Kind((".a",), _archive),
+)
+
+
+def check_output(path: Path, zig_target: str) -> None:
+    """Refuse a name whose end asks for no file that can be made for the target.
+
+    Raises:
+        CompileError: an unknown end, or that of another system's shared libraries.
+    """
+    suffix = _suffix(path)
+    own = format_of(zig_target).suffix
+    kinds = f"{own} for a shared library, .a for a static one, .o for an object file"
+    if not any(suffix in kind.suffixes for kind in _KINDS):
+        raise CompileError(f"{path} does not say by its end what to write", hint=f"end the name with {kinds}")
+    if suffix in _KINDS[0].suffixes and suffix != own:
+        raise CompileError(f"{path}: shared libraries of the target do not end with {suffix}", hint=f"end with {kinds}")
+
+
+def write_network(
+    objects: Sequence[Path],
+    constants: Constants | None,
+    description: LibraryDescription,
+    path: Path,
+    *,
+    zig_target: str,
+    cc: Sequence[str] = (),
+    weights: str = "embedded",
+) -> None:
+    """Write a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
+
+    Object files and archives get a header beside them, called like the description's prefix. With `weights`
+    "separate" the constants are in a file beside it whose name ends with `.weights` instead.
+
+    Args:
+        objects: the network's code; one of them defines `nnefc_network`.
+        constants: the trained values; None if the network has none.
+        description: what the library says of itself.
+        path: the file.
+        zig_target: zig's name of the target.
+        cc: the command of a compiler for the target, in place of zig.
+        weights: one of WEIGHTS.
+
+    Raises:
+        CompileError: a name or an option that does not fit, a file that cannot be written, an error of the linker.
+    """
+    check_output(path, zig_target)
+    if weights not in WEIGHTS:
+        raise CompileError(f"weights is {weights!r}", hint="write 'embedded' or 'separate'")
+    if weights == "separate" and format_of(zig_target) not in (FileFormat.ELF, FileFormat.MACH_O):
+        raise CompileError("systems of this target cannot map a file of weights", hint="leave them in the library")
+    (kind,) = (kind for kind in _KINDS if _suffix(path) in kind.suffixes)
+    network = _Network(objects, constants, description, zig_target, cc)
+
+    def write(folder: Path) -> None:
+        shown = network
+        if weights == "separate" and constants is not None:
+            file = write_weights(constants, description.model, folder / f"{_stem(path)}.weights")
+            shown = replace(network, constants=None, description=replace(description, weights=file))
+        kind.write(shown, folder / path.name)
+
+    write_together(path.parent, write, last=path.name)
+
+
+def write_together(folder: Path, write: Callable[[Path], object], *, last: str = "") -> list[Path]:
+    """Let `write` fill a new folder, then move its files into `folder`: nothing is there by halves if it fails.
+
+    The file called `last` is moved after the others, which it may need. Returns where the files are now.
+
+    Raises:
+        CompileError: a file cannot be written; what was there under its name stays.
+    """
+    try:
+        # beside their places, so that moving stays within one file system
+        with tempfile.TemporaryDirectory(prefix=".nnefc-", dir=folder) as name:
+            write(Path(name))
+            files = sorted(Path(name).iterdir(), key=lambda file: (file.name == last, file.name))
+            _refuse_folders(folder / file.name for file in files)
+            return [file.replace(folder / file.name) for file in files]
+    except OSError as error:
+        raise CompileError(f"cannot write {folder / last}: {error.strerror or error}") from error
+
+
+def _refuse_folders(places: Iterable[Path]) -> None:
+    for place in places:
+        if place.is_dir():
+            raise CompileError(f"cannot write {place}: it is a folder")
+
+
+def _suffix(path: Path) -> str:
+    """The end of a name; `.so` of `libx.so.1.2` too."""
+    versioned = re.fullmatch(r".*(\.so)(\.\d+)*", path.name)
+    return versioned[1] if versioned else path.suffix
+
+
+def _stem(path: Path) -> str:
+    return path.name[: path.name.rindex(_suffix(path))]

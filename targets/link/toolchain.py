@@ -1,0 +1,306 @@
+"""From objects to one shared library: the runtime, the constants, the description, and the linker.
+
+A compiled library has four parts:
+
+- the network's objects, which define one hidden C function, the entry
+  `int32_t nnefc_network(void* input…, void* output…, uint8_t* state, uint8_t* workspace, const uint8_t* constants)`;
+- the runtime (`runtime/*.c`), the same for every network, compiled for the target's baseline processor, so that it can
+  say what is wrong on a processor that is too old for the network; for a GPU `runtime/cuda/*.c` in place of what runs
+  a network on processors;
+- the constants, one read-only section: `elf_constants.py` adds it to ELF files, other linkers get it as a file;
+- a C file written here: the library's description and the call of the entry with the right number of arguments.
+
+The compiler and linker is zig (`ziglang` on PyPI), which has the C library's headers and stubs for every target. The
+same arguments give the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.description.library import (
+    LibraryDescription,
+    TensorDescription,
+    c_string,
+    check_description,
+    model_source,
+    public_symbols,
+)
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.elf_constants import append_constants
+from nnefc.targets.link.elf_symbols import hide_symbols
+from nnefc.targets.link.linking import LINKING
+from nnefc.targets.machine.system import FileFormat, format_of
+
+__all__ = [
+    "LibraryDescription",
+    "TensorDescription",
+    "archive",
+    "command_of",
+    "link_library",
+    "link_object",
+    "model_source",
+    "public_symbols",
+    "runtime_sources",
+]
+
+RUNTIME = Path(__file__).parents[1] / "runtime"
+
+_CONSTANTS = RUNTIME / "constants.S"
+_OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
+
+_OF_PROCESSORS = "engine.c"  # only in libraries for CPUs
+
+_COMPILE_FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
+
+
+def link_library(
+    objects: Sequence[Path],
+    constants: Constants | None,
+    description: LibraryDescription,
+    output: Path,
+    *,
+    zig_target: str,
+    zig_cpu: str = "baseline",
+    cc: Sequence[str] = (),
+) -> None:
+    """Link a network's objects into the shared library `output`.
+
+    Args:
+        objects: object files for the target; one of them defines `nnefc_network`. For a GPU, sources in C and assembly
+            besides.
+        constants: the trained values, which begin a page of the library; None if the network has none, or has them in
+            a file of their own.
+        description: see there; it is checked against the constants.
+        output: the library; its file name becomes the SONAME. Written whole or not at all.
+        zig_target: zig's name of the target, such as `x86_64-linux-gnu.2.28`.
+        zig_cpu: the oldest processor that the runtime itself shall run on.
+        cc: the command of a compiler and linker for the target that takes GCC's options, in place of zig.
+
+    Raises:
+        CompileError: an inconsistent description, a file that cannot be read or written, an error of the linker.
+    """
+    check_description(description, _constant_bytes(constants, description))
+    form, compiler = format_of(zig_target), _compiler(zig_target, zig_cpu, cc)
+    try:
+        with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
+            folder = Path(name)
+            inputs = _inputs(folder, objects, description, form)
+            if constants is None:
+                _link(folder, inputs, description, output, form, compiler)
+            elif form is FileFormat.ELF and not cc:  # other linkers may lay out the library otherwise
+                room = [f"-DNNEFC_CONSTANT_BYTES={constants.size}", str(_CONSTANTS)]
+                _link(folder, [*inputs, *room], description, output, form, compiler, constants)
+            else:
+                inputs.append(_constants_object(folder, constants, compiler))
+                _link(folder, inputs, description, output, form, compiler)
+    except OSError as error:
+        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def _link(
+    folder: Path,
+    inputs: Sequence[str],
+    description: LibraryDescription,
+    output: Path,
+    form: FileFormat,
+    compiler: Sequence[str],
+    left_out: Constants | None = None,
+) -> None:
+    """Link a shared library; the constants that are `left_out` are added to it afterwards."""
+    device = description.device
+    names = sorted({*public_symbols(device=device), *public_symbols(description.prefix, device)})
+    # beside the output, so that the rename stays within one file system
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
+        library = Path(beside) / output.name
+        linking = LINKING[form]
+        flags = [*_COMPILE_FLAGS, *linking.compile_flags, *linking.link_flags]
+        flags += linking.name_flags(output.name, names, folder)
+        libraries = [*linking.libraries, *_DEVICE_LIBRARIES[device]]
+        _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, *libraries, "-o", str(library)], folder)
+        if left_out is not None:
+            append_constants(library, left_out)
+        library.replace(output)
+
+
+def link_object(
+    objects: Sequence[Path],
+    constants: Constants | None,
+    description: LibraryDescription,
+    output: Path,
+    *,
+    zig_target: str,
+    zig_cpu: str = "baseline",
+    cc: Sequence[str] = (),
+) -> None:
+    """Link a network and its runtime into one relocatable object, to be linked into programs.
+
+    The functions of `nnefc.h`, with the description's prefix, are the only symbols that other objects see, so that
+    several networks go into one program. The arguments are those of :func:`link_library`; `output` is not written whole
+    or not at all, but meant for a folder that is.
+
+    Raises:
+        CompileError: as :func:`link_library`; a target whose objects are not of the format ELF.
+    """
+    format_ = format_of(zig_target)
+    if format_ is not FileFormat.ELF:
+        raise CompileError(
+            f"object files and archives are made for systems with the format ELF, not {format_.title}",
+            hint=f"write a shared library: a name that ends with {format_.suffix}",
+        )
+    check_description(description, _constant_bytes(constants, description))
+    compiler = _compiler(zig_target, zig_cpu, cc)
+    try:
+        with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
+            folder = Path(name)
+            inputs = _inputs(folder, objects, description, FileFormat.ELF)
+            if constants is not None:
+                inputs.append(_constants_object(folder, constants, compiler))
+            flags = [*_COMPILE_FLAGS, *LINKING[FileFormat.ELF].compile_flags, "-g0", "-r", "-Wl,--strip-debug"]
+            _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
+            hide_symbols(output, public_symbols(description.prefix, description.device))
+    except OSError as error:
+        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def archive(members: Sequence[Path], output: Path) -> None:
+    """Write a static library, of `members` in their order; the same members give the same bytes."""
+    with tempfile.TemporaryDirectory(prefix="nnefc-archive-") as folder:
+        _run([*_ZIG, "ar", "rcsD", str(output), *map(str, members)], Path(folder))
+
+
+def _inputs(folder: Path, objects: Sequence[Path], description: LibraryDescription, form: FileFormat) -> list[str]:
+    """Everything that a library is made of but its constants, as sources and objects."""
+    if description.device != "cpu" and form is not FileFormat.ELF:
+        raise CompileError(
+            f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
+            hint="choose a host with Linux",
+        )
+    model = folder / "model.c"
+    model.write_text(model_source(description), encoding="utf-8")
+    inputs = [*map(str, runtime_sources(description)), str(model)]
+    for number, path in enumerate(objects):
+        if path.suffix != ".o":  # a source of the network's own
+            inputs.append(str(path))
+            continue
+        own = folder / f"network{number}.o"
+        own.write_bytes(LINKING[form].prepare(path.read_bytes()))
+        inputs.append(str(own))
+    return inputs
+
+
+def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str]) -> str:
+    """The constants as an object; returns its path."""
+    image, content = folder / "constants.o", constants.save(folder / "constants.bin")
+    definition = f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"'
+    _run([*compiler, definition, "-c", str(_CONSTANTS), "-o", str(image)], folder)
+    return str(image)
+
+
+def runtime_sources(description: LibraryDescription) -> list[Path]:
+    """The runtime's C files that a library consists of."""
+    left_out = set() if description.weights else {_OF_WEIGHTS}
+    if description.device == "cpu":
+        return [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
+    left_out.add(_OF_PROCESSORS)
+    return [
+        *(path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out),
+        *sorted((RUNTIME / description.device).glob("*.c")),
+    ]
+
+
+_DEVICE_LIBRARIES = {"cpu": (), "cuda": ("-ldl",)}  # NVIDIA's driver is opened at run time
+
+_ZIG = (sys.executable, "-m", "ziglang")
+
+
+def _compiler(zig_target: str, zig_cpu: str, cc: Sequence[str]) -> Sequence[str]:
+    """The command of the compiler for a target.
+
+    Raises:
+        CompileError: a target whose C library zig does not have.
+    """
+    if cc:
+        return cc
+    if zig_target.endswith("-android"):
+        raise CompileError(
+            "zig does not have Android's C library",
+            hint="name the compiler of Android's NDK: --cc aarch64-linux-android28-clang",
+        )
+    return (*_ZIG, "cc", "-target", zig_target, f"-mcpu={zig_cpu}", *_page_flags(zig_target))
+
+
+def _page_flags(zig_target: str) -> tuple[str, ...]:
+    """What tells the linker the largest pages that systems have, where its own answer makes files larger than need be.
+
+    Segments begin at such pages, so a file carries zeros in between. 32-bit Arm has pages of 4 KiB, and 16 KiB under
+    some 64-bit kernels; 64 KiB, which the linker takes, are for 64-bit Arm alone.
+    """
+    return ("-Wl,-z,max-page-size=16384",) if zig_target.startswith("arm-") else ()
+
+
+def command_of(text: str) -> tuple[str, ...]:
+    """The words of a command as a user writes it.
+
+    Raises:
+        CompileError: none, or a quotation that does not end.
+    """
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise CompileError(f"the command {text!r} ends inside a quotation") from error
+    if not words:
+        raise CompileError("the command of the compiler is empty", hint="such as --cc aarch64-linux-gnu-gcc")
+    return words
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    """Run a compiler; zig with its local cache in `folder`: objects are not kept, only the C library's stubs are."""
+    environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
+    cache = _user_cache()
+    if cache is None:
+        environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(folder / "global"))  # slower, for nothing is kept
+    elif os.name == "posix" and not {"HOME", "XDG_CACHE_HOME"} & {name for name, value in os.environ.items() if value}:
+        environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache / "zig"))  # where it would be if zig knew the home
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
+    except OSError as error:
+        raise CompileError(
+            f"cannot run the compiler {command[0]}: {error.strerror}",
+            hint="install it, or give another; without one, zig comes with nnefc: pip install ziglang",
+        ) from error
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        message = "\n".join(lines[:20]).replace(str(folder), "<link>") or f"it ended with status {done.returncode}"
+        raise CompileError(
+            f"the linker failed:\n{message}",
+            hint="is the ziglang package whole, and does zig know the target?" if not lines else None,
+        )
+
+
+def _user_cache() -> Path | None:
+    """The folder under which zig keeps the stubs of C libraries by default; None if it cannot write there.
+
+    In containers there may be no home; under systemd the system knows one, but not the environment, which is all that
+    zig asks.
+    """
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        cache.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return cache if os.access(cache, os.W_OK | os.X_OK) else None
+
+
+def _constant_bytes(constants: Constants | None, description: LibraryDescription) -> int:
+    """The size of what the library shall describe."""
+    if description.weights is not None:
+        return description.constant_bytes
+    return constants.size if constants is not None else 0

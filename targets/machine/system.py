@@ -1,0 +1,92 @@
+"""Operating systems: what a library is called there, and which file format it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from nnefc.diagnostics import CompileError
+
+__all__ = ["SYSTEMS", "FileFormat", "System", "format_of", "system_of", "zig_target"]
+
+
+class FileFormat(Enum):
+    """How libraries are stored; what the linker is told of each is in `targets/link/linking.py`.
+
+    Attributes:
+        suffix: of a library's name.
+    """
+
+    ELF = "ELF", ".so"
+    MACH_O = "Mach-O", ".dylib"
+    PE = "PE", ".dll"
+    WASM = "WebAssembly", ".wasm"
+
+    def __init__(self, title: str, suffix: str) -> None:
+        self.title = title
+        self.suffix = suffix
+
+
+@dataclass(frozen=True)
+class System:
+    """An operating system with its C library.
+
+    Attributes:
+        name: how users' triples end, without what says who made the machine.
+        llvm: how LLVM's triples end.
+        zig: how zig's targets end.
+        format: of its libraries.
+        threads: whether it has any.
+    """
+
+    name: str
+    llvm: str
+    zig: str
+    format: FileFormat
+    threads: bool = True
+
+
+# Versions are the oldest that a library shall load on: glibc 2.17 is of 2012, 2.27 RISC-V's first.
+SYSTEMS = (
+    System("linux-gnu", "unknown-linux-gnu", "linux-gnu.2.17", FileFormat.ELF),
+    System("linux-gnueabihf", "unknown-linux-gnueabihf", "linux-gnueabihf.2.17", FileFormat.ELF),
+    System("linux-musl", "unknown-linux-musl", "linux-musl", FileFormat.ELF),
+    System("linux-musleabihf", "unknown-linux-musleabihf", "linux-musleabihf", FileFormat.ELF),
+    System("linux-android", "unknown-linux-android28", "linux-android", FileFormat.ELF),
+    System("macos", "apple-macosx11.0.0", "macos.11.0", FileFormat.MACH_O),
+    System("windows-gnu", "w64-windows-gnu", "windows-gnu", FileFormat.PE),
+    System("wasi", "unknown-wasi", "wasi", FileFormat.WASM, threads=False),
+)
+
+_FIRST_GLIBC = {"riscv64": "linux-gnu.2.27"}  # architectures that came later
+
+_VENDORS = {"unknown", "pc", "w64", "apple", "none"}  # may stand between the instruction set and the system, or not
+
+
+def system_of(triple: str) -> System:
+    """The system that `triple` ends with.
+
+    Raises:
+        CompileError: none that is known.
+    """
+    _, *rest = triple.split("-")
+    if rest and rest[0] in _VENDORS:
+        rest = rest[1:]
+    for system in SYSTEMS:
+        if "-".join(rest) == system.name:
+            return system
+    known = ", ".join(system.name for system in SYSTEMS)
+    raise CompileError(f"unknown system in the triple {triple!r}", hint=f"nnefc knows {known}")
+
+
+def zig_target(architecture: str, system: System) -> str:
+    """What zig calls a machine."""
+    if system.name == "linux-gnu":
+        return f"{architecture}-{_FIRST_GLIBC.get(architecture, system.zig)}"
+    return f"{architecture}-{system.zig}"
+
+
+def format_of(zig_target: str) -> FileFormat:
+    """The file format of libraries for a machine that zig calls `zig_target`; ELF for those that zig alone knows."""
+    _, _, tail = zig_target.partition("-")
+    return next((system.format for system in SYSTEMS if tail.startswith(system.zig.partition(".")[0])), FileFormat.ELF)

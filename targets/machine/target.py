@@ -1,0 +1,371 @@
+"""What the code is for: a machine's instruction set, its vector registers and caches, and how to link for it.
+
+Passes and schedule rules ask a :class:`Target`; nothing in the compiler assumes the machine that it runs on.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.target import codegen
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture, architecture_of
+from nnefc.targets.machine.named import NAMED_TARGETS
+from nnefc.targets.machine.spellings import instead_of, near
+from nnefc.targets.machine.system import FileFormat, format_of, system_of, zig_target
+
+__all__ = ["Target", "baseline_target", "parse_target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU to compile for.
+
+    Attributes:
+        name: how the user called it, in the library's description.
+        triple: LLVM's name of the machine.
+        cpu: LLVM's name of the processor that code is made for.
+        attributes: LLVM features switched on (`+x`) or off (`-x`) besides those of `cpu`.
+        features: LLVM features that the code may use beyond what every machine of the architecture has; a library
+            refuses a machine that lacks one.
+        vector_bytes: width of a vector register.
+        vector_registers: how many there are.
+        fused: whether one instruction multiplies and adds.
+        paired: whether two multiply-adds of such vectors begin in one cycle.
+        vector_loads: vectors that are loaded, or numbers that are loaded into all lanes, in the time of a multiply-add.
+        threads: whether the system has threads.
+        pointer_bits: size of a pointer, and of C's size_t.
+        l1_bytes, l2_bytes: data cache of one core.
+        zig_target: the linker's name of the machine.
+        abi: LLVM's name of the calling convention, where the triple does not tell.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    attributes: tuple[str, ...]
+    features: tuple[str, ...]
+    vector_bytes: int
+    vector_registers: int
+    zig_target: str
+    fused: bool = True
+    paired: bool = False
+    vector_loads: int = 1
+    threads: bool = True
+    pointer_bits: int = 64
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    abi: str = ""
+
+    @property
+    def format(self) -> FileFormat:
+        """How its libraries are stored."""
+        return format_of(self.zig_target)
+
+    @property
+    def size_type(self) -> str:
+        """The type of C's size_t; signed, for TVM has few uses for others."""
+        return f"int{self.pointer_bits}"
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of `dtype` in one vector register."""
+        return max(1, self.vector_bytes * 8 // int(tvm.DataType(dtype).bits))
+
+    def to_tvm(self) -> tvm.target.Target:
+        """The same machine, as TVM's code generator wants it."""
+        # Kernels come scheduled: level 3 makes them no faster, and LLVM 22 then vectorizes some loops with computed
+        # indices wrongly for 512 bits.
+        config = {**_llvm(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 2}
+        if self.format is FileFormat.WASM:  # TVM takes the same number, but says so on stderr for each object
+            config["vector-width"] = 8 * self.vector_bytes
+        return tvm.target.Target(config)
+
+
+def parse_target(text: str) -> Target:
+    """The target called `text`.
+
+    It is `llvm` or `native` (this machine, all its features), a name of `nnefc targets`, LLVM's name of a processor, a
+    string in TVM's manner such as `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+dotprod`, or the name of a
+    JSON file, see :func:`_from_file`.
+
+    Raises:
+        CompileError: no such target, CPU or feature.
+    """
+    if text.endswith(".json"):
+        return _from_file(text)
+    try:
+        kind, *options = shlex.split(text) or [""]
+    except ValueError as error:
+        raise CompileError(f"target {text!r} ends inside a quotation") from error
+    if kind in ("llvm", "native"):
+        return _from_options(text, options)
+    if options:
+        raise CompileError(f"unknown target {text!r}", hint="options such as -mcpu=NAME follow the word llvm")
+    for known in NAMED_TARGETS:
+        if known.name == kind:
+            found = _cross(text, known.triple, known.cpu, known.attributes)
+            return replace(found, l1_bytes=known.l1_bytes, l2_bytes=known.l2_bytes)
+    for architecture in ARCHITECTURES:  # the first that has such a processor
+        if kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
+            return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
+    raise CompileError(f"unknown target {text!r}", hint=_hint(kind))
+
+
+def _hint(name: str) -> str:
+    """What may have been meant by a name that is no target."""
+    if _is_triple(name):
+        return f'triples follow an option: say "llvm -mtriple={name}"'
+    processors = [cpu for each in ARCHITECTURES for cpu in _cpus(f"{each.llvm}-unknown-linux-gnu")]
+    names = ["llvm", "native", "cuda", *(known.name for known in NAMED_TARGETS), *processors]
+    return instead_of(name) or near(name, names, "`nnefc targets` lists them; 'llvm' is this machine")
+
+
+def _is_triple(name: str) -> bool:
+    try:
+        return bool(architecture_of(name) and system_of(name))
+    except CompileError:
+        return False
+
+
+def baseline_target(name: str) -> Target:
+    """Every machine of this one's instruction set and system, the oldest too.
+
+    Raises:
+        CompileError: nnefc does not know this machine.
+    """
+    return _cross(name, _own_triple(name), "")
+
+
+def _from_options(text: str, options: Sequence[str]) -> Target:
+    given = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        if key not in ("-mtriple", "-mcpu", "-mattr") or not value:
+            raise CompileError(
+                f"unknown option {option!r} of target {text!r}",
+                hint="the options are -mtriple=TRIPLE, -mcpu=NAME and -mattr=+FEATURE,-FEATURE",
+            )
+        given[key] = value
+    attributes = tuple(given["-mattr"].split(",")) if "-mattr" in given else ()
+    if "-mtriple" in given:
+        return _cross(text, given["-mtriple"], given.get("-mcpu", ""), attributes)
+    triple = _own_triple(text)
+    if "-mcpu" in given:
+        return _cross(text, triple, given["-mcpu"], attributes)
+    cpu = codegen.llvm_get_system_cpu()
+    hidden = _hidden_features(triple, cpu)
+    return replace(_cross(text, triple, cpu, (*hidden, *attributes)), l2_bytes=_own_l2_bytes())
+
+
+_LARGEST_FILE = 64 << 10
+
+_MEMBERS: dict[str, type] = {
+    "name": str,
+    "triple": str,
+    "cpu": str,
+    "attributes": list,
+    "l1_bytes": int,
+    "l2_bytes": int,
+}
+
+
+def _from_file(path: str) -> Target:
+    """A target from a JSON file: an object with `triple` and, as wanted, `name`, `cpu`, `attributes` and cache sizes.
+
+    {"name": "our board", "triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"]}
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        members: Any = json.loads(content) if len(content) <= _LARGEST_FILE else None
+    except OSError as error:
+        raise CompileError(f"cannot read the target {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise CompileError(f"the target {path} is not JSON: {error}") from error
+    if not isinstance(members, dict):
+        raise CompileError(f"the target {path} is not one JSON object", hint='write {"triple": "aarch64-linux-gnu"}')
+    for name, value in members.items():
+        if name not in _MEMBERS:
+            raise CompileError(f"unknown member {name!r} of the target {path}", hint=near(name, list(_MEMBERS), ""))
+        if type(value) is not _MEMBERS[name] or (isinstance(value, list) and any(type(v) is not str for v in value)):
+            wanted = {str: "a string", list: "a list of strings", int: "a whole number"}[_MEMBERS[name]]
+            raise CompileError(f"{name} of the target {path} is not {wanted}")
+    if "triple" not in members:
+        raise CompileError(f"the target {path} has no triple", hint='such as "triple": "aarch64-linux-gnu"')
+    sizes = {name: members[name] for name in ("l1_bytes", "l2_bytes") if name in members}
+    for name, size in sizes.items():
+        if not 1 << 10 <= size <= 1 << 30:
+            raise CompileError(f"{name} of the target {path} is {size}, not a number of bytes from 1 KiB to 1 GiB")
+    name = members.get("name", Path(path).stem)
+    found = _cross(name, members["triple"], members.get("cpu", ""), tuple(members.get("attributes", ())))
+    return replace(found, **sizes)
+
+
+def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
+    """The machine of `triple` with LLVM's processor `cpu`, "" for the oldest, with features switched on or off."""
+    architecture, system = architecture_of(triple), system_of(triple)
+    llvm_triple = f"{architecture.llvm}-{system.llvm}"
+    cpu = cpu or architecture.cpu
+    known = _cpus(llvm_triple)
+    if cpu not in known:
+        raise CompileError(
+            f"unknown CPU {cpu!r} in target {name!r}",
+            hint=near(cpu, known, f"use LLVM's names, such as {architecture.cpu}"),
+        )
+    if cpu == architecture.cpu:
+        attributes = (*architecture.attributes, *attributes)
+    available = _features(
+        llvm_triple, cpu, _checked(name, architecture, llvm_triple, cpu, attributes), architecture.abi
+    )
+    missing = [feature for feature in architecture.required if feature not in available]
+    if missing:
+        raise CompileError(
+            f"target {name!r} lacks {', '.join(missing)}, which nnefc's code needs", hint=instead_of(cpu) or None
+        )
+    vectors = architecture.vectors(available)
+    features = tuple(feature for feature in architecture.checked if feature in available)
+    surely_there = (*architecture.attributes, *(f"+{feature}" for feature in features))
+    paired = vectors.bytes == 64 and re.fullmatch(architecture.paired, cpu) is not None
+    if re.fullmatch(architecture.unrolled, cpu):
+        cpu, attributes = architecture.cpu, surely_there
+    attributes += _switched_off(architecture, llvm_triple, cpu, attributes, surely_there)
+    if vectors.bytes == 64 and architecture.name == "x86_64":  # LLVM prefers 256 bits on some CPUs that have 512
+        attributes += ("-prefer-256-bit",)
+    return Target(
+        name=name,
+        triple=llvm_triple,
+        cpu=cpu,
+        attributes=attributes,
+        features=features,
+        vector_bytes=vectors.bytes,
+        vector_registers=vectors.registers,
+        fused=vectors.fused,
+        paired=paired,
+        vector_loads=vectors.loads,
+        threads=system.threads,
+        pointer_bits=architecture.pointer_bits,
+        zig_target=zig_target(architecture.name, system),
+        abi=architecture.abi,
+    )
+
+
+def _checked(
+    name: str, architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The attributes, of which each says `+` or `-` and is a feature that LLVM knows; it ignores others."""
+    for attribute in attributes:
+        if attribute[:1] not in ("+", "-") or not attribute[1:].replace("-", "").replace(".", "").isalnum():
+            raise CompileError(
+                f"attribute {attribute!r} of target {name!r} is not of the form +FEATURE or -FEATURE",
+                hint=f"say +{attribute} or -{attribute}" if attribute[:1].isalnum() else None,
+            )
+        if attribute[1:] not in _features(triple, cpu, (f"+{attribute[1:]}",), architecture.abi):
+            known = {feature for each in _cpus(triple) for feature in _features(triple, each, (), architecture.abi)}
+            raise CompileError(
+                f"unknown feature {attribute[1:]!r} in target {name!r}",
+                hint=near(attribute[1:], sorted(known), "use LLVM's names"),
+            )
+    return attributes
+
+
+def _switched_off(
+    architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...], surely_there: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Attributes against everything that LLVM could use on a processor and that nobody would have checked for.
+
+    What a machine has that passed the check is what the oldest one has, what was checked, and what these imply.
+    """
+    safe = _features(triple, architecture.cpu, surely_there, architecture.abi)
+    others = _features(triple, cpu, attributes, architecture.abi) - safe
+    return tuple(f"-{name}" for name in sorted(others) if not re.fullmatch(architecture.tuning, name))
+
+
+def _llvm(triple: str, cpu: str = "", attributes: tuple[str, ...] = (), abi: str = "") -> dict[str, Any]:
+    config: dict[str, Any] = {"kind": "llvm", "mtriple": triple}
+    if cpu:
+        config["mcpu"] = cpu
+    if attributes:
+        config["mattr"] = list(attributes)
+    if abi:
+        config["mabi"] = abi
+    return config
+
+
+def _cpus(triple: str) -> list[str]:
+    return [str(name) for name in codegen.llvm_get_cpu_archlist(tvm.target.Target(_llvm(triple)))]
+
+
+def _features(triple: str, cpu: str, attributes: tuple[str, ...] = (), abi: str = "") -> frozenset[str]:
+    machine = tvm.target.Target(_llvm(triple, cpu, attributes, abi))
+    return frozenset(str(name) for name in codegen.llvm_get_cpu_features(machine))
+
+
+_OWN_TRIPLES = {
+    ("Linux", "x86_64"): "x86_64-linux-gnu",
+    ("Linux", "aarch64"): "aarch64-linux-gnu",
+    ("Linux", "riscv64"): "riscv64-linux-gnu",
+    ("Darwin", "arm64"): "aarch64-macos",
+    ("Windows", "AMD64"): "x86_64-windows-gnu",
+}
+
+
+def _own_triple(name: str) -> str:
+    own = (platform.system(), platform.machine())
+    if own not in _OWN_TRIPLES:
+        raise CompileError(
+            f"target {name!r} is this machine, {own[1]} with {own[0]}, which nnefc does not know",
+            hint="name another: `nnefc targets` lists them",
+        )
+    return _OWN_TRIPLES[own]
+
+
+# How /proc/cpuinfo calls features that it does not call as LLVM does.
+_FLAGS = {
+    "x86_64": {
+        "sse3": "pni",
+        "sse4.1": "sse4_1",
+        "sse4.2": "sse4_2",
+        "bmi": "bmi1",
+        "lzcnt": "abm",
+        "avxvnni": "avx_vnni",
+        **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
+    },
+    "aarch64": {
+        "dotprod": "asimddp",
+        "fullfp16": "asimdhp",
+        "fp16fml": "asimdfhm",
+        "lse": "atomics",
+        "rdm": "asimdrdm",
+    },
+}
+
+
+def _hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
+    """Features that the CPU's model has and this machine does not show, as a hypervisor may decide."""
+    architecture = architecture_of(triple)
+    if architecture.name not in _FLAGS:
+        return ()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        shown = set(next(line for line in lines if line.startswith(("flags", "Features"))).split())
+    except (OSError, StopIteration):
+        return ()
+    known, flags = _features(triple, cpu), _FLAGS[architecture.name]
+    return tuple(f"-{name}" for name in architecture.checked if name in known and flags.get(name, name) not in shown)
+
+
+def _own_l2_bytes() -> int:
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
+    except OSError:
+        return 512 << 10
+    return int(text.removesuffix("K")) << 10 if text.endswith("K") else 512 << 10
