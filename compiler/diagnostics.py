@@ -7,9 +7,19 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["CompileError", "Location", "ModelWarning", "compiler_missing", "warn"]
+__all__ = [
+    "CompileError",
+    "Location",
+    "ModelWarning",
+    "compiler_missing",
+    "memory_errors",
+    "ran_out_of_memory",
+    "warn",
+]
 
 
 class ModelWarning(UserWarning):
@@ -82,6 +92,22 @@ def compiler_missing(what: str, module: str) -> CompileError:
         f"{what} needs the compiler, and the module {module} is not installed",
         hint="pip install 'nnefc[compiler]'; libraries that are already compiled load and run without it",
     )
+
+
+def ran_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, in Python and NumPy or in TVM: its C++ raises a RuntimeError that names its own error."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "std::bad_alloc" in str(error))
+
+
+@contextmanager
+def memory_errors(message: str) -> Iterator[None]:
+    """Where memory runs out, raise a CompileError with this message instead."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, CompileError) or not ran_out_of_memory(error):
+            raise
+        raise CompileError(message) from error
 
 
 _EXCERPT = 160

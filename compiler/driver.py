@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import tvm
 
 from nnefc.artifact import Artifact, build, build_for_cuda
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network
 from nnefc.network import Network
 from nnefc.passes.cuda_pipeline import lower_for_cuda
@@ -155,12 +155,10 @@ def compile_network(
 ) -> Artifact:
     """The second half of :func:`compile`: from a front end's network on."""
     progress, folder = progress or _Silent(), _Dump(dump)
-    try:
+    with memory_errors("the network takes more memory to compile than there is"):
         if isinstance(target, CudaTarget):
             return _compile_for_cuda(network, target, folder, progress)
         return _compile_for_cpu(network, target, strict, folder, progress)
-    except MemoryError as error:
-        raise CompileError("the network takes more memory to compile than there is") from error
 
 
 def _compile_for_cpu(network: Network, target: Target, strict: bool, dump: _Dump, progress: Progress) -> Artifact:

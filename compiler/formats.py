@@ -12,7 +12,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, SupportsIndex, TypeAlias
 
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.network import Network, check_sizes
 from nnefc.outline import Outline
 from nnefc.signatures import check_known, is_onnx, is_pnnx
@@ -52,6 +52,9 @@ _ONNX = Format("ONNX", "nnefc.frontends.onnx", has_sequences=True)
 _PNNX = Format("PNNX", "nnefc.frontends.pnnx")
 _BY_SUFFIX = {".onnx": _ONNX, ".param": _PNNX}
 """Every other name is NNEF's: a folder, an archive or a document."""
+
+
+_TOO_LARGE = "{} takes more memory to read than there is"
 
 
 def format_of(path: Path) -> Format:
@@ -95,7 +98,7 @@ def load_outline(path: Path, **options: Any) -> Outline:
     """
     outline = format_of(path).outliner()
     known = signature(outline).parameters
-    with in_turn():
+    with in_turn(), memory_errors(_TOO_LARGE.format(path)):
         return outline(path, **{name: value for name, value in options.items() if name in known})
 
 
@@ -118,11 +121,8 @@ def load_network(path: Path, **options: Any) -> Network:
             raise _no_option(name, format_, known)
     if "shape" in given:
         given["shape"] = {n: _extents(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
-    with in_turn():
-        try:
-            network = load(path, **given)
-        except MemoryError as error:
-            raise CompileError(f"{path} takes more memory to read than there is") from error
+    with in_turn(), memory_errors(_TOO_LARGE.format(path)):
+        network = load(path, **given)
     check_sizes(network)
     return network
 

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tvm
 from confined import confined
 from onnx import helper
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, memory_errors
+from nnefc.frontends.refusals import reason_of
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
@@ -97,6 +99,14 @@ def test_more_memory_than_there_is_is_an_error_of_the_model(tmp_path: Path) -> N
     path = onnx_file(tmp_path, nodes, [1], s=np.array([1 << 26]))
     with pytest.raises(CompileError, match="memory"):
         confined(compiled, path, gib=2)
+
+
+def test_memory_that_tvm_lacks_is_an_error_of_the_model() -> None:
+    with pytest.raises(CompileError, match=r"error: too large$"), memory_errors("too large"):
+        tvm.runtime.empty((1 << 60,), "int8")
+    with pytest.raises(RuntimeError) as caught:
+        tvm.runtime.empty((1 << 60,), "int8")
+    assert reason_of(caught.value) == reason_of(MemoryError()) == "it takes more memory than there is"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,18 @@
-"""What TVM and NumPy raise for operands that fit none of their rules."""
+"""What TVM and NumPy raise for operands that fit none of their rules, or that are too large."""
 
 from __future__ import annotations
+
+from nnefc.diagnostics import ran_out_of_memory
 
 __all__ = ["REFUSALS", "reason_of"]
 
 # TVM's own errors are RuntimeErrors. Others, such as a KeyError, would be mistakes of this compiler.
-REFUSALS = (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError)
+REFUSALS = (ArithmeticError, IndexError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
 def reason_of(error: Exception) -> str:
     """What an error says in one line: TVM's reasons come last, after a trace."""
+    if ran_out_of_memory(error):
+        return "it takes more memory than there is"
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

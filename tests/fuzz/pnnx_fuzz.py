@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx import describe_expression, load
+from nnefc.formats import load_network
+from nnefc.frontends.pnnx import describe_expression
 from nnefc.frontends.pnnx.functions import FUNCTIONS
 
 DATA = Path(__file__).parents[1] / "data" / "pnnx"
@@ -169,7 +170,7 @@ class Fuzzer:
         path.write_text(text, errors="surrogatepass")
         (self.folder / "model.pnnx.bin").write_bytes(data)
         self.last: object = (text, data)
-        return lambda: load(path)
+        return lambda: load_network(path)
 
     def described(self) -> Callable[[], object]:
         text = damaged_expression(self.rng)

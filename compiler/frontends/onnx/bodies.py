@@ -17,7 +17,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.operators.loops import failure
-from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Value, numpy_dtype
+from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Body, Choice, Loop
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
@@ -89,7 +89,7 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
     like = [a for a, _ in pairs if 0 not in a.shape]
     operands = [condition, *first.captured, *second.captured]
     results = iter(ctx.emit_control(Choice(first.body, second.body), operands, like) if like else ())
-    chosen = [_empty(a.shape, a.dtype) if 0 in a.shape else _agreed(a, b, next(results)) for a, b in pairs]
+    chosen = [Value.empty(a.shape, a.dtype) if 0 in a.shape else _agreed(a, b, next(results)) for a, b in pairs]
     return _rebuilt(first.outputs, iter(chosen))
 
 
@@ -129,7 +129,7 @@ def _failing(ctx: Context, graph: Subgraph, error: CompileError, like: list[AnyV
     def lower() -> list[AnyValue]:
         leaves = list(_leaves(like))
         zeros = iter(failure(ctx, message, [(v.shape, v.dtype) for v in leaves if 0 not in v.shape]))
-        return _rebuilt(like, iter([_empty(v.shape, v.dtype) if 0 in v.shape else next(zeros) for v in leaves]))
+        return _rebuilt(like, iter([Value.empty(v.shape, v.dtype) if 0 in v.shape else next(zeros) for v in leaves]))
 
     return _branch(ctx, lower)
 
@@ -197,7 +197,7 @@ class _LoopBody:
         number, *given = inputs
         computed = dict(zip(self._scanned, given, strict=True))
         items = [
-            computed[k] if k in computed else _empty(value.shape[1:], value.dtype)
+            computed[k] if k in computed else Value.empty(value.shape[1:], value.dtype)
             for k, value in enumerate(self._loop.scanned)
         ]
         before = [Value.known(self._settled[k]) if k in self._settled else leaf for k, leaf in enumerate(self._first)]
@@ -239,7 +239,7 @@ class _LoopBody:
         moved = dict(zip(self._moving, made[: len(states)], strict=True))
         last = [moved.get(k, leaf) for k, leaf in enumerate(self._first)]
         computed = dict(zip(kept, made[len(states) :], strict=True))
-        outputs = [computed[k] if k in computed else _empty(v.shape, v.dtype) for k, v in enumerate(stacked)]
+        outputs = [computed[k] if k in computed else Value.empty(v.shape, v.dtype) for k, v in enumerate(stacked)]
         return _rebuilt(loop.states, iter(last[1:])), outputs
 
 
@@ -254,11 +254,6 @@ def _shaped(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:
     if value.array is not None:
         return ctx.known(value.array.reshape(shape))
     return ctx.emit(relax.op.reshape(ctx.expr(value), shape), value.dtype)
-
-
-def _empty(shape: tuple[int, ...], dtype: str) -> Value:
-    """A tensor without items, and so known."""
-    return Value.known(np.zeros(shape, numpy_dtype(dtype)))
 
 
 def _leaves(values: Iterable[AnyValue]) -> Iterator[Value]:

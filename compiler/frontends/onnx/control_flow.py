@@ -18,7 +18,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.bodies import EndlessLoop, Repetition, choose, repeat
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Value, operator
 from nnefc.frontends.onnx.types import TensorType
-from nnefc.frontends.onnx.values import Array, numpy_dtype
+from nnefc.frontends.onnx.values import Array
 
 __all__: list[str] = []
 
@@ -164,7 +164,7 @@ def _no_rounds(graph: Any, index: int) -> Value:
     if not isinstance(declared, TensorType) or not declared.dtype:
         raise CompileError("it has no rounds, and its body does not declare the types of its scan outputs")
     shape = tuple(extent if isinstance(extent, int) else 0 for extent in declared.shape or ())
-    return Value.known(np.zeros((0, *shape), numpy_dtype(declared.dtype)))
+    return Value.empty((0, *shape), declared.dtype)
 
 
 def _expanded(ctx: Context, value: Value, axis: int) -> Value:

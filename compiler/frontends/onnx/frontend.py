@@ -19,7 +19,7 @@ from nnefc.frontends.onnx.reading import read_model
 from nnefc.frontends.onnx.scopes import check_model
 from nnefc.frontends.onnx.shapes import Absent, Border, Leaf, Symbols, bind_inputs, check_declared, item_variables
 from nnefc.frontends.onnx.training import check_trainings, training_step
-from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value, numpy_dtype
+from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value
 from nnefc.network import Network, State
 
 __all__ = ["load"]
@@ -233,7 +233,7 @@ def _value(border: Border, params: Mapping[str, relax.Var]) -> AnyValue:
     match border:
         case Leaf(name, shape, dtype):
             if 0 in shape:
-                return Value.known(np.zeros(shape, numpy_dtype(dtype)))
+                return Value.empty(shape, dtype)
             return Value(shape, dtype, expr=params[name])
         case Absent(dtype):
             return Optional(None, dtype)

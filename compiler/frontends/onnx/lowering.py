@@ -210,8 +210,6 @@ class Interpreter:
             if error.message.startswith(("node ", "the node ")):
                 raise
             raise CompileError(f"{node.description}: {error.message}", hint=error.hint) from error
-        except MemoryError as error:
-            raise CompileError(f"{node.description}: its result is larger than the memory here") from error
         except REFUSALS as error:
             raise CompileError(f"{node.description}: {reason_of(error)}") from error
         finally:

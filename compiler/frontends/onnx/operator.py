@@ -366,7 +366,7 @@ class Context:
                 f"its result {list(shape)} has {math.prod(shape):,} items, a tensor may have {MAX_ITEMS:,}"
             )
         if 0 in shape:
-            return Value.known(from_storage(np.zeros(shape, STORAGE.get(name, str(ty.dtype))), name))
+            return Value.empty(shape, name)
         return Value(shape, name, expr=var, fixed=fixed)
 
 

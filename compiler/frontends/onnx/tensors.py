@@ -113,10 +113,9 @@ def item_count(shape: tuple[int, ...], what: str) -> int:
         raise CompileError(f"{what} has the rank {len(shape)}, more than 64")
     if any(extent < 0 for extent in shape):
         raise CompileError(f"{what} has the negative extent {min(shape)}")
-    count = math.prod(shape)
-    if count > MAX_BYTES or (count == 0 and any(extent > MAX_BYTES for extent in shape)):
-        raise CompileError(f"{what} has {count} items, more than any memory holds")
-    return count
+    if math.prod(filter(None, shape)) > MAX_BYTES:  # NumPy has no array of such a shape, even if it has no items
+        raise CompileError(f"{what} has the shape {list(shape)}, more than any memory holds")
+    return math.prod(shape)
 
 
 def packed_bytes(dtype: str, count: int) -> int:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from nnefc.diagnostics import CompileError
+
 __all__ = [
     "HALF_FLOATS",
     "STORAGE",
@@ -110,6 +112,18 @@ class Value:
         """A tensor whose value is known at compile time."""
         made = np.asarray(array)
         return cls(made.shape, dtype_name(made.dtype), array=made, fixed=True)
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], dtype: str) -> Value:
+        """A tensor without items, and so known.
+
+        Raises:
+            CompileError: NumPy has no such array: its other extents are too large.
+        """
+        try:
+            return cls.known(np.zeros(shape, numpy_dtype(dtype)))
+        except ValueError:
+            raise CompileError(f"a tensor without items has the shape {list(shape)}, which is too large") from None
 
 
 @dataclass(frozen=True, eq=False)

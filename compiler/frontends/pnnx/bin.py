@@ -108,6 +108,8 @@ class Weights:
             raise CompileError(f"{self._path} has no tensor '{member}'", location=place) from None
         if info.compress_type != zipfile.ZIP_STORED:
             raise CompileError(f"{self._path} ('{member}'): members must be stored, not compressed", location=place)
+        if info.compress_size != info.file_size:  # what the reader asks memory for
+            raise CompileError(f"{self._path} ('{member}') is damaged: it has two sizes", location=place)
         if info.file_size != size:
             raise CompileError(
                 f"{self._path} ('{member}') has {info.file_size:,} bytes, by the param file it should have {size:,}",

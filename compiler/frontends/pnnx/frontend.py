@@ -111,7 +111,7 @@ def _lower_all(
                 raise CompileError(f"the network has more than {MAX_LIST_ITEMS} outputs", location=operator.location)
         elif operator.type != "pnnx.Input":
             made = _lower(at, operator, [values[o] for o in operator.inputs], weights.read(operator))
-            values.update(zip(operator.outputs, _named(at, operator, made), strict=True))
+            values.update(zip(operator.outputs, made, strict=True))
     if not results:
         raise CompileError(f"{graph.file} has no outputs")
     return values, results
@@ -186,21 +186,12 @@ def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape], option: s
 # Operators.
 
 
-def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> list[Any]:
+    """The values of the operator's results, all bound: TVM checks an expression when it is."""
     at.hint = _identifier(operator.name)
     at.results = len(operator.outputs)
-    special = _STRUCTURE.get(operator.type)
     try:
-        if special is not None:
-            return special(at, operator, operands, weights)
-        declaration = _declaration(operator.type)
-        if declaration is None:
-            raise CompileError(
-                f"there is no operator '{operator.type[:80]}'",
-                hint=nearest(operator.type, [*OPERATORS, *_STRUCTURE]),
-            )
-        variadic, keywords = arguments_of(declaration, operator, operands, weights)
-        return declaration.lower(at, *variadic, **keywords)
+        return _named(at, operator, _made(at, operator, operands, weights))
     except CompileError as error:
         if error.location is None:
             raise CompileError(error.message, location=operator.location, hint=error.hint) from None
@@ -212,6 +203,19 @@ def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[
             f"'{operator.type}' cannot be compiled with these operands: {reason_of(error)}",
             location=operator.location,
         ) from None
+
+
+def _made(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+    special = _STRUCTURE.get(operator.type)
+    if special is not None:
+        return special(at, operator, operands, weights)
+    declaration = _declaration(operator.type)
+    if declaration is None:
+        raise CompileError(
+            f"there is no operator '{operator.type[:80]}'", hint=nearest(operator.type, [*OPERATORS, *_STRUCTURE])
+        )
+    variadic, keywords = arguments_of(declaration, operator, operands, weights)
+    return declaration.lower(at, *variadic, **keywords)
 
 
 def _raised_by_tvm(error: Exception) -> bool:

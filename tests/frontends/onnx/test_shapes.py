@@ -45,6 +45,11 @@ def test_open_dimensions_are_listed(tmp_path: Path) -> None:
     assert "--shape k=1" in text
 
 
+def test_tensors_without_items_have_extents_that_arrays_have(tmp_path: Path) -> None:
+    proto = model([node("Identity", ["x"], ["y"])], [info("x", (0, 1 << 62, 1 << 62))], [info("y", None)])
+    assert f"without items has the shape [0, {1 << 62}, {1 << 62}]" in message_of(proto, tmp_path)
+
+
 def test_one_variable_has_one_extent(tmp_path: Path) -> None:
     text = message_of(PRODUCT, tmp_path, shape={"a": (2, 3), "b": (4, 5)})
     assert "the dimension 'm' is 3 by axis 1 of the input 'a', but 4 by axis 0 of the input 'b'" in text

@@ -113,6 +113,7 @@ def broken(**fields: Any) -> TensorProto:
         (broken(data_type=TensorProto.FLOAT, dims=[0], float_data=[1]), "an extent of zero, and data"),
         (broken(data_type=TensorProto.FLOAT, dims=[1 << 40, 1 << 40]), "more than any memory holds"),
         (broken(data_type=TensorProto.FLOAT, dims=[0, 1 << 50]), "more than any memory holds"),
+        (broken(data_type=TensorProto.FLOAT, dims=[0, 1 << 30, 1 << 33, 1]), "more than any memory holds"),
         (broken(data_type=TensorProto.FLOAT, dims=[1] * 65, float_data=[1]), "the rank 65"),
         (broken(data_type=TensorProto.INT8, dims=[1], int32_data=[128]), "outside -128 to 127"),
         (broken(data_type=TensorProto.UINT16, dims=[1], int32_data=[-1]), "outside 0 to 65535"),

@@ -65,6 +65,16 @@ def test_compressed_members_are_refused(tmp_path: Path) -> None:
     assert "stored, not compressed" in refused(path)
 
 
+def test_members_do_not_have_two_sizes(tmp_path: Path) -> None:
+    path = network(tmp_path)
+    binary = tmp_path / "model.pnnx.bin"
+    data = bytearray(binary.read_bytes())
+    place = data.index(b"PK\1\2") + 20  # the compressed size in the directory
+    data[place : place + 4] = (1 << 31).to_bytes(4, "little")
+    binary.write_bytes(data)
+    assert "is damaged: it has two sizes" in refused(path)
+
+
 def test_missing_files_and_tensors_are_told_apart(tmp_path: Path) -> None:
     path = network(tmp_path)
     write_bin(tmp_path / "model.pnnx.bin", {"v.data": VALUE})

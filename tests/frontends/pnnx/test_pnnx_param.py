@@ -149,6 +149,7 @@ def test_unknown_extents_ask_for_a_shape(tmp_path: Path) -> None:
         ("pnnx.Expression r 1 1 0 1 expr=99999999999999999999", "64 bits", ""),
         ("F.normalize r 1 1 n 1 dim=-1 p=1.0", "single number", ""),
         ("nn.ConstantPad1d r 1 1 b 1 padding=(1,1) value=inf", "none of bool", ""),
+        ("nn.Softmax2d r 1 1 i 1", "softmax is for reals", ""),
         ("prim::TupleUnpack r 1 1 0 1", "nothing to unpack", ""),
     ],
 )
@@ -157,9 +158,10 @@ def test_operators_that_do_not_fit_are_refused_with_their_line(
 ) -> None:
     truth = "pnnx.Input truth 0 1 b #b=(2,3)bool"
     number = "pnnx.Input number 0 1 n #n=()f32"
-    error = refused(tmp_path, INPUT, truth, number, line, OUTPUT)
+    integers = "pnnx.Input integers 0 1 i #i=(1,2,3)i64"
+    error = refused(tmp_path, INPUT, truth, number, integers, line, OUTPUT)
     assert message in error.message and hint in (error.hint or "")
-    assert error.location is not None and error.location.line == 6
+    assert error.location is not None and error.location.line == 7
 
 
 def test_activations_can_be_returned_in_place_of_the_outputs(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Result, axis_of, need_rank, operator
 
 __all__: list[str] = []
@@ -40,5 +40,4 @@ def _softmin(at: Lowering, input: Tensor, dim: int | None = None, dtype: DType |
 
 @operator("nn.Softmax2d")
 def _softmax2d(at: Lowering, input: Tensor) -> Result:
-    shape = need_rank(input, 3, 4)
-    return relax.op.nn.softmax(at.expr(input), len(shape_of(input)) - len(shape[-3:]))
+    return relax.op.nn.softmax(*_prepared(at, input, len(need_rank(input, 3, 4)) - 3, None))
