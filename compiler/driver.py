@@ -70,7 +70,7 @@ def compile(
     Args:
         model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` file, or a `.pnnx.param`
             file with its `.pnnx.bin` beside it.
-        target: `llvm` is this machine with all that it can do, `llvm -mcpu=NAME` another CPU, `cuda` GPUs of NVIDIA's.
+        target: `llvm` is this machine with all that it can do, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
         random_weights: a seed; variables without a file get random values from it.
         shape: extents of inputs, by name, for models that leave them open, and the extent of ONNX's named dimensions:
             `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`.

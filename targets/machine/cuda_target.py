@@ -42,7 +42,7 @@ _LEAST_ARCHITECTURES = {"fp32": 0, "tf32": 80, "fp16": 70}
 
 @dataclass(frozen=True)
 class CudaTarget:
-    """GPUs of NVIDIA's to compile for.
+    """NVIDIA GPUs to compile for.
 
     Attributes:
         name: the whole of it as text, in the library's description.

@@ -17,11 +17,11 @@ _PAGE = """# Targets
 
 nnefc compiles on one machine for another: `nnefc compile model.onnx --target NAME -o model.so`. A name is one of
 
-- `llvm` or `native`: this machine, with all that it has
-- a name of the table below, which `nnefc targets` prints too
+- `llvm` or `native`: this machine, with all its features
+- a name from the table below, which `nnefc targets` also prints
 - LLVM's name of an x86-64, Arm or RISC-V processor that runs Linux: `znver4`, `cortex-a78`, `sifive-x280`
-- `cuda`: [GPUs of NVIDIA's](cuda.md), with options such as `cuda -arch=sm_90 -host=aarch64-linux-gnu -precision=fp16`
-- any combination, in TVM's manner: `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -mattr=-dotprod`
+- `cuda`: [NVIDIA GPUs](cuda.md), with options such as `cuda -arch=sm_90 -host=aarch64-linux-gnu -precision=fp16`
+- TVM's options, in any combination: `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -mattr=-dotprod`
 - a JSON file: `{{"triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"], "l2_bytes": 262144}}`
 
 | name | triple | machines | file | vectors | checked at run time | tested |
@@ -31,43 +31,43 @@ nnefc compiles on one machine for another: `nnefc compile model.onnx --target NA
 This table is generated from `targets/machine/named.py`; to bring it up to date, run
 `python -m nnefc.targets.machine docs/targets.md`.
 
-**Vectors** are the number and width in bits of the registers that kernels keep their sums in. *FMA* says that one
-instruction multiplies and adds. SIMD128 of WebAssembly has none: products are rounded before they are added. RISC-V
-without vectors counts four of its 32 scalar registers as one; with vectors, code is for registers of 128 bits and runs
-on longer ones; `-mattr=+v,+zvl256b` makes use of 256.
+**Vectors** are the number and width in bits of the vector registers that kernels use. *FMA* means that one
+instruction multiplies and adds. WebAssembly's SIMD128 has none: products are rounded before they are added. RISC-V
+without vectors counts four of its 32 scalar registers as one; with vectors, code is generated for registers of 128 bits
+and also runs on longer ones; `-mattr=+v,+zvl256b` uses 256.
 
-**Checked at run time** are features that `nnefc_create` looks for before any of the network's code runs. A machine that
-lacks one, or whose system does not save the registers that go with it, gets the status `NNEFC_UNSUPPORTED_CPU`, and the
-message names what is missing. Everything else that LLVM knows of a processor and that not every machine of its kind
-has (cryptography, AMX, SME, RISC-V vendors' own instructions, …) is switched off, also if `-mattr` asks for it.
-WebAssembly engines check a module themselves.
+**Checked at run time** are features that `nnefc_create` looks for before any of the network's code runs. On a machine
+that lacks one, or whose operating system does not save the registers that go with it, it returns
+`NNEFC_UNSUPPORTED_CPU` and a message that names what is missing. All other features that LLVM knows of a processor and
+that are not part of its baseline (cryptography, AMX, SME, RISC-V vendors' extensions, …) are switched off, even if
+`-mattr` asks for them. WebAssembly engines check a module themselves.
 
 **Tested** says how: the same networks are compiled for each target, run under this emulator, and compared with NumPy.
 [SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Windows run under Wine.
-Those for Android and macOS are linked, and their headers, symbols and needs are looked at; they have not been run.
+Those for Android and macOS are linked, and their headers, symbols and dependencies are checked; they have not been run.
 
 ## The toolchain
 
-`ziglang` from PyPI compiles the runtime and links for every target but Android, whose C library it does not have:
-there, and wherever a vendor's compiler is wanted, `--cc` names a command that takes GCC's options, such as
+`ziglang` from PyPI compiles the runtime and links for every target except Android, whose C library it does not have.
+For Android, and wherever a vendor's compiler is needed, `--cc` names a command with GCC's options, such as
 `--cc aarch64-linux-android28-clang` of Android's NDK.
 
-## Pages of memory
+## Page sizes
 
-A library loads on systems with pages up to so many bytes: 4 KiB on x86-64 and RISC-V; 16 KiB on 32-bit Arm, whose
-programs some 64-bit kernels run with such pages; 64 KiB on 64-bit Arm, where Linux for servers has them. Files for Arm
-carry some zeros for it, less than two such pages.
+The largest memory page that a library can be loaded with is 4 KiB on x86-64 and RISC-V; 16 KiB on 32-bit Arm, whose
+programs some 64-bit kernels run with such pages; and 64 KiB on 64-bit Arm, where Linux for servers uses them. Files for
+Arm contain some zeros for this, less than two such pages.
 
 ## WebAssembly
 
-A module needs nothing of its host: it imports no function. [`nnefc.mjs`](../targets/runtime/nnefc.mjs) loads it in
-Node.js and browsers; [examples/node](../examples/node) is a program. There are no threads.
+A module imports no function. [`nnefc.mjs`](../targets/runtime/nnefc.mjs) loads it in Node.js and browsers;
+[examples/node](../examples/node) is a program that does. There are no threads.
 
-## Workers
+## Threads
 
-A session starts as many threads as `nnefc_options` or `NNEFC_NUM_THREADS` says, else as many as processors are allowed
-to the process: by its affinity mask, and on Linux by the quota of its container, rounded up (`cpu.max`, or
-`cpu.cfs_quota_us` of the first version of control groups).
+A session starts as many threads as `nnefc_options` or `NNEFC_NUM_THREADS` says. The default is the number of processors
+that the process may use: by its affinity mask, and on Linux by the quota of its container, rounded up (`cpu.max`, or
+`cpu.cfs_quota_us` of control groups version 1).
 """
 
 
@@ -87,7 +87,7 @@ class Row:
 _CUDA = Row(
     name="cuda",
     triple="NVIDIA GPU",
-    about="GPUs of NVIDIA's, " + ", ".join(f"sm_{number}" for number in DEFAULT_ARCHITECTURES) + " and newer",
+    about="NVIDIA GPUs, " + ", ".join(f"sm_{number}" for number in DEFAULT_ARCHITECTURES) + " and newer",
     file="ELF .so",
     vectors="threads",
     features="NVIDIA's driver, the architecture",
