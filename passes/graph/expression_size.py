@@ -12,10 +12,11 @@ from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.compute.vector_math import VECTOR_FUNCTIONS
 from nnefc.passes.graph.patterns import FUSION, OpPattern
+from nnefc.passes.tir.expressions import parts_of
 
 __all__ = ["READ", "Size", "kernel_size", "size_of_call"]
 
-_NESTING = {**dict.fromkeys(VECTOR_FUNCTIONS, 1), "tirx.log": 2, "tirx.tan": 1, "tirx.atanh": 2}
+_NESTING = {**dict.fromkeys(VECTOR_FUNCTIONS, 1), "tirx.log": 2, "tirx.log1p": 3, "tirx.tan": 1, "tirx.atanh": 2}
 """Functions that TVM takes far longer for when they are inside each other, and how far they count: the logarithm names
 its argument more often than the others do, and TVM writes the arguments of `tan` and `atanh` twice, the latter's in a
 logarithm."""
@@ -143,17 +144,4 @@ def _inside(expr: tirx.Expr) -> Iterator[tuple[tirx.Expr, int, int]]:
         if counts:
             yield node, depth, functions
         below = counts and not isinstance(node, TensorLoad)
-        pending += [(part, depth + 1, functions, below) for part in _parts(node)]
-
-
-def _parts(expr: tirx.Expr) -> list[tirx.Expr]:
-    match expr:
-        case Call():
-            return [arg for arg in expr.args if isinstance(arg, tirx.Expr)]
-        case TensorLoad():
-            return list(expr.indices)
-        case tirx.Select():
-            return [expr.condition, expr.true_value, expr.false_value]
-        case tirx.Let():
-            return [expr.value, expr.body]
-    return [getattr(expr, name) for name in ("a", "b", "value") if isinstance(getattr(expr, name, None), tirx.Expr)]
+        pending += [(part, depth + 1, functions, below) for part in parts_of(node)]

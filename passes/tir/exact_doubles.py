@@ -11,7 +11,7 @@ import struct
 import tvm
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.expressions import rebuilt
+from nnefc.passes.tir.expressions import rebuilt
 from nnefc.passes.tir.statements import with_values
 
 __all__ = ["with_exact_doubles"]

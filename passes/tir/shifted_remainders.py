@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.schedule.cuda.expressions import parts_of, rebuilt
+from nnefc.passes.tir.expressions import parts_of, rebuilt
 from nnefc.passes.tir.statements import with_values
 
 __all__ = ["with_safe_remainders"]

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
-from nnefc.passes.schedule.cuda.expressions import inside, parts_of, rebuilt
+from nnefc.passes.tir.expressions import inside, parts_of, rebuilt
 
 __all__ = [
     "conditions_of",

@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.cuda.expressions import number
 from nnefc.passes.schedule.cuda.nest import Nest, kernel_schedule, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
 from nnefc.passes.schedule.cuda.product import Product, product_of
 from nnefc.passes.schedule.cuda.write_back import write_one
+from nnefc.passes.tir.expressions import number
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["DepthwiseRule"]

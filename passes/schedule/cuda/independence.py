@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.passes.schedule.cuda.expressions import inside
+from nnefc.passes.tir.expressions import inside
 
 __all__ = ["independent_loops"]
 

@@ -15,8 +15,8 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.passes.schedule.cuda.expressions import number
 from nnefc.passes.schedule.structure import schedule_of, variables_of
+from nnefc.passes.tir.expressions import number
 from nnefc.targets.codegen.cuda.kernels import SYNCHRONIZED
 
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "size_of", "store", "synchronize", "warp_sum"]

@@ -16,10 +16,10 @@ import tvm
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
-from nnefc.passes.schedule.cuda.expressions import inside, number, substituted
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.schedule.structure import variables_of
+from nnefc.passes.tir.expressions import inside, number, substituted
 
 __all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "tile_of"]
 

@@ -18,7 +18,6 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import detect_linear_equation
 
-from nnefc.passes.schedule.cuda.expressions import flat_offset, inside, number, substituted
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, size_of
 from nnefc.passes.schedule.structure import (
     SBlockRV,
@@ -28,6 +27,7 @@ from nnefc.passes.schedule.structure import (
     schedule_of,
     variables_of,
 )
+from nnefc.passes.tir.expressions import flat_offset, inside, number, substituted
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["Axes", "Operand", "Product", "product_of"]

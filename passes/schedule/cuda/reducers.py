@@ -19,8 +19,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.cuda.analysis import replaced
-from nnefc.passes.schedule.cuda.expressions import substituted
 from nnefc.passes.schedule.structure import variables_of
+from nnefc.passes.tir.expressions import substituted
 
 __all__ = ["can_share_reductions", "register_reducer"]
 

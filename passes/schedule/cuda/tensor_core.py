@@ -21,13 +21,13 @@ from typing import ClassVar
 from tvm import s_tir, tirx
 from tvm.backend.cuda.op import cuda_func_call
 
-from nnefc.passes.schedule.cuda.expressions import number
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
+from nnefc.passes.tir.expressions import number
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]

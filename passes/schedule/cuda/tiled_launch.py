@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.cuda.expressions import number
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, sequence, store, synchronize
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.schedule.cuda.product import Product
 from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.write_back import add_slices
+from nnefc.passes.tir.expressions import number
 
 __all__ = ["ITEMS", "TiledLaunch", "tiled"]
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.expressions import number
+from nnefc.passes.tir.expressions import number
 
 __all__ = ["TILES", "AnyTile", "Tile", "Tiling", "choose_tiling"]
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.schedule.cuda.expressions import inside, number
 from nnefc.passes.schedule.cuda.nest import (
     Nest,
     buffer,
@@ -33,6 +32,7 @@ from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_dept
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS
 from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
+from nnefc.passes.tir.expressions import inside, number
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["VectorProductRule"]

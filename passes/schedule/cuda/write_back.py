@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.expressions import number, substituted
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Product
+from nnefc.passes.tir.expressions import number, substituted
 
 __all__ = ["add_slices", "write", "write_one"]
 
