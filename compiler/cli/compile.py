@@ -88,7 +88,7 @@ def compile_model(
 
     phases = Phases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
     if emit is None:
-        check_form(output, keywords.get("target", "llvm"), name)
+        check_form(output, keywords.get("target", "llvm"), name, cc)
     artifact = nnefc.compile(model, progress=phases, **keywords)
     with phases.phase("link" if emit is None else "emit"):
         if emit is None:
@@ -127,12 +127,15 @@ def check_writable(output: Path) -> None:
         raise CompileError(f"cannot write {output}: it is there and no regular file", hint="give the name of a file")
 
 
-def check_form(output: Path, target: str, name: str | None) -> None:
-    """Say before minutes of work that the target has no such file, or that C takes no such name."""
+def check_form(output: Path, target: str, name: str | None, cc: str | None) -> None:
+    """Say before minutes of work that the target has no such file or no compiler, or that C takes no such name."""
     from nnefc.targets.description.library import check_prefix
     from nnefc.targets.link.outputs import check_output
+    from nnefc.targets.link.toolchain import check_compiler
     from nnefc.targets.machine.any_target import parse_any_target
 
-    check_output(output, parse_any_target(target).zig_target)
+    zig_target = parse_any_target(target).zig_target
+    check_output(output, zig_target)
+    check_compiler(zig_target, cc)
     if name is not None:
         check_prefix(name)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,7 @@ __all__ = [
     "LibraryDescription",
     "TensorDescription",
     "archive",
+    "check_compiler",
     "command_of",
     "link_library",
     "link_object",
@@ -218,6 +220,8 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
 
 _DEVICE_LIBRARIES = {"cpu": (), "cuda": ("-ldl",)}  # NVIDIA's driver is opened at run time
 
+_OTHER_COMPILERS = "install it, or give another; without one, zig comes with nnefc: pip install ziglang"
+
 _ZIG = (sys.executable, "-m", "ziglang")
 
 
@@ -246,11 +250,20 @@ def _page_flags(zig_target: str) -> tuple[str, ...]:
     return ("-Wl,-z,max-page-size=16384",) if zig_target.startswith("arm-") else ()
 
 
-def command_of(text: str) -> tuple[str, ...]:
-    """The words of a command as a user writes it.
+def check_compiler(zig_target: str, command: str | None) -> None:
+    """Check that there is a compiler for a target before work is done for it.
 
     Raises:
-        CompileError: none, or a quotation that does not end.
+        CompileError: the user's command does not run, or zig does not have the target's C library.
+    """
+    _compiler(zig_target, "baseline", command_of(command) if command is not None else ())
+
+
+def command_of(text: str) -> tuple[str, ...]:
+    """The words of a compiler's command as a user writes it.
+
+    Raises:
+        CompileError: none, a quotation that does not end, or a program that there is not.
     """
     try:
         words = tuple(shlex.split(text))
@@ -258,6 +271,8 @@ def command_of(text: str) -> tuple[str, ...]:
         raise CompileError(f"the command {text!r} ends inside a quotation") from error
     if not words:
         raise CompileError("the command of the compiler is empty", hint="such as --cc aarch64-linux-gnu-gcc")
+    if shutil.which(words[0]) is None:
+        raise CompileError(f"cannot run the compiler {words[0]}: there is no such program", hint=_OTHER_COMPILERS)
     return words
 
 
@@ -274,7 +289,7 @@ def _run(command: Sequence[str], folder: Path) -> None:
     except OSError as error:
         raise CompileError(
             f"cannot run the compiler {command[0]}: {error.strerror}",
-            hint="install it, or give another; without one, zig comes with nnefc: pip install ziglang",
+            hint=_OTHER_COMPILERS,
         ) from error
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]

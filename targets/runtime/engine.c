@@ -98,8 +98,10 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     nnefc_pool_leave(outside);
     if (result == 0 && !nnefc_pool_failed(engine->pool)) return NNEFC_OK;
     const char *reason = nnefc_pool_error(engine->pool);
-    nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed with %d%s%s", (int)result, *reason != '\0' ? ": " : "",
-               reason);
+    if (*reason != '\0')
+        nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed: %s", reason);
+    else
+        nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed with %d", (int)result);
     nnefc_pool_clear(engine->pool);
     return NNEFC_KERNEL_ERROR;
 }

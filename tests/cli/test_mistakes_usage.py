@@ -46,7 +46,7 @@ COMPILE = [
      "hint: they have --random-weights, --shape, --graph, --dialect, --output-tensor, --max-depth, --max-operations"),
     (["-o", "x.so", "--precision", "fp16"], "error: code for the target 'llvm' has no precision fp16\n"
      "hint: that is for the target cuda"),
-    (["-o", "x.so", "--cc", "nogcc"], "error: cannot run the compiler nogcc: No such file or directory\n"
+    (["-o", "x.so", "--cc", "nogcc"], "error: cannot run the compiler nogcc: there is no such program\n"
      "hint: install it, or give another; without one, zig comes with nnefc: pip install ziglang"),
     (["-o", "x.so", "--name", "2x"], "error: '2x' cannot begin the names of C functions\n"
      "hint: take letters, digits and underscores, not a digit first, 64 characters at most"),
@@ -59,6 +59,13 @@ COMPILE = [
 @pytest.mark.parametrize(("arguments", "text"), COMPILE, ids=[" ".join(a) for a, _ in COMPILE])
 def test_compile(arguments: list[str], text: str) -> None:
     assert message("compile", DIGITS, *arguments) == text
+
+
+def test_the_compiler_is_looked_for_before_the_model_is_compiled() -> None:
+    missing = message("compile", "gone.nnef", "-o", "x.so", "--cc", "nogcc")
+    assert missing.startswith("error: cannot run the compiler nogcc")
+    android = message("compile", "gone.nnef", "-o", "x.so", "-t", "llvm -mtriple=aarch64-linux-android")
+    assert android.startswith("error: zig does not have Android's C library")
 
 
 RUN = [

@@ -153,10 +153,10 @@ def test_state_lives_in_the_session_and_reset_brings_back_the_start(sample: Samp
     [
         (-1, "RuntimeError: bad luck"),
         (-2, "more scratch memory"),
-        (-4, "failed with 9: a parallel task failed with 9"),
+        (-4, "failed: a parallel task failed with 9"),
         (-7, "does not hold"),
-        (-9, "failed with 0: a parallel task failed with 9"),
-        (-12, "failed with 0: index 7 is out of range"),
+        (-9, "failed: a parallel task failed with 9"),
+        (-12, "failed: index 7 is out of range"),
         (-10, "calls a function of TVM that compiled libraries do not have"),
     ],
 )

@@ -100,7 +100,7 @@ static void failures(void) {
     static const struct {
         float way;
         const char *text;
-    } cases[] = {{-1, "bad luck"}, {-2, "scratch"}, {-4, "parallel task failed with 9"}, {-7, "does not hold"}, {-9, "failed with 0: a parallel"}, {-10, "function of TVM"}, {-12, "index 7"}};
+    } cases[] = {{-1, "bad luck"}, {-2, "scratch"}, {-4, "parallel task failed with 9"}, {-7, "does not hold"}, {-9, "failed: a parallel"}, {-10, "function of TVM"}, {-12, "index 7"}};
     tensors t;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fill(&t, cases[i].way, 0);
