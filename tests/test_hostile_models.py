@@ -247,5 +247,6 @@ def test_functions_that_double_again_and_again_are_refused(tmp_path: Path) -> No
     graph = helper.make_graph([NODE("f39", ["x"], ["y"], domain="d")], "g", values[:1], values[1:])
     model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=10)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(CompileError, match="more than 200000 nodes"):
+    with pytest.raises(CompileError, match="more than 200000 nodes") as caught:
         confined(compiled, tmp_path / "model.onnx")
+    assert len(caught.value.message) < 400

@@ -50,6 +50,9 @@ _MAX_NODES = 200_000
 _MAX_CALLS = 64
 """Functions and subgraphs inside each other."""
 
+_MOST_PLACES = 3
+"""Nodes around the one that is wrong that an error names: the innermost."""
+
 
 @dataclass(eq=False)
 class Scope:
@@ -225,6 +228,8 @@ class Interpreter:
         try:
             self.run(function.nodes, scope)
         except CompileError as error:
+            if error.message.count(" (in ") >= _MOST_PLACES:
+                raise
             raise CompileError(f"{error.message} (in {node.description})", hint=error.hint) from error
         results: list[AnyValue] = []
         # A body may leave out what its node leaves out.
