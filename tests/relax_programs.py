@@ -11,7 +11,7 @@ import numpy as np
 import numpy_reference as reference
 import tvm
 import tvm.script
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from nnefc.driver import compile_network
@@ -156,6 +156,12 @@ class Graph:
         shape = tuple(int(extent) for extent in emitted.ty.shape)
         assert shape == array.shape, f"Relax says {shape}, NumPy {array.shape}: {expr}"
         return Value(emitted, array)
+
+    def compute(self, item: Callable[[tirx.Expr], tirx.Expr], x: Value, array: np.ndarray) -> Value:
+        """An element-wise computation in TE."""
+        return self.emit(
+            self._builder.call_te(lambda x: te.compute(x.shape, lambda *index: item(x(*index))), x.expr), array
+        )
 
     def unary(self, name: str, x: Value) -> Value:
         """An element-wise operation of :data:`UNARY`."""

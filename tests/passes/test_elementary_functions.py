@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from relax_programs import UNARY, Case, build, check, target
-from tvm import relax
+from tvm import relax, tirx
 
 from nnefc.driver import compile_network
 
@@ -71,6 +71,19 @@ def test_polynomials_err_in_the_last_places_only(name: str, limit: float, places
         (result,) = model.run(built.inputs).values()
     expected = UNARY[name][1](x.astype(np.float64))
     assert np.max(np.abs(result - expected) / np.spacing(np.abs(expected).astype(np.float32))) <= places
+
+
+def test_log1p_errs_in_the_last_places_only_where_the_sum_rounds_its_argument_away_too() -> None:
+    small = np.geomspace(np.finfo(np.float32).smallest_normal, np.finfo(np.float32).max, 40_003)
+    x = np.concatenate([small, -np.geomspace(1e-38, 0.9999, 40_003), [0, -1, np.inf, np.nan, -2]]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        expected = np.log1p(x.astype(np.float64))
+    built = build([Case([x], lambda graph, v: graph.compute(tirx.log1p, v, expected))])
+    with compile_network(built.network, target("llvm")).load(threads=1) as model:
+        (result,) = model.run(built.inputs).values()
+    assert np.array_equal(result[-5:], expected[-5:].astype(np.float32), equal_nan=True)
+    places = np.abs(result - expected)[:-5] / np.spacing(np.abs(expected[:-5]).astype(np.float32))
+    assert np.max(places) <= 3
 
 
 def test_logarithms_err_in_the_last_place_only_subnormals_too() -> None:

@@ -12,6 +12,7 @@ from nnefc.frontends.nnef.operations.broadcasting import align, check_fits, same
 from nnefc.frontends.nnef.operations.elementwise import unary
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.frontends.nnef.operations.reduce import check_reduced_axes
+from nnefc.operators.activation import softplus
 
 __all__: list[str] = []
 
@@ -118,12 +119,7 @@ def _number(value: float) -> tirx.Expr:
     target="TE",
 )
 def _softplus(lowering: Lowering, args: Arguments) -> Operand:
-    """log(exp(x) + 1) = max(x, 0) + log1p(exp(-|x|)): the same without overflow, and exact where exp(x) is tiny."""
-
-    def item(x: tirx.Expr) -> tirx.Expr:
-        return tirx.max(x, _number(0)) + tirx.log1p(tirx.exp(-tirx.abs(x)))
-
-    return _items(lowering, lowering.operand(args.x), item, "softplus")
+    return _items(lowering, lowering.operand(args.x), softplus, "softplus")
 
 
 def _exponential(alpha: float, scale: float) -> Callable[[tirx.Expr], tirx.Expr]:

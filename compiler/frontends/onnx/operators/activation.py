@@ -20,6 +20,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.operators.activation import mish, softplus
 
 __all__: list[str] = []
 
@@ -135,17 +136,8 @@ def _shrink(v: Any, a: dict[str, Any]) -> Any:
     return tirx.Select(v < _constant(v, 0) - limit, v + bias, inner)
 
 
-def _softplus(v: Any, _a: dict[str, Any] | None = None) -> Any:
-    """`log(1 + exp(v))` without overflow."""
-    return tirx.max(v, _constant(v, 0)) + tirx.log(_constant(v, 1) + tirx.exp(_constant(v, 0) - tirx.abs(v)))
-
-
 def _softsign(v: Any, _a: dict[str, Any]) -> Any:
     return v / (_constant(v, 1) + tirx.abs(v))
-
-
-def _mish(v: Any, _a: dict[str, Any]) -> Any:
-    return v * tirx.tanh(_softplus(v))
 
 
 _FORMULAS: dict[str, tuple[Callable[[Any, dict[str, Any]], Any], tuple[int, ...]]] = {
@@ -154,9 +146,9 @@ _FORMULAS: dict[str, tuple[Callable[[Any, dict[str, Any]], Any], tuple[int, ...]
     "Celu": (_celu, (12, 28)),
     "ThresholdedRelu": (_thresholded, (10, 22)),
     "Shrink": (_shrink, (9,)),
-    "Softplus": (_softplus, (1, 22)),
+    "Softplus": (lambda v, _a: softplus(v), (1, 22)),
     "Softsign": (_softsign, (1, 22)),
-    "Mish": (_mish, (18, 22)),
+    "Mish": (lambda v, _a: mish(v), (18, 22)),
 }
 
 

@@ -29,6 +29,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.operators.activation import softplus
 
 __all__: list[str] = []
 
@@ -80,7 +81,7 @@ _FUNCTIONS: dict[str, tuple[Callable[[Any, float, float], Any], float, float]] =
     ),
     "elu": (lambda x, a, _b: tirx.Select(x < _number(x, 0), (tirx.exp(x) - _number(x, 1)) * _number(x, a), x), 1, 0),
     "softsign": (lambda x, _a, _b: x / (_number(x, 1) + tirx.abs(x)), 0, 0),
-    "softplus": (lambda x, _a, _b: tirx.log(_number(x, 1) + tirx.exp(x)), 0, 0),
+    "softplus": (lambda x, _a, _b: softplus(x), 0, 0),
 }
 """Activations by their names without case, and the defaults of their parameters."""
 

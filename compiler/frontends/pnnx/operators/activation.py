@@ -11,6 +11,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, axis_of, need_real, operator
 from nnefc.frontends.pnnx.operators.elementwise import apply
+from nnefc.operators.activation import mish, softplus
 
 __all__: list[str] = []
 
@@ -125,13 +126,7 @@ def _silu(at: Lowering, input: Tensor, inplace: bool = False) -> Result:
 
 @operator("nn.Mish", "F.mish")
 def _mish(at: Lowering, input: Tensor, inplace: bool = False) -> Result:
-    # tanh(log(1 + e^x)) = n / (n + 2) with n = e^x (e^x + 2); beyond 20 it is 1 in single precision.
-    def element(x: tirx.Expr) -> tirx.Expr:
-        power = tirx.exp(tirx.min(x, _c(20, x)))
-        n = power * (power + _c(2, x))
-        return x * (n / (n + _c(2, x)))
-
-    return _each(at, input, element, "mish")
+    return _each(at, input, mish, "mish")
 
 
 @operator("nn.Hardsigmoid", "F.hardsigmoid")
@@ -192,8 +187,7 @@ def _softplus(at: Lowering, input: Tensor, beta: float = 1.0, threshold: float =
 
     def element(x: tirx.Expr) -> tirx.Expr:
         scaled = x * _c(beta, x)
-        soft = tirx.log1p(tirx.exp(tirx.min(scaled, _c(threshold, x)))) / _c(beta, x)
-        return tirx.Select(scaled <= _c(threshold, x), soft, x)
+        return tirx.Select(scaled > _c(threshold, x), x, softplus(scaled) / _c(beta, x))
 
     return _each(at, input, element, "softplus")
 
