@@ -19,8 +19,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +36,8 @@ from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_constants import append_constants
 from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.linking import LINKING
+from nnefc.targets.link.runtime_objects import runtime_objects
+from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
 from nnefc.targets.machine.system import FileFormat, format_of
 
 __all__ = [
@@ -94,7 +94,7 @@ def link_library(
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
-            inputs = _inputs(folder, objects, description, form)
+            inputs = _inputs(folder, objects, description, form, () if cc else compiler)
             if constants is None:
                 _link(folder, inputs, description, output, form, compiler)
             elif form is FileFormat.ELF and not cc:  # other linkers may lay out the library otherwise
@@ -126,7 +126,7 @@ def _link(
         flags = [*_COMPILE_FLAGS, *linking.compile_flags, *linking.link_flags]
         flags += linking.name_flags(output.name, names, folder)
         libraries = [*linking.libraries, *_DEVICE_LIBRARIES[device]]
-        _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, *libraries, "-o", str(library)], folder)
+        run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, *libraries, "-o", str(library)], folder)
         if left_out is not None:
             append_constants(library, left_out)
         library.replace(output)
@@ -162,11 +162,11 @@ def link_object(
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
-            inputs = _inputs(folder, objects, description, FileFormat.ELF)
+            inputs = _inputs(folder, objects, description, FileFormat.ELF, () if cc else compiler)
             if constants is not None:
                 inputs.append(_constants_object(folder, constants, compiler))
             flags = [*_COMPILE_FLAGS, *LINKING[FileFormat.ELF].compile_flags, "-g0", "-r", "-Wl,--strip-debug"]
-            _run([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
+            run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
             hide_symbols(output, public_symbols(description.prefix, description.device))
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
@@ -175,11 +175,16 @@ def link_object(
 def archive(members: Sequence[Path], output: Path) -> None:
     """Write a static library, of `members` in their order; the same members give the same bytes."""
     with tempfile.TemporaryDirectory(prefix="nnefc-archive-") as folder:
-        _run([*_ZIG, "ar", "rcsD", str(output), *map(str, members)], Path(folder))
+        run_compiler([*zig(), "ar", "rcsD", str(output), *map(str, members)], Path(folder))
 
 
-def _inputs(folder: Path, objects: Sequence[Path], description: LibraryDescription, form: FileFormat) -> list[str]:
-    """Everything that a library is made of but its constants, as sources and objects."""
+def _inputs(
+    folder: Path, objects: Sequence[Path], description: LibraryDescription, form: FileFormat, own: Sequence[str]
+) -> list[str]:
+    """Everything that a library is made of but its constants, as sources and objects.
+
+    The runtime is objects if `own`, zig's command, is given, and sources for another compiler.
+    """
     if description.device != "cpu" and form is not FileFormat.ELF:
         raise CompileError(
             f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
@@ -187,14 +192,18 @@ def _inputs(folder: Path, objects: Sequence[Path], description: LibraryDescripti
         )
     model = folder / "model.c"
     model.write_text(model_source(description), encoding="utf-8")
-    inputs = [*map(str, runtime_sources(description)), str(model)]
+    runtime = runtime_sources(description)
+    if own:
+        command = [*own, *_COMPILE_FLAGS, *LINKING[form].compile_flags, "-g0"]
+        runtime = runtime_objects(runtime, RUNTIME, command, folder)
+    inputs = [*map(str, runtime), str(model)]
     for number, path in enumerate(objects):
         if path.suffix != ".o":  # a source of the network's own
             inputs.append(str(path))
             continue
-        own = folder / f"network{number}.o"
-        own.write_bytes(LINKING[form].prepare(path.read_bytes()))
-        inputs.append(str(own))
+        prepared = folder / f"network{number}.o"
+        prepared.write_bytes(LINKING[form].prepare(path.read_bytes()))
+        inputs.append(str(prepared))
     return inputs
 
 
@@ -202,7 +211,7 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
     """The constants as an object; returns its path."""
     image, content = folder / "constants.o", constants.save(folder / "constants.bin")
     definition = f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"'
-    _run([*compiler, definition, "-c", str(_CONSTANTS), "-o", str(image)], folder)
+    run_compiler([*compiler, definition, "-c", str(_CONSTANTS), "-o", str(image)], folder)
     return str(image)
 
 
@@ -220,10 +229,6 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
 
 _DEVICE_LIBRARIES = {"cpu": (), "cuda": ("-ldl",)}  # NVIDIA's driver is opened at run time
 
-_OTHER_COMPILERS = "install it, or give another; without one, zig comes with nnefc: pip install ziglang"
-
-_ZIG = (sys.executable, "-m", "ziglang")
-
 
 def _compiler(zig_target: str, zig_cpu: str, cc: Sequence[str]) -> Sequence[str]:
     """The command of the compiler for a target.
@@ -238,7 +243,7 @@ def _compiler(zig_target: str, zig_cpu: str, cc: Sequence[str]) -> Sequence[str]
             "zig does not have Android's C library",
             hint="name the compiler of Android's NDK: --cc aarch64-linux-android28-clang",
         )
-    return (*_ZIG, "cc", "-target", zig_target, f"-mcpu={zig_cpu}", *_page_flags(zig_target))
+    return (*zig(), "cc", "-target", zig_target, f"-mcpu={zig_cpu}", *_page_flags(zig_target))
 
 
 def _page_flags(zig_target: str) -> tuple[str, ...]:
@@ -272,46 +277,8 @@ def command_of(text: str) -> tuple[str, ...]:
     if not words:
         raise CompileError("the command of the compiler is empty", hint="such as --cc aarch64-linux-gnu-gcc")
     if shutil.which(words[0]) is None:
-        raise CompileError(f"cannot run the compiler {words[0]}: there is no such program", hint=_OTHER_COMPILERS)
+        raise CompileError(f"cannot run the compiler {words[0]}: there is no such program", hint=OTHER_COMPILERS)
     return words
-
-
-def _run(command: Sequence[str], folder: Path) -> None:
-    """Run a compiler; zig with its local cache in `folder`: objects are not kept, only the C library's stubs are."""
-    environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
-    cache = _user_cache()
-    if cache is None:
-        environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(folder / "global"))  # slower, for nothing is kept
-    elif os.name == "posix" and not {"HOME", "XDG_CACHE_HOME"} & {name for name, value in os.environ.items() if value}:
-        environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache / "zig"))  # where it would be if zig knew the home
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
-    except OSError as error:
-        raise CompileError(
-            f"cannot run the compiler {command[0]}: {error.strerror}",
-            hint=_OTHER_COMPILERS,
-        ) from error
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        message = "\n".join(lines[:20]).replace(str(folder), "<link>") or f"it ended with status {done.returncode}"
-        raise CompileError(
-            f"the linker failed:\n{message}",
-            hint="is the ziglang package whole, and does zig know the target?" if not lines else None,
-        )
-
-
-def _user_cache() -> Path | None:
-    """The folder under which zig keeps the stubs of C libraries by default; None if it cannot write there.
-
-    In containers there may be no home; under systemd the system knows one, but not the environment, which is all that
-    zig asks.
-    """
-    try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        cache.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    return cache if os.access(cache, os.W_OK | os.X_OK) else None
 
 
 def _constant_bytes(constants: Constants | None, description: LibraryDescription) -> int:

@@ -52,6 +52,9 @@ Those for Android and macOS are linked, and their headers, symbols and dependenc
 For Android, and wherever a vendor's compiler is needed, `--cc` names a command with GCC's options, such as
 `--cc aarch64-linux-android28-clang` of Android's NDK.
 
+The compiled runtime is kept in the user's cache, in `~/.cache/nnefc` or `$XDG_CACHE_HOME/nnefc`: about 60 KB for each
+target. These files can be deleted at any time.
+
 ## Page sizes
 
 The largest memory page that a library can be loaded with is 4 KiB on x86-64 and RISC-V; 16 KiB on 32-bit Arm, whose

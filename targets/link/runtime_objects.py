@@ -1,0 +1,104 @@
+"""The runtime's objects, which are the same in every library for one kind of machine: compiled once, and kept.
+
+They are in the user's cache, `nnefc/runtime-DIGEST.objects` under the folder where zig keeps the stubs of C libraries,
+about 60 KB for each kind of machine. The digest is of all that they are made from: what is there is never out of date.
+It may be removed at any time. Where no cache can be written, they are compiled for every library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from nnefc.targets.link.zig import run_compiler, user_cache, zig
+
+__all__ = ["runtime_objects"]
+
+_CHECKSUM_BYTES, _SIZE_BYTES = 32, 8
+
+
+def runtime_objects(sources: Sequence[Path], headers: Path, command: Sequence[str], folder: Path) -> list[Path]:
+    """Objects of C files of the runtime, in their order.
+
+    Each is compiled by itself, for zig makes one object of several files, and does not for every format.
+
+    Args:
+        sources: the C files, each of another name.
+        headers: the folder of what they include.
+        command: zig's, with all options that say how to compile.
+        folder: where the objects are put, and what else the compiler writes.
+
+    Raises:
+        CompileError: the compiler cannot be run, or fails.
+        OSError: `folder` cannot be written.
+    """
+    place = folder / "runtime"
+    place.mkdir()
+    objects = [place / f"{source.stem}.o" for source in sources]
+    kept = _kept(_digest(sources, headers, command))
+    if kept is None or not _unpacked(kept, objects):
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            words = [*command, f"-I{headers}", "-c"]
+            for _ in pool.map(lambda s, o: run_compiler([*words, str(s), "-o", str(o)], folder), sources, objects):
+                pass
+        if kept is not None:
+            _keep(objects, kept)
+    return objects
+
+
+def _digest(sources: Sequence[Path], headers: Path, command: Sequence[str]) -> str:
+    """Of the compiler, its options, and every file that it reads."""
+    digest = hashlib.sha256()
+    files = [*sources, *sorted(headers.rglob("*.h"))]
+    for part in (_zig_version(), *command[len(zig()) :], *(path.name for path in files)):
+        digest.update(f"{part}\0".encode())
+    for path in files:
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:32]
+
+
+def _zig_version() -> str:
+    try:
+        return version("ziglang")
+    except PackageNotFoundError:  # running it will say so
+        return ""
+
+
+def _kept(digest: str) -> Path | None:
+    """The file of these objects, whether it is there or not; None without a cache."""
+    cache = user_cache()
+    return cache / "nnefc" / f"runtime-{digest}.objects" if cache is not None else None
+
+
+def _unpacked(kept: Path, objects: Sequence[Path]) -> bool:
+    """Write the objects that are in `kept`; False if it is not there, or not whole."""
+    try:
+        content = kept.read_bytes()
+    except OSError:
+        return False
+    checksum, body = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+    if hashlib.sha256(body).digest() != checksum:
+        return False
+    for path in objects:
+        size, body = int.from_bytes(body[:_SIZE_BYTES], "little"), body[_SIZE_BYTES:]
+        path.write_bytes(body[:size])
+        body = body[size:]
+    return True
+
+
+def _keep(objects: Sequence[Path], kept: Path) -> None:
+    """Put the objects into the cache, whole or not at all: others may read and write it at the same time."""
+    contents = [path.read_bytes() for path in objects]
+    body = b"".join(len(content).to_bytes(_SIZE_BYTES, "little") + content for content in contents)
+    with contextlib.suppress(OSError):  # a full disk, or somebody else's folder: then they are compiled again
+        kept.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=kept.parent) as beside:
+            new = Path(beside) / kept.name
+            new.write_bytes(hashlib.sha256(body).digest() + body)
+            new.replace(kept)
