@@ -22,7 +22,8 @@ import test_operations_window
 from nnef_cases import Case, document
 from nnef_language import FINAL
 
-from nnefc.frontends.nnef.declarations import MISSING, STANDARD, Operation, Parameter, spell_value
+from nnefc.frontends.nnef.declarations import MISSING, STANDARD, Operation, Parameter
+from nnefc.frontends.nnef.signatures import spell_value
 from nnefc.frontends.nnef.tensor_file import write_tensor
 from nnefc.frontends.nnef.types import ArrayType, Dialect, GenericType, PrimitiveType, TensorType, TupleType, Type
 

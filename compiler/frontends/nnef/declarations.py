@@ -21,7 +21,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from nnefc.frontends.nnef.types import Dialect, Type, spell
+from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.parser import parse_definition, parse_signature
+from nnefc.frontends.nnef.signatures import Parameter, Result, Signature
+from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import MISSING, Arguments, Missing, Shape, ShapeError, Shapes, Tensor, Value, shape_of
 
 __all__ = [
@@ -50,73 +53,6 @@ ShapeRule: TypeAlias = Callable[[Arguments], Shapes]
 _Function = TypeVar("_Function", bound=Lower)
 
 BOTH: frozenset[Dialect] = frozenset(Dialect)
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A formal parameter. `default` is `MISSING` if an invocation must give a value."""
-
-    name: str
-    type: Type
-    default: Value | Missing = MISSING
-
-
-@dataclass(frozen=True)
-class Result:
-    """A formal result: a tensor, an array of tensors, or, in fragments of a document, any other type."""
-
-    name: str
-    type: Type
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a fragment's declaration says: `fragment name<? = generic_default>(parameters) -> (results)`."""
-
-    name: str
-    generic: bool
-    generic_default: str | None
-    parameters: tuple[Parameter, ...]
-    results: tuple[Result, ...]
-
-    @cached_property
-    def by_name(self) -> dict[str, Parameter]:
-        """The parameters by name, in their order."""
-        return {parameter.name: parameter for parameter in self.parameters}
-
-    def spell(self, dialect: Dialect) -> str:
-        """The types in the dialect's spelling: `relu(x: tensor<scalar>) -> (y: tensor<scalar>)`."""
-        parameters = ", ".join(
-            f"{p.name}: {spell(p.type, dialect)}" + ("" if p.default is MISSING else f" = {spell_value(p.default)}")
-            for p in self.parameters
-        )
-        results = ", ".join(f"{r.name}: {spell(r.type, dialect)}" for r in self.results)
-        generic = "" if not self.generic else f"<? = {self.generic_default}>" if self.generic_default else "<?>"
-        return f"{self.name}{generic}({parameters}) -> ({results})"
-
-
-def spell_value(value: Value) -> str:
-    """A value as a literal of the language; tensors by their names.
-
-    Scalars keep a point or an exponent, so that they read back as scalars; strings are quoted.
-    """
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case float():
-            return repr(value)
-        case str():
-            # There are no escapes: a string with quotes of both kinds is put together.
-            parts = [value] if "'" not in value or '"' not in value else re.findall("[^']+|'+", value)
-            return " + ".join(f'"{part}"' if "'" in part else f"'{part}'" for part in parts)
-        case list():
-            return f"[{', '.join(map(spell_value, value))}]"
-        case tuple():
-            return f"({', '.join(map(spell_value, value))})"
-        case Tensor():
-            return value.name
 
 
 _DECLARED_NAME = re.compile(r"\s*fragment\s+([A-Za-z_]\w*)", re.ASCII)
@@ -159,10 +95,13 @@ class Operation:
     @cached_property
     def signature(self) -> Signature:
         """The parsed declaration. Both spellings of the types are understood in either dialect."""
-        from nnefc.frontends.nnef.parser import parse_signature
-
         dialect = Dialect.FINAL if Dialect.FINAL in self.dialects else Dialect.PROVISIONAL
         return parse_signature(self.declaration, dialect)
+
+    def defined(self, dialect: Dialect) -> syntax.Fragment:
+        """The standard's definition of a compound operation, as if the document had written it."""
+        assert self.definition is not None
+        return parse_definition(self.name, self.declaration, self.definition, dialect)
 
 
 class Registry:

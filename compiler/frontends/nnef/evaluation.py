@@ -25,7 +25,6 @@ from nnefc.frontends.nnef.invoking import (
     written_arguments,
 )
 from nnefc.frontends.nnef.naming import Names, rename
-from nnefc.frontends.nnef.parser import parse_definition
 from nnefc.frontends.nnef.syntax import Expression, Source
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Tensor, Value, shape_of
@@ -355,7 +354,7 @@ class _Evaluator:
         """The definition of a compound operation, parsed and checked once."""
         definition = self._definitions.get(operation)
         if definition is None:
-            fragment = parse_definition(operation, self._document.dialect)
+            fragment = operation.defined(self._document.dialect)
             definition = UserFragment(fragment, operation.signature)
             check_definition(definition, self._environment, self._annotations)
             self._definitions[operation] = definition

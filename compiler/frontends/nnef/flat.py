@@ -8,7 +8,8 @@ from itertools import takewhile
 from typing import Any
 
 from nnefc.diagnostics import Location
-from nnefc.frontends.nnef.declarations import Operation, spell_value
+from nnefc.frontends.nnef.declarations import Operation
+from nnefc.frontends.nnef.signatures import spell_value
 from nnefc.frontends.nnef.types import Dialect, has_tensor
 from nnefc.frontends.nnef.values import Arguments, Tensor, Value
 

@@ -1,22 +1,16 @@
-"""From text to syntax tree: both dialects, one grammar (`grammar.lark`)."""
+"""From text to syntax tree: both dialects, one grammar (`grammar.lark`, whose tables are in `grammar.json`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
-from threading import Lock
 from typing import Any
-
-import lark
-from lark.parsers.lalr_analysis import Shift
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import syntax
-from nnefc.frontends.nnef.declarations import Operation, Signature
 from nnefc.frontends.nnef.lexer import ALL_KEYWORDS, KEYWORDS, Token, detect_dialect, end_statements, tokenize
-from nnefc.frontends.nnef.signatures import signature_of
+from nnefc.frontends.nnef.signatures import Signature, signature_of
 from nnefc.frontends.nnef.syntax import Source
+from nnefc.frontends.nnef.tables import END, Machine, UnexpectedToken, tables
 from nnefc.frontends.nnef.tree_builder import TreeBuilder
 from nnefc.frontends.nnef.types import Dialect
 
@@ -49,10 +43,9 @@ def parse_signature(text: str, dialect: Dialect) -> Signature:
     return signature_of(_parse_declaration(text, "declaration", dialect), dialect)
 
 
-def parse_definition(operation: Operation, dialect: Dialect) -> syntax.Fragment:
-    """The standard's definition of a compound operation, as if the document had written it."""
-    text = f"{operation.declaration}\n{{\n{operation.definition}\n}}"
-    return _parse_declaration(text, f"definition of {operation.name}", dialect)
+def parse_definition(name: str, declaration: str, statements: str, dialect: Dialect) -> syntax.Fragment:
+    """The standard's definition of the compound operation `name`, as if a document had written it."""
+    return _parse_declaration(f"{declaration}\n{{\n{statements}\n}}", f"definition of {name}", dialect)
 
 
 def _parse_declaration(text: str, name: str, dialect: Dialect) -> syntax.Fragment:
@@ -77,44 +70,16 @@ def _decode(text: str | bytes, file_name: str) -> str:
 def _parse(
     start: str, source: Source, tokens: Iterable[Token], keywords: dict[str, str], dialect: Dialect | None
 ) -> Any:
-    """Feed the tokens to the parser; the tree is built as rules are recognized, without recursion."""
-    with _LOCK:
-        machine, builder = _machine()
-        builder.begin(source, dialect)
-        feed: Any = machine.parse_interactive(start=start).parser_state.feed_token
-        previous: Token | None = None
-        try:
-            for token in _classify(list(tokens), keywords):
-                feed(token)
-                previous = token
-            return feed(Token("$END", "", len(source.text)), True)
-        except lark.UnexpectedToken as error:
-            raise _unexpected(source, error, previous, dialect) from None
-
-
-_LOCK = Lock()
-"""The builder knows the one text that is being parsed."""
-
-
-@cache
-def _machine() -> tuple[lark.Lark, TreeBuilder]:
-    builder = TreeBuilder()
-    machine = lark.Lark(
-        Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8"),
-        start=["document", "fragment"],
-        parser="lalr",
-        lexer="basic",
-        maybe_placeholders=True,
-        transformer=builder,
-    )
-    return machine, builder
-
-
-@cache
-def _terminals() -> dict[str, str]:
-    """The grammar's terminal for every sign and word that it writes literally."""
-    machine, _ = _machine()
-    return {terminal.pattern.value: terminal.name for terminal in machine.terminals}
+    """Feed the tokens to the machine; the tree is built as rules are recognized."""
+    machine = Machine(start, TreeBuilder(source, dialect))
+    previous: Token | None = None
+    try:
+        for token in _classify(list(tokens), keywords):
+            machine.feed(token)
+            previous = token
+        return machine.finish(len(source.text))
+    except UnexpectedToken as error:
+        raise _unexpected(source, error, previous, dialect) from None
 
 
 _CONTENTS = frozenset(("integer", "scalar", "logical", "string"))
@@ -122,7 +87,7 @@ _CONTENTS = frozenset(("integer", "scalar", "logical", "string"))
 
 def _classify(tokens: list[Token], keywords: dict[str, str]) -> list[Token]:
     """Give the tokens the types of the grammar's terminals. The `<` of `f<integer>(…)` and `f<?>(…)` becomes OF."""
-    terminals = _terminals()
+    terminals = tables().terminals
     for i, token in enumerate(tokens):
         match token.type:
             case "name":
@@ -145,17 +110,16 @@ _READABLE = {
     "NUMBER": "a number",
     "STRING": "a string",
     "OF": "'<'",
-    "$END": "the end of the document",
+    END: "the end of the document",
 }
 
 
 def _unexpected(
-    source: Source, error: lark.UnexpectedToken, previous: Token | None, dialect: Dialect | None
+    source: Source, error: UnexpectedToken, previous: Token | None, dialect: Dialect | None
 ) -> CompileError:
     """What the parser could not go on with, and what it waited for."""
-    token: Any = error.token
+    token, expected = error.token, error.expected
     location = source.location(token.at)
-    expected = _acceptable(error)
     after = 0 if previous is None else previous.at + len(previous.text)
     if previous is not None and previous.type == "NUMBER" and token.type == "IDENTIFIER" and after == token.at:
         message = f"'{(previous.text + token.text)[:40]}' is neither a number nor an identifier"
@@ -166,8 +130,8 @@ def _unexpected(
             location=source.location(after),
             hint="In the final dialect every statement ends with ';', and so does the version.",
         )
-    found = "the document ends here" if token.type == "$END" else f"unexpected {_describe(token)}"
-    spelled = {terminal: f"'{text}'" for text, terminal in _terminals().items()} | _READABLE
+    found = "the document ends here" if token.type == END else f"unexpected {_describe(token)}"
+    spelled = {terminal: f"'{text}'" for text, terminal in tables().terminals.items()} | _READABLE
     names = sorted(spelled.get(terminal, terminal) for terminal in expected)
     hint = _HINTS.get((token.text, dialect))
     if len(names) == 1:
@@ -179,24 +143,6 @@ def _unexpected(
 
 _AFTER_STATEMENT = frozenset(("IDENTIFIER", "RIGHT_BRACE", "GRAPH", "FRAGMENT", "EXTENSION"))
 """What follows where a semicolon was forgotten."""
-
-
-def _acceptable(error: lark.UnexpectedToken) -> set[str]:
-    """The terminals that the parser could go on with: those among `expected` that survive the pending reductions."""
-    state: Any = error.state
-    table = state.parse_conf.states
-
-    def accepts(terminal: str) -> bool:
-        stack = list(state.state_stack)
-        while (step := table[stack[-1]].get(terminal)) is not None:
-            action, argument = step
-            if action is Shift:
-                return True
-            del stack[len(stack) - len(argument.expansion) :]
-            stack.append(table[stack[-1]][argument.origin.name][1])
-        return False
-
-    return {terminal for terminal in error.expected if accepts(terminal)}
 
 
 _HINTS: dict[tuple[str, Dialect | None], str] = {

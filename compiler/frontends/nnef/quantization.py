@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError, Location
-from nnefc.frontends.nnef.declarations import MISSING, STANDARD, Operation, nearest_name, spell_value
+from nnefc.frontends.nnef.declarations import MISSING, STANDARD, Operation, nearest_name
+from nnefc.frontends.nnef.signatures import spell_value
 from nnefc.frontends.nnef.tensor_file import StoredTensor
 from nnefc.frontends.nnef.types import Dialect, PrimitiveType, TensorType, Type, spell
 

@@ -1,12 +1,14 @@
-"""From a declaration in the syntax tree to its signature, with the rules of section 3.3.1 for declarations."""
+"""Signatures of operations and fragments: what a declaration in the syntax tree says, by the rules of section 3.3.1."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import syntax
-from nnefc.frontends.nnef.declarations import MISSING, Parameter, Result, Signature
 from nnefc.frontends.nnef.types import (
     EMPTY_ARRAY,
     INTEGER,
@@ -25,9 +27,85 @@ from nnefc.frontends.nnef.types import (
     spell,
     substitute,
 )
-from nnefc.frontends.nnef.values import Value
+from nnefc.frontends.nnef.values import MISSING, Missing, Tensor, Value
 
-__all__ = ["adapt", "literal_value", "signature_of", "type_of_literal"]
+__all__ = [
+    "Parameter",
+    "Result",
+    "Signature",
+    "adapt",
+    "literal_value",
+    "signature_of",
+    "spell_value",
+    "type_of_literal",
+]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A formal parameter. `default` is `MISSING` if an invocation must give a value."""
+
+    name: str
+    type: Type
+    default: Value | Missing = MISSING
+
+
+@dataclass(frozen=True)
+class Result:
+    """A formal result: a tensor, an array of tensors, or, in fragments of a document, any other type."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a fragment's declaration says: `fragment name<? = generic_default>(parameters) -> (results)`."""
+
+    name: str
+    generic: bool
+    generic_default: str | None
+    parameters: tuple[Parameter, ...]
+    results: tuple[Result, ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, Parameter]:
+        """The parameters by name, in their order."""
+        return {parameter.name: parameter for parameter in self.parameters}
+
+    def spell(self, dialect: Dialect) -> str:
+        """The types in the dialect's spelling: `relu(x: tensor<scalar>) -> (y: tensor<scalar>)`."""
+        parameters = ", ".join(
+            f"{p.name}: {spell(p.type, dialect)}" + ("" if p.default is MISSING else f" = {spell_value(p.default)}")
+            for p in self.parameters
+        )
+        results = ", ".join(f"{r.name}: {spell(r.type, dialect)}" for r in self.results)
+        generic = "" if not self.generic else f"<? = {self.generic_default}>" if self.generic_default else "<?>"
+        return f"{self.name}{generic}({parameters}) -> ({results})"
+
+
+def spell_value(value: Value) -> str:
+    """A value as a literal of the language; tensors by their names.
+
+    Scalars keep a point or an exponent, so that they read back as scalars; strings are quoted.
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return repr(value)
+        case str():
+            # There are no escapes: a string with quotes of both kinds is put together.
+            parts = [value] if "'" not in value or '"' not in value else re.findall("[^']+|'+", value)
+            return " + ".join(f'"{part}"' if "'" in part else f"'{part}'" for part in parts)
+        case list():
+            return f"[{', '.join(map(spell_value, value))}]"
+        case tuple():
+            return f"({', '.join(map(spell_value, value))})"
+        case Tensor():
+            return value.name
 
 
 def signature_of(fragment: syntax.Fragment, dialect: Dialect) -> Signature:

@@ -7,8 +7,6 @@ import re
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import lark
-
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.lexer import Token
@@ -40,15 +38,10 @@ def _content(token: Token) -> str:
     return "integer" if token.text == "extent" else token.text
 
 
-class TreeBuilder(lark.Transformer):  # type: ignore[type-arg]
-    """Call `begin` before each text. With a dialect, what only the other dialect has is refused."""
+class TreeBuilder:
+    """Builds the tree of one text. With a dialect, what only the other dialect has is refused."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._source = Source("", "")
-        self._dialect: Dialect | None = None
-
-    def begin(self, source: Source, dialect: Dialect | None) -> None:
+    def __init__(self, source: Source, dialect: Dialect | None) -> None:
         self._source = source
         self._dialect = dialect
 

@@ -12,8 +12,10 @@ from nnef_language import final, flatten, graph, operations
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.lexer import tokenize
+from nnefc.frontends.nnef.make_tables import made_tables, text_of
 from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.nnef.syntax import Source
+from nnefc.frontends.nnef.tables import TABLES
 from nnefc.frontends.nnef.types import Dialect
 
 BODY = "{ x = external(shape = [1,4])%s y = relu(x)%s }"
@@ -123,6 +125,11 @@ def test_the_grammar_is_lalr_without_conflicts(caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.DEBUG, logger=lark.logger.name)
     lark.Lark(grammar, start=["document", "fragment"], parser="lalr", lexer="basic", debug=True)
     assert not [record.message for record in caplog.records if "onflict" in record.message]
+
+
+def test_the_tables_are_those_of_the_grammar() -> None:
+    made = text_of(made_tables())
+    assert TABLES.read_text() == made, "after a change of the grammar: python -m nnefc.frontends.nnef.make_tables"
 
 
 def test_mutated_provisional_documents_never_give_a_traceback() -> None:

@@ -188,13 +188,12 @@ def test_every_definition_of_the_standard_parses_and_checks(dialect: Dialect) ->
     from nnefc.frontends.nnef.checking import check_definition
     from nnefc.frontends.nnef.environment import Environment, UserFragment
     from nnefc.frontends.nnef.inference import Annotations
-    from nnefc.frontends.nnef.parser import parse_definition
 
     environment = Environment(dialect, STANDARD, {})
     count = 0
     for known in STANDARD:
         if dialect in known.dialects and known.definition is not None:
-            fragment = UserFragment(parse_definition(known, dialect), known.signature)
+            fragment = UserFragment(known.defined(dialect), known.signature)
             check_definition(fragment, environment, Annotations())
             count += 1
     assert count > 20

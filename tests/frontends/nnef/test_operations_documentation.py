@@ -9,7 +9,6 @@ from nnefc.frontends.nnef import operations_table
 from nnefc.frontends.nnef.declarations import STANDARD, Dialect
 from nnefc.frontends.nnef.documentation import operations_page
 from nnefc.frontends.nnef.operations.lowering import by_definition
-from nnefc.frontends.nnef.parser import parse_definition
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,6 +44,6 @@ def test_declarations_say_what_becomes_of_an_operation(operation):
     for dialect in operation.dialects:
         assert operation.signature.spell(dialect).startswith(operation.name)
         if operation.definition is not None:
-            parse_definition(operation, dialect)
+            operation.defined(dialect)
     assert (operation.lower is by_definition) == (operation.target == "")
     assert operation.lower is not by_definition or operation.definition is not None
