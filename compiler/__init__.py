@@ -6,8 +6,9 @@
     >>> model = nnefc.load("resnet50.so")
     >>> probabilities = model(image)
 
-Loading needs NumPy only; the compiler, and TVM with it, is imported when it is first used. Where it is not installed
-(it comes with the extra: pip install 'nnefc[compiler]'), what needs it says so when it is called.
+Loading needs NumPy only; the compiler, and TVM with it, is imported when it is first used, as the loader is. Where
+the compiler is not installed (it comes with the extra: pip install 'nnefc[compiler]'), what needs it says so when it is
+called.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
-from nnefc.loader import LoadError, Model, RunError, load
 
 if TYPE_CHECKING:
     from nnefc.artifact import Artifact
     from nnefc.driver import compile
+    from nnefc.loader import LoadError, Model, RunError, load
 
 __all__ = ["Artifact", "CompileError", "LoadError", "Model", "ModelWarning", "RunError", "compile", "load"]
 
-_LAZY = {"Artifact": "nnefc.artifact", "compile": "nnefc.driver"}
+_LOADER = "nnefc.loader"
+_LAZY = {
+    "Artifact": "nnefc.artifact",
+    "LoadError": _LOADER,
+    "Model": _LOADER,
+    "RunError": _LOADER,
+    "compile": "nnefc.driver",
+    "load": _LOADER,
+}
 
 
 def __dir__() -> list[str]:
@@ -32,7 +41,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the compiler at its first use."""
+    """Import the loader, or the compiler, at its first use."""
     if name not in _LAZY:
         raise AttributeError(f"module 'nnefc' has no attribute {name!r}")
     from importlib import import_module
@@ -41,7 +50,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LAZY[name]), name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if missing.partition(".")[0] == "nnefc":
+        if missing.partition(".")[0] == "nnefc" or _LAZY[name] == _LOADER:
             raise
 
     def not_installed(*_: Any, **__: Any) -> NoReturn:

@@ -85,7 +85,9 @@ def compile_model(
 
     import nnefc
     from nnefc.cli.progress import Phases
+    from nnefc.cli.tvm_alone import import_tvm
 
+    import_tvm()
     phases = Phases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
     if emit is None:
         check_form(output, keywords.get("target", "llvm"), name, cc)

@@ -10,6 +10,7 @@ import click
 
 from nnefc.cli.options import given, model_options
 from nnefc.cli.text import amount, columns, face, memory
+from nnefc.cli.tvm_alone import import_tvm
 from nnefc.diagnostics import CompileError
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ def inspect_file(file: Path, flat: bool, **options: Any) -> None:
         if flat or keywords:
             raise click.UsageError("a compiled library takes no options: they say how to read a model")
         lines = library_lines(file)
-    elif flat:
+        click.echo("\n".join(lines))
+        return
+    import_tvm()
+    if flat:
         if "output_tensors" in keywords:
             raise click.UsageError("--flat prints the graph as it is: --output-tensor has no part in it")
         keywords.pop("random_weights", None)  # weights are not read

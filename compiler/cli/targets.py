@@ -16,6 +16,9 @@ def list_targets() -> None:
     Others are named by LLVM's name of a processor, by a triple, as in "llvm -mtriple=aarch64-linux-gnu
     -mcpu=cortex-a72", or by a JSON file.
     """
+    from nnefc.cli.tvm_alone import import_tvm
+
+    import_tvm()
     from nnefc.targets.machine.documentation import target_rows
 
     rows = [(row.name, row.triple, row.vectors, row.features, row.proof, row.about) for row in target_rows()]

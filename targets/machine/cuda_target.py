@@ -111,6 +111,7 @@ class CudaTarget:
             "max_shared_memory_per_block": self.most_shared_bytes,
             "thread_warp_size": self.threads_per_warp,
         }
+        tvm.backend.load("cuda")  # names of CUDA's functions; `import tvm` does it too, unless it is told not to
         return tvm.target.Target(config, host=self.host.to_tvm())
 
 

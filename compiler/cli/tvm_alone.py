@@ -1,0 +1,44 @@
+"""TVM without what it brings along for others: half of the time that it takes to start, and much more where torch is.
+
+`import tvm` imports torch where that is installed, although only the exchange of tensors between the two needs it; its
+runtime for networks on several machines, which fails for want of a library that is loaded later; and the parts of its
+code generators that are in Python, for every kind of accelerator. The compiler needs none of it: the part for CUDA is
+loaded with the first CUDA target. TVM can do without all three, and is told so in the ways that there are. That is
+done in the process of the command line alone, which is ours: where nnefc is a library, others may use TVM too, and
+they get all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["import_tvm"]
+
+_NOT_NEEDED = ("torch", "tvm.runtime.disco")
+"""Modules that TVM imports where they are there, and goes on without where they are not."""
+
+_NO_ACCELERATORS = ("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
+"""An environment variable of TVM's."""
+
+
+def import_tvm() -> None:
+    """Import TVM, alone, if nobody has imported it yet.
+
+    Raises:
+        ModuleNotFoundError: the compiler is not installed.
+    """
+    if "tvm" in sys.modules:
+        return
+    name, value = _NO_ACCELERATORS
+    before = os.environ.get(name)
+    hidden = [module for module in _NOT_NEEDED if module not in sys.modules]
+    os.environ.setdefault(name, value)
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: to Python, a module that is not there
+    try:
+        import tvm  # noqa: F401
+    finally:
+        for module in hidden:
+            del sys.modules[module]
+        if before is None:
+            del os.environ[name]

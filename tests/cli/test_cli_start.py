@@ -1,0 +1,100 @@
+"""What a command imports is what it needs: starting is most of the time that a small network takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runtime_samples import sample_library
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "examples" / "digits" / "model.nnef"
+
+NOTED = """
+import atexit, sys
+atexit.register(lambda: open({place!r}, "w").write("\\n".join(name for name in sys.modules if sys.modules[name])))
+"""
+TORCH = 'raise AssertionError("the command line imported torch")'
+
+
+def without_settings() -> dict[str, str]:
+    """The environment without what users may have told TVM."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
+
+
+def modules_after(program: str, folder: Path) -> set[str]:
+    """The modules that a new process has at the end of a program; there is a torch, which must not be imported."""
+    place = folder / "modules"
+    (folder / "torch.py").write_text(TORCH)
+    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", NOTED.format(place=str(place)) + program],
+        capture_output=True,
+        text=True,
+        env=without_settings() | {"PYTHONPATH": paths},
+    )
+    assert done.returncode == 0, done.stderr
+    return set(place.read_text().splitlines())
+
+
+def modules_of(arguments: list[str], folder: Path) -> set[str]:
+    """The modules that the command line has at its end."""
+    return modules_after(f"sys.argv = {['nnefc', *arguments]!r}\nfrom nnefc.__main__ import main\nmain()", folder)
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+COMPILER = {"lark", "ml_dtypes", "onnx", "torch", "tvm", "tvm_ffi"}
+
+
+def test_importing_the_package_imports_nothing_that_is_large(tmp_path: Path) -> None:
+    assert packages(modules_after("import nnefc", tmp_path)) & {"numpy", *COMPILER} == set()
+
+
+def test_the_loader_is_imported_when_it_is_asked_for(tmp_path: Path) -> None:
+    modules = modules_after("import nnefc\nassert nnefc.load.__module__ == 'nnefc.loader'", tmp_path)
+    assert "nnefc.loader" in modules
+    assert packages(modules) & COMPILER == set()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["compile", "--help"]], ids=" ".join)
+def test_help_needs_neither_the_compiler_nor_numpy(arguments: list[str], tmp_path: Path) -> None:
+    assert packages(modules_of(arguments, tmp_path)) & {"numpy", *COMPILER} == set()
+
+
+@pytest.mark.parametrize("arguments", [["run", "--random", "0"], ["inspect"]], ids=lambda words: words[0])
+def test_libraries_are_run_and_inspected_without_importing_the_compiler(arguments: list[str], tmp_path: Path) -> None:
+    modules = modules_of([*arguments, str(sample_library())], tmp_path)
+    assert packages(modules) & COMPILER == set()
+
+
+def test_compiling_imports_nothing_of_other_formats_and_no_torch(tmp_path: Path) -> None:
+    modules = modules_of(["compile", str(MODEL), "-o", str(tmp_path / "digits.so")], tmp_path)
+    assert packages(modules) & {"lark", "onnx", "torch"} == set()
+    assert {name for name in modules if name.startswith(("nnefc.frontends.onnx", "nnefc.frontends.pnnx"))} == set()
+
+
+def test_tvm_is_whole_where_the_package_is_imported_by_others() -> None:
+    program = "import sys\nsys.modules['torch'] = None\nimport nnefc.driver, tvm\nassert tvm.backend.is_loaded('cuda')"
+    assert subprocess.run([sys.executable, "-c", program], env=without_settings()).returncode == 0
+
+
+def test_what_is_kept_from_tvm_can_be_imported_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("here = True")
+    program = """
+import os, sys
+from nnefc.cli.tvm_alone import import_tvm
+import_tvm()
+import tvm, torch
+assert torch.here and not tvm.backend.is_loaded("cuda") and "TVM_DEVICE_BACKEND_AUTOLOAD" not in os.environ
+from nnefc.targets.machine.cuda_target import parse_cuda_target
+parse_cuda_target("cuda").to_tvm()
+assert tvm.backend.is_loaded("cuda")
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=without_settings() | {"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0
