@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
+from nnefc.backends import backend_of
 from nnefc.network import Network
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
@@ -58,7 +59,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     use_dot_products()
     module = network.module
     with target.to_tvm():
-        for _, transform in graph_passes(target, strict):
+        for _, transform in graph_passes(backend_of(target), strict):
             module = transform(module)
     program = program_of(replace(network, module=module))
     reads = {step.kernel.name_hint: step.reads for step in program.steps}

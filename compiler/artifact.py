@@ -9,31 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import tvm
 from numpy.typing import ArrayLike
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, listed, load
 from nnefc.network import Network
-from nnefc.passes.cuda_pipeline import LoweredForCuda
+from nnefc.passes.backend import Code, Lowered
 from nnefc.passes.graph.index_limits import index_limits
-from nnefc.passes.pipeline import Lowered
-from nnefc.passes.plan.entry import ENTRY
 from nnefc.passes.plan.program import Buffer
-from nnefc.targets.codegen.cpu.objects import CODE_SUFFIXES, write_texts
-from nnefc.targets.codegen.cuda.program import DeviceProgram
 from nnefc.targets.description.library import LibraryDescription, TensorDescription
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network, write_together
 from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.machine.any_target import AnyTarget
-from nnefc.targets.machine.cuda_target import CudaTarget
-from nnefc.targets.machine.target import Target
 
-__all__ = ["Artifact", "build", "build_for_cuda"]
+__all__ = ["Artifact", "build"]
 
 _ALIGNMENT = 64
 
@@ -46,16 +38,14 @@ class Artifact:
         description: names, types and shapes, and the memory that a session takes.
         target: the machine that the code is for.
         lower_bound_bytes: what no plan of the workspace could go below.
-        device: the code for GPUs, for such targets.
+        code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
     """
 
     description: LibraryDescription
     target: AnyTarget
     lower_bound_bytes: int
-    _module: tvm.IRModule | None
-    _objects: tuple[bytes, ...]
+    code: Code
     _constants: Constants | None
-    device: DeviceProgram | None = None
 
     def __repr__(self) -> str:
         face = f"{listed(self.inputs)} -> {listed(self.outputs)}"
@@ -66,10 +56,6 @@ class Artifact:
 
     def __deepcopy__(self, _: object) -> Artifact:
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the program, which TVM cannot write down (0.27 crashes); only :meth:`emit` needs it."""
-        return {**self.__dict__, "_module": None}
 
     @property
     def inputs(self) -> tuple[TensorDescription, ...]:
@@ -107,14 +93,13 @@ class Artifact:
         """
         description = replace(self.description, prefix=name) if name is not None else self.description
         with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
-            objects = [Path(folder) / f"{number}.o" for number in range(len(self._objects))]
-            for file, code in zip(objects, self._objects, strict=True):
-                file.write_bytes(code)
-            if self.device is not None:
-                objects += self.device.write(Path(folder))
+            files = [Path(folder) / f"{number}.o" for number in range(len(self.code.objects))]
+            for file, content in zip(files, self.code.objects, strict=True):
+                file.write_bytes(content)
+            files += self.code.write_sources(Path(folder))
             target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
             write_network(
-                objects, self._constants, description, Path(path), zig_target=target, cc=command, weights=weights
+                files, self._constants, description, Path(path), zig_target=target, cc=command, weights=weights
             )
 
     def emit(self, kind: str, folder: str | os.PathLike[str]) -> None:
@@ -129,42 +114,19 @@ class Artifact:
             CompileError: another kind, one that the target does not have, a folder that cannot be written, or an
                 artifact that was pickled: it has machine code only.
         """
-        kinds = (*CODE_SUFFIXES, "cuda")
-        if kind not in kinds:
-            raise CompileError(f"cannot emit {kind!r}", hint=f"choose one of {', '.join(kinds)}")
-        if (kind == "cuda") != (self.device is not None):
+        if kind not in self.code.texts:
             raise CompileError(
                 f"there is no {kind} in code for the target {self.target.name}",
-                hint=f"choose {'llvm-ir or asm' if kind == 'cuda' else 'cuda'}",
-            )
-        if kind in CODE_SUFFIXES and self._module is None:
-            raise CompileError(
-                "an artifact that was pickled has machine code only, none as text",
-                hint="call emit before pickling, or compile here",
+                hint=f"choose one of {', '.join(self.code.texts)}",
             )
         place = Path(folder)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CompileError(f"cannot write to {place}: {error.strerror}") from error
-        if self.device is not None:
-            self._emit_source(self.device.code.source, place)
-        else:
-            self._emit_modules(CODE_SUFFIXES[kind], place)
-
-    def _emit_source(self, source: str, place: Path) -> None:
-        def write(new: Path) -> list[Path]:
-            (new / "kernels.cu").write_text(source)
-            return [new / "kernels.cu"]
-
-        write_together(place, write)
-
-    def _emit_modules(self, suffix: str, place: Path) -> None:
-        assert isinstance(self.target, Target) and self._module is not None
-        target, module = self.target, self._module
-        old = [*place.glob(f"entry.{suffix}"), *place.glob(f"kernels[0-9]*.{suffix}")]
-        new = write_together(place, lambda new: write_texts(module, target, ENTRY, new, suffix))
-        for file in set(old) - set(new):
+        old = {file for pattern in self.code.texts[kind] for file in place.glob(pattern)}
+        new = write_together(place, lambda beside: self.code.write_text(kind, beside))
+        for file in old - set(new):
             file.unlink(missing_ok=True)
 
     def load(self, *, threads: int | None = None, device: int = 0, flush_subnormals: bool = True) -> Model:
@@ -181,28 +143,18 @@ class Artifact:
             return model.run(inputs)
 
 
-def build(network: Network, target: Target, lowered: Lowered, objects: tuple[bytes, ...]) -> Artifact:
-    """Put a lowered network and its machine code together."""
-    description = _description(network, target.name, target, lowered)
+def build(network: Network, target: AnyTarget, lowered: Lowered, code: Code) -> Artifact:
+    """Put a lowered network and its code together."""
+    description = _description(network, target, lowered, code.device)
     constants = _constants(network, lowered, description.constant_bytes)
-    return Artifact(description, target, lowered.plan.lower_bound, lowered.module, objects, constants)
+    return Artifact(description, target, lowered.plan.lower_bound, code, constants)
 
 
-def build_for_cuda(
-    network: Network, target: CudaTarget, lowered: LoweredForCuda, objects: tuple[bytes, ...], device: DeviceProgram
-) -> Artifact:
-    """Put a lowered network, the host's machine code and the device's together."""
-    description = replace(_description(network, target.name, target.host, lowered), device="cuda")
-    constants = _constants(network, lowered, description.constant_bytes)
-    module = tvm.IRModule({ENTRY: lowered.entry})
-    return Artifact(description, target, lowered.plan.lower_bound, module, objects, constants, device)
-
-
-def _description(network: Network, name: str, host: Target, lowered: Lowered | LoweredForCuda) -> LibraryDescription:
+def _description(network: Network, target: AnyTarget, lowered: Lowered, device: str) -> LibraryDescription:
     plan, program = lowered.plan, lowered.program
     return LibraryDescription(
         model=network.name,
-        target=name,
+        target=target.name,
         compiler=f"nnefc {version('nnefc')}",
         inputs=_described(network.inputs, program.inputs),
         outputs=_described(network.outputs, program.outputs),
@@ -212,13 +164,14 @@ def _description(network: Network, name: str, host: Target, lowered: Lowered | L
         constant_bytes=plan.constant_bytes + plan.state_bytes,
         state_bytes=plan.state_bytes,
         state_initial_offset=plan.constant_bytes,
-        cpu_features=host.features,
+        cpu_features=target.host.features,
         variables=network.variables,
         index_limits=tuple(index_limits(network).items()),
+        device=device,
     )
 
 
-def _constants(network: Network, lowered: Lowered | LoweredForCuda, size: int) -> Constants | None:
+def _constants(network: Network, lowered: Lowered, size: int) -> Constants | None:
     """The trained values, and after them the states' initial values, with the offsets of their area."""
     if not size:
         return None

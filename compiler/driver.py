@@ -13,22 +13,15 @@ from typing import Any, Protocol
 
 import tvm
 
-from nnefc.artifact import Artifact, build, build_for_cuda
+from nnefc.artifact import Artifact, build
+from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network
 from nnefc.network import Network
-from nnefc.passes.cuda_pipeline import lower_for_cuda
 from nnefc.passes.pipeline import lower
-from nnefc.passes.plan.device_memory import READERS
 from nnefc.provenance import source_digest
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
-from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
-from nnefc.targets.codegen.cuda.kernels import joined
-from nnefc.targets.codegen.cuda.launches import launches_source
-from nnefc.targets.codegen.cuda.program import DeviceProgram
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
-from nnefc.targets.machine.cuda_target import PRECISIONS, CudaTarget
-from nnefc.targets.machine.target import Target
 from nnefc.turns import in_turn
 
 __all__ = ["Progress", "compile", "compile_network"]
@@ -92,7 +85,7 @@ def compile(
         CompileError: the model, an option or the target is not as it must be.
     """
     progress = progress or _Silent()
-    machine = _with_precision(parse_any_target(target), precision)
+    machine = parse_any_target(target, precision)
     with _without_collections():
         with progress.phase("read"):
             network = load_network(
@@ -126,25 +119,6 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _with_precision(machine: AnyTarget, precision: str | None) -> AnyTarget:
-    """The machine, asked for another precision.
-
-    Raises:
-        CompileError: there is no such precision, or the machine does not have it.
-    """
-    if precision is None:
-        return machine
-    if precision not in PRECISIONS:
-        raise CompileError(f"unknown precision {precision!r}", hint=f"choose one of {', '.join(PRECISIONS)}")
-    if isinstance(machine, CudaTarget):
-        return machine.with_precision(precision)
-    if precision != PRECISIONS[0]:
-        raise CompileError(
-            f"code for the target {machine.name!r} has no precision {precision}", hint="that is for the target cuda"
-        )
-    return machine
-
-
 def compile_network(
     network: Network,
     target: AnyTarget,
@@ -154,45 +128,17 @@ def compile_network(
     progress: Progress | None = None,
 ) -> Artifact:
     """The second half of :func:`compile`: from a front end's network on."""
-    progress, folder = progress or _Silent(), _Dump(dump)
-    with memory_errors("the network takes more memory to compile than there is"):
-        if isinstance(target, CudaTarget):
-            return _compile_for_cuda(network, target, folder, progress)
-        return _compile_for_cpu(network, target, strict, folder, progress)
-
-
-def _compile_for_cpu(network: Network, target: Target, strict: bool, dump: _Dump, progress: Progress) -> Artifact:
-    with CodeGenerator(target) as generator:
+    progress, folder, backend = progress or _Silent(), _Dump(dump), backend_of(target)
+    backend.check()
+    with (
+        memory_errors("the network takes more memory to compile than there is"),
+        CodeGenerator(target.host) as generator,
+    ):
         with progress.phase("lower"), in_turn():
-            lowered = lower(network, target, dump.module, strict=strict, receive=generator.add)
+            lowered = lower(network, backend, folder.module, strict, generator.add)
         with progress.phase("generate code"):
-            objects = generator.finish(lowered.entry)
-    return build(network, target, lowered, objects)
-
-
-def _compile_for_cuda(network: Network, target: CudaTarget, dump: _Dump, progress: Progress) -> Artifact:
-    compiler = find_compiler()
-    with CodeGenerator(target.host) as generator:
-        with progress.phase("lower"), in_turn():
-            lowered = lower_for_cuda(network, target, dump.module, receive=generator.add)
-        with progress.phase("generate code"):
-            code = joined(lowered.kernels, target)
-            dump.text("kernels.cu", code.source)
-            image = compile_image(code.source, target.architectures, compiler)
-            launches = launches_source(
-                code.functions,
-                lowered.host_kernels,
-                image_bytes=len(image.image),
-                architectures=image.architectures,
-                capturable=lowered.capturable,
-                readers=READERS,
-                messages=code.messages,
-            )
-            dump.text("launches.c", launches)
-            device = DeviceProgram(code, image, launches)
-            dump.text("resources.txt", "\n".join([*device.resources(), ""]))
-            objects = generator.finish(lowered.entry)
-    return build_for_cuda(network, target, lowered, objects, device)
+            code = backend.finish(lowered, generator.finish(lowered.entry), folder.text)
+    return build(network, target, lowered, code)
 
 
 class _Dump:

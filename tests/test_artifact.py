@@ -20,6 +20,7 @@ from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.network import State
+from nnefc.targets.codegen.cpu.objects import MachineCode
 
 X = np.random.default_rng(0).standard_normal((1, 8, 9, 9)).astype(np.float32)
 
@@ -145,7 +146,9 @@ def test_emitted_assembly_is_that_of_the_library(compiled: Artifact, tmp_path: P
         objects.append(source.with_suffix(".o"))
         command = [sys.executable, "-m", "ziglang", "cc", "-target", compiled.target.zig_target, "-mcpu=x86_64_v3"]
         subprocess.run([*command, "-c", str(source), "-o", str(objects[-1])], check=True)
-    again = replace(compiled, _objects=tuple(path.read_bytes() for path in objects))
+    assert isinstance(compiled.code, MachineCode)
+    code = replace(compiled.code, objects=tuple(path.read_bytes() for path in objects))
+    again = replace(compiled, code=code)
     outputs = again.run({"x": X})
     for name, array in compiled.run({"x": X}).items():
         assert np.array_equal(outputs[name], array)

@@ -119,7 +119,7 @@ def compiled_in_threads(paths: list[Path], progress: list[nnefc.driver.Progress 
     """The machine code of each network, compiled in a thread of its own."""
 
     def work(path: Path, told: nnefc.driver.Progress | None) -> bytes:
-        return b"".join(nnefc.compile(path, progress=told)._objects)
+        return b"".join(nnefc.compile(path, progress=told).code.objects)
 
     with ThreadPoolExecutor(len(paths)) as pool:
         return list(pool.map(work, paths, progress))
@@ -133,7 +133,7 @@ def scaled(tmp_path: Path, factor: int) -> Path:
 
 def test_several_threads_compile_at_the_same_time(tmp_path: Path) -> None:
     paths = [scaled(tmp_path, factor) for factor in (2, 3, 4, 5)]
-    one_by_one = [b"".join(nnefc.compile(path)._objects) for path in paths]
+    one_by_one = [b"".join(nnefc.compile(path).code.objects) for path in paths]
     assert len(set(one_by_one)) == 4
     assert compiled_in_threads(paths, [None] * 4) == one_by_one
     assert gc.isenabled()

@@ -12,10 +12,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import nnefc
+from nnefc.backends import backend_of
+from nnefc.backends.cuda import CudaBackend
 from nnefc.formats import load_network
-from nnefc.passes.cuda_pipeline import lower_for_cuda
 from nnefc.passes.pipeline import lower
-from nnefc.targets.codegen.cuda.kernels import joined
 from nnefc.targets.machine.cuda_target import parse_cuda_target
 from nnefc.targets.machine.target import parse_target
 
@@ -186,7 +186,7 @@ def _written_out(path: Path) -> int:
         if name == "schedule":
             found.append(len(module.script()))  # type: ignore[attr-defined]
 
-    lower(load_network(path), parse_target("llvm"), observe)
+    lower(load_network(path), backend_of(parse_target("llvm")), observe)
     return found[0]
 
 
@@ -203,11 +203,11 @@ def test_kernels_of_four_times_the_steps_are_four_times_as_long(structure: str, 
     "structure", ["diamonds", *(pytest.param(s, marks=pytest.mark.slow) for s in ("chain", "tree", "doubled"))]
 )
 def test_source_for_gpus_is_linear_in_the_steps(structure: str, tmp_path: Path) -> None:
-    target = parse_cuda_target("cuda -arch=sm_80")
+    backend = CudaBackend(parse_cuda_target("cuda -arch=sm_80"))
 
     def length(count: int) -> int:
         network = load_network(write_onnx(STRUCTURES[structure](count), tmp_path))
-        return len(joined(lower_for_cuda(network, target, lambda _name, _module: None).kernels, target).source)
+        return len(backend.device_code(lower(network, backend, lambda _name, _module: None)).source)
 
     assert length(STEPS) < 1000 * STEPS
 
@@ -223,5 +223,5 @@ def test_few_elementary_functions_are_inside_each_other(operator: str, kernels: 
     )
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
-    lowered = lower(load_network(path), parse_target("llvm"), lambda _name, _module: None)
+    lowered = lower(load_network(path), backend_of(parse_target("llvm")), lambda _name, _module: None)
     assert len(lowered.program.steps) == kernels

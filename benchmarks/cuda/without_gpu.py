@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 import nnefc
+from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import Usage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,9 +100,9 @@ def resources(network: str) -> tuple[Usage, ...]:
     """What the kernels of a network take, as NVIDIA's compiler reports it."""
     target = "cuda -arch=" + ",".join(f"sm_{number}" for number in ARCHITECTURES)
     artifact = nnefc.compile(write_twins(ROOT / "build" / "models", network).nnef, target)
-    assert artifact.device is not None
-    print(network, len(artifact.device.code.launches), "launches", file=sys.stderr)
-    return artifact.device.image.usage
+    assert isinstance(artifact.code, CudaCode)
+    print(network, len(artifact.code.kernels.launches), "launches", file=sys.stderr)
+    return artifact.code.image.usage
 
 
 def summary(usages: Mapping[str, tuple[Usage, ...]]) -> list[str]:

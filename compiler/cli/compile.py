@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from nnefc.cli.options import given, model_options
 from nnefc.diagnostics import CompileError
-
-if TYPE_CHECKING:
-    from nnefc.targets.codegen.cuda.program import DeviceProgram
 
 __all__ = ["compile_model"]
 
@@ -101,21 +98,10 @@ def compile_model(
         from nnefc.cli.text import face
 
         click.echo("\n".join(face(artifact.inputs, artifact.outputs)), err=True)
-        if artifact.device is not None:
-            click.echo(resource_line(artifact.device), err=True)
+        if (summary := artifact.code.summary()) is not None:
+            click.echo(summary, err=True)
         size = f", {output.stat().st_size:,} bytes" if output.is_file() else ""
         click.echo(f"wrote {output}{size}", err=True)
-
-
-def resource_line(device: DeviceProgram) -> str:
-    """What the kernels of a GPU take, in short."""
-    usage = device.image.usage
-    spilled = sum(kernel.spill_stores + kernel.spill_loads > 0 for kernel in usage)
-    registers = max((kernel.registers for kernel in usage), default=0)
-    return (
-        f"{len(device.code.launches)} launches; {device.image.compiler}: at most {registers} registers a thread, "
-        f"{spilled or 'no'} kernels with registers in memory"
-    )
 
 
 def check_writable(output: Path) -> None:

@@ -22,23 +22,15 @@ _ON_THE_STACK = {"disable_lower_builtin": tirx.const(True, "bool")}  # an alloca
 
 
 class DeviceMemory:
-    """Memory of a GPU.
-
-    Attributes:
-        read: whether the entry has to wait for the device and look at what it computed.
-    """
+    """Memory of a GPU. To read an item of it, the entry waits for the device."""
 
     failed = "nnefc_cuda_run_failed"
-
-    def __init__(self) -> None:
-        self.read = False
 
     def copy(self, source: tirx.Expr, target: tirx.Expr, count: int) -> tirx.Stmt:
         size = tirx.IntImm("uint64", count)
         return tirx.Evaluate(tirx.call_extern("int32", "nnefc_cuda_copy", target, source, size))
 
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
-        self.read = True
         return [], tirx.call_extern(dtype, READERS[dtype], address)
 
     def counter(self, address: tirx.Expr) -> Counter:

@@ -31,17 +31,15 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step
-from nnefc.passes.tir.kernels import Kernel
 
 __all__ = [
     "BYTE_POINTER",
     "ENTRY",
     "Counter",
+    "HostMemory",
     "Memory",
     "entry_function",
-    "entry_module",
     "exported",
-    "exported_kernel",
     "kernel_symbol",
 ]
 
@@ -98,15 +96,6 @@ class Counter(Protocol):
         """Write it."""
 
 
-def entry_module(
-    program: Program, plan: MemoryPlan, kernels: dict[GlobalVar, Kernel], size_type: str = "int64"
-) -> tvm.IRModule:
-    """One module with the entry and the kernels that it calls; `size_type` is C's size_t on the target."""
-    signatures = {gv: [param.ty for param in kernel.func.params] for gv, kernel in kernels.items()}
-    entry, used = entry_function(program, plan, signatures, _HostMemory(size_type))
-    return tvm.IRModule({**{kernel_symbol(gv): exported_kernel(gv, kernels[gv]) for gv in used}, ENTRY: entry})
-
-
 def entry_function(
     program: Program, plan: MemoryPlan, signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]], memory: Memory
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
@@ -125,11 +114,6 @@ def entry_function(
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     entry = tirx.PrimFunc(list(params.values()), tirx.SeqStmt(body), ret_type=PrimType("int32"))
     return exported(entry, ENTRY), tuple(writer.used)
-
-
-def exported_kernel(name: GlobalVar, kernel: Kernel) -> tirx.PrimFunc:
-    """The function of a kernel, under the symbol that the entry calls it by."""
-    return exported(kernel.func, kernel_symbol(name))
 
 
 class _Writer:
@@ -171,7 +155,7 @@ class _Writer:
             operands.append(own)
         types = self._signatures[step.kernel]
         arguments = [tirx.reinterpret(t, operand.address) for t, operand in zip(types, operands, strict=True)]
-        return tirx.Evaluate(tirx.call_extern("int32", kernel_symbol(step.kernel), *arguments))
+        return tirx.Evaluate(tirx.call_extern("int32", kernel_symbol(step.kernel.name_hint), *arguments))
 
     def _choice(self, step: ChoiceStep, plan: MemoryPlan, areas: _Areas, own: _Area | None) -> list[tirx.Stmt]:
         condition, *operands = (_area(plan.places[buffer], areas) for buffer in step.reads)
@@ -240,8 +224,8 @@ class _Writer:
         return self._memory.copy(source.address, target.address, count)
 
 
-class _HostMemory:
-    """The memory of the processor that runs the entry."""
+class HostMemory:
+    """The memory of the processor that runs the entry; `size_type` is C's size_t on it."""
 
     failed = _FAILED
 
@@ -274,9 +258,9 @@ def _area(place: Place, areas: _Areas) -> _Area:
     return areas[place.base, place.index].at(place.offset)
 
 
-def kernel_symbol(kernel: GlobalVar) -> str:
-    """What the entry calls a kernel by."""
-    return f"nnefc_kernel_{kernel.name_hint}"
+def kernel_symbol(name: str) -> str:
+    """What the entry calls the kernel of this name by."""
+    return f"nnefc_kernel_{name}"
 
 
 def _viewed(address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Var]:

@@ -75,6 +75,11 @@ class InPlace:
     parts: bool = False
     overwritable: tuple[int, ...] = ()
 
+    @property
+    def is_view(self) -> bool:
+        """Whether the plan may do without the kernel: all of its results' bytes are its operands'."""
+        return self.reshape or self.concatenation or self.parts
+
 
 @dataclass(frozen=True)
 class MemoryPlan:

@@ -6,6 +6,7 @@ A step is a call of a kernel; or one of two programs, by a condition; or a progr
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -18,7 +19,17 @@ from nnefc.diagnostics import CompileError
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 from nnefc.passes.graph.rewriter import array_of, is_constant
 
-__all__ = ["Buffer", "ChoiceStep", "Kind", "LoopStep", "Program", "Step", "program_of"]
+__all__ = [
+    "Buffer",
+    "ChoiceStep",
+    "Kind",
+    "LoopStep",
+    "Program",
+    "Step",
+    "called_with_items",
+    "kernel_steps",
+    "program_of",
+]
 
 
 class Kind(Enum):
@@ -108,6 +119,44 @@ class Program:
     new_states: tuple[Buffer, ...]
     constants: tuple[np.ndarray, ...]
     kernels: dict[tvm.ir.GlobalVar, tirx.PrimFunc]
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether the same kernels run whatever they compute: no choices, and loops of as many rounds in every run."""
+        for step in self.steps:
+            match step:
+                case ChoiceStep():
+                    return False
+                case LoopStep(loop, body) if loop.counted or loop.conditional or not body.is_straight:
+                    return False
+        return True
+
+
+def kernel_steps(program: Program) -> Iterator[Step]:
+    """The calls of kernels, in bodies too."""
+    for step in program.steps:
+        if isinstance(step, Step):
+            yield step
+        else:
+            for body in step.bodies:
+                yield from kernel_steps(body)
+
+
+def called_with_items(program: Program, alignment: int) -> Iterator[tvm.ir.GlobalVar]:
+    """Kernels in bodies of loops, of whose items some do not begin at multiples of `alignment` bytes."""
+    for step in program.steps:
+        if isinstance(step, Step):
+            continue
+        for body in step.bodies:
+            yield from called_with_items(body, alignment)
+        if isinstance(step, LoopStep) and any(buffer.bytes % alignment for buffer in _items(step)):
+            yield from (inner.kernel for inner in kernel_steps(step.body))
+
+
+def _items(step: LoopStep) -> tuple[Buffer, ...]:
+    """The operands and results of a loop's body that are items of what the loop takes and makes."""
+    scanned = len(step.loop.reversed_inputs)
+    return (*step.body.inputs[len(step.body.inputs) - scanned :], *step.body.outputs)
 
 
 def program_of(network: Network) -> Program:

@@ -1,21 +1,77 @@
-"""Any machine that nnefc compiles for: a CPU, or GPUs with the CPU that launches their kernels."""
+"""Any machine that nnefc compiles for: a CPU, or devices with the CPU that runs their library."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from importlib import import_module
+from typing import Protocol
 
-from nnefc.targets.machine.cuda_target import CudaTarget, parse_cuda_target
-from nnefc.targets.machine.target import Target, parse_target
+from nnefc.diagnostics import CompileError
+from nnefc.targets.machine.system import FileFormat
+from nnefc.targets.machine.target import PRECISIONS, Target, parse_target
 
 __all__ = ["AnyTarget", "parse_any_target"]
 
-AnyTarget: TypeAlias = Target | CudaTarget
+
+class AnyTarget(Protocol):
+    """What all machines can say."""
+
+    @property
+    def name(self) -> str:
+        """How the user called it, in the library's description."""
+
+    @property
+    def backend(self) -> str:
+        """The module of `compiler/backends/` that makes code for it."""
+
+    @property
+    def host(self) -> Target:
+        """The CPU that runs the library; for a CPU, itself."""
+
+    @property
+    def format(self) -> FileFormat:
+        """How its libraries are stored."""
+
+    @property
+    def zig_target(self) -> str:
+        """The linker's name of the host."""
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of `dtype` in what is loaded at once."""
+
+    def with_precision(self, precision: str) -> AnyTarget:
+        """The same machine, asked for one of PRECISIONS.
+
+        Raises:
+            CompileError: it does not have it.
+        """
 
 
-def parse_any_target(text: str) -> AnyTarget:
+_PARSERS = {"cuda": ("nnefc.targets.machine.cuda_target", "parse_cuda_target")}
+"""The first word of a target that is no CPU, and what reads the text."""
+
+
+def parse_any_target(text: str, precision: str | None = None) -> AnyTarget:
     """The machine called `text`: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
 
+    Args:
+        text: as the user writes it.
+        precision: one of PRECISIONS, in place of what the text says or leaves open.
+
     Raises:
-        CompileError: there is no such machine.
+        CompileError: there is no such machine or precision, or it is not one of the machine's.
     """
-    return parse_cuda_target(text) if text.split()[:1] == ["cuda"] else parse_target(text)
+    machine = _machine(text)
+    if precision is None:
+        return machine
+    if precision not in PRECISIONS:
+        raise CompileError(f"unknown precision {precision!r}", hint=f"choose one of {', '.join(PRECISIONS)}")
+    return machine.with_precision(precision)
+
+
+def _machine(text: str) -> AnyTarget:
+    kind = next(iter(text.split()), "")
+    if kind not in _PARSERS:
+        return parse_target(text)
+    module, function = _PARSERS[kind]
+    machine: AnyTarget = getattr(import_module(module), function)(text)
+    return machine

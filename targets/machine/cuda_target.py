@@ -11,9 +11,9 @@ import tvm
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.spellings import near
 from nnefc.targets.machine.system import FileFormat
-from nnefc.targets.machine.target import Target, baseline_target, parse_target
+from nnefc.targets.machine.target import PRECISIONS, Target, baseline_target, parse_target
 
-__all__ = ["ARCHITECTURES", "DEFAULT_ARCHITECTURES", "PRECISIONS", "CudaTarget", "parse_cuda_target"]
+__all__ = ["ARCHITECTURES", "DEFAULT_ARCHITECTURES", "CudaTarget", "parse_cuda_target"]
 
 ARCHITECTURES = {
     70: "Volta: V100",
@@ -33,9 +33,6 @@ ARCHITECTURES = {
 """Compute capabilities, ten times the number that NVIDIA writes, and well-known devices that have them."""
 
 DEFAULT_ARCHITECTURES = (80, 86, 90)
-
-PRECISIONS = ("fp32", "tf32", "fp16")
-"""What contractions multiply; all sums are float32."""
 
 _LEAST_ARCHITECTURES = {"fp32": 0, "tf32": 80, "fp16": 70}
 
@@ -57,6 +54,8 @@ class CudaTarget:
     architectures: tuple[int, ...] = DEFAULT_ARCHITECTURES
     precision: str = "fp32"
     load_bytes: int = 16
+
+    backend = "cuda"
 
     threads_per_warp = 32
     threads_per_block = 1024

@@ -23,7 +23,10 @@ from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
 from nnefc.targets.machine.system import FileFormat, format_of, system_of, zig_target
 
-__all__ = ["Target", "baseline_target", "parse_target"]
+__all__ = ["PRECISIONS", "Target", "baseline_target", "parse_target"]
+
+PRECISIONS = ("fp32", "tf32", "fp16")
+"""What contractions multiply, where a machine has a choice; all sums are float32."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,13 @@ class Target:
     l2_bytes: int = 512 << 10
     abi: str = ""
 
+    backend = "cpu"
+
+    @property
+    def host(self) -> Target:
+        """The CPU that runs the library: this one."""
+        return self
+
     @property
     def format(self) -> FileFormat:
         """How its libraries are stored."""
@@ -79,6 +89,18 @@ class Target:
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in one vector register."""
         return max(1, self.vector_bytes * 8 // int(tvm.DataType(dtype).bits))
+
+    def with_precision(self, precision: str) -> Target:
+        """The same machine, asked for one of PRECISIONS.
+
+        Raises:
+            CompileError: it is another than the first.
+        """
+        if precision != PRECISIONS[0]:
+            raise CompileError(
+                f"code for the target {self.name!r} has no precision {precision}", hint="that is for the target cuda"
+            )
+        return self
 
     def to_tvm(self) -> tvm.target.Target:
         """The same machine, as TVM's code generator wants it."""

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from nnefc import driver
-from nnefc.passes.cuda_pipeline import lower_for_cuda
+from nnefc.backends import backend_of
+from nnefc.passes.pipeline import lower
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.kernels import DeviceKernel, joined
+from nnefc.targets.codegen.cuda.launches import HostKernel
 from nnefc.targets.machine.cuda_target import CudaTarget, parse_cuda_target
 
 _TARGET = parse_cuda_target("cuda -arch=sm_80")
@@ -45,13 +47,15 @@ class _Collector:
         """Lower a network, and keep its kernels."""
         self.networks += 1
         try:
-            lowered = lower_for_cuda(network, target, lambda _name, _module: None)
+            lowered = lower(network, backend_of(target), lambda _name, _module: None)
         except Exception as error:
             self.failures.append((self._test, f"{type(error).__name__}: {error}"[:2000]))
             return
-        self.on_host |= {kernel.name: self._test for kernel in lowered.host_kernels}
         for kernel in lowered.kernels:
-            self._keep(kernel, target)
+            if isinstance(kernel.code, DeviceKernel):
+                self._keep(kernel.code, target)
+            elif isinstance(kernel.code, HostKernel):
+                self.on_host[kernel.code.name] = self._test
 
     def _keep(self, kernel: DeviceKernel, target: CudaTarget) -> None:
         before, _, functions = joined([kernel], target).source.partition('extern "C"')
@@ -99,11 +103,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     collector = _Collector(Path(report))
     config.pluginmanager.register(collector)
-    compile_for_cpu = driver._compile_for_cpu
+    build = driver.build
 
-    def compile_for_both(network: Any, target: Any, *rest: Any) -> Any:
-        artifact = compile_for_cpu(network, target, *rest)
+    def build_and_lower(network: Any, target: Any, *rest: Any) -> Any:
         collector.lower(network, replace(_TARGET, host=target))
-        return artifact
+        return build(network, target, *rest)
 
-    driver._compile_for_cpu = compile_for_both
+    driver.build = build_and_lower

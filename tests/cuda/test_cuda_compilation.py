@@ -16,6 +16,7 @@ from nnefc.artifact import Artifact
 from nnefc.cli import main
 from nnefc.diagnostics import CompileError
 from nnefc.targets.codegen.cuda import compiler as cuda_compiler
+from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.description.library_file import read_record
 
@@ -43,27 +44,27 @@ def digits(dump: Path, by_nvrtc: None) -> Artifact:
 
 
 def test_every_launch_is_legal_and_of_a_kernel_that_the_compiler_made(digits: Artifact) -> None:
-    assert digits.device is not None
-    compiled = {(usage.kernel, usage.architecture) for usage in digits.device.image.usage}
-    for launch in digits.device.code.launches:
+    assert isinstance(digits.code, CudaCode)
+    compiled = {(usage.kernel, usage.architecture) for usage in digits.code.image.usage}
+    for launch in digits.code.kernels.launches:
         assert {(launch.kernel, 80), (launch.kernel, 90)} <= compiled
         assert 1 <= math.prod(launch.block) <= 1024
         assert all(1 <= extent < 1 << 31 for extent in launch.grid)
 
 
 def test_no_kernel_needs_memory_for_its_registers(digits: Artifact) -> None:
-    assert digits.device is not None
-    print("\n".join(digits.device.resources()))
-    assert all(usage.spill_stores == usage.spill_loads == 0 for usage in digits.device.image.usage)
-    assert all(0 < usage.registers <= 255 for usage in digits.device.image.usage)
+    assert isinstance(digits.code, CudaCode)
+    print("\n".join(digits.code.resources()))
+    assert all(usage.spill_stores == usage.spill_loads == 0 for usage in digits.code.image.usage)
+    assert all(0 < usage.registers <= 255 for usage in digits.code.image.usage)
 
 
 def test_the_image_has_code_of_each_architecture_and_ptx_of_the_newest(digits: Artifact) -> None:
-    assert digits.device is not None
-    image = digits.device.image.image
+    assert isinstance(digits.code, CudaCode)
+    image = digits.code.image.image
     assert image[:4] == bytes.fromhex("50ed55ba")  # a fat binary's
     assert image.count(b"\x7fELF") == 2
-    assert digits.device.image.architectures == (80, 90)
+    assert digits.code.image.architectures == (80, 90)
 
 
 def test_the_same_network_gives_the_same_library(digits: Artifact, tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_the_same_network_gives_the_same_library(digits: Artifact, tmp_path: Pat
 
 
 def test_a_dump_ends_with_source_launches_and_resources(digits: Artifact, dump: Path) -> None:
-    assert digits.device is not None
+    assert isinstance(digits.code, CudaCode)
     *_, entry, source, launches, resources = sorted(dump.iterdir())
     assert [path.name[3:] for path in (entry, source, launches, resources)] == [
         "entry.py",
@@ -82,9 +83,9 @@ def test_a_dump_ends_with_source_launches_and_resources(digits: Artifact, dump: 
         "launches.c",
         "resources.txt",
     ]
-    assert source.read_text() == digits.device.code.source
+    assert source.read_text() == digits.code.kernels.source
     assert "nnefc_cuda_launch(0, " in launches.read_text()
-    assert len(resources.read_text().splitlines()) == 1 + len(digits.device.image.usage)
+    assert len(resources.read_text().splitlines()) == 1 + len(digits.code.image.usage)
 
 
 def test_a_static_library_comes_with_a_header(digits: Artifact, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from emulated_networks import agree
 from onnx import TensorProto, helper, numpy_helper
 
-from nnefc.passes import cuda_pipeline
+from nnefc.backends import cuda
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
+from nnefc.targets.codegen.cuda.code import CudaCode
 
 Tensor = tuple[str, int, list[int]]
 
@@ -71,15 +72,15 @@ def test_a_choice_waits_for_its_condition(tmp_path: Path) -> None:
     node = helper.make_node("If", ["c"], ["y"], **branches)
     path = _saved(tmp_path, [node], [("x", TensorProto.FLOAT, [3]), ("c", TensorProto.BOOL, [])], [3])
     made = agree(path, {"x": X, "c": np.array(False)}, checks=True)
-    assert made.device is not None
-    assert ".capturable = 0," in made.device.launches
+    assert isinstance(made.code, CudaCode)
+    assert ".capturable = 0," in made.code.launches
 
 
 def test_a_loop_whose_length_is_an_input_waits_for_it(tmp_path: Path) -> None:
     path = _loop(tmp_path, "n", [("x", TensorProto.FLOAT, [3]), ("n", TensorProto.INT64, [])])
     made = agree(path, {"x": X, "n": np.array(4, np.int64)}, checks=True)
-    assert made.device is not None
-    assert ".capturable = 0," in made.device.launches
+    assert isinstance(made.code, CudaCode)
+    assert ".capturable = 0," in made.code.launches
 
 
 def test_the_items_of_a_scan_may_begin_anywhere(tmp_path: Path) -> None:
@@ -97,8 +98,8 @@ def test_the_items_of_a_scan_may_begin_anywhere(tmp_path: Path) -> None:
         {"x": rng.standard_normal(5, np.float32), "v": rng.standard_normal((6, 5), np.float32)},
         checks=True,
     )
-    assert made.device is not None
-    assert ".capturable = 1," in made.device.launches
+    assert isinstance(made.code, CudaCode)
+    assert ".capturable = 1," in made.code.launches
 
 
 def test_parts_that_begin_at_odd_places_are_copied(tmp_path: Path) -> None:
@@ -110,13 +111,13 @@ def test_parts_that_begin_at_odd_places_are_copied(tmp_path: Path) -> None:
     ]
     path = _saved(tmp_path, nodes, [("v", TensorProto.FLOAT, [6, 5])], [9, 5])
     made = agree(path, {"v": np.random.default_rng(4).standard_normal((6, 5), np.float32)}, checks=True)
-    assert made.device is not None
-    assert len(made.device.code.launches) == 2
+    assert isinstance(made.code, CudaCode)
+    assert len(made.code.kernels.launches) == 2
 
 
 def test_much_work_for_one_thread_is_left_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_pipeline, "_MOST_SERIAL_WORK", 10)
-    monkeypatch.setattr(cuda_pipeline, "CUDA_RULES", (FallbackRule(),))
+    monkeypatch.setattr(cuda, "_MOST_SERIAL_WORK", 10)
+    monkeypatch.setattr(cuda, "CUDA_RULES", (FallbackRule(),))
     nodes = [
         helper.make_node("Exp", ["v"], ["e"]),
         helper.make_node("CumSum", ["e", "axis"], ["c"]),
@@ -126,6 +127,6 @@ def test_much_work_for_one_thread_is_left_to_the_host(tmp_path: Path, monkeypatc
     known = {"axis": np.array(1, np.int64), "k": np.array([3], np.int64)}
     path = _saved(tmp_path, nodes, [("v", TensorProto.FLOAT, [4, 9])], [4, 3], known)
     made = agree(path, {"v": np.random.default_rng(6).standard_normal((4, 9), np.float32)}, checks=True)
-    assert made.device is not None
-    assert "nnefc_cuda_host_step(&host_kernels[0]" in made.device.launches
-    assert ".capturable = 1," in made.device.launches
+    assert isinstance(made.code, CudaCode)
+    assert "nnefc_cuda_host_step(&host_kernels[0]" in made.code.launches
+    assert ".capturable = 1," in made.code.launches

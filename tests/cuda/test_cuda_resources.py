@@ -8,6 +8,7 @@ import pytest
 from models import zoo
 
 import nnefc
+from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 TARGET = "cuda -arch=sm_80,sm_90"
@@ -22,11 +23,11 @@ def _check(name: str, precision: str, folder: Path, divide: int = 1) -> None:
         patch.setenv(COMPILER_VARIABLE, "nvrtc")
         twins = zoo.write_twins(folder, name, divide=divide)
         artifact = nnefc.compile(twins.onnx, TARGET, precision=precision)
-    assert artifact.device is not None
-    print("\n".join(artifact.device.resources()))
-    usage = artifact.device.image.usage
+    assert isinstance(artifact.code, CudaCode)
+    print("\n".join(artifact.code.resources()))
+    usage = artifact.code.image.usage
     assert [kernel for kernel in usage if max(kernel.spill_stores, kernel.spill_loads) > MOST_SPILLED] == []
-    assert len(usage) == 2 * len({launch.kernel for launch in artifact.device.code.launches})
+    assert len(usage) == 2 * len({launch.kernel for launch in artifact.code.kernels.launches})
 
 
 @pytest.mark.parametrize(("name", "precision"), [("shufflenet", "fp32"), ("squeezenet", "fp16")])

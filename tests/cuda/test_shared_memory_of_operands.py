@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from nnefc.backends.cuda import CudaBackend
 from nnefc.formats import load_network
-from nnefc.passes.cuda_pipeline import lower_for_cuda
-from nnefc.targets.codegen.cuda.kernels import joined
+from nnefc.passes.pipeline import lower
 from nnefc.targets.machine.cuda_target import parse_cuda_target
 
 
@@ -23,9 +23,9 @@ def declarations(folder: Path, operator: str, *shapes: tuple[int, ...], result: 
     graph = helper.make_graph([helper.make_node(operator, names, ["y"])], "network", inputs, [output])
     path = folder / "network.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    target = parse_cuda_target("cuda")
-    lowered = lower_for_cuda(load_network(path), target, lambda *_: None)
-    return re.findall(r'^extern "C" __global__ .*', joined(lowered.kernels, target).source, re.MULTILINE)
+    backend = CudaBackend(parse_cuda_target("cuda"))
+    lowered = lower(load_network(path), backend, lambda *_: None)
+    return re.findall(r'^extern "C" __global__ .*', backend.device_code(lowered).source, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import tvm
 from relax_programs import network_of, program, target
 from tvm import relax
 
+from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.passes.graph.group_parts import MOST_PARTS, GroupParts
 from nnefc.passes.graph.rewriter import is_call
@@ -62,7 +63,7 @@ def test_code_is_linear_in_the_number_of_parts() -> None:
     def length(count: int) -> int:
         texts: dict[str, str] = {}
         module = _concatenation(count)
-        lower(network_of(module), target("llvm"), lambda name, m: texts.setdefault(name, m.script()))  # type: ignore[func-returns-value]
+        lower(network_of(module), backend_of(target("llvm")), lambda name, m: texts.setdefault(name, m.script()))  # type: ignore[func-returns-value]
         return len(texts["schedule"])
 
     assert length(600) < 4 * 1.25 * length(150)
@@ -71,6 +72,6 @@ def test_code_is_linear_in_the_number_of_parts() -> None:
 def test_groups_stay_apart() -> None:
     """Fused with each other they would be one kernel again."""
     texts: dict[str, tvm.IRModule] = {}
-    lower(network_of(_concatenation(300)), target("llvm"), lambda name, m: texts.setdefault(name, m))  # type: ignore[func-returns-value]
+    lower(network_of(_concatenation(300)), backend_of(target("llvm")), lambda name, m: texts.setdefault(name, m))  # type: ignore[func-returns-value]
     kernels = [f for f in texts["schedule"].functions.values() if not isinstance(f, relax.Function)]
     assert max(len(kernel.params) for kernel in kernels) <= 2 * MOST_PARTS + 1

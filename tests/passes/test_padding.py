@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from relax_programs import Case, Graph, Value, build, check, target
 from tvm import relax
 
+from nnefc.backends import backend_of
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.structure import root_blocks, schedule_of
 
@@ -30,7 +31,7 @@ def filters(outputs: int, inputs: int, *kernel: int) -> np.ndarray:
 def steps_of_kernels(case: Case) -> list[list[str]]:
     """The steps that each scheduled kernel consists of, the kernels in any order."""
     seen: dict[str, object] = {}
-    lower(build([case]).network, target("llvm"), seen.__setitem__)
+    lower(build([case]).network, backend_of(target("llvm")), seen.__setitem__)
     kernels = [schedule_of(func) for func in seen["schedule"].functions.values()]
     return [[str(sch.get(block).name_hint) for block in root_blocks(sch)] for sch in kernels]
 

@@ -13,6 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from relax_programs import program, summary, target
 
 import nnefc
+from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.pipeline import lower
@@ -143,7 +144,7 @@ def test_the_code_is_as_long_whatever_the_length(shape: tuple[int, ...], tmp_pat
         texts: dict[str, str] = {}
         lower(
             load_network(net.save(tmp_path)),
-            target("llvm"),
+            backend_of(target("llvm")),
             lambda name, module: texts.setdefault(name, module.script()),  # type: ignore[attr-defined]
         )
         return len(texts["schedule"])

@@ -7,6 +7,7 @@ import pytest
 import tvm
 from relax_programs import Case, Graph, Value, build, check, target
 
+from nnefc.backends import backend_of
 from nnefc.passes.pipeline import lower
 
 
@@ -17,7 +18,7 @@ def normal(*shape: int) -> np.ndarray:
 def rules_of(case: Case) -> list[str]:
     """The rule of each kernel that is left after the memory plan."""
     seen: dict[str, tvm.IRModule] = {}
-    lower(build([case]).network, target("llvm -mcpu=x86-64-v4"), seen.__setitem__)
+    lower(build([case]).network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
     return sorted(str(func.attrs["nnefc.rule"]) for func in seen["schedule"].functions.values())
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from relax_programs import Case, Graph, Value, build, check, target
 from tvm import te, tirx
 
+from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.passes.compute import strassen
 from nnefc.passes.compute.choice import chosen
@@ -41,7 +42,7 @@ def product(rows: int, depth: int, columns: int, *leading: int) -> Case:
 def kernels_of(case: Case, name: str = "llvm -mcpu=x86-64-v4", strict: bool = False) -> list[str]:
     """The rules that scheduled the kernels of a case."""
     seen = {}
-    lower(build([case]).network, target(name), seen.__setitem__, strict)
+    lower(build([case]).network, backend_of(target(name)), seen.__setitem__, strict)
     return [str(func.attrs["nnefc.rule"]) for func in seen["schedule"].functions.values()]
 
 

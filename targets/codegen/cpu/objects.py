@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any, ClassVar
 
 import tvm
 from tvm import s_tir, tirx
 
+from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.target import Target
 
-__all__ = ["CODE_SUFFIXES", "CodeGenerator", "write_texts"]
+__all__ = ["CODE_SUFFIXES", "CodeGenerator", "MachineCode"]
 
 CODE_SUFFIXES = {"llvm-ir": "ll", "asm": "s"}
 """Texts that the code may be written as, and how their files end."""
@@ -69,16 +72,57 @@ class CodeGenerator:
         self._waiting = []
 
 
-def write_texts(module: tvm.IRModule, target: Target, entry: str, folder: Path, suffix: str) -> list[Path]:
-    """Write the code of `module` as files that end with `suffix`: of the function `entry`, and of the others."""
-    with CodeGenerator(target, suffix) as generator:
-        for name in sorted(gv.name_hint for gv in module.functions if gv.name_hint != entry):
-            generator.add(module[name])
-        first, *others = generator.finish(module[entry])
-    texts = {"entry": first, **{f"kernels{number}": text for number, text in enumerate(others)}}
-    for name, text in texts.items():
-        (folder / f"{name}.{suffix}").write_bytes(text)
-    return [folder / f"{name}.{suffix}" for name in texts]
+@dataclass(frozen=True)
+class MachineCode:
+    """A network's code for a CPU.
+
+    Attributes:
+        objects: object files.
+        module: the same as flat functions, from which texts are made; None where it was pickled, for TVM cannot write
+            modules down (0.27 crashes).
+        entry: the name of the function in it that calls the others.
+    """
+
+    objects: tuple[bytes, ...] = field(repr=False)
+    target: Target
+    module: tvm.IRModule | None = field(repr=False)
+    entry: str
+
+    device = "cpu"
+    texts: ClassVar[Mapping[str, Sequence[str]]] = {
+        kind: (f"entry.{suffix}", f"kernels[0-9]*.{suffix}") for kind, suffix in CODE_SUFFIXES.items()
+    }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "module": None}
+
+    def write_sources(self, _folder: Path) -> list[Path]:
+        """Nothing: all is in the objects."""
+        return []
+
+    def write_text(self, kind: str, folder: Path) -> list[Path]:
+        """Write the entry, and the kernels by modules of LLVM's, as text of a kind of CODE_SUFFIXES.
+
+        Raises:
+            CompileError: this was pickled.
+        """
+        if self.module is None:
+            raise CompileError(
+                "an artifact that was pickled has machine code only, none as text",
+                hint="call emit before pickling, or compile here",
+            )
+        suffix = CODE_SUFFIXES[kind]
+        with CodeGenerator(self.target, suffix) as generator:
+            for name in sorted(gv.name_hint for gv in self.module.functions if gv.name_hint != self.entry):
+                generator.add(self.module[name])
+            first, *others = generator.finish(self.module[self.entry])
+        texts = {"entry": first, **{f"kernels{number}": text for number, text in enumerate(others)}}
+        for name, text in texts.items():
+            (folder / f"{name}.{suffix}").write_bytes(text)
+        return [folder / f"{name}.{suffix}" for name in texts]
+
+    def summary(self) -> None:
+        """Nothing to say."""
 
 
 def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, suffix: str) -> bytes:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.loader import Model
@@ -46,7 +47,7 @@ def measure(path: Path, *, shape: dict[str, tuple[int, ...]] | None = None) -> t
     """Compile a model; the run and the difference are left open. The library is loaded, and to be closed."""
     target = parse_target(_TARGET)
     network = load_network(path, shape=shape)
-    lowered = lower(network, target, lambda _name, _module: None)
+    lowered = lower(network, backend_of(target), lambda _name, _module: None)
     begin = time.process_time()
     artifact = compile_network(load_network(path, shape=shape), target)
     compiling = time.process_time() - begin

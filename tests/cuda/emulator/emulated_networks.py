@@ -26,8 +26,12 @@ import nnefc
 from nnefc import artifact as artifacts
 from nnefc import driver as compiler
 from nnefc.artifact import Artifact
+from nnefc.backends import cuda
+from nnefc.backends.cuda import CudaBackend
 from nnefc.loader import Model, load
 from nnefc.network import Network
+from nnefc.passes.backend import Code, Lowered
+from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
 from nnefc.targets.machine.cuda_target import CudaTarget
 from nnefc.targets.machine.target import Target, parse_target
@@ -52,10 +56,13 @@ def on_cuda(*, checks: bool = False, precision: str = "fp32") -> Iterator[list[A
         AssertionError: at the end; the driver was misused, or something of its was left behind.
     """
     made: list[Artifact] = []
-    for_cuda = compiler._compile_for_cuda
+    build = compiler.build
 
-    def compile_for_gpu(network: Network, target: Target, _strict: bool, dump: Any, progress: Any) -> Artifact:
-        made.append(for_cuda(network, CudaTarget("cuda", target, precision=precision), dump, progress))
+    def backend(target: Target) -> CudaBackend:
+        return CudaBackend(CudaTarget("cuda", target, precision=precision))
+
+    def build_for_gpu(network: Network, target: Target, lowered: Lowered, code: Code) -> Artifact:
+        made.append(build(network, backend(target).target, lowered, code))
         return made[-1]
 
     def image(_source: str, architectures: Sequence[int], _compiler: object = None) -> DeviceImage:
@@ -68,9 +75,10 @@ def on_cuda(*, checks: bool = False, precision: str = "fp32") -> Iterator[list[A
     fake.machine()
     fake.clear()
     with (
-        mock.patch.object(compiler, "_compile_for_cpu", compile_for_gpu),
-        mock.patch.object(compiler, "compile_image", image),
-        mock.patch.object(compiler, "find_compiler", lambda: None),
+        mock.patch.object(compiler, "backend_of", backend),
+        mock.patch.object(compiler, "build", build_for_gpu),
+        mock.patch.object(cuda, "compile_image", image),
+        mock.patch.object(cuda, "find_compiler", lambda: None),
         mock.patch.object(artifacts.Artifact, "load", load_emulated),
     ):
         yield made
@@ -82,10 +90,10 @@ def _load(artifact: Artifact, threads: int | None, checks: bool) -> Model:
     with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
         path = Path(folder) / f"network{artifact.target.format.suffix}"
         artifact.export(path)
-        assert artifact.device is not None
-        if not artifact.device.code.launches:
+        assert isinstance(artifact.code, CudaCode)
+        if not artifact.code.kernels.launches:
             return load(path, threads=threads)
-        kernels = emulate(artifact.device.code.source, Path(folder), checks=checks)
+        kernels = emulate(artifact.code.kernels.source, Path(folder), checks=checks)
         with FakeDriver.install().kernels(kernels.path):
             return load(path, threads=threads)
 

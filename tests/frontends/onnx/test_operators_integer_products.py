@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 from onnx_operator_cases import Case, check, feeds_of, model_of
 from test_operators_integer import conv_integer, whole_range
 
+from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.passes.compute.dot_product import use_dot_products
@@ -144,7 +145,7 @@ def test_quantized_networks_keep_the_blocked_layout(tmp_path: Path) -> None:
     use_dot_products()
     module = load_network(tmp_path / "chain.onnx").module
     with target.to_tvm():
-        for _, transform in graph_passes(target):
+        for _, transform in graph_passes(backend_of(target)):
             module = transform(module)
     names = [gv.name_hint for gv in module.functions if isinstance(module[gv], tvm.tirx.PrimFunc)]
     assert sum("block" in name for name in names) == 2  # in and out

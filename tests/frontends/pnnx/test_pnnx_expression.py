@@ -9,6 +9,7 @@ import pytest
 from pnnx_files import load, run_expression, write_network
 
 import nnefc
+from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.expression import TokenKind, describe_expression, infix, parse, to_rpn, tokenize
 from nnefc.passes.pipeline import lower
@@ -299,7 +300,7 @@ def deep(kind: str) -> str:
 def test_ten_thousand_nested_functions_become_one_kernel(kind: str, tmp_path: Path) -> None:
     path = network_of(tmp_path, deep(kind), 1 if kind == "squares" else 2)
     network = load(path)
-    program = lower(network, parse_target("llvm"), lambda *_: None).program
+    program = lower(network, backend_of(parse_target("llvm")), lambda *_: None).program
     assert len(program.steps) == 1
     rng = np.random.default_rng(2)
     a, b = rng.uniform(0.5, 0.9, (2, 3, 32)).astype(np.float32)
@@ -323,7 +324,7 @@ def test_a_wide_balanced_tree_becomes_one_kernel(tmp_path: Path) -> None:
     for _ in range(10):
         text = f"sub(mul({text},@1),{text})"
     path = network_of(tmp_path, text, 2)
-    assert len(lower(load(path), parse_target("llvm"), lambda *_: None).program.steps) == 1
+    assert len(lower(load(path), backend_of(parse_target("llvm")), lambda *_: None).program.steps) == 1
     a, b = np.random.default_rng(3).uniform(0.5, 0.9, (2, 3, 32)).astype(np.float32)
     expected = a
     for _ in range(10):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from relax_programs import Case, Graph, Value, build, check, target
 
+from nnefc.backends import backend_of
 from nnefc.passes.pipeline import lower
 
 TARGETS = ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"]
@@ -255,7 +256,7 @@ def test_steps_after_a_convolution(name: str) -> None:
 def rules(case: Case, name: str = "llvm") -> set[str]:
     """Which rules took the kernels of a case."""
     seen: dict[str, object] = {}
-    lower(build([case]).network, target(name), seen.__setitem__)
+    lower(build([case]).network, backend_of(target(name)), seen.__setitem__)
     return {str(func.attrs["nnefc.rule"]) for func in seen["schedule"].functions.values()}
 
 

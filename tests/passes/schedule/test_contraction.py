@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from relax_programs import Case, build, target
 from tvm import s_tir, tirx
 
+from nnefc.backends import backend_of
 from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_pays
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
@@ -85,7 +86,7 @@ def test_no_more_than_a_tile_is_unrolled(name: str) -> None:
     cases = [convolution(c, e, k) for c, e, k in [(16, 41, 3), (48, 40, 1), (16, 26, 5)]]
     cases += [product(r, c) for r, c in [(16, 10), (1, 64), (37, 16), (24, 40)]]
     seen: dict[str, tvm.IRModule] = {}
-    lower(build(cases).network, target(name), seen.__setitem__)
+    lower(build(cases).network, backend_of(target(name)), seen.__setitem__)
     contractions = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
     assert len(contractions) == len(cases)
     for func in contractions:
@@ -104,7 +105,7 @@ def test_a_prime_length_gets_the_tiles_of_one_that_divides_well() -> None:
     weights = np.ones((64, 1, 5), np.float32)
     case = Case([np.ones((1, 1, 6 * 1008 + 5), np.float32)], lambda g, x: g.convolve(x, weights, strides=6))
     seen: dict[str, tvm.IRModule] = {}
-    lower(build([case]).network, target("llvm -mcpu=x86-64-v4"), seen.__setitem__)
+    lower(build([case]).network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
     (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
     assert unrolled_rounds(func.body) >= 20
 

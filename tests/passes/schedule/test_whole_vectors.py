@@ -7,6 +7,7 @@ import pytest
 from relax_programs import Case, build, check, target
 from tvm import tirx
 
+from nnefc.backends import backend_of
 from nnefc.passes.pipeline import lower
 from nnefc.passes.tir.kernels import lower_kernel
 
@@ -65,7 +66,7 @@ def loops(stmt: tirx.Stmt) -> list[tirx.For]:
 
 def test_no_vectorized_loop_has_a_condition_on_its_lanes() -> None:
     seen = {}
-    lower(build(product(22, 24, 197)).network, target("llvm -mcpu=x86-64-v4"), seen.__setitem__)
+    lower(build(product(22, 24, 197)).network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
     kernels = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
     assert len(kernels) == 2
     for kernel in kernels:

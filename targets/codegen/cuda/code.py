@@ -1,39 +1,61 @@
-"""All of a network that is for its GPU: source, machine code and launches, and how they go into a library."""
+"""All code of a network for GPUs: source, machine code and launches, and how they go into a library."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
 from nnefc.targets.codegen.cuda.kernels import DeviceCode
 from nnefc.targets.codegen.cuda.launches import IMAGE
 from nnefc.targets.description.library import c_string
 
-__all__ = ["DeviceProgram"]
+__all__ = ["CudaCode"]
 
 
 @dataclass(frozen=True)
-class DeviceProgram:
+class CudaCode:
     """A network's code for GPUs.
 
     Attributes:
-        code: the CUDA source, and how it is launched.
+        objects: what the host runs, as object files.
+        kernels: the CUDA source, and how it is launched.
         image: the same as machine code, and what its kernels take.
         launches: the C file that launches it, see `launches.py`.
     """
 
-    code: DeviceCode
+    objects: tuple[bytes, ...] = field(repr=False)
+    kernels: DeviceCode
     image: DeviceImage
     launches: str = field(repr=False)
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write what the linker compiles; returns the files among them that it is to be given."""
+    device = "cuda"
+    texts: ClassVar[Mapping[str, Sequence[str]]] = {"cuda": ("kernels.cu",)}
+
+    def write_sources(self, folder: Path) -> list[Path]:
+        """Write what the linker compiles besides the objects; returns the files among them that it is to be given."""
         image, assembly, launches = (folder / name for name in ("device.fatbin", "device.S", "launches.c"))
         image.write_bytes(self.image.image)
         assembly.write_text(_ASSEMBLY.format(symbol=IMAGE, file=c_string(str(image).encode())))
         launches.write_text(self.launches)
         return [assembly, launches]
+
+    def write_text(self, _kind: str, folder: Path) -> list[Path]:
+        """Write the CUDA source."""
+        (folder / "kernels.cu").write_text(self.kernels.source)
+        return [folder / "kernels.cu"]
+
+    def summary(self) -> str:
+        """What the kernels take, in short."""
+        usage = self.image.usage
+        spilled = sum(kernel.spill_stores + kernel.spill_loads > 0 for kernel in usage)
+        registers = max((kernel.registers for kernel in usage), default=0)
+        return (
+            f"{len(self.kernels.launches)} launches; {self.image.compiler}: at most {registers} registers a thread, "
+            f"{spilled or 'no'} kernels with registers in memory"
+        )
 
     def resources(self) -> list[str]:
         """What the kernels take, as a table: a line for each kernel and architecture."""

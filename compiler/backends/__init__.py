@@ -1,0 +1,20 @@
+"""The kinds of machines that networks are compiled for, each a :class:`Backend` in a module of its own.
+
+A module is imported when the first network is compiled for its kind. What a backend needs besides is in folders of its
+own: schedule rules in `passes/schedule/`, code generation in `targets/codegen/`, the machine in `targets/machine/`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from nnefc.passes.backend import Backend
+from nnefc.targets.machine.any_target import AnyTarget
+
+__all__ = ["backend_of"]
+
+
+def backend_of(target: AnyTarget) -> Backend:
+    """The backend of a machine: `make_backend` of the module that `target.backend` names."""
+    backend: Backend = import_module(f"{__name__}.{target.backend}").make_backend(target)
+    return backend

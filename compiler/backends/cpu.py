@@ -1,0 +1,68 @@
+"""Code for CPUs: tensors in blocked layouts, kernels that LLVM makes objects of, all memory the processor's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel
+from nnefc.passes.graph.assign_layouts import AssignLayouts
+from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
+from nnefc.passes.graph.fold_permutations import FoldPermutations
+from nnefc.passes.graph.steps_apart import values_between
+from nnefc.passes.legalize.pack_integer_matmul import PackIntegerMatmul
+from nnefc.passes.legalize.pack_matmul import PackMatmul
+from nnefc.passes.plan.entry import ENTRY, HostMemory, Memory, exported, kernel_symbol
+from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.targets.codegen.cpu.objects import MachineCode
+from nnefc.targets.machine.target import Target
+
+__all__ = ["CpuBackend", "make_backend"]
+
+
+class CpuBackend(Backend):
+    """A CPU."""
+
+    target: Target
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def check(self) -> None:
+        """Nothing is needed: TVM brings LLVM."""
+
+    def graph_passes(self, strict: bool) -> GraphPasses:
+        target = self.target
+        return GraphPasses(
+            integers=[("compute in integers", ComputeInIntegers(strict))],
+            shuffles=[("fold permutations", FoldPermutations())],
+            contractions=[
+                ("assign layouts", AssignLayouts(target, strict)),
+                ("pack matmul", PackMatmul(target, strict)),
+                ("pack integer matmul", PackIntegerMatmul(target)),
+            ],
+            rows=target,
+            scans=target,
+            cuts=[values_between],
+        )
+
+    def lower(self, kernel: KernelUse) -> LoweredKernel:
+        func = scheduled(kernel.func, CPU_RULES, self.target)
+        lowered = lower_kernel(func)
+        return LoweredKernel(
+            func,
+            [param.ty for param in lowered.func.params],
+            lowered.workspace_bytes,
+            lowered.scratch_bytes,
+            host=exported(lowered.func, kernel_symbol(kernel.name)),
+        )
+
+    def memory(self) -> Memory:
+        return HostMemory(self.target.size_type)
+
+    def finish(self, lowered: Lowered, objects: tuple[bytes, ...], dump: Callable[[str, str], None]) -> MachineCode:
+        return MachineCode(objects, self.target, lowered.module, ENTRY)
+
+
+make_backend = CpuBackend

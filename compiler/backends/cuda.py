@@ -1,0 +1,129 @@
+"""Code for NVIDIA GPUs: tensors in the plain layout, kernels that become launches, memory that is the device's.
+
+The entry runs on the host. A kernel that the device could only run in a single thread is left to the host, if it is
+much work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
+from nnefc.passes.graph.use_half_precision import UseHalfPrecision
+from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
+from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
+from nnefc.passes.plan.device_memory import READERS, DeviceMemory
+from nnefc.passes.plan.entry import BYTE_POINTER, Memory, exported
+from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.cuda import CUDA_RULES
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.tir.exact_doubles import with_exact_doubles
+from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.passes.tir.shifted_remainders import with_safe_remainders
+from nnefc.passes.tir.statements import rounds_of
+from nnefc.targets.codegen.cuda.code import CudaCode
+from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
+from nnefc.targets.codegen.cuda.kernels import NO_ALIAS, DeviceCode, DeviceKernel, NotOnDevice, device_kernel, joined
+from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
+from nnefc.targets.codegen.workspace_buffers import buffer_bytes
+from nnefc.targets.machine.cuda_target import CudaTarget
+
+__all__ = ["CudaBackend", "make_backend"]
+
+_MOST_SERIAL_WORK = 1 << 14
+"""Rounds of loops that one thread of a device may go through: its clock is a third of a processor's, and a step on the
+host waits for two copies."""
+
+_PRECISIONS: Mapping[str, Sequence[NamedPass]] = {
+    "fp32": (),
+    "tf32": (),  # a matter of instructions
+    "fp16": (("use half precision", UseHalfPrecision()),),
+}
+
+
+class CudaBackend(Backend):
+    """NVIDIA GPUs, and the CPU that launches their kernels."""
+
+    alignment = 16  # of what a thread loads at once
+
+    target: CudaTarget
+
+    def __init__(self, target: CudaTarget) -> None:
+        self.target = target
+
+    def check(self) -> None:
+        find_compiler()
+
+    def graph_passes(self, strict: bool) -> GraphPasses:
+        return GraphPasses(
+            contractions=_PRECISIONS[self.target.precision],
+            rows=replace(self.target, load_bytes=1),  # threads share rows of any length
+            scans=None,
+            computations={**CONTRACTIONS, **WHOLE_SLICES},
+        )
+
+    def lower(self, kernel: KernelUse) -> LoweredKernel:
+        try:
+            return self._for_device(kernel)
+        except NotOnDevice:
+            return self._for_host(kernel)
+
+    def _for_device(self, kernel: KernelUse) -> LoweredKernel:
+        target = self.target if kernel.aligned else replace(self.target, load_bytes=1)
+        func = with_exact_doubles(with_safe_remainders(scheduled(kernel.func, CUDA_RULES, target)))
+        if kernel.in_place.overwritable:  # the result may be written over an operand
+            func = func.with_attr(NO_ALIAS, False)
+        code = device_kernel(kernel.name, func, target)
+        serial = all(launch.threads == 1 for launch in code.function.launches)
+        if serial and rounds_of(kernel.func.body) > _MOST_SERIAL_WORK:
+            raise NotOnDevice(f"{kernel.name} is much work for one thread")
+        workspace = code.function.workspace_bytes
+        return LoweredKernel(func, [BYTE_POINTER] * (len(func.params) + bool(workspace)), workspace, code=code)
+
+    def _for_host(self, kernel: KernelUse) -> LoweredKernel:
+        func = scheduled(kernel.func, CPU_RULES, self.target.host)
+        lowered = lower_kernel(func)
+        symbol = f"nnefc_host_{kernel.name}"
+        reads = len(func.params) - kernel.results
+        operands = [
+            Operand(buffer_bytes(param), Access.READ if position < reads else Access.WRITE)
+            for position, param in enumerate(func.params)
+        ]
+        if lowered.workspace_bytes:
+            operands.append(Operand(lowered.workspace_bytes, Access.NONE))
+        return LoweredKernel(
+            func,
+            [BYTE_POINTER] * len(func.params),
+            scratch_bytes=lowered.scratch_bytes,
+            host=exported(lowered.func, symbol),
+            code=HostKernel(kernel.name, symbol, tuple(operands)),
+        )
+
+    def memory(self) -> Memory:
+        return DeviceMemory()
+
+    def finish(self, lowered: Lowered, objects: tuple[bytes, ...], dump: Callable[[str, str], None]) -> CudaCode:
+        device = self.device_code(lowered)
+        dump("kernels.cu", device.source)
+        image = compile_image(device.source, self.target.architectures)
+        launches = launches_source(
+            device.functions,
+            [kernel.code for kernel in lowered.kernels if isinstance(kernel.code, HostKernel)],
+            image_bytes=len(image.image),
+            architectures=image.architectures,
+            capturable=lowered.program.is_straight,
+            readers=READERS,
+            messages=device.messages,
+        )
+        dump("launches.c", launches)
+        code = CudaCode(objects, device, image, launches)
+        dump("resources.txt", "\n".join([*code.resources(), ""]))
+        return code
+
+    def device_code(self, lowered: Lowered) -> DeviceCode:
+        """The source of what the device runs."""
+        return joined([k.code for k in lowered.kernels if isinstance(k.code, DeviceKernel)], self.target)
+
+
+make_backend = CudaBackend

@@ -1,0 +1,195 @@
+"""What a backend is: all that one kind of machine does in its own way, on the one way of a network to a library.
+
+`passes/pipeline.py` and `compiler/driver.py` ask a :class:`Backend` at each phase, and know no kind of machine:
+
+    graph passes    graph_passes()  Relax → Relax, besides those of all backends
+    schedules       lower()         a kernel by the backend's rules, and how it becomes code
+    entry           memory()        how the function that calls the kernels reaches their operands
+    code            finish()        what is linked into the library, besides the host's objects
+
+`compiler/backends/` has a file for each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from nnefc.passes.graph.split_groups import CutRule
+from nnefc.passes.plan.entry import ENTRY, Memory
+from nnefc.passes.plan.memory import InPlace, MemoryPlan
+from nnefc.passes.plan.program import Program
+from nnefc.passes.schedule.border import Machine
+from nnefc.targets.machine.any_target import AnyTarget
+from nnefc.targets.machine.target import Target
+
+__all__ = ["Backend", "Code", "GraphPasses", "KernelUse", "Lowered", "LoweredKernel", "NamedPass"]
+
+NamedPass = tuple[str, tvm.ir.transform.Pass]
+
+
+@dataclass(frozen=True)
+class GraphPasses:
+    """A backend's own among the graph passes; where each has its place, `pipeline.graph_passes` says.
+
+    Attributes:
+        integers: what computes with integers what a model gives as dequantized values.
+        shuffles: what joins permutations of elements.
+        contractions: what chooses how convolutions, poolings and matrix products are computed.
+        rows: the machine whose vectors compute rows, see `LowerRows`.
+        scans: the CPU that computes running sums; None for a device with many threads.
+        computations: how operators are computed, by their names, besides what holds for all backends.
+        cuts: where fusion ends groups.
+    """
+
+    rows: Machine
+    scans: Target | None = None
+    integers: Sequence[NamedPass] = ()
+    shuffles: Sequence[NamedPass] = ()
+    contractions: Sequence[NamedPass] = ()
+    computations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    cuts: Sequence[CutRule] = ()
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """A kernel without its schedule, and how the program calls it.
+
+    Attributes:
+        name: unique in the program.
+        func: its parameters are what it reads, then what it writes.
+        results: how many of them it writes.
+        in_place: what the memory plan may do with its operands.
+        aligned: whether all operands begin at multiples of the backend's alignment.
+    """
+
+    name: str
+    func: tirx.PrimFunc
+    results: int
+    in_place: InPlace
+    aligned: bool
+
+
+@dataclass(frozen=True)
+class LoweredKernel:
+    """A kernel that is ready for code generation.
+
+    Attributes:
+        scheduled: its loops as they run.
+        parameters: the types of the function that the entry calls: a pointer for each operand, and one to its
+            workspace if it has one.
+        workspace_bytes: what the memory plan has to provide for it.
+        scratch_bytes: what one worker of the host needs at most during a call, besides its stack.
+        host: flat code with a symbol, if the host runs it.
+        code: what `Backend.finish` makes code of, if anything else does.
+    """
+
+    scheduled: tirx.PrimFunc
+    parameters: Sequence[tvm.ir.Type]
+    workspace_bytes: int = 0
+    scratch_bytes: int = 0
+    host: tirx.PrimFunc | None = None
+    code: object = None
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A network that is ready for code generation.
+
+    Attributes:
+        module: flat TIR of the host: the entry, and the kernels that the host runs.
+        kernels: those that the entry calls, in the order of their first calls.
+        program, plan: what the entry was made from.
+    """
+
+    module: tvm.IRModule
+    kernels: tuple[LoweredKernel, ...]
+    program: Program
+    plan: MemoryPlan
+
+    @property
+    def entry(self) -> tirx.PrimFunc:
+        """The function that calls the kernels."""
+        return self.module[ENTRY]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What one worker of the host needs for itself during a run."""
+        return max((kernel.scratch_bytes for kernel in self.kernels), default=0)
+
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]:
+        """The trained values, in the order of `plan.constant_offsets`."""
+        return self.program.constants
+
+
+class Code(Protocol):
+    """A network's code for one kind of machine. It can be pickled."""
+
+    @property
+    def device(self) -> str:
+        """What the kernels run on, as the library's description calls it."""
+
+    @property
+    def objects(self) -> tuple[bytes, ...]:
+        """Object files for the host; one of them defines the entry."""
+
+    @property
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """The kinds of text that the code can be written as, and patterns of the names of their files."""
+
+    def write_sources(self, folder: Path) -> list[Path]:
+        """Write what the linker needs besides the objects; returns the files that it is given."""
+
+    def write_text(self, kind: str, folder: Path) -> list[Path]:
+        """Write the code as text of one of the kinds; returns the files.
+
+        Raises:
+            CompileError: it cannot be had any more.
+        """
+
+    def summary(self) -> str | None:
+        """What the code takes of the machine, in a line, where that is known."""
+
+
+class Backend(ABC):
+    """One kind of machine.
+
+    Attributes:
+        target: the machine; its `host` is the CPU that runs the entry.
+        alignment: bytes, at multiples of which the memory plan lets operands begin.
+    """
+
+    target: AnyTarget
+    alignment = 1
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse to begin what cannot be finished here.
+
+        Raises:
+            CompileError: something has to be installed first.
+        """
+
+    @abstractmethod
+    def graph_passes(self, strict: bool) -> GraphPasses:
+        """The graph passes of its own; `strict` leaves out algorithms that round otherwise than the plain sum does."""
+
+    @abstractmethod
+    def lower(self, kernel: KernelUse) -> LoweredKernel:
+        """A kernel with the schedule of the first of the backend's rules that knows its kind, ready to become code."""
+
+    @abstractmethod
+    def memory(self) -> Memory:
+        """How the entry reads and writes the memory that its pointers point to."""
+
+    @abstractmethod
+    def finish(self, lowered: Lowered, objects: tuple[bytes, ...], dump: Callable[[str, str], None]) -> Code:
+        """The network's code, of which the host's part is in `objects`; `dump` is given names and texts to look at."""

@@ -1,0 +1,151 @@
+"""A kind of machine is a module in `compiler/backends/`, of which the rest of the compiler knows nothing."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from relax_programs import target
+
+from nnefc.backends import backend_of
+from nnefc.diagnostics import CompileError
+from nnefc.driver import compile_network
+from nnefc.formats import load_network
+from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel
+from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
+from nnefc.passes.plan.entry import HostMemory, Memory, exported, kernel_symbol
+from nnefc.passes.schedule.cpu.fallback import FallbackRule
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.targets.machine.any_target import parse_any_target
+from nnefc.targets.machine.target import Target
+
+DOCUMENT = """version 1.0;
+graph net(x) -> (y) {
+    x = external<scalar>(shape = [1, 3, 7, 7]);
+    f = variable<scalar>(shape = [5, 3, 3, 3], label = 'f');
+    y = softmax(relu(conv(x, f)));
+}
+"""
+
+
+class BoardTarget(Target):
+    """A CPU that has a backend of its own."""
+
+    backend = "board"
+
+
+@dataclass(frozen=True)
+class BoardCode:
+    """Objects, and a list of the kernels as the only text."""
+
+    objects: tuple[bytes, ...]
+    kernels: tuple[str, ...]
+
+    device = "cpu"
+    texts = {"list": ("kernels.txt",)}  # noqa: RUF012
+
+    def write_sources(self, folder: Path) -> list[Path]:
+        (folder / "board.c").write_text("typedef int board;\n")
+        return [folder / "board.c"]
+
+    def write_text(self, _kind: str, folder: Path) -> list[Path]:
+        (folder / "kernels.txt").write_text("\n".join(self.kernels))
+        return [folder / "kernels.txt"]
+
+    def summary(self) -> str:
+        return f"{len(self.kernels)} kernels"
+
+
+class BoardBackend(Backend):
+    """The plain layout, and one schedule rule for all computations."""
+
+    alignment = 8
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def check(self) -> None:
+        if "nothing" in self.target.name:
+            raise CompileError("there is no board")
+
+    def graph_passes(self, strict: bool) -> GraphPasses:
+        return GraphPasses(rows=self.target.host, scans=self.target.host, computations=CONTRACTIONS)
+
+    def lower(self, kernel: KernelUse) -> LoweredKernel:
+        func = scheduled(kernel.func, [FallbackRule()], self.target.host)
+        flat = lower_kernel(func)
+        return LoweredKernel(
+            func,
+            [param.ty for param in flat.func.params],
+            flat.workspace_bytes,
+            flat.scratch_bytes,
+            host=exported(flat.func, kernel_symbol(kernel.name)),
+            code=kernel.name,
+        )
+
+    def memory(self) -> Memory:
+        return HostMemory(self.target.host.size_type)
+
+    def finish(self, lowered: Lowered, objects: tuple[bytes, ...], dump: Callable[[str, str], None]) -> BoardCode:
+        dump("board.txt", "a board")
+        return BoardCode(objects, tuple(str(kernel.code) for kernel in lowered.kernels))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "net.nnef"
+    path.write_text(DOCUMENT)
+    return path
+
+
+@pytest.fixture
+def board(monkeypatch: pytest.MonkeyPatch) -> Target:
+    module = types.ModuleType("nnefc.backends.board")
+    module.make_backend = BoardBackend  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    machine = target("llvm")
+    return BoardTarget(**{field.name: getattr(machine, field.name) for field in fields(machine)})
+
+
+def test_a_module_is_a_whole_backend(board: Target, model: Path, tmp_path: Path) -> None:
+    network = load_network(model, random_weights=0)
+    artifact = compile_network(network, board, dump=tmp_path / "dump")
+    x = np.random.default_rng(0).standard_normal((1, 3, 7, 7), np.float32)
+    wanted = compile_network(network, target("llvm")).run({"x": x})["y"]
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(artifact)).run({"x": x})["y"], wanted, atol=1e-6)
+    assert [path.name[3:] for path in sorted((tmp_path / "dump").iterdir())][-2:] == ["entry.py", "board.txt"]
+    artifact.emit("list", tmp_path / "text")
+    kernels = (tmp_path / "text" / "kernels.txt").read_text().split()
+    assert artifact.code.summary() == f"{len(kernels)} kernels"
+    with pytest.raises(CompileError, match="there is no asm in code for the target llvm\nhint: choose one of list"):
+        artifact.emit("asm", tmp_path)
+
+
+def test_what_a_backend_lacks_is_said_before_the_work(board: Target, model: Path) -> None:
+    nothing = BoardTarget(**{field.name: getattr(board, field.name) for field in fields(board)} | {"name": "nothing"})
+    with pytest.raises(CompileError, match="there is no board"):
+        compile_network(load_network(model, random_weights=0), nothing)
+
+
+def test_every_kind_of_machine_has_a_backend() -> None:
+    for text in ("llvm", "aarch64-linux-gnu", "cuda -arch=sm_80"):
+        machine = parse_any_target(text)
+        assert backend_of(machine).target is machine
+
+
+def test_code_for_a_cpu_needs_nothing_that_is_for_gpus(model: Path) -> None:
+    program = f"""
+import sys, nnefc
+nnefc.compile({str(model)!r}, "llvm", random_weights=0)
+print([name for name in sys.modules if name.startswith("nnefc.") and "cuda" in name])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
