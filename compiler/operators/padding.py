@@ -1,0 +1,162 @@
+"""Padding with constants, repeated borders, reflections and the other end; and its transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
+from nnefc.operators.window import Padding
+
+__all__ = ["PADDING_MODES", "FoldPadding", "Pad"]
+
+PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+"""Where positions outside read: a constant, the nearest item, the image mirrored at the border's item or behind it, the
+other end. The names are those of `numpy.pad`."""
+
+_NATIVE = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32"})
+"""Types whose constants Relax's padding, which takes a real number, has exactly."""
+
+
+@dataclass(frozen=True)
+class Pad(Operator):
+    """`numpy.pad` of all dimensions; negative amounts cut off before the rest is padded.
+
+    Attributes:
+        padding: positions before and after each dimension.
+        mode: see `PADDING_MODES`.
+        value: what the mode "constant" writes, unless an operand says so.
+    """
+
+    padding: Padding
+    mode: str = "constant"
+    value: float = 0.0
+
+    def shape(self, x: Shape, fill: Shape = ()) -> Shape:
+        """The extents with their padding."""
+        return tuple(extent + before + after for extent, (before, after) in zip(x, self.padding, strict=True))
+
+    def lower(self, at: Emitter, x: Operand, fill: Operand | None = None) -> Operand:
+        """`fill`, without axes, is the constant where it is not known."""
+        shape = self.shape(shape_of(x))
+        if any(extent < 0 for extent in shape):
+            raise CompileError(f"the padding leaves nothing of the shape {list(shape_of(x))}")
+        x = _cropped(at, x, self.padding)
+        padding = tuple((max(before, 0), max(after, 0)) for before, after in self.padding)
+        if not any(before or after for before, after in padding):
+            return x
+        if self.mode == "constant":
+            if isinstance(fill, np.ndarray):
+                return Pad(padding, "constant", fill.item()).lower(at, x)
+            return self._filled(at, x, fill, padding, shape)
+        extents = shape_of(x)
+        for extent, pair in zip(extents, padding, strict=True):
+            if pair != (0, 0) and not extent:
+                raise CompileError(f"the padding '{self.mode}' has nothing to repeat in the shape {list(extents)}")
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            axes = zip(index, extents, padding, strict=True)
+            return tensors[0](*[i if pair == (0, 0) else _source(i - pair[0], n, pair, self.mode) for i, n, pair in axes])
+
+        return at.elements(shape, element, x, name="pad")
+
+    def _filled(self, at: Emitter, x: Operand, fill: relax.Expr | None, padding: Padding, shape: Shape) -> relax.Expr:
+        dtype = dtype_of(x)
+        if fill is None and dtype in _NATIVE:
+            widths = [amount for pair in padding for amount in pair]
+            return relax.op.nn.pad(at.expr(x), widths, "constant", float(self.value))
+        extents = shape_of(x)
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            places, inside = [], []
+            for i, extent, (before, after) in zip(index, extents, padding, strict=True):
+                places.append(i - before)
+                inside += [places[-1] >= 0] if before else []
+                inside += [places[-1] < extent] if after else []
+            value = tensors[1]() if fill is not None else tirx.const(self.value, dtype)
+            return tirx.if_then_else(tirx.all(*inside), tensors[0](*places), value)
+
+        return at.elements(shape, element, x, *([] if fill is None else [fill]), name="pad")
+
+
+def _source(place: tirx.Expr, extent: int, pair: tuple[int, int], mode: str) -> tirx.Expr:
+    """Where the position `place`, which may be outside, reads from."""
+    if mode == "edge":
+        return tirx.max(tirx.min(place, extent - 1), 0)
+    if mode == "wrap":
+        return tirx.floormod(place, extent)
+    if mode not in ("reflect", "symmetric"):
+        raise CompileError(f"there is no padding mode '{mode}'", hint=f"known are {', '.join(PADDING_MODES)}")
+    behind = int(mode == "symmetric")  # the border's own item is repeated
+    if extent == 1:
+        return place - place
+    if max(pair) <= extent - 1 + behind:  # mirrored once on each side
+        below = tirx.Select(place < 0, -place - behind, place)
+        return tirx.Select(below >= extent, 2 * (extent - 1) + behind - below, below)
+    period = 2 * (extent - 1 + behind)
+    folded = tirx.floormod(place, period)
+    return tirx.min(folded, period - behind - folded)
+
+
+def _cropped(at: Emitter, x: Operand, padding: Padding) -> Operand:
+    """What negative amounts leave of a tensor."""
+    axes = [axis for axis, (before, after) in enumerate(padding) if before < 0 or after < 0]
+    if not axes:
+        return x
+    begin = [max(0, -padding[axis][0]) for axis in axes]
+    end = [shape_of(x)[axis] + min(0, padding[axis][1]) for axis in axes]
+    return at.emit(relax.op.strided_slice(at.expr(x), axes, begin, end, [1] * len(axes)))
+
+
+@dataclass(frozen=True)
+class FoldPadding(Operator):
+    """The transpose of `Pad`: a tensor without its padding, whose values are added where padding would read them.
+
+    For constants the padding is cut off. Where amounts are negative, zeros come back.
+    """
+
+    padding: Padding
+    mode: str = "constant"
+
+    def shape(self, x: Shape) -> Shape:
+        """The extents without their padding."""
+        return tuple(extent - before - after for extent, (before, after) in zip(x, self.padding, strict=True))
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        kept = tuple((max(before, 0), max(after, 0)) for before, after in self.padding)
+        if self.mode == "constant":
+            x = _cropped(at, x, tuple((-before, -after) for before, after in kept))
+        else:
+            for axis, pair in enumerate(kept):
+                if any(pair):
+                    extent = shape_of(x)[axis] - sum(pair)
+                    sources = _sources(extent, pair, self.mode)
+                    x = at.emit(at.compute(_fold_te(axis, extent), x, sources, name="fold_padding"))
+        return Pad(tuple((max(-before, 0), max(-after, 0)) for before, after in self.padding)).lower(at, x)
+
+
+def _sources(extent: int, pair: tuple[int, int], mode: str) -> np.ndarray:
+    """For every padded position along an axis, the position inside that it reads, int32."""
+    check_table(extent + sum(pair))
+    # NumPy's own padding of the indices 0 … extent - 1, also where it mirrors more than once.
+    return np.pad(np.arange(extent, dtype=np.int32), pair, mode=mode)  # type: ignore[call-overload,no-any-return]
+
+
+def _fold_te(axis: int, extent: int) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
+    def fold(x: te.Tensor, sources: te.Tensor) -> te.Tensor:
+        padded = te.reduce_axis((0, x.shape[axis]), "padded")
+
+        def item(*index: tirx.Var) -> tirx.Expr:
+            place = (*index[:axis], padded, *index[axis + 1 :])
+            here = sources(padded) == index[axis].astype("int32")
+            return te.sum(tirx.if_then_else(here, x(*place), tirx.const(0, x.dtype)), axis=padded)
+
+        shape: Sequence[Any] = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
+        return te.compute(shape, item, name="fold_padding")
+
+    return fold

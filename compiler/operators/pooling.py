@@ -1,0 +1,400 @@
+"""Poolings: maxima with and without their positions, means, sums and norms of windows, equal parts of an image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
+from nnefc.operators.reducers import first_largest, largest, least
+from nnefc.operators.window import Window
+
+__all__ = [
+    "AdaptivePool",
+    "ArgMaxPool",
+    "AveragePool",
+    "LpPool",
+    "MaxPool",
+    "SumPool",
+    "mean_of_channels",
+    "window_counts",
+]
+
+_MAX_POOL = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+_AVG_POOL = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
+
+
+@dataclass(frozen=True)
+class _Pool(Operator):
+    """What poolings have in common.
+
+    Attributes:
+        window: over the last dimensions.
+        ceil: whether a last window that is not whole counts, if it begins inside (see `Window.covering`).
+    """
+
+    window: Window
+    ceil: bool = False
+
+    def shape(self, x: Shape) -> Shape:
+        """The leading dimensions, then how often the window fits each other one."""
+        lead, extents = self._split(x)
+        return (*lead, *self._covering(extents).results(extents))
+
+    def _split(self, shape: Shape) -> tuple[Shape, Shape]:
+        at = len(shape) - self.window.rank
+        return shape[:at], shape[at:]
+
+    def _covering(self, extents: Shape) -> Window:
+        return self.window.covering(extents) if self.ceil else self.window
+
+
+def _native(window: Window, shape: Shape) -> dict[str, Any] | None:
+    """The window as attributes of Relax's poolings; None if it is not of their kind.
+
+    They slide over one to three dimensions of `[N, C, *spatial]`, and do not define windows wholly in the padding.
+    """
+    amounts = zip((*window.before, *window.after), (*window.reach, *window.reach), strict=True)
+    if window.rank not in _MAX_POOL or len(shape) != window.rank + 2:
+        return None
+    if any(amount < 0 or amount >= reach for amount, reach in amounts if amount):
+        return None
+    return {
+        "pool_size": list(window.size),
+        "strides": list(window.stride),
+        "dilation": list(window.dilation),
+        "padding": window.widths,
+    }
+
+
+_Element = Callable[[tirx.Expr], tirx.Expr]
+
+
+def _reduced(
+    window: Window, result: Shape, reduce: Callable[..., tirx.Expr], outside: _Element, name: str, change: _Element
+) -> Callable[[te.Tensor], te.Tensor]:
+    """`reduce` over each window of `change(item)`; positions outside count as `outside(dtype)`."""
+    lead = len(result) - window.rank
+
+    def pool(x: te.Tensor) -> te.Tensor:
+        extents = [int(extent) for extent in x.shape[lead:]]
+        offsets = _offsets(window)
+
+        def item(*index: tirx.Var) -> tirx.Expr:
+            places = window.positions(index[lead:], offsets)
+            inside = window.inside(places, extents, result[lead:])
+            value = change(x(*index[:lead], *places))
+            if inside:
+                value = tirx.if_then_else(tirx.all(*inside), value, outside(x.dtype))
+            return reduce(value, axis=offsets)
+
+        return te.compute(result, item, name=name)
+
+    return pool
+
+
+def _offsets(window: Window) -> list[Any]:
+    return [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(window.size)]
+
+
+def _zero(dtype: Any) -> tirx.Expr:
+    return tirx.const(0, dtype)
+
+
+def _itself(x: tirx.Expr) -> tirx.Expr:
+    return x
+
+
+@dataclass(frozen=True)
+class MaxPool(_Pool):
+    """The largest item of each window; positions outside never win.
+
+    ONNX `MaxPool`, `torch.nn.functional.max_pool2d`; NNEF `max_pool` with the border "ignore".
+    """
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        shape = shape_of(x)
+        window = self._covering(self._split(shape)[1])
+        attributes = _native(window, shape)
+        if attributes is not None:
+            return _MAX_POOL[window.rank](at.expr(x), **attributes)
+        return at.compute(_reduced(window, self.shape(shape), largest, least, "max_pool", _itself), x, name="max_pool")
+
+
+@dataclass(frozen=True)
+class SumPool(_Pool):
+    """The sum of each window; positions outside are zeros. NNEF `box`."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        shape = shape_of(x)
+        window = self._covering(self._split(shape)[1])
+        if all(size == 1 for size in window.size) and not window.pads:
+            return _strided(at, x, window.stride)
+        return at.compute(_reduced(window, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool")
+
+
+def _strided(at: Emitter, x: Operand, stride: Shape) -> relax.Expr:
+    """Every `stride`-th item of the last dimensions: windows of one position."""
+    lead = len(shape_of(x)) - len(stride)
+    axes = [lead + axis for axis, step in enumerate(stride) if step != 1]
+    if not axes:
+        return at.expr(x)
+    ends = [shape_of(x)[axis] for axis in axes]
+    return relax.op.strided_slice(at.expr(x), axes, [0] * len(axes), ends, [stride[axis - lead] for axis in axes])
+
+
+@dataclass(frozen=True)
+class AveragePool(_Pool):
+    """The sum of each window, divided by the number of its positions, or by a given one.
+
+    ONNX `AveragePool`, NNEF `avg_pool`, `torch.nn.functional.avg_pool2d`.
+
+    Attributes:
+        count_padding: whether positions in the padding count; those behind it that `ceil` adds never do.
+        divisor: what to divide by instead.
+    """
+
+    count_padding: bool = True
+    divisor: float | None = None
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        shape = shape_of(x)
+        lead, extents = self._split(shape)
+        window = self._covering(extents)
+        exact = window == self.window
+        attributes = _native(window, shape)
+        if attributes is not None and self.divisor is None and (exact or not self.count_padding):
+            return _AVG_POOL[window.rank](at.expr(x), count_include_pad=self.count_padding, **attributes)
+        if exact and self.count_padding and self.divisor is None and _is_of_channels(window, len(shape)):
+            return mean_of_channels(at, x, *window.padding[1])
+        divisors = np.full((1,) * len(shape), self.divisor) if self.divisor is not None else self._counts(extents, lead)
+        sums = at.compute(_reduced(window, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool")
+        return relax.op.divide(at.emit(sums), at.expr(divisors.astype(dtype_of(x))))
+
+    def _counts(self, extents: Shape, lead: Shape) -> Array:
+        """How many positions of each window count, at least one; `[1, …, *results]`."""
+        results = self._covering(extents).results(extents)
+        counts = window_counts(self.window, extents, results, self.count_padding)
+        return counts.reshape((1,) * len(lead) + counts.shape)
+
+
+def window_counts(window: Window, extents: Shape, results: Shape, padding: bool) -> Array:
+    """How many positions of each window lie in the tensor, with `padding` also those in its padding; at least one.
+
+    float64, `[*results]`, 1 along dimensions where all windows have equally many.
+    """
+    counts = np.ones((1,) * len(extents))
+    axes = zip(window.size, window.stride, window.dilation, window.padding, extents, results, strict=True)
+    for axis, (size, stride, dilation, (before, after), extent, count) in enumerate(axes):
+        check_table(count * size)
+        places = np.arange(count)[:, None] * stride + np.arange(size) * dilation - before
+        low, high = (-before, extent + after) if padding else (0, extent)
+        along = ((places >= low) & (places < high)).sum(1)
+        along = along[:1] if (along == along[0]).all() else along
+        counts = counts * along.reshape([-1 if other == axis else 1 for other in range(len(extents))])
+    return np.maximum(counts, 1)
+
+
+def _is_of_channels(window: Window, rank: int) -> bool:
+    """Whether the window has several channels of one position, and there is one for each channel."""
+    if window.rank != rank or rank < 2:
+        return False
+    parts = list(zip(window.size, window.stride, window.dilation, window.padding, strict=True))
+    if any(part != (1, 1, 1, (0, 0)) for axis, part in enumerate(parts) if axis != 1):
+        return False
+    size, stride, dilation, (before, after) = parts[1]
+    return stride == dilation == 1 and min(before, after) >= 0 and before + after + 1 == size
+
+
+def mean_of_channels(at: Emitter, x: Operand, before: int, after: int) -> relax.Expr:
+    """The mean over `before` channels, the own one and `after` channels; those that do not exist count as 0.
+
+    An average pooling of the tensor `[N, C, *spatial]` seen as `[N, 1, C, spatial]`: the form that passes recognize.
+    """
+    shape = shape_of(x)
+    seen = at.emit(relax.op.reshape(at.expr(x), (shape[0], 1, shape[1], math.prod(shape[2:]))))
+    size = (before + 1 + after, 1)
+    means = relax.op.nn.avg_pool2d(seen, size, padding=[before, 0, after, 0], count_include_pad=True)
+    return relax.op.reshape(at.emit(means), shape)
+
+
+@dataclass(frozen=True)
+class LpPool(_Pool):
+    """The p-norm of each window: `(sum of |x|^p)^(1/p)`. ONNX `LpPool`; `torch.nn.functional.lp_pool2d`.
+
+    Attributes:
+        p: the norm.
+        signed: whether powers keep the signs of their items, as in PyTorch.
+    """
+
+    p: float = 2.0
+    signed: bool = False
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        window = self._covering(self._split(shape_of(x))[1])
+        result = self.shape(shape_of(x))
+
+        def power(value: tirx.Expr) -> tirx.Expr:
+            return value * value if self.p == 2 else _power(value if self.signed else tirx.abs(value), self.p)
+
+        sums = at.compute(_reduced(window, result, te.sum, _zero, "lp_pool", power), x, name="lp_pool")
+        return p_root(at, sums, self.p)
+
+
+def _power(value: tirx.Expr, exponent: float) -> tirx.Expr:
+    if exponent == 1:
+        return value
+    dtype = str(value.ty.dtype)
+    name = "pow" if dtype == "float64" else "powf"
+    return tirx.call_pure_extern(dtype, name, value, tirx.const(exponent, dtype))
+
+
+def p_root(at: Emitter, sums: relax.Expr, p: float) -> relax.Expr:
+    """The p-th root of each item."""
+    if p == 1:
+        return sums
+    bound = at.emit(sums)
+    if p == 2:
+        return relax.op.sqrt(bound)
+    return at.elements(shape_of(bound), lambda tensors, index: _power(tensors[0](*index), 1 / p), bound, name="root")
+
+
+@dataclass(frozen=True)
+class ArgMaxPool(_Pool):
+    """Where the largest item of each window is; of equal ones the first, in the order of the numbering.
+
+    NNEF `argmax_pool`, the second result of ONNX's `MaxPool` and of `torch.nn.functional.max_pool2d`.
+
+    Attributes:
+        within: what positions are numbered in, row by row: the window (int32), its channel or the whole tensor (int64).
+        column_major: whether the spatial dimensions are numbered column by column.
+    """
+
+    within: Literal["window", "channel", "tensor"] = "channel"
+    column_major: bool = False
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return at.compute(self._positions(self.shape(shape_of(x))), x, name="argmax_pool")
+
+    def _positions(self, result: Shape) -> Callable[[te.Tensor], te.Tensor]:
+        lead = len(result) - self.window.rank
+        dtype, nowhere = ("int32", 2**31 - 1) if self.within == "window" else ("int64", 2**62)
+        reducer = first_largest(nowhere)
+
+        def argmax(x: te.Tensor) -> te.Tensor:
+            shape = [int(extent) for extent in x.shape]
+            window = self._covering(tuple(shape[lead:]))
+            offsets = _offsets(window)
+
+            def item(*index: tirx.Var) -> Any:
+                places = window.positions(index[lead:], offsets)
+                inside = window.inside(places, shape[lead:], result[lead:])
+                position = self._number(index[:lead], places, offsets, shape, dtype)
+                value = x(*index[:lead], *places)
+                if inside:
+                    within = tirx.all(*inside)
+                    value = tirx.if_then_else(within, value, least(x.dtype))
+                    position = tirx.if_then_else(within, position, tirx.const(nowhere, dtype))
+                return reducer((position, value), axis=offsets)
+
+            both = te.compute(result, item, name="argmax_pool")
+
+            def found(*index: tirx.Var) -> tirx.Expr:
+                # A window that lies outside altogether has no largest item: its first position stands for it.
+                place = both[0](*index)
+                return tirx.Select(place < tirx.const(nowhere, dtype), place, tirx.const(0, dtype))
+
+            return te.compute(result, found, name="argmax_pool_index")
+
+        return argmax
+
+    def _number(
+        self, outer: Sequence[Any], places: Sequence[Any], offsets: Sequence[Any], shape: Sequence[int], dtype: str
+    ) -> tirx.Expr:
+        lead = len(outer)
+        number: Any = tirx.const(0, dtype)
+        steps: list[tuple[Any, int]]
+        if self.within == "window":
+            steps = [(offset.var, size) for offset, size in zip(offsets, self.window.size, strict=True)]
+        else:
+            steps = list(zip(places, shape[lead:], strict=True))
+            steps = steps[::-1] if self.column_major else steps
+            if self.within == "tensor":
+                steps = [*zip(outer, shape[:lead], strict=True), *steps]
+        for place, size in steps:
+            number = number * size + place.astype(dtype)
+        return number
+
+
+@dataclass(frozen=True)
+class AdaptivePool(Operator):
+    """Means or maxima of as many parts of each spatial dimension as the result has items.
+
+    Part i of n items in m parts is from floor(i n / m) to ceil((i + 1) n / m), so that parts may overlap.
+    `torch.nn.functional.adaptive_avg_pool2d`, `adaptive_max_pool2d`.
+
+    Attributes:
+        results: the extents of the result.
+        average: means, not maxima.
+    """
+
+    results: Shape
+    average: bool
+
+    def shape(self, x: Shape) -> Shape:
+        """The leading dimensions, then `results`."""
+        return (*x[: len(x) - len(self.results)], *self.results)
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        shape = shape_of(x)
+        lead = len(shape) - len(self.results)
+        extents = shape[lead:]
+        if all(count == 1 for count in self.results):
+            reduce = relax.op.mean if self.average else relax.op.max
+            return reduce(at.expr(x), list(range(lead, len(shape))), keepdims=True)
+        if all(extent % count == 0 for extent, count in zip(extents, self.results, strict=True)):
+            size = tuple(extent // count for extent, count in zip(extents, self.results, strict=True))
+            window = Window.of(size, stride=size)
+            return AveragePool(window).lower(at, x) if self.average else MaxPool(window).lower(at, x)
+        made = at.compute(self._uneven(shape), x, name="adaptive_pool")
+        if not self.average:
+            return made
+        counts = np.ones((1,) * len(shape))
+        for axis, (extent, count) in enumerate(zip(extents, self.results, strict=True), lead):
+            along = _part_sizes(extent, count).astype(np.float64)
+            counts = counts * along.reshape([-1 if other == axis else 1 for other in range(len(shape))])
+        return relax.op.multiply(at.emit(made), at.expr((1 / counts).astype(dtype_of(x))))
+
+    def _uneven(self, shape: Shape) -> Callable[[te.Tensor], te.Tensor]:
+        """Parts of different sizes: each is as large as the largest, what does not belong to it is left out."""
+        lead = len(shape) - len(self.results)
+        extents = shape[lead:]
+        sizes = [int(_part_sizes(n, m).max()) for n, m in zip(extents, self.results, strict=True)]
+
+        def pool(x: te.Tensor) -> te.Tensor:
+            offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(sizes)]
+            outside = _zero(x.dtype) if self.average else least(x.dtype)
+
+            def item(*index: tirx.Var) -> tirx.Expr:
+                places, inside = [], []
+                for i, offset, n, m in zip(index[lead:], offsets, extents, self.results, strict=True):
+                    start, end = tirx.floordiv(i * n, m), tirx.floordiv((i + 1) * n + m - 1, m)
+                    places.append(tirx.min(start + offset, n - 1))
+                    inside.append(start + offset < end)
+                value = tirx.if_then_else(tirx.all(*inside), x(*index[:lead], *places), outside)
+                return (te.sum if self.average else largest)(value, axis=offsets)
+
+            return te.compute(self.shape(shape), item, name="adaptive_pool")
+
+        return pool
+
+
+def _part_sizes(extent: int, count: int) -> Array:
+    """How many of `extent` items each of `count` parts has."""
+    i = np.arange(count)
+    return np.asarray(-(-(i + 1) * extent // count) - i * extent // count)

@@ -1,0 +1,185 @@
+"""The transposes of poolings, and items taken at positions that a pooling has found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.padding import FoldPadding, Pad
+from nnefc.operators.pooling import window_counts
+from nnefc.operators.reducers import largest, least
+from nnefc.operators.window import Window
+
+__all__ = ["MaxUnpool", "SampleWindows", "SpreadWindows"]
+
+
+@dataclass(frozen=True)
+class SampleWindows(Operator):
+    """The item of each window at a position in it, numbered row by row. NNEF `sample`.
+
+    Positions come from the data: whatever they are, nothing outside the tensor is read; there it reads zero.
+
+    Attributes:
+        window: over the last dimensions.
+        border: what positions in the padding read: a mode of `Pad`.
+    """
+
+    window: Window
+    border: str = "constant"
+
+    def shape(self, x: Shape, index: Shape) -> Shape:
+        """That of the positions."""
+        return index
+
+    def lower(self, at: Emitter, x: Operand, index: Operand) -> relax.Expr:
+        """`index` is of integers."""
+        window = self.window
+        if self.border != "constant":
+            x = at.bound(Pad(window.padding, self.border).lower(at, x))
+            window = window.unpadded()
+        lead, extents = len(shape_of(x)) - window.rank, shape_of(x)[len(shape_of(x)) - window.rank :]
+
+        def element(tensors: tuple[Any, ...], at_: tuple[Any, ...]) -> Any:
+            places = window.positions(at_[lead:], _unravel(tensors[1](*at_), window.size))
+            inside = [tirx.all(place >= 0, place < extent) for place, extent in zip(places, extents, strict=True)]
+            return tirx.if_then_else(tirx.all(*inside), tensors[0](*at_[:lead], *places), tirx.const(0, dtype_of(x)))
+
+        return at.elements(shape_of(index), element, x, index, name="sample")
+
+
+def _unravel(position: tirx.Expr, size: Shape) -> list[tirx.Expr]:
+    """The offsets along every axis of a row-major position in a window."""
+    offsets: list[tirx.Expr] = []
+    for extent in reversed(size):
+        offsets.insert(0, tirx.floormod(position, extent))
+        position = tirx.floordiv(position, extent)
+    return offsets
+
+
+@dataclass(frozen=True)
+class SpreadWindows(Operator):
+    """Each item is added to all positions of its window, or to the one at its position there. NNEF `debox`, `desample`.
+
+    Attributes:
+        window: over all dimensions.
+        result: the shape of the result.
+        border: where the padding's items go: a mode of `Pad`.
+        shares: None, or how each item is divided among the positions of its window: "all" of them, or those "inside".
+    """
+
+    window: Window
+    result: Shape
+    border: str = "constant"
+    shares: str | None = None
+
+    def shape(self, x: Shape, index: Shape | None = None) -> Shape:
+        """`result`."""
+        return self.result
+
+    def lower(self, at: Emitter, x: Operand, index: Operand | None = None) -> Operand:
+        """With `index`, of integers, each item goes to that position of its window alone, numbered row by row."""
+        x = self._shared(at, x)
+        operands = [x] if index is None else [x, index]
+        if self.border == "constant" or not self.window.pads:
+            return at.compute(self._spread(self.window, self.result), *operands, name="spread")
+        axes = zip(self.result, self.window.padding, strict=True)
+        padded = tuple(extent + before + after for extent, (before, after) in axes)
+        whole = at.emit(at.compute(self._spread(self.window.unpadded(), padded), *operands, name="spread"))
+        return FoldPadding(self.window.padding, self.border).lower(at, whole)
+
+    def _shared(self, at: Emitter, x: Operand) -> Operand:
+        if self.shares is None:
+            return x
+        if self.shares == "all":
+            return at.emit(relax.op.divide(at.expr(x), at.expr(at.number(math.prod(self.window.size), x))))
+        counts = window_counts(self.window, self.result, shape_of(x), padding=False)
+        return at.emit(relax.op.divide(at.expr(x), at.expr(counts.astype(dtype_of(x)))))
+
+    def _spread(self, window: Window, shape: Shape) -> Callable[..., te.Tensor]:
+        """Gather at every position of `shape` what the windows write there."""
+
+        def spread(x: te.Tensor, *index: te.Tensor) -> te.Tensor:
+            offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(window.size)]
+
+            def item(*at: tirx.Var) -> tirx.Expr:
+                places, hits = _sources(window, at, offsets, x.shape)
+                zero = tirx.const(0, x.dtype)
+                value = x(*places)
+                if index:
+                    position: Any = tirx.const(0, "int32")
+                    for size, offset in zip(window.size, offsets, strict=True):
+                        position = position * size + offset.var.astype("int32")
+                    here = index[0](*places) == position.astype(index[0].dtype)
+                    value = tirx.if_then_else(here, value, zero)
+                return te.sum(tirx.if_then_else(tirx.all(*hits), value, zero), axis=offsets)
+
+            return te.compute(shape, item, name="spread")
+
+        return spread
+
+
+def _sources(
+    window: Window, at: Sequence[Any], offsets: Sequence[Any], extents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Which windows write at a position with an offset, and the conditions that there are such windows."""
+    places, hits = [], []
+    axes = zip(at, offsets, window.stride, window.dilation, window.before, extents, strict=True)
+    for i, offset, stride, dilation, before, extent in axes:
+        start = i + before - offset * dilation
+        places.append(tirx.floordiv(start, stride))
+        hits.append(tirx.all(start >= 0, tirx.floormod(start, stride) == 0, places[-1] < extent))
+    return places, hits
+
+
+@dataclass(frozen=True)
+class MaxUnpool(Operator):
+    """Each item at the position where a pooling found it; zeros elsewhere. ONNX `MaxUnpool`.
+
+    Of several items at one position the largest stays.
+
+    Attributes:
+        extents: the spatial extents that positions count in, after batch and channels.
+        result: the shape of the result; a larger one keeps each item's coordinates.
+    """
+
+    extents: Shape
+    result: Shape
+
+    def shape(self, x: Shape, index: Shape) -> Shape:
+        """`result`."""
+        if len(x) < 3 or index != x:
+            raise CompileError(f"the indices {list(index)} do not fit the input {list(x)}")
+        if len(self.result) != len(x) or self.result[:2] != x[:2]:
+            raise CompileError(f"'output_shape' {list(self.result)} does not fit the input {list(x)}")
+        return self.result
+
+    def lower(self, at: Emitter, x: Operand, index: Operand) -> relax.Expr:
+        """Gathered: each result looks for the items of its own image that were taken from its place."""
+        shape = shape_of(x)
+        target = self.shape(shape, shape_of(index))
+        plane, items = math.prod(self.extents), math.prod(shape[2:])
+
+        def unpool(x: te.Tensor, index: te.Tensor) -> te.Tensor:
+            source = te.reduce_axis((0, items), "source")
+
+            def item(n: Any, c: Any, *at_: Any) -> Any:
+                flat: Any = tirx.const(0, "int64")
+                for i, extent in zip(at_, self.extents, strict=True):
+                    flat = flat * extent + i.astype("int64")
+                inside = tirx.all(*(i < extent for i, extent in zip(at_, self.extents, strict=True)))
+                places = _unravel(source.var, shape[2:])
+                place: Any = (n * shape[1] + c).astype("int64") * plane
+                hit = tirx.all(inside, index(n, c, *places) == place + flat)
+                return largest(tirx.if_then_else(hit, x(n, c, *places), least(x.dtype)), axis=source)
+
+            best = te.compute(target, item, name="unpool")
+            low, zero = least(x.dtype), tirx.const(0, x.dtype)
+            return te.compute(target, lambda *i: tirx.Select(best(*i) == low, zero, best(*i)), name="unpool_zeros")
+
+        return at.compute(unpool, x, index, name="max_unpool")

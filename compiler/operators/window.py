@@ -1,0 +1,152 @@
+"""Sliding windows: sizes, strides, dilations and padding, and the arithmetic that poolings and convolutions share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Shape
+
+__all__ = ["Padding", "Window", "no_padding", "same_padding"]
+
+Padding: TypeAlias = tuple[tuple[int, int], ...]
+"""Positions before and after each dimension; negative amounts cut off."""
+
+
+def no_padding(rank: int) -> Padding:
+    """No padding of `rank` dimensions."""
+    return ((0, 0),) * rank
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides over the last dimensions of a tensor; every tuple has one item for each of them."""
+
+    size: Shape
+    stride: Shape
+    dilation: Shape
+    padding: Padding
+
+    @classmethod
+    def of(
+        cls,
+        size: Sequence[int],
+        stride: Sequence[int] | None = None,
+        dilation: Sequence[int] | None = None,
+        padding: Padding | None = None,
+    ) -> Window:
+        """A window with strides and dilations of 1 and no padding where nothing else is said."""
+        ones = (1,) * len(size)
+        return cls(
+            tuple(size),
+            ones if stride is None else tuple(stride),
+            ones if dilation is None else tuple(dilation),
+            no_padding(len(size)) if padding is None else padding,
+        )
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions that it slides over."""
+        return len(self.size)
+
+    @property
+    def reach(self) -> Shape:
+        """How many positions a window spans, dilation included."""
+        return tuple((size - 1) * dilation + 1 for size, dilation in zip(self.size, self.dilation, strict=True))
+
+    @property
+    def before(self) -> Shape:
+        """Padding before each dimension."""
+        return tuple(before for before, _ in self.padding)
+
+    @property
+    def after(self) -> Shape:
+        """Padding after each dimension."""
+        return tuple(after for _, after in self.padding)
+
+    @property
+    def widths(self) -> list[int]:
+        """The padding in Relax's order: all amounts before, then all amounts after."""
+        return [*self.before, *self.after]
+
+    @property
+    def pads(self) -> bool:
+        """Whether there is any padding."""
+        return any(pair != (0, 0) for pair in self.padding)
+
+    def padded(self, padding: Padding) -> Window:
+        """The window with other padding."""
+        return replace(self, padding=padding)
+
+    def unpadded(self) -> Window:
+        """The window without padding, for a tensor that has it already."""
+        return self.padded(no_padding(self.rank))
+
+    def results(self, extents: Sequence[int]) -> Shape:
+        """How often the window fits each dimension.
+
+        Raises:
+            CompileError: the window is larger than the padded tensor.
+        """
+        found = []
+        axes = zip(extents, self.reach, self.stride, self.padding, strict=True)
+        for axis, (extent, reach, stride, (before, after)) in enumerate(axes):
+            span = extent + before + after
+            if span < reach:
+                raise CompileError(
+                    f"the window reaches over {reach} positions, dimension {axis} of {list(extents)} has {span} with "
+                    f"its padding ({before}, {after})"
+                )
+            found.append((span - reach) // stride + 1)
+        return tuple(found)
+
+    def covering(self, extents: Sequence[int]) -> Window:
+        """The window with as much more padding after each dimension as a last window that is not whole needs.
+
+        This is what ONNX and PyTorch call the mode "ceil": the last window begins inside the tensor or its padding
+        before; one that would begin behind them is left out.
+        """
+        self.results(extents)
+        padding = []
+        axes = zip(extents, self.reach, self.stride, self.padding, strict=True)
+        for extent, reach, stride, (before, after) in axes:
+            last = -(-(extent + before + after - reach) // stride)
+            last -= last * stride >= extent + before
+            padding.append((before, max(after, last * stride + reach - before - extent)))
+        return self.padded(tuple(padding))
+
+    def spread(self, extents: Sequence[int]) -> Shape:
+        """The extents of the transposed operation's result: those over which `extents` windows lie."""
+        axes = zip(extents, self.stride, self.reach, self.padding, strict=True)
+        return tuple((extent - 1) * stride + reach - before - after for extent, stride, reach, (before, after) in axes)
+
+    def positions(self, index: Sequence[Any], offsets: Sequence[Any]) -> list[Any]:
+        """Where the item `offsets` of the window `index` lies; may be outside of the tensor."""
+        axes = zip(index, self.stride, offsets, self.dilation, self.before, strict=True)
+        return [i * stride + offset * dilation - before for i, stride, offset, dilation, before in axes]
+
+    def inside(self, positions: Sequence[Any], extents: Sequence[int], results: Sequence[int]) -> list[Any]:
+        """The conditions under which positions are in the tensor: only those that can fail for so many windows."""
+        conditions = []
+        axes = zip(positions, extents, results, self.stride, self.reach, self.before, strict=True)
+        for place, extent, count, stride, reach, before in axes:
+            if before > 0:
+                conditions.append(place >= 0)
+            if (count - 1) * stride + reach - before > extent:
+                conditions.append(place < extent)
+        return conditions
+
+
+def same_padding(window: Window, extents: Sequence[int], results: Sequence[int], upper: bool = True) -> Padding:
+    """The padding with which the window gives `results` for `extents`; an odd amount has more after (`upper`).
+
+    The total is never negative.
+    """
+    padding = []
+    for extent, count, stride, reach in zip(extents, results, window.stride, window.reach, strict=True):
+        total = max(0, (count - 1) * stride + reach - extent)
+        less, more = total // 2, total - total // 2
+        padding.append((less, more) if upper else (more, less))
+    return tuple(padding)
