@@ -15,8 +15,9 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from nnefc.driver import compile_network
-from nnefc.frontends.channel_windows import mean_of_channels
 from nnefc.network import Network, State
+from nnefc.operators.base import Emitter
+from nnefc.operators.normalization import LocalResponse
 from nnefc.targets.machine.target import Target, parse_target
 
 __all__ = ["BINARY", "UNARY", "Case", "Graph", "Value", "check", "network_of", "program", "summary", "target"]
@@ -214,11 +215,8 @@ class Graph:
         widths = [(0, 0), (before, after), *[(0, 0)] * (len(x.shape) - 2)]
         squares, count = np.pad(np.square(x.array), widths), before + after + 1
         means = sum(squares[:, start : start + x.shape[1]] for start in range(count)) / count
-        seen = mean_of_channels(self._builder, self._builder.emit(relax.op.multiply(x.expr, x.expr)), before, after)
-        scaled = self._builder.emit(relax.op.multiply(seen, relax.const(alpha)))
-        base = self._builder.emit(relax.op.add(scaled, relax.const(bias)))
-        divisor = self._builder.emit(relax.op.power(base, relax.const(beta)))
-        return self.emit(relax.op.divide(x.expr, divisor), x.array / (means * alpha + bias) ** beta)
+        made = LocalResponse(before, after, alpha, beta, bias).lower(Emitter(self._builder), x.expr)
+        return self.emit(made, x.array / (means * alpha + bias) ** beta)
 
     def concatenate(self, parts: Sequence[Value], axis: int) -> Value:
         """Tensors one after the other along `axis`."""

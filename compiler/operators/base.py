@@ -14,9 +14,9 @@ from nnefc.diagnostics import CompileError
 
 __all__ = ["Array", "Emitter", "Operand", "Operator", "Shape", "check_table", "dtype_of", "rank_of", "shape_of"]
 
-Array: TypeAlias = "npt.NDArray[Any]"
+Array: TypeAlias = npt.NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]
-Operand: TypeAlias = "Array | relax.Expr"
+Operand: TypeAlias = Array | relax.Expr
 """A tensor: an array where its value is known at compile time, else an expression of Relax."""
 
 _MAX_TABLE = 1 << 24
@@ -94,7 +94,11 @@ class Emitter:
         return self.builder.call_te(function, *map(self.expr, operands), primfunc_name_hint=name)
 
     def elements(
-        self, shape: Sequence[int], element: Callable[[tuple[Any, ...], tuple[Any, ...]], Any], *operands: Operand, name: str
+        self,
+        shape: Sequence[int],
+        element: Callable[[tuple[Any, ...], tuple[Any, ...]], Any],
+        *operands: Operand,
+        name: str,
     ) -> relax.Expr:
         """A tensor computed element by element: `element(tensors, index)` is the one at `index`."""
 
@@ -113,11 +117,11 @@ class Emitter:
 
 
 def _numpy_dtype(name: str) -> np.dtype[Any]:
-    if name != "bfloat16":
-        return np.dtype(name)
-    import ml_dtypes
+    if name == "bfloat16":
+        import ml_dtypes
 
-    return np.dtype(ml_dtypes.bfloat16)
+        name = ml_dtypes.bfloat16  # NumPy does not know its name
+    return np.dtype(name)
 
 
 def _identity(array: Array) -> object:

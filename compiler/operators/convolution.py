@@ -235,7 +235,8 @@ def gather_transposed(
     def item(n: tirx.Var, o: tirx.Var, *index: tirx.Var) -> tirx.Expr:
         first = 0 if groups == 1 else tirx.floordiv(o, of_group) * inputs
         starts = [
-            i + before - tap * step for i, before, tap, step in zip(index, window.before, taps, window.dilation, strict=True)
+            i + before - tap * step
+            for i, before, tap, step in zip(index, window.before, taps, window.dilation, strict=True)
         ]
         inside: list[tirx.Expr] = []
         for start, extent, stride in zip(starts, extents, window.stride, strict=True):
@@ -269,7 +270,7 @@ class DeformableConvolution(Operator):
     offset_groups: int = 1
 
     def shape(self, x: Shape, w: Shape, offset: Shape, bias: Shape | None = None, mask: Shape | None = None) -> Shape:
-        """That of the convolution; offsets are `[N, offset_groups taps 2, *spatial]`, masks have half as many channels."""
+        """As the convolution; offsets are `[N, 2 offset_groups taps, *spatial]`, masks have half as many channels."""
         if len(x) != 4:
             raise CompileError(f"only two spatial dimensions are supported, the input is {list(x)}")
         if self.offset_groups < 1 or x[1] % self.offset_groups:
@@ -283,7 +284,13 @@ class DeformableConvolution(Operator):
         return result
 
     def lower(
-        self, at: Emitter, x: Operand, w: Operand, offset: Operand, bias: Operand | None = None, mask: Operand | None = None
+        self,
+        at: Emitter,
+        x: Operand,
+        w: Operand,
+        offset: Operand,
+        bias: Operand | None = None,
+        mask: Operand | None = None,
     ) -> relax.Expr:
         """First what every tap reads, then a product with the filter."""
         given = [None if tensor is None else shape_of(tensor) for tensor in (bias, mask)]

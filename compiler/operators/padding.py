@@ -61,7 +61,9 @@ class Pad(Operator):
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             axes = zip(index, extents, padding, strict=True)
-            return tensors[0](*[i if pair == (0, 0) else _source(i - pair[0], n, pair, self.mode) for i, n, pair in axes])
+            return tensors[0](
+                *[i if pair == (0, 0) else _source(i - pair[0], n, pair, self.mode) for i, n, pair in axes]
+            )
 
         return at.elements(shape, element, x, name="pad")
 

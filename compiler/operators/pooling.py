@@ -261,7 +261,9 @@ def p_root(at: Emitter, sums: relax.Expr, p: float) -> relax.Expr:
     bound = at.emit(sums)
     if p == 2:
         return relax.op.sqrt(bound)
-    return at.elements(shape_of(bound), lambda tensors, index: _power(tensors[0](*index), 1 / p), bound, name="root")
+    return at.elements(
+        shape_of(bound), lambda tensors, index: _power(tensors[0](*index), 1 / p), bound, name="nth_root"
+    )
 
 
 @dataclass(frozen=True)

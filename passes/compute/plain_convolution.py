@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
-__all__ = ["accumulator", "convolve_plain", "deconvolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
+__all__ = ["accumulator", "convolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
 
 
 def accumulator(dtype: str) -> str:
@@ -82,49 +82,6 @@ def convolve_plain(
         return te.sum(value.astype(sums) * packed(*taps, channel, o).astype(sums), axis=[*taps, channel])
 
     return _as(te.compute((batch, outputs, *spatial), element, name="convolution"), dtype)
-
-
-def deconvolve_plain(
-    data: te.Tensor,
-    filters: te.Tensor,
-    before: Sequence[int],
-    outputs: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    dtype: str,
-) -> te.Tensor:
-    """Transposed convolution: each result sums up what reaches it.
-
-    Args:
-        data: `[N, groups · I, *spatial]`.
-        filters: `[groups · I, O, *k]`.
-        before: what is cut off at the beginning of each spatial dimension.
-        outputs: spatial extents of the result.
-        dtype: of the result; half precision is summed up in single precision.
-
-    Returns:
-        `[N, groups · O, *outputs]`.
-    """
-    batch, channels, *extents = (int(extent) for extent in data.shape)
-    _, of_group, *kernel = (int(extent) for extent in filters.shape)
-    inputs = channels // groups
-    taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
-    channel = te.reduce_axis((0, inputs), "rc")
-    sums = accumulator(dtype)
-
-    def element(n: tirx.Var, o: tirx.Var, *position: tirx.Var) -> tirx.Expr:
-        first = 0 if groups == 1 else o // of_group * inputs
-        reached = [p + low - t * d for p, low, t, d in zip(position, before, taps, dilation, strict=True)]
-        inside = []
-        for place, extent, stride in zip(reached, extents, strides, strict=True):
-            inside += [place >= 0, place < extent * stride] + ([place % stride == 0] if stride > 1 else [])
-        at = [place // stride for place, stride in zip(reached, strides, strict=True)]
-        value = tirx.if_then_else(tirx.all(*inside), data(n, first + channel, *at), tirx.const(0, data.dtype))
-        weight = filters(first + channel, o if groups == 1 else o % of_group, *taps)
-        return te.sum(value.astype(sums) * weight.astype(sums), axis=[*taps, channel])
-
-    return _as(te.compute((batch, groups * of_group, *outputs), element, name="deconvolution"), dtype)
 
 
 def interleave_plain(

@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 from tvm import relax
 
+from nnefc.operators.convolution import gather_transposed
+from nnefc.operators.window import Window
 from nnefc.passes.compute.plain_convolution import (
     convolve_plain,
-    deconvolve_plain,
     interleave_plain,
     pack_plain,
     pack_plain_array,
@@ -63,7 +64,7 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     rank = len(shape_of(data)) - 2
     if not _is_plain(attrs, rank):
         return call.op.get_attr("FLegalize")(builder, call)
-    before, _ = split_padding(attrs.padding, rank)
+    before, after = split_padding(attrs.padding, rank)
     strides, dilation, groups = integers(attrs.strides), integers(attrs.dilation), int(attrs.groups)
     outputs, dtype = shape_of(call)[2:], str(call.ty.dtype)
     if is_constant(filters) and groups == 1 and all(step == 1 for step in dilation):
@@ -85,15 +86,14 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
             return builder.call_te(
                 interleave_plain, builder.emit(made), strides, before, outputs, primfunc_name_hint="interleave"
             )
+    window = Window(shape_of(filters)[2:], strides, dilation, tuple(zip(before, after, strict=True)))
     return builder.call_te(
-        deconvolve_plain,
+        gather_transposed,
         data,
         filters,
-        before,
-        outputs,
-        strides,
-        dilation,
+        window,
         groups,
+        outputs,
         dtype,
         primfunc_name_hint="deconvolution",
         primfunc_attrs=_FUSABLE,

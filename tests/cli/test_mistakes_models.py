@@ -63,7 +63,8 @@ SHAPES = [
     (["batc=1,h=8,w=8"], "error: the model has no input and no dimension 'batc'\nhint: did you mean 'batch'?"),
     (["batch=2", "x=1,3,8,8"], "error: the dimension 'batch' is 2 by what is given for it, but 1 by axis 0 of the "
      "input 'x'\nhint: the model declares it as [batch, 3, h, w]"),
-    (["batch=1,h=2,w=2"], "error: node 'ny' (Conv): a window of [3,3] does not fit into [2,2] and its padding"),
+    (["batch=1,h=2,w=2"], "error: node 'ny' (Conv): the window reaches over 3 positions, "
+     "dimension 0 of [2, 2] has 2 with its padding (0, 0)"),
 ]  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
 from nnefc.network import MAX_ITEMS, Body, Control, call_control
+from nnefc.operators.base import Emitter, Operand, Operator
 
 __all__ = [
     "REGISTRY",
@@ -276,6 +277,26 @@ class Context:
             return self.emit_tuple(expr)
         return self.emit(expr, dtype)
 
+    def apply(self, operator_: Operator, *operands: Value | None) -> Any:
+        """Lower an operator of the library.
+
+        Returns:
+            A `Value`, or a list of them if the operator has several results.
+        """
+        given = [None if v is None else self._operand(v) for v in operands]
+        made = operator_.lower(_Emitter(self), *given)
+        return [self._made(part) for part in made] if isinstance(made, tuple | list) else self._made(made)
+
+    def _operand(self, value: Value) -> Operand:
+        return self.expr(value) if value.array is None or value.dtype in STORAGE else value.array
+
+    def _made(self, operand: Operand) -> Value:
+        if isinstance(operand, np.ndarray):
+            return self.known(operand)
+        if not isinstance(operand, relax.Var):
+            return self.emit(operand)
+        return self._value(operand, operand.ty, operand in self._fixed, None)
+
     def _visible(self, expr: relax.Expr, value: Value) -> relax.Expr:
         """What stands for the variable of a value here: itself, or in a body what captures it."""
         frame = self._frames[-1]
@@ -368,6 +389,20 @@ class Context:
         if 0 in shape:
             return Value.empty(shape, name)
         return Value(shape, name, expr=var, fixed=fixed)
+
+
+class _Emitter(Emitter):
+    """Emits through a context, which knows what is computed from constants alone."""
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx.builder)
+        self._ctx = ctx
+
+    def expr(self, operand: Operand) -> relax.Expr:
+        return self._ctx.expr(self._ctx.known(operand)) if isinstance(operand, np.ndarray) else operand
+
+    def emit(self, expr: relax.Expr) -> relax.Expr:
+        return self._ctx.expr(self._ctx.emit(expr))
 
 
 def build_main(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.functions import truth
+from nnefc.operators.base import Array, Emitter, Operand, Shape, dtype_of, rank_of, shape_of
 
 __all__ = [
     "MAX_LIST_ITEMS",
@@ -31,27 +30,8 @@ MAX_LIST_ITEMS = 4096
 _MOST_NESTED = 16
 """Lists inside each other."""
 
-Shape: TypeAlias = tuple[int, ...]
-Array: TypeAlias = npt.NDArray[Any]
-Tensor: TypeAlias = Array | relax.Expr
+Tensor: TypeAlias = Operand
 """A tensor while lowering: an array if its value stands in the file, else a Relax expression."""
-
-
-def shape_of(tensor: Tensor) -> Shape:
-    """The extents of an array or a Relax expression."""
-    if isinstance(tensor, np.ndarray):
-        return tensor.shape
-    return tuple(int(extent) for extent in tensor.ty.shape)
-
-
-def rank_of(tensor: Tensor) -> int:
-    """The number of dimensions of an array or a Relax expression."""
-    return len(shape_of(tensor))
-
-
-def dtype_of(tensor: Tensor) -> str:
-    """The element type of an array or a Relax expression."""
-    return str(tensor.dtype if isinstance(tensor, np.ndarray) else tensor.ty.dtype)
 
 
 def broadcast_shapes(left: Shape, right: Shape) -> Shape | None:
@@ -81,39 +61,16 @@ def check_list(value: Any) -> None:
             waiting += [(inner, depth + 1) for inner in item[: 1 + MAX_LIST_ITEMS]]
 
 
-class Lowering:
-    """The state while a network becomes one Relax function.
+class Lowering(Emitter):
+    """The state while a network becomes one Relax function; `hint` is the operator's name.
 
     Attributes:
-        builder: the block builder, inside the function's dataflow block.
-        hint: what the values that are built now should be called: the operator's name.
         results: how many results the operator at hand has in the file.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
-        self.builder = builder
-        self.hint = ""
+        super().__init__(builder)
         self.results = 1
-        self._constants: dict[object, tuple[Array, relax.Expr]] = {}
-
-    def expr(self, tensor: Tensor) -> relax.Expr:
-        """The tensor as a Relax expression; one array becomes one constant, however often it is used."""
-        if not isinstance(tensor, np.ndarray):
-            return tensor
-        key: object = (tensor.dtype.str, tensor.tobytes()) if tensor.ndim == 0 else id(tensor)
-        if key not in self._constants:
-            # The array is kept too, so that its id is not given to another one.
-            constant = relax.const(np.ascontiguousarray(tensor).reshape(tensor.shape), str(tensor.dtype))
-            self._constants[key] = (tensor, constant)
-        return self._constants[key][1]
-
-    def emit(self, expr: relax.Expr) -> relax.Var:
-        """Bind an expression to a variable."""
-        return self.builder.emit(expr, self.hint)
-
-    def compute(self, function: Callable[..., Any], *operands: Tensor, name: str) -> relax.Expr:
-        """A TE computation over the operands as a call of a TIR function called `name`."""
-        return self.builder.call_te(function, *map(self.expr, operands), primfunc_name_hint=name)
 
     def call(
         self, func: tirx.PrimFunc, arguments: Sequence[relax.Expr], shape: Shape, dtype: str, name: str
@@ -130,11 +87,3 @@ class Lowering:
         if dtype == "bool":
             return self.elements(shape_of(tensor), lambda inputs, index: truth(inputs[0](*index)), expr, name="truth")
         return relax.op.astype(expr, dtype)
-
-    def elements(self, shape: Shape, element: Callable[..., Any], *operands: Tensor, name: str) -> relax.Var:
-        """A tensor computed element by element: `element(inputs, index)` gives the one at `index`."""
-
-        def compute(*inputs: te.Tensor) -> te.Tensor:
-            return te.compute(shape, lambda *index: element(inputs, index), name=name)
-
-        return self.emit(self.compute(compute, *operands, name=name))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tvm import relax
 
-from nnefc.passes.compute.pooling import Window, average_pool, max_pool
+from nnefc.operators.window import Window
+from nnefc.passes.compute.pooling import average_pool, max_pool
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import integers, split_padding
 from nnefc.passes.graph.rewriter import shape_of
@@ -30,16 +31,9 @@ def _average_pool(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | Non
 
 def _window(call: relax.Call, shape: tuple[int, ...]) -> Window:
     attrs = call.attrs
-    size, strides, dilation = integers(attrs.pool_size), integers(attrs.strides), integers(attrs.dilation)
-    before, after = split_padding(attrs.padding, len(size))
-    output = []
-    for e, k, s, d, low, high in zip(shape[2:], size, strides, dilation, before, after, strict=False):
-        room = e + low + high - ((k - 1) * d + 1)
-        steps = -(-room // s) if attrs.ceil_mode else room // s
-        if attrs.ceil_mode and steps * s >= e + low:  # a window must start inside the input or its beginning padding
-            steps -= 1
-        output.append(steps + 1)
-    return Window(size, strides, dilation, before, tuple(output))
+    size, stride, dilation = integers(attrs.pool_size), integers(attrs.strides), integers(attrs.dilation)
+    window = Window(size, stride, dilation, tuple(zip(*split_padding(attrs.padding, len(size)), strict=True)))
+    return window.covering(shape[2 : 2 + window.rank]) if attrs.ceil_mode else window
 
 
 RULES: dict[str, LayoutRule] = {

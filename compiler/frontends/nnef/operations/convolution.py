@@ -5,20 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from tvm import relax, te, tirx
-
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
-from nnefc.frontends.nnef.operations.borders import fold_border, pad_border
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
-from nnefc.frontends.nnef.operations.elementwise import binary
-from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition, shape_of_operand
-from nnefc.frontends.nnef.operations.sliding import Window, downsized, make_window, upsized
+from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
+from nnefc.frontends.nnef.operations.sliding import BORDERS, downsized, make_window, upsized
+from nnefc.operators.convolution import Convolution, TransposedConvolution
+from nnefc.operators.window import Window
 
 __all__: list[str] = []
-
-_CONV = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}
-_DECONV = {3: relax.op.nn.conv1d_transpose, 4: relax.op.nn.conv2d_transpose, 5: relax.op.nn.conv3d_transpose}
 
 _WINDOW = (
     "border: string = 'constant', padding: (integer,integer)[] = [], stride: integer[] = [], dilation: integer[] = []"
@@ -77,68 +71,13 @@ def _conv_shape(args: Arguments) -> Shape:
 )
 def _conv(lowering: Lowering, args: Arguments) -> Operand:
     x, w = lowering.operand(args.input), lowering.operand(args.filter)
-    shape = shape_of_operand(x)
-    window = make_window(args, shape_of_operand(w)[2:], shape[2:], None)
-    padding = window.padding
-    if window.border not in ("constant", "ignore") or any(amount < 0 for pair in padding for amount in pair):
-        x = pad_border(lowering, x, [(0, 0), (0, 0), *padding], window.border)
-        padding = ((0, 0),) * len(padding)
-    groups = _conv_groups(args)
-    if len(shape) in _CONV:
-        sum_ = _CONV[len(shape)](
-            lowering.expr(x),
-            lowering.expr(w),
-            strides=window.stride,
-            padding=_flat(padding),
-            dilation=window.dilation,
-            groups=groups,
-        )
-    else:
-        x = pad_border(lowering, x, [(0, 0), (0, 0), *padding], "constant")
-        sum_ = lowering.compute(_conv_te(window, groups), x, w, name="conv")
-    return _add_bias(lowering, sum_, args)
+    window = make_window(args, shape_of(args.filter)[2:], shape_of(args.input)[2:], None)
+    convolution = Convolution(window, _conv_groups(args), BORDERS[args.border])
+    return convolution.lower(lowering, x, w, _bias(lowering, args))
 
 
-def _flat(padding: Sequence[tuple[int, int]]) -> list[int]:
-    """Relax's order: all amounts before, then all amounts after."""
-    return [before for before, _ in padding] + [after for _, after in padding]
-
-
-def _conv_te(window: Window, groups: int):  # type: ignore[no-untyped-def]
-    """A convolution over any number of spatial dimensions; the input is padded already."""
-
-    def conv(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-        channel = te.reduce_axis((0, w.shape[1]), "channel")
-        offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(window.size)]
-        spatial = [
-            (int(extent) - reach) // step + 1
-            for extent, reach, step in zip(x.shape[2:], window.reach, window.stride, strict=True)
-        ]
-        filters_per_group = int(w.shape[0]) // groups
-
-        def item(n: tirx.Var, o: tirx.Var, *index: tirx.Var) -> tirx.Expr:
-            places = [i * s + k * d for i, s, k, d in zip(index, window.stride, offsets, window.dilation, strict=True)]
-            group = tirx.floordiv(o, filters_per_group)
-            return te.sum(
-                x(n, group * w.shape[1] + channel, *places) * w(o, channel, *offsets), axis=[channel, *offsets]
-            )
-
-        return te.compute((x.shape[0], w.shape[0], *spatial), item, name="conv")
-
-    return conv
-
-
-def _add_bias(lowering: Lowering, sum_: relax.Expr, args: Arguments) -> Operand:
-    if args.bias == 0.0:
-        return sum_
-    bias = lowering.operand(args.bias)
-    shape, rank = shape_of_operand(bias), len(shape_of(args.input))
-    if len(shape) == 1:  # a vector of channels, as some documents write it
-        shape = (1, *shape)
-    if shape:
-        aligned = shape + (1,) * (rank - len(shape))
-        bias = bias.reshape(aligned) if isinstance(bias, np.ndarray) else lowering.emit(relax.op.reshape(bias, aligned))
-    return binary(lowering, "add", lowering.emit(sum_, "sum"), bias)
+def _bias(lowering: Lowering, args: Arguments) -> Operand | None:
+    return None if args.bias == 0.0 else lowering.operand(args.bias)
 
 
 def _deconv_groups(args: Arguments, output_shape: Sequence[int]) -> int:
@@ -205,65 +144,12 @@ def _deconv_shape(args: Arguments) -> Shape:
 )
 def _deconv(lowering: Lowering, args: Arguments) -> Operand:
     x, w = lowering.operand(args.input), lowering.operand(args.filter)
-    shape = shape_of_operand(x)
     window, extents = _deconv_window(args)
+    spread = window.spread(shape_of(args.input)[2:])
+    beyond = tuple(extent - whole for extent, whole in zip(extents, spread, strict=True))
     groups = _deconv_groups(args, _output_shape(args))
-    full = [(i - 1) * s + r for i, s, r in zip(shape[2:], window.stride, window.reach, strict=True)]
-    # What Relax calls output padding: how far the output goes beyond the last window, less than a stride.
-    beyond = [
-        out - (whole - before - after)
-        for out, whole, (before, after) in zip(extents, full, window.padding, strict=True)
-    ]
-    plain = (
-        len(shape) in _DECONV
-        and window.border in ("constant", "ignore")
-        and all(before >= 0 and after >= 0 for before, after in window.padding)
-        and all(0 <= amount < step for amount, step in zip(beyond, window.stride, strict=True))
-    )
-    if plain:
-        sum_ = _DECONV[len(shape)](
-            lowering.expr(x),
-            lowering.expr(w),
-            strides=window.stride,
-            padding=_flat(window.padding),
-            output_padding=beyond,
-            dilation=window.dilation,
-            groups=groups,
-        )
-        return _add_bias(lowering, sum_, args)
-    spread = lowering.emit(lowering.compute(_deconv_te(window, groups, full), x, w, name="deconv"), "full")
-    # All that the windows write: the output with its padding, or less where the output goes beyond the last window.
-    enlarged = pad_border(lowering, spread, [(0, 0), (0, 0), *((0, amount) for amount in beyond)], "constant")
-    result = fold_border(lowering, enlarged, [(0, 0), (0, 0), *window.padding], window.border)
-    return _add_bias(lowering, lowering.expr(result), args)
-
-
-def _deconv_te(window: Window, groups: int, full: Sequence[int]):  # type: ignore[no-untyped-def]
-    """The transposed convolution without padding over any number of spatial dimensions, gathered by position."""
-
-    def deconv(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-        inputs_per_group = int(w.shape[0]) // groups
-        channel = te.reduce_axis((0, inputs_per_group), "channel")
-        offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(window.size)]
-
-        def item(n: tirx.Var, o: tirx.Var, *index: tirx.Var) -> tirx.Expr:
-            group, within = tirx.floordiv(o, w.shape[1]), tirx.floormod(o, w.shape[1])
-            source = group * inputs_per_group + channel
-            starts = [i - k * d for i, k, d in zip(index, offsets, window.dilation, strict=True)]
-            places = [tirx.floordiv(start, step) for start, step in zip(starts, window.stride, strict=True)]
-            hits = [
-                tirx.all(start >= 0, tirx.floormod(start, step) == 0, place < extent)
-                for start, step, place, extent in zip(starts, window.stride, places, x.shape[2:], strict=True)
-            ]
-            product = x(n, source, *places) * w(source, within, *offsets)
-            zero = tirx.const(0, x.dtype)
-            return te.sum(
-                tirx.if_then_else(tirx.all(*hits), product, zero) if hits else product, axis=[channel, *offsets]
-            )
-
-        return te.compute((x.shape[0], int(w.shape[1]) * groups, *full), item, name="deconv")
-
-    return deconv
+    deconvolution = TransposedConvolution(window, groups, beyond, BORDERS[args.border])
+    return deconvolution.lower(lowering, x, w, _bias(lowering, args))
 
 
 def _planewise(args: Arguments) -> Arguments:

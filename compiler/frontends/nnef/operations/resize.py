@@ -7,9 +7,10 @@ from tvm import relax, te, tirx
 
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
-from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, check_table, shape_of_operand
-from nnefc.frontends.nnef.operations.sliding import Window
+from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, shape_of_operand
 from nnefc.frontends.nnef.operations.window import box
+from nnefc.operators.base import check_table
+from nnefc.operators.window import Window
 
 __all__ = ["linear_sources"]
 
@@ -41,10 +42,6 @@ def _up_shape(args: Arguments) -> Shape:
     return tuple(extent * factor for extent, factor in zip(shape_of(args.input), _factors(args), strict=True))
 
 
-def _tiles(size: Shape, stride: Shape) -> Window:
-    return Window(size, stride, (1,) * len(size), ((0, 0),) * len(size), "constant")
-
-
 _NEAREST_DOWN = "fragment nearest_downsample(input: tensor<scalar>, factor: integer[]) -> (output: tensor<scalar>)"
 
 
@@ -59,7 +56,7 @@ _NEAREST_DOWN = "fragment nearest_downsample(input: tensor<scalar>, factor: inte
 )
 def _nearest_downsample(lowering: Lowering, args: Arguments) -> Operand:
     factors = _factors(args)
-    return box(lowering, lowering.operand(args.input), _tiles((1,) * len(factors), factors), normalize=False)
+    return box(lowering, args, Window.of((1,) * len(factors), stride=factors), normalize=False)
 
 
 @operation(
@@ -73,7 +70,7 @@ def _nearest_downsample(lowering: Lowering, args: Arguments) -> Operand:
 )
 def _area_downsample(lowering: Lowering, args: Arguments) -> Operand:
     factors = _factors(args)
-    return box(lowering, lowering.operand(args.input), _tiles(factors, factors), normalize=True)
+    return box(lowering, args, Window.of(factors, stride=factors), normalize=True)
 
 
 @operation(

@@ -10,11 +10,11 @@ import numpy as np
 from tvm import relax
 
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, Shapes, operation, shape_of
-from nnefc.frontends.nnef.operations.borders import pad_border
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, dtype_of, shape_of_operand
 from nnefc.frontends.nnef.operations.sliding import BORDERS
 from nnefc.frontends.nnef.values import MAX_RESULTS
+from nnefc.operators.padding import Pad
 
 __all__: list[str] = []
 
@@ -392,11 +392,12 @@ def _pad_shape(args: Arguments) -> Shape:
     "value: scalar = 0.0) -> (output: tensor<scalar>)",
     shape=_pad_shape,
     dialects={Dialect.FINAL},
-    target="R.nn.pad; R.take for other borders than constants",
+    target="R.nn.pad; TE for other borders than constants",
     limits="no negative padding",
 )
 def _pad(lowering: Lowering, args: Arguments) -> Operand:
-    return pad_border(lowering, lowering.operand(args.input), args.padding, args.border, args.value)
+    padding = tuple(tuple(pair) for pair in args.padding)
+    return Pad(padding, BORDERS[args.border], args.value).lower(lowering, lowering.operand(args.input))
 
 
 def _gather_shape(args: Arguments) -> Shape:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import tirx
 
-from nnefc.frontends.channel_windows import mean_of_channels
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, elementwise, unary
 from nnefc.frontends.onnx.operators.random import uniform
@@ -30,6 +29,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.operators.normalization import LocalResponse
 
 __all__: list[str] = []
 
@@ -203,24 +203,15 @@ def _lp_normalization(ctx: Context, node: Node) -> Value:
 def _lrn(ctx: Context, node: Node) -> Value:
     """`x / (bias + alpha / size * sum of squares over a window of channels) ^ beta`."""
     x, size = input_at(node, 0), node.attributes["size"]
-    shape, dtype = shape_of(x), dtype_of(x)
-    work = _work(dtype)
+    shape = shape_of(x)
     if len(shape) < 2 or size < 1:
         raise fail(node, f"a window of {size} channels does not fit {spell(shape)}")
     alpha, beta, bias = (node.attributes[name] for name in ("alpha", "beta", "bias"))
     if 0 in shape:
         return x
-    before = (size - 1) // 2
-    data = ctx.expr(cast(ctx, x, work))
-
-    def bound(expr: relax.Expr) -> Any:
-        return ctx.expr(ctx.emit(expr, work))
-
-    means = mean_of_channels(ctx.builder, bound(relax.op.multiply(data, data)), before, size - 1 - before)
-    scaled = bound(relax.op.multiply(means, relax.const(alpha, work)))
-    base = bound(relax.op.add(scaled, relax.const(bias, work)))
-    divisor = bound(relax.op.power(base, relax.const(beta, work)))
-    return cast(ctx, ctx.emit(relax.op.divide(data, divisor), work), dtype)
+    response = LocalResponse((size - 1) // 2, size // 2, alpha, beta, bias)
+    made: Value = ctx.apply(response, x)
+    return made
 
 
 @operator("Dropout", since=(1, 6, 7, 10, 12, 13, 22))

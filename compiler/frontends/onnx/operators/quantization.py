@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,7 @@ from tvm import relax, tirx
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.convolution import (
-    CONVOLUTIONS,
-    Window,
     check_convolution,
-    check_fits,
-    convolve_as,
-    convolve_directly,
     kernel_shape,
     make_window,
 )
@@ -43,6 +37,9 @@ from nnefc.frontends.onnx.operators.tensors import (
     value_of,
 )
 from nnefc.frontends.onnx.values import STORAGE
+from nnefc.operators.convolution import Convolution
+from nnefc.operators.padding import Pad
+from nnefc.operators.window import Window, no_padding
 
 __all__ = ["RANGES"]
 
@@ -126,7 +123,6 @@ def _integer_convolution(
     """`sum((x - x_zero) * (w - w_zero)) + bias` in int32; the padding is worth `x_zero`, so it adds nothing."""
     groups = check_convolution(node, shape_of(x), shape_of(w))
     window = make_window(node, kernel_shape(node, shape_of(w)), shape_of(x)[2:])
-    check_fits(node, window, shape_of(x)[2:])
     if x_zero is not None and math.prod(shape_of(x_zero)) != 1:
         raise fail(node, f"the input's zero point has the shape {spell(shape_of(x_zero))}, not that of a scalar")
     filters, rank = shape_of(w)[0], len(shape_of(w))
@@ -137,11 +133,10 @@ def _integer_convolution(
     column = None if w_zero is None else reshaped(ctx, w_zero, (count, *[1] * (rank - 1)))
     if bias is not None:
         bias = reshaped(ctx, bias, (1, filters, *[1] * (rank - 2)))
-    plain = value_of(ctx, w) is None or value_of(ctx, x) is not None or rank not in CONVOLUTIONS
+    plain = value_of(ctx, w) is None or value_of(ctx, x) is not None
     if plain or 0 in shape_of(x) or not {dtype_of(x), dtype_of(w)} <= set(_NARROW):
-        sums = convolve_directly(
-            ctx, _centred(ctx, x, origin), _centred(ctx, w, column), window, groups, "int32", name="integer_convolution"
-        )
+        convolution = Convolution(window, groups, sums="int32")
+        sums = ctx.apply(convolution, _centred(ctx, x, origin), _centred(ctx, w, column))
         return sums if bias is None else _arithmetic(ctx, "add", sums, bias)
     return _narrow_convolution(ctx, x, w, window, groups, origin, column, bias)
 
@@ -164,8 +159,8 @@ def _narrow_convolution(
     w, w_zero = _without_zero(ctx, w, w_zero)
     if not _is_zero(ctx, x_zero):
         assert x_zero is not None
-        x = _padded(ctx, x, window, x_zero)
-        window = replace(window, before=(0,) * (rank - 2), after=(0,) * (rank - 2))
+        x = ctx.apply(Pad((*no_padding(2), *window.padding)), x, x_zero)
+        window = window.unpadded()
         origin = cast(ctx, x_zero, "int32")
         sums = reshaped(ctx, _sum_over(ctx, w, range(1, rank)), (1, filters, *[1] * (rank - 2)))
         less = _arithmetic(ctx, "multiply", sums, origin)
@@ -186,26 +181,8 @@ def _narrow_convolution(
 
 def _sums(ctx: Context, x: Value, w: Value, window: Window, groups: int) -> Value:
     """A convolution of 8-bit integers in int32."""
-    return convolve_as(ctx, x, w, window, groups, "int32")
-
-
-def _padded(ctx: Context, x: Value, window: Window, value: Value) -> Value:
-    """`x` with `value` around its spatial dimensions."""
-    if not any(window.padding):
-        return x
-    array = value_of(ctx, value)
-    if array is not None:
-        widths = [width for pair in zip(window.before, window.after, strict=True) for width in pair]
-        return ctx.emit(relax.op.nn.pad(ctx.expr(x), [0, 0, 0, 0, *widths], pad_value=float(array)))
-    spatial = zip(shape_of(x)[2:], window.before, window.after, strict=True)
-    shape = (*shape_of(x)[:2], *[extent + before + after for extent, before, after in spatial])
-
-    def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        places = [i - before for i, before in zip(index[2:], window.before, strict=True)]
-        inside = [test for p, e in zip(places, shape_of(x)[2:], strict=True) for test in (p >= 0, p < e)]
-        return tirx.if_then_else(tirx.all(*inside), tensors[0](*index[:2], *places), tensors[1]())
-
-    return compute(ctx, shape, item, x, value, name="pad")
+    made: Value = ctx.apply(Convolution(window, groups, sums="int32"), x, w)
+    return made
 
 
 def _centred(ctx: Context, x: Value, zero: Value | None) -> Value:

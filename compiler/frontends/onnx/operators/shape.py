@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -34,6 +35,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 )
 from nnefc.frontends.onnx.values import STORAGE, SparseTensor, numpy_dtype
 from nnefc.network import MAX_ITEMS
+from nnefc.operators.padding import Pad
 
 __all__ = ["concatenated", "sliced"]
 
@@ -263,45 +265,11 @@ def _pad(ctx: Context, node: Node) -> Value:
     target = check_size(node, [e + sum(pads.get(axis, (0, 0))) for axis, e in enumerate(shape)])
     if mode != "constant" and any(sum(max(0, p) for p in pads[a]) and not shape[a] for a in pads):
         raise fail(node, f"the mode '{mode}' has nothing to repeat in {spell(shape)}")
-    return _padded(ctx, x, fill, pads, mode, target)
-
-
-def _padded(
-    ctx: Context, x: Value, fill: Value, pads: dict[int, tuple[int, int]], mode: str, target: Sequence[int]
-) -> Value:
-    shape = shape_of(x)
-    fill = reshaped(ctx, fill, ())
-
-    def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        places, inside = [], []
-        for axis, i in enumerate(index):
-            before, after = pads.get(axis, (0, 0))
-            place = i - before
-            if before > 0 or after > 0:
-                inside += [place >= 0, place < shape[axis]]
-                place = _bordered(place, shape[axis], mode)
-            places.append(place)
-        if mode != "constant" or not inside:
-            return tensors[0](*places)
-        return tirx.if_then_else(tirx.all(*inside), tensors[0](*places), tensors[1]())
-
-    return compute(ctx, target, item, x, fill, name="pad", dtype=x.dtype)
-
-
-def _bordered(place: Any, extent: int, mode: str) -> Any:
-    """Where a position outside reads from."""
-    match mode:
-        case "edge":
-            return tirx.max(tirx.min(place, extent - 1), 0)
-        case "wrap":
-            return tirx.floormod(place, extent)
-        case "reflect" if extent > 1:
-            period = 2 * (extent - 1)
-            folded = tirx.floormod(place, period)
-            return tirx.min(folded, period - folded)
-        case "reflect":
-            return place - place
-    return place
+    padding = tuple(pads.get(axis, (0, 0)) for axis in range(rank))
+    if not target or 0 in target:
+        return known(ctx, np.zeros(target, numpy_dtype(x.dtype)))
+    made: Value = ctx.apply(Pad(padding, mode), x, reshaped(ctx, fill, ()))
+    return replace(made, dtype=x.dtype)
 
 
 @operator("Tile", since=(1, 6, 13))
@@ -433,7 +401,8 @@ def _center_crop_pad(ctx: Context, node: Node) -> Value:
     target = check_size(node, [e + sum(pads.get(axis, (0, 0))) for axis, e in enumerate(shape_of(cropped))])
     if target == shape_of(cropped):
         return cropped
-    return _padded(ctx, cropped, known(ctx, np.array(0).astype(numpy_dtype(dtype_of(x)))), pads, "constant", target)
+    made: Value = ctx.apply(Pad(tuple(pads.get(axis, (0, 0)) for axis in range(len(target)))), cropped)
+    return made
 
 
 # What makes tensors from shapes and numbers.

@@ -8,9 +8,9 @@ import numpy as np
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.channel_windows import mean_of_channels
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, axis_of, need_real, operator
+from nnefc.operators.normalization import LocalResponse
 
 __all__: list[str] = []
 
@@ -306,11 +306,7 @@ def _local_response_norm(
     shape = shape_of(input)
     if len(shape) < 2 or not 1 <= size < 1 << 16:
         raise CompileError(f"the input {list(shape)} and the size {size} do not fit")
-    before, x = size // 2, at.expr(input)
-    means = mean_of_channels(at.builder, at.emit(relax.op.multiply(x, x)), before, size - 1 - before)
-    scaled = at.emit(relax.op.multiply(means, _number(at, alpha, input)))
-    base = at.emit(relax.op.add(scaled, _number(at, k, input)))
-    return relax.op.divide(x, at.emit(relax.op.power(base, _number(at, beta, input))))
+    return LocalResponse(size // 2, size - 1 - size // 2, alpha, beta, k).lower(at, input)
 
 
 @operator("F.normalize")

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, need_size, operator
 from nnefc.frontends.pnnx.promotion import category
+from nnefc.operators.padding import Pad
 
 __all__ = ["pad"]
 
 Pairs = Sequence[tuple[int, int]]
+
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_REACH: Mapping[str, Callable[[int], int]] = {
+    "constant": lambda n: 1 << 31,
+    "reflect": lambda n: n - 1,
+    "replicate": lambda n: 1 << 31,
+    "circular": lambda n: n,
+}
 
 
 def pad(at: Lowering, input: Tensor, pairs: Pairs, mode: str, value: float) -> Tensor:
@@ -23,66 +31,19 @@ def pad(at: Lowering, input: Tensor, pairs: Pairs, mode: str, value: float) -> T
 
     Negative numbers take elements away.
     """
-    shape = shape_of(input)
+    shape, dtype = shape_of(input), dtype_of(input)
     result = need_size([n + before + after for n, (before, after) in zip(shape, pairs, strict=True)])
     if 0 in result or 0 in shape:
         raise CompileError(f"the padded input would have the shape {list(result)}")
-    if not any(any(pair) for pair in pairs):
-        return input
-    if mode not in _PLACES:
-        known = ", ".join(("constant", *_PLACES))
-        if mode != "constant":
-            raise CompileError(f"there is no padding mode '{mode}': there are {known}")
-    else:
-        for n, (before, after) in zip(shape, pairs, strict=True):
-            if max(before, after) > _REACH[mode](n):
-                raise CompileError(f"the padding ({before}, {after}) is too large for the extent {n} and '{mode}'")
-    if mode == "constant":
-        return _constant(at, input, pairs, value, result)
-
-    def element(inputs: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
-        places = [
-            i if pair == (0, 0) else _PLACES[mode](i - pair[0], n)
-            for i, pair, n in zip(index, pairs, shape, strict=True)
-        ]
-        return inputs[0](*places)
-
-    return at.elements(result, element, input, name="pad")
-
-
-def _constant(at: Lowering, input: Tensor, pairs: Pairs, value: float, result: Sequence[int]) -> relax.Expr:
-    shape, dtype = shape_of(input), dtype_of(input)
+    if mode not in _MODES:
+        raise CompileError(f"there is no padding mode '{mode}': there are {', '.join(_MODES)}")
+    for n, (before, after) in zip(shape, pairs, strict=True):
+        if max(before, after) > _REACH[mode](n):
+            raise CompileError(f"the padding ({before}, {after}) is too large for the extent {n} and '{mode}'")
     if not np.isfinite(value) and category(dtype) != 2:
         raise CompileError(f"the value {value} is none of {dtype}")
     filling = np.array(value).astype(dtype if dtype != "bfloat16" else "float32").item()
-
-    def element(inputs: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
-        places: list[Any] = [i - before for i, (before, _) in zip(index, pairs, strict=True)]
-        inside = []
-        for place, (before, after), n in zip(places, pairs, shape, strict=True):
-            inside += [place >= 0] if before > 0 else []
-            inside += [place < n] if after > 0 else []
-        read = inputs[0](*places)
-        return tirx.if_then_else(tirx.all(*inside), read, tirx.const(filling, dtype)) if inside else read
-
-    return at.elements(tuple(result), element, input, name="pad")
-
-
-def _reflected(place: tirx.Expr, n: int) -> tirx.Expr:
-    below = tirx.Select(place < 0, -place, place)
-    return tirx.Select(below >= n, 2 * (n - 1) - below, below)
-
-
-_PLACES: Mapping[str, Callable[[tirx.Expr, int], tirx.Expr]] = {
-    "reflect": _reflected,
-    "replicate": lambda place, n: tirx.max(tirx.min(place, tirx.const(n - 1, "int64")), tirx.const(0, "int64")),
-    "circular": lambda place, n: tirx.floormod(place + n, n),
-}
-_REACH: Mapping[str, Callable[[int], int]] = {
-    "reflect": lambda n: n - 1,
-    "replicate": lambda n: 1 << 31,
-    "circular": lambda n: n,
-}
+    return Pad(tuple(pairs), _MODES[mode], filling).lower(at, input)
 
 
 def _pairs(padding: Sequence[int], rank: int) -> list[tuple[int, int]]:

@@ -1,0 +1,109 @@
+"""One computation in several formats, and the Relax that each front end makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from onnx import helper, numpy_helper
+from pnnx_files import operator_network
+from tvm import relax
+
+from nnefc.frontends.nnef.declarations import STANDARD
+from nnefc.frontends.nnef.evaluation import evaluate
+from nnefc.frontends.nnef.frontend import build_network
+from nnefc.frontends.nnef.operations.lowering import by_definition
+from nnefc.frontends.nnef.parser import parse
+from nnefc.frontends.onnx import load as load_onnx
+from nnefc.frontends.pnnx import load as load_pnnx
+
+__all__ = ["Computation", "modules_of"]
+
+
+@dataclass(frozen=True)
+class Computation:
+    """An operator on `x`, and what it is called in each format that has it.
+
+    Attributes:
+        name: of the operator.
+        shape: of `x`, float32.
+        constants: further operands by name.
+        nnef: an expression over `x` and the constants.
+        onnx: the operator, its operands, and its attributes.
+        pnnx: the operator and its parameters as the file spells them, and its tensors by the constants that they are.
+        results: how many.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    nnef: str | None = None
+    onnx: tuple[str, str, Mapping[str, Any]] | None = None
+    pnnx: tuple[str, Mapping[str, str]] | None = None
+    results: int = 1
+    opset: int = 21
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def modules_of(computation: Computation, folder: Path) -> dict[str, tvm.IRModule]:
+    """What the front ends make of the computation, by format."""
+    found = {}
+    if computation.nnef is not None:
+        found["nnef"] = _from_nnef(computation)
+    if computation.onnx is not None:
+        found["onnx"] = _from_onnx(computation, folder)
+    if computation.pnnx is not None:
+        found["pnnx"] = _from_pnnx(computation, folder)
+    clean = tvm.transform.Sequential(
+        [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
+    )
+    return {format_: clean(module) for format_, module in found.items()}
+
+
+def _from_nnef(computation: Computation) -> tvm.IRModule:
+    names = [f"y{index}" for index in range(computation.results)]
+    lines = [f"x = external<scalar>(shape = {list(computation.shape)});"]
+    for name, value in computation.constants.items():
+        items = ", ".join(repr(float(item)) for item in value.ravel())
+        lines.append(f"{name} = constant<scalar>(shape = {list(value.shape)}, value = [{items}]);")
+    lines.append(f"{', '.join(names)} = {computation.nnef};")
+    head = "version 1.0;\nextension KHR_enable_operator_expressions;\n"
+    text = f"{head}graph g(x) -> ({', '.join(names)})\n{{\n" + "\n".join(lines) + "\n}\n"
+    flat = evaluate(parse(text, "test.nnef"), registry=STANDARD, expand=_expanded)
+    return build_network(flat, {}, {tensor.name: tensor for tensor in flat.outputs}, {}).module
+
+
+def _expanded(operation: Any) -> bool:
+    return operation.lower is by_definition
+
+
+def _from_onnx(computation: Computation, folder: Path) -> tvm.IRModule:
+    assert computation.onnx is not None
+    kind, operands, attributes = computation.onnx
+    names = [f"y{index}" for index in range(computation.results)]
+    node = helper.make_node(kind, operands.split(), names, **attributes)
+    constants = [numpy_helper.from_array(value, name) for name, value in computation.constants.items()]
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, computation.shape)]
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=name) for name in names], constants)
+    opsets = [helper.make_opsetid("", computation.opset)]
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return load_onnx(path).module
+
+
+def _from_pnnx(computation: Computation, folder: Path) -> tvm.IRModule:
+    assert computation.pnnx is not None
+    text, tensors = computation.pnnx
+    kind, _, parameters = text.partition(" ")
+    given: Sequence[np.ndarray] = [np.zeros(computation.shape, np.float32)]
+    own = {name: computation.constants[constant] for name, constant in tensors.items()}
+    path = operator_network(folder, kind, given, parameters, outputs=computation.results, **own)
+    return load_pnnx(path).module
