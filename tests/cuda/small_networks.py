@@ -32,7 +32,8 @@ class Net:
         graph = helper.make_graph(
             self._nodes, "g", given, [onnx.ValueInfoProto(name=name) for name in outputs], self._constants
         )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+        imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+        made = helper.make_model(graph, opset_imports=imports, ir_version=10)
         inferred = {info.name: info for info in onnx.shape_inference.infer_shapes(made).graph.output}
         for info in made.graph.output:
             info.CopyFrom(inferred[info.name])

@@ -64,6 +64,18 @@ def test_quantized_networks_are_the_same_up_to_a_step(tmp_path: Path) -> None:
     agree(path, net.inputs, tolerance=1.01 / 124)  # one step of the largest value, 124 steps
 
 
+def test_a_recurrent_layer_in_integers_is_the_same(tmp_path: Path) -> None:
+    net, rng = Net(seed=4), np.random.default_rng(4)
+    weights = [net.constant(rng.integers(-100, 100, (2, depth, 24)).astype(np.int8)) for depth in (5, 6)]
+    scale = net.constant(np.full((2, 1), 0.01, np.float32)), net.constant(np.zeros((2, 1), np.int8))
+    x, bias = net.floats(3, 2, 5), net.weight(2, 48)
+    attributes = {"hidden_size": 6, "direction": "bidirectional", "domain": "com.microsoft"}
+    y = net.do("DynamicQuantizeLSTM", x, *weights, bias, "", "", "", "", *scale, *scale, **attributes)
+    path = tmp_path / "network.onnx"
+    path.write_bytes(net.model([net.do("Cast", y, to=1)]).SerializeToString())  # whose type is known without shapes
+    agree(path, net.inputs, checks=True)
+
+
 def test_constants_of_float64_keep_all_their_bits(tmp_path: Path) -> None:
     """TVM alone writes 15 digits after the point."""
     net = Net(seed=3)

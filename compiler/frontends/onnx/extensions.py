@@ -27,13 +27,15 @@ def _schema(
     attributes: Mapping[str, Any] | None = None,
     required: str = "",
     optional: str = "",
+    outputs: str = "",
 ) -> OpSchema:
-    """A schema with one output `Y`.
+    """A schema; its output is `Y`, if none are named.
 
     Args:
         inputs: `name:type` each; `?` for an optional one, `*` for any number of them.
         attributes: those with a default.
         required, optional: those without, `name:TYPE` each.
+        outputs: as inputs.
     """
     with_default = [
         OpSchema.Attribute(key, helper.make_attribute(key, value)) for key, value in (attributes or {}).items()
@@ -48,7 +50,7 @@ def _schema(
         DOMAIN,
         1,
         inputs=[_parameter(text) for text in inputs.split()],
-        outputs=[OpSchema.FormalParameter("Y", "T3" if "T3" in inputs else "T")],
+        outputs=[_parameter(text) for text in (outputs or f"Y:{'T3' if 'T3' in inputs else 'T'}").split()],
         type_constraints=[(kind, types, "") for kind, types in _TYPES.items() if f":{kind}" in inputs],
         attributes=[*with_default, *without],
     )
@@ -87,6 +89,14 @@ _SCHEMAS = (
         "QGemm",
         "A:T A_scale:S A_zero_point:T B:T2 B_scale:S B_zero_point:T2 C:C? Y_scale:S? Y_zero_point:T3?",
         {"alpha": 1.0, "transA": 0, "transB": 0},
+    ),
+    _schema(
+        "DynamicQuantizeLSTM",
+        "X:S W:T R:T B:S? sequence_lens:C? initial_h:S? initial_c:S? P:S? "
+        "W_scale:S W_zero_point:T R_scale:S R_zero_point:T",
+        {"direction": "forward", "input_forget": 0},
+        optional="activations:STRINGS activation_alpha:FLOATS activation_beta:FLOATS clip:FLOAT hidden_size:INT",
+        outputs="Y:S? Y_h:S? Y_c:S?",
     ),
 )
 

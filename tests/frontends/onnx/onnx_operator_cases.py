@@ -78,22 +78,27 @@ def feeds_of(cases: Sequence[Case]) -> dict[str, np.ndarray]:
     }
 
 
-def compiled(cases: Sequence[Case], opset: int, threads: int = 1) -> list[list[np.ndarray]]:
+def compiled(cases: Sequence[Case], opset: int, threads: int = 1, target: str = "llvm") -> list[list[np.ndarray]]:
     """What nnefc's library computes: the outputs of every case. One compilation for all."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(model_of(cases, opset).SerializeToString())
         network = load(path)
-    with compile_network(network, HOST).load(threads=threads) as model:
+    with compile_network(network, parse_target(target)).load(threads=threads) as model:
         results = model.run(feeds_of(cases))
     return _by_case(cases, results)
 
 
+def onnxruntime_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """One of a single thread: what several share, onnxruntime quantizes in parts, each with a scale of its own."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
 def by_onnxruntime(cases: Sequence[Case], opset: int) -> list[list[np.ndarray]]:
     """What onnxruntime computes."""
-    session = onnxruntime.InferenceSession(
-        model_of(cases, opset).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(model_of(cases, opset))
     names = [output.name for output in session.get_outputs()]
     return _by_case(cases, dict(zip(names, session.run(names, feeds_of(cases)), strict=True)))
 

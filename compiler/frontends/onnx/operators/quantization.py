@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from nnefc.operators.convolution import Convolution
 from nnefc.operators.padding import Pad
 from nnefc.operators.window import Window, no_padding
 
-__all__ = ["RANGES"]
+__all__ = ["RANGES", "IntegerMatrix", "quantized_to_bytes"]
 
 RANGES = {
     "uint8": (0, 255),
@@ -401,10 +402,8 @@ def _extreme(ctx: Context, function: Callable[..., relax.Expr], x: Value) -> Val
     return ctx.emit(function(ctx.expr(row), [-1], keepdims=True))
 
 
-@operator("DynamicQuantizeLinear", since=(11,))
-def _dynamic_quantize_linear(ctx: Context, node: Node) -> list[Value]:
-    """The range of the data, widened so that it holds zero, is mapped to 0 … 255."""
-    x = input_at(node, 0)
+def quantized_to_bytes(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
+    """A tensor of float32 as uint8, its scale and its zero point: its range, with zero in it, is mapped to 0 … 255."""
     zero = known(ctx, np.zeros((1, 1), np.float32))
     low = binary(ctx, "Min", _extreme(ctx, relax.op.min, x), zero)
     high = binary(ctx, "Max", _extreme(ctx, relax.op.max, x), zero)
@@ -424,5 +423,33 @@ def _dynamic_quantize_linear(ctx: Context, node: Node) -> list[Value]:
         moved = tirx.nearbyint(value / safe) + point.astype("float32")
         return tirx.max(tirx.min(moved, tirx.const(255, "float32")), tirx.const(0, "float32")).astype("int32")
 
-    made = elementwise(ctx, quantize, x, scale, point, name="quantize", result="uint8")
-    return [made, scale, point]
+    return elementwise(ctx, quantize, x, scale, point, name="quantize", result="uint8"), scale, point
+
+
+@operator("DynamicQuantizeLinear", since=(11,))
+def _dynamic_quantize_linear(ctx: Context, node: Node) -> list[Value]:
+    return list(quantized_to_bytes(ctx, input_at(node, 0)))
+
+
+@dataclass(frozen=True)
+class IntegerMatrix:
+    """A matrix of 8-bit integers that reals are multiplied with in integers.
+
+    Attributes:
+        items: `[K, N]`.
+        scale: float32, `[]` or `[1, N]`.
+        zero: of the items' type, `[]` or `[1, N]`.
+    """
+
+    items: Value
+    scale: Value
+    zero: Value
+
+    def product(self, ctx: Context, x: Value) -> Value:
+        """`x [M, K]` times the matrix, `[M, N]` float32; the whole of `x` is quantized to uint8 with one scale."""
+        return self.product_of(ctx, *quantized_to_bytes(ctx, x))
+
+    def product_of(self, ctx: Context, x: Value, scale: Value, zero: Value) -> Value:
+        """The same of `x` that is quantized."""
+        sums = _narrow_product(ctx, x, self.items, zero, self.zero)
+        return binary(ctx, "Mul", cast(ctx, sums, "float32"), binary(ctx, "Mul", scale, self.scale))
