@@ -1,11 +1,12 @@
 """Concatenations of many tensors, and splits into many, by way of groups of them.
 
-    concat((a0, …, a999), axis)      →      b0 = concat((a0, …, a63), axis);  …;  concat((b0, …, b15), axis)
-    split(x, 1000 parts, axis)       →      y0, …, y15 = split(x, 16 parts, axis);  split(y0, …);  …
+    concat((a0, …, a999), axis)      →      b0 = concat((a0, …, a15), axis);  …;  concat((b0, …, b62), axis)
+    split(x, 1000 parts, axis)       →      y0, …, y62 = split(x, 63 parts, axis);  split(y0, …);  …
 
 Which part an element of a concatenation is of, its kernel finds by comparing its place with the end of one part after
 the other: of few parts that takes no time, of many it is all the time, and code that grows faster than their number.
-Parts that lie one after the other in memory are left as they are: the memory plan places them, and there is no kernel.
+Of parts that lie one after the other in memory there is no kernel in the end, for the memory plan places them, group by
+group: but until then there is one, and what is made of thousands of parts is too deep for TVM.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ _Item = TypeVar("_Item")
 MOST_PARTS = 64
 """Tensors that one kernel reads or writes side by side."""
 
+_GROUP = 16
+"""Tensors of a group, where there are more: what TVM takes to join a step with a concatenation grows with its parts."""
+
 
 @tvm.transform.module_pass(opt_level=0, name="GroupParts")
 class GroupParts:
-    """Give concatenations and splits no more than `MOST_PARTS` parts, unless they are views."""
+    """Give concatenations and splits no more than `MOST_PARTS` parts."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         calls = (binding.value for block in mod["main"].body.blocks for binding in block.bindings)
@@ -42,28 +46,18 @@ def _has_many_parts(call: relax.Expr) -> bool:
             isinstance(call.args[0], relax.Tuple)
             and call.attrs.axis is not None
             and len(call.args[0].fields) > MOST_PARTS
-            and not _is_view(call.args[0].fields[0], int(call.attrs.axis))
         )
-    if is_call(call, "split"):
-        return len(call.ty.fields) > MOST_PARTS and not _is_view(call.args[0], int(call.attrs.axis))
-    return False
-
-
-def _is_view(tensor: relax.Expr, axis: int) -> bool:
-    """Whether slices along an axis lie one after the other in memory."""
-    shape = shape_of(tensor)
-    return all(extent == 1 for extent in shape[: axis % len(shape)])
+    return bool(is_call(call, "split")) and len(call.ty.fields) > MOST_PARTS
 
 
 class _Grouper(Rewriter):
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if is_call(call, "concat") and _has_many_parts(call):
             return self._concatenated(list(call.args[0].fields), int(call.attrs.axis))
-        if is_call(call, "split") and len(var.ty.fields) > MOST_PARTS:
+        if is_call(call, "split") and _has_many_parts(call):
             axis = int(call.attrs.axis) % len(shape_of(call.args[0]))
-            if not _is_view(call.args[0], axis):
-                extents = [int(part.shape[axis]) for part in var.ty.fields]
-                return relax.Tuple(self._split(call.args[0], extents, axis))
+            extents = [int(part.shape[axis]) for part in var.ty.fields]
+            return relax.Tuple(self._split(call.args[0], extents, axis))
         return call
 
     def _concatenated(self, parts: list[relax.Expr], axis: int) -> relax.Expr:
@@ -87,5 +81,5 @@ class _Grouper(Rewriter):
 
 
 def _groups(items: Sequence[_Item]) -> list[Sequence[_Item]]:
-    """The items in their order, `MOST_PARTS` together."""
-    return [items[begin : begin + MOST_PARTS] for begin in range(0, len(items), MOST_PARTS)]
+    """The items in their order, `_GROUP` together."""
+    return [items[begin : begin + _GROUP] for begin in range(0, len(items), _GROUP)]
