@@ -14,7 +14,7 @@ BENCH   ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 
 .PHONY: run test test-all bench lint clean
 .NOTPARALLEL:

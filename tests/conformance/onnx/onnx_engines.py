@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +38,6 @@ def _run_nnefc(case: Case, fixed: dict[str, Any]) -> Outcome:
     from nnefc.loader import LoadError, RunError
     from nnefc.targets.machine.target import parse_target
 
-    _link_quickly()
     shapes = {name: _shapes(value) for name, value in case.inputs.items() if name not in fixed}
     with tempfile.TemporaryDirectory(prefix="nnefc-node-") as folder:
         path = Path(folder) / "model.onnx"
@@ -105,44 +101,6 @@ def _gathered(name: str, expected: Any, made: dict[str, np.ndarray]) -> Any:
     if dtype == "bfloat16" and array.dtype == np.uint16:
         return array.view(expected.dtype)
     return from_storage(array, dtype) if dtype in STORAGE and array.dtype == np.dtype(STORAGE[dtype]) else array
-
-
-@cache
-def _link_quickly() -> None:
-    """Link with the system's compiler where there is one: a tenth of the time, for thousands of libraries.
-
-    The same sources, flags and loader; the runtime is compiled once.
-    """
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return
-    from nnefc.targets.description.library import check_description, model_source
-    from nnefc.targets.link import outputs, toolchain
-    from nnefc.targets.link.constants import Constants
-
-    folder = Path(tempfile.mkdtemp(prefix="nnefc-runtime-"))
-    runtime = []
-    for source in sorted(set(toolchain.RUNTIME.glob("*.c")) - {toolchain.RUNTIME / "weights.c"}):
-        made = folder / f"{source.stem}.o"
-        subprocess.run([compiler, "-std=c11", "-O2", "-fPIC", "-w", "-c", str(source), "-o", str(made)], check=True)
-        runtime.append(str(made))
-
-    def link(
-        objects: list[Path], constants: Constants | None, description: Any, output: Path, *, zig_target: str, **_: Any
-    ) -> None:
-        check_description(description, constants.size if constants is not None else 0)
-        with tempfile.TemporaryDirectory(prefix="nnefc-link-") as place:
-            model = Path(place) / "model.c"
-            model.write_text(model_source(description))
-            sources = [str(model)]
-            if constants is not None:
-                content = constants.save(Path(place) / "constants.bin")
-                sources += [f'-DNNEFC_CONSTANTS="{content}"', str(toolchain.RUNTIME / "constants.S")]
-            command = [compiler, f"-I{toolchain.RUNTIME}", "-std=c11", "-w", "-O0", "-fPIC", "-shared", *sources]
-            command += [*runtime, *map(str, objects), "-lm", "-lpthread", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
-            subprocess.run([*command, "-o", str(output)], check=True, capture_output=True)
-
-    outputs.link_library = link
 
 
 ENGINES: dict[str, Callable[[Case], Outcome]] = {"nnefc": run_nnefc, "onnxruntime": run_onnxruntime}

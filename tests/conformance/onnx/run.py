@@ -3,7 +3,7 @@
     python tests/conformance/onnx/run.py                      nnefc, then docs/onnx-conformance.md
     python tests/conformance/onnx/run.py --engine onnxruntime beside it, in the same table
     python tests/conformance/onnx/run.py --only test_scatter  some, printed only
-    python tests/conformance/onnx/run.py --sample 300         those that `make test` runs, printed only
+    python tests/conformance/onnx/run.py --sample 100         those that `make test` runs, printed only
     python tests/conformance/onnx/run.py --suite stored       models that the package onnx carries, printed only
 
 Tests run in processes of their own, which may crash; what is done is kept in build/conformance and not run again unless
@@ -98,6 +98,8 @@ def _read(path: Path) -> dict[str, Outcome]:
 
 def run_all(engine: str, cases: list[Case], workers: int) -> Any:
     """Yields names and outcomes, in the order in which they come."""
+    if engine == "nnefc":
+        import nnefc.driver  # noqa: F401  # once for all processes, which are forked
     waiting = list(reversed(cases))
     busy: dict[Connection, tuple[Any, Case, float]] = {}
     while waiting or busy:
