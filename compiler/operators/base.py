@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -89,9 +90,16 @@ class Emitter:
         """A constant without axes, of the element type of `like`."""
         return np.array(value).astype(_numpy_dtype(dtype_of(like)))
 
-    def compute(self, function: Callable[..., Any], *operands: Operand, name: str) -> relax.Expr:
-        """A computation in TE over the operands, as a call of a kernel called `name`."""
-        return self.builder.call_te(function, *map(self.expr, operands), primfunc_name_hint=name)
+    def compute(
+        self,
+        function: Callable[..., Any],
+        *operands: Operand,
+        name: str,
+        attrs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> relax.Expr:
+        """A computation in TE over the operands, as a call of a kernel called `name` with these attributes."""
+        given = map(self.expr, operands)
+        return self.builder.call_te(function, *given, primfunc_name_hint=name, primfunc_attrs=dict(attrs) or None)
 
     def elements(
         self,

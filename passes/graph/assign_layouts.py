@@ -31,15 +31,21 @@ from nnefc.targets.machine.target import Target
 
 __all__ = ["AssignLayouts"]
 
+
+def _of_kernel(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """What becomes of a kernel that an attribute tells the meaning of."""
+    found = (rules["call_tir"](layouts, call) for rules in (local_response.RULES, resize.RULES))
+    return next((made for made in found if made is not None), None)
+
+
 _RULES: dict[str, LayoutRule] = {
+    "call_tir": _of_kernel,
     **element_wise.RULES,
     **convolution.RULES,
     **deconvolution.RULES,
     **gathering.RULES,
-    **local_response.RULES,
     **pooling.RULES,
     **rearrangement.RULES,
-    **resize.RULES,
     **splitting.RULES,
 }
 _INTEGER_RULES = {**_RULES, **integer_convolution.RULES}

@@ -88,7 +88,7 @@ def _from_onnx(computation: Computation, folder: Path) -> tvm.IRModule:
     assert computation.onnx is not None
     kind, operands, attributes = computation.onnx
     names = [f"y{index}" for index in range(computation.results)]
-    node = helper.make_node(kind, operands.split(), names, **attributes)
+    node = helper.make_node(kind, operands.split(" "), names, **attributes)
     constants = [numpy_helper.from_array(value, name) for name, value in computation.constants.items()]
     inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, computation.shape)]
     graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=name) for name in names], constants)

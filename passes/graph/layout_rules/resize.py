@@ -1,39 +1,34 @@
-"""Enlarging by whole factors."""
+"""Resizing of spatial dimensions, in the layout that the operand has."""
 
 from __future__ import annotations
 
-from tvm import relax, te, tirx
+from typing import Any
 
+from tvm import relax, te
+
+from nnefc.operators.resize import RESIZE, interpolate
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 
-__all__ = ["RULES", "repeat"]
+__all__ = ["RULES"]
 
 
-def _nearest(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """`image.resize2d` by the nearest neighbour and whole factors: each value is repeated, in the layout it has."""
-    data, attrs = call.args[0], call.attrs
-    if attrs.layout != "NCHW" or attrs.method != "nearest_neighbor":
+def _resize(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    attrs = layouts.builder.get()[call.args[0]].attrs
+    if RESIZE not in attrs:
         return None
-    if attrs.coordinate_transformation_mode != "asymmetric" or attrs.rounding_method not in ("floor", ""):
+    numbers = [int(number) for number in attrs[RESIZE]]
+    axes = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+    data, *tables = call.args[1].fields
+    # Positions of the spatial dimensions are the same in blocked layout.
+    if layouts.layout_of(data) is None or min(axis for axis, _ in axes) < 2:
         return None
-    extents = layouts.plain_shape(data)[2:]
-    wanted = [int(extent) for extent in call.args[1]]
-    if any(extent % own for extent, own in zip(wanted, extents, strict=True)):
-        return None
-    factors = tuple(extent // own for extent, own in zip(wanted, extents, strict=True))
-    return layouts.like(data, layouts.emit(repeat, data, factors))
+    return layouts.like(data, layouts.emit(resize, data, *tables, axes))
 
 
-def repeat(data: te.Tensor, factors: tuple[int, ...]) -> te.Tensor:
-    """Each position of the spatial dimensions, from the third on, `factors` times."""
-    spatial = [extent * factor for extent, factor in zip(data.shape[2:], factors, strict=False)]
-    end = 2 + len(spatial)
-
-    def element(*index: tirx.Var) -> tirx.Expr:
-        position = [i // factor for i, factor in zip(index[2:end], factors, strict=True)]
-        return data(*index[:2], *position, *index[end:])
-
-    return te.compute((*data.shape[:2], *spatial, *data.shape[end:]), element, name="repeat")
+def resize(*operands: Any) -> te.Tensor:
+    """`interpolate` of a tensor by tables along axes: the operands one after the other."""
+    x, *tables, axes = operands
+    return interpolate(x, tables, axes)
 
 
-RULES: dict[str, LayoutRule] = {"image.resize2d": _nearest}
+RULES: dict[str, LayoutRule] = {"call_tir": _resize}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-from tvm import relax, te, tirx
-
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
-from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, shape_of_operand
+from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
 from nnefc.frontends.nnef.operations.window import box
-from nnefc.operators.base import check_table
+from nnefc.operators.resize import Interpolation, Resize, Scaling
 from nnefc.operators.window import Window
 
-__all__ = ["linear_sources"]
+__all__: list[str] = []
 
-_METHODS = ("symmetric", "asymmetric", "aligned")
+_METHODS = {"symmetric": "half_pixel", "asymmetric": "asymmetric", "aligned": "align_corners"}
+"""Where results lie, as `Interpolation` names it."""
+
 _LINEAR_BORDERS = ("replicate", "constant")
 
 
@@ -83,27 +82,17 @@ def _area_downsample(lowering: Lowering, args: Arguments) -> Operand:
     target="TE",
 )
 def _nearest_upsample(lowering: Lowering, args: Arguments) -> Operand:
-    factors = _factors(args)
-    if len(factors) == 4 and factors[:2] == (1, 1):
-        return lowering.emit(
-            relax.op.image.resize2d(
-                lowering.expr(lowering.operand(args.input)),
-                _up_shape(args)[2:],
-                layout="NCHW",
-                method="nearest_neighbor",
-                coordinate_transformation_mode="asymmetric",
-                rounding_method="floor",
-            ),
-            "nearest_upsample",
-        )
+    return _resized(lowering, args, Interpolation("nearest", "asymmetric"))
 
-    def repeat(x: te.Tensor) -> te.Tensor:
-        def item(*index: tirx.Var) -> tirx.Expr:
-            return x(*(tirx.floordiv(i, factor) for i, factor in zip(index, factors, strict=True)))
 
-        return te.compute(_up_shape(args), item, name="nearest_upsample")
-
-    return lowering.compute(repeat, lowering.operand(args.input), name="nearest_upsample")
+def _resized(lowering: Lowering, args: Arguments, interpolation: Interpolation) -> Operand:
+    shape, factors = shape_of(args.input), _factors(args)
+    axes = tuple(
+        (axis, Scaling(extent, extent * factor, float(factor)))
+        for axis, (extent, factor) in enumerate(zip(shape, factors, strict=True))
+        if factor != 1
+    )
+    return Resize(axes, interpolation).lower(lowering, lowering.operand(args.input))
 
 
 def _linear_shape(args: Arguments) -> Shape:
@@ -116,59 +105,14 @@ def _linear_shape(args: Arguments) -> Shape:
     return _up_shape(args)
 
 
-def linear_sources(extent: int, factor: int, method: str) -> np.ndarray:
-    """Where along an axis of `extent` items each of the `extent * factor` results lies, float64."""
-    targets = np.arange(extent * factor, dtype=np.float64)
-    match method:
-        case "symmetric":
-            return (targets + 0.5) / factor - 0.5
-        case "asymmetric":
-            return targets / factor
-        case _:
-            return targets * ((extent - 1) / max(1, extent * factor - 1))
-
-
 @operation(
     "fragment multilinear_upsample(input: tensor<scalar>, factor: integer[], method: string = 'symmetric', "
     "border: string = 'replicate') -> (output: tensor<scalar>)",
     shape=_linear_shape,
-    target="TE, one axis after the other",
+    target="TE",
     limits="border 'constant' or 'replicate'",
 )
 def _multilinear_upsample(lowering: Lowering, args: Arguments) -> Operand:
-    """One axis after the other: each result is a weighted sum of two neighbours.
-
-    With the border 'constant' neighbours outside are zeros: their weights vanish.
-    """
-    x = lowering.operand(args.input)
-    for axis, factor in enumerate(_factors(args)):
-        if factor != 1:
-            x = lowering.emit(_resized(lowering, x, axis, factor, args.method, args.border), "resized")
-    return x
-
-
-def _resized(lowering: Lowering, x: Operand, axis: int, factor: int, method: str, border: str) -> relax.Expr:
-    extent = shape_of_operand(x)[axis]
-    check_table(extent * factor)
-    sources = linear_sources(extent, factor, method)
-    first = np.floor(sources)
-    upper = sources - first
-    weights = np.stack([1 - upper, upper], 1)
-    places = np.stack([first, first + 1], 1)
-    if border == "constant":
-        weights = np.where((places >= 0) & (places < extent), weights, 0)
-    places = np.clip(places, 0, extent - 1)
-
-    def interpolate(x: te.Tensor, places: te.Tensor, weights: te.Tensor) -> te.Tensor:
-        def item(*index: tirx.Var) -> tirx.Expr:
-            def part(side: int) -> tirx.Expr:
-                place = (*index[:axis], places(index[axis], side), *index[axis + 1 :])
-                return x(*place) * weights(index[axis], side)
-
-            return part(0) + part(1)
-
-        shape = (*x.shape[:axis], extent * factor, *x.shape[axis + 1 :])
-        return te.compute(shape, item, name="linear_upsample")
-
-    tables = places.astype(np.int32), weights.astype(np.float32)
-    return lowering.compute(interpolate, x, *tables, name="linear_upsample")
+    """With the border 'constant' neighbours outside are zeros: their weights vanish."""
+    outside = "zero" if args.border == "constant" else "edge"
+    return _resized(lowering, args, Interpolation("linear", _METHODS[args.method], outside=outside))

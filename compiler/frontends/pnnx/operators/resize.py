@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-from tvm import relax, te, tirx
+from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Array, Lowering, Shape, Tensor, dtype_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Floats, Ints, Result, need_rank, need_real, need_size, operator
 from nnefc.frontends.pnnx.operators.pooling import adaptive_average
+from nnefc.operators.resize import Interpolation, Resize, Scaling
 
 __all__: list[str] = []
 
@@ -58,116 +57,20 @@ def _resize(
     need_size((*shape[:2], *result))
     if mode == "area":
         return adaptive_average(at, input, result)
-    taps = [_TAPS[mode](n, m, s, align_corners) for n, m, s in zip(extents, result, scales, strict=True)]
-    return _gathered(at, input, result, taps)
+    axes = tuple(
+        (axis, Scaling(n, m, m / n if s is None else s))
+        for axis, (n, m, s) in enumerate(zip(extents, result, scales, strict=True), 2)
+    )
+    return Resize(axes, _interpolation(mode, align_corners)).lower(at, input)
 
 
-Taps = tuple[np.ndarray, np.ndarray]
-"""For each element of the result, `[elements, taps]`: where it reads, int64, and what it weighs that by, float64."""
-
-
-def _ratio(n: int, m: int, scale: float | None) -> float:
-    return 1.0 / scale if scale is not None else n / m
-
-
-def _nearest(n: int, m: int, scale: float | None, align: bool) -> Taps:
-    # PyTorch computes in single precision here.
-    ratio = np.float32(_ratio(n, m, scale))
-    places = np.minimum(np.floor(np.arange(m, dtype=np.float32) * ratio).astype(np.int64), n - 1)
-    return places[:, None], np.ones((m, 1))
-
-
-def _nearest_exact(n: int, m: int, scale: float | None, align: bool) -> Taps:
-    ratio = np.float32(_ratio(n, m, scale))
-    places = np.floor((np.arange(m, dtype=np.float32) + np.float32(0.5)) * ratio).astype(np.int64)
-    return np.minimum(places, n - 1)[:, None], np.ones((m, 1))
-
-
-def _source(n: int, m: int, scale: float | None, align: bool, clamped: bool) -> np.ndarray:
-    if align:
-        return np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)
-    source = (np.arange(m) + 0.5) * _ratio(n, m, scale) - 0.5
-    return np.maximum(source, 0.0) if clamped else source
-
-
-def _linear(n: int, m: int, scale: float | None, align: bool) -> Taps:
-    source = _source(n, m, scale, align, clamped=True)
-    low = np.minimum(np.floor(source).astype(np.int64), n - 1)
-    high = np.minimum(low + 1, n - 1)
-    part = np.clip(source - low, 0.0, 1.0)
-    return np.stack([low, high], 1), np.stack([1 - part, part], 1)
-
-
-def _cubic(n: int, m: int, scale: float | None, align: bool) -> Taps:
-    """Keys' kernel with a = -0.75, as PyTorch has it."""
-    source = _source(n, m, scale, align, clamped=False)
-    base = np.floor(source).astype(np.int64)
-    part = source - base
-    a = -0.75
-
-    def near(x: Array) -> Any:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: Array) -> Any:
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    places = np.stack([np.clip(base + offset, 0, n - 1) for offset in (-1, 0, 1, 2)], 1)
-    return places, np.stack([far(part + 1), near(part), near(1 - part), far(2 - part)], 1)
-
-
-_TAPS = {
-    "nearest": _nearest,
-    "nearest-exact": _nearest_exact,
-    "linear": _linear,
-    "bilinear": _linear,
-    "trilinear": _linear,
-    "bicubic": _cubic,
-}
-
-
-def _whole_factor(places: np.ndarray, n: int) -> int | None:
-    """The factor f for which element i of the result reads element i // f, if there is one."""
-    m = len(places)
-    if places.shape[1] == 1 and m % n == 0 and (places[:, 0] == np.arange(m) // (m // n)).all():
-        return m // n
-    return None
-
-
-def _gathered(at: Lowering, input: Tensor, result: Shape, taps: list[Taps]) -> relax.Expr:
-    """The weighted sums over all combinations of the taps of each dimension."""
-    shape, dtype = shape_of(input), dtype_of(input)
-    factors = [_whole_factor(places, n) for (places, _), n in zip(taps, shape[2:], strict=True)]
-    tables: list[Any] = []
-    for (places, weights), factor in zip(taps, factors, strict=True):
-        tables += [] if factor is not None else [places.astype(np.int32), weights.astype(dtype)]
-
-    def element(inputs: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
-        rest = iter(inputs[1:])
-        # All ways to choose one tap a dimension: places and the product of weights.
-        ways: list[tuple[list[Any], tirx.Expr | None]] = [(list(index[:2]), None)]
-        for i, factor, (places, _) in zip(index[2:], factors, taps, strict=True):
-            if factor is not None:
-                ways = [([*place, tirx.floordiv(i, factor)], weight) for place, weight in ways]
-                continue
-            where, weigh = next(rest), next(rest)
-            ways = [
-                ([*place, where(i, t).astype("int64")], _product(weight, weigh(i, t) if places.shape[1] > 1 else None))
-                for place, weight in ways
-                for t in range(places.shape[1])
-            ]
-        terms = [_product(weight, inputs[0](*place)) for place, weight in ways]
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
-
-    return at.elements((*shape[:2], *result), element, input, *tables, name="resize")
-
-
-def _product(left: tirx.Expr | None, right: tirx.Expr | None) -> Any:
-    if left is None or right is None:
-        return right if left is None else left
-    return left * right
+def _interpolation(mode: str, align_corners: bool) -> Interpolation:
+    match mode:
+        case "nearest":
+            return Interpolation("nearest", "pytorch_nearest")
+        case "nearest-exact":
+            return Interpolation("nearest", "pytorch_nearest_exact")
+    return Interpolation("cubic" if mode == "bicubic" else "linear", "align_corners" if align_corners else "half_pixel")
 
 
 @operator("F.interpolate", "F.upsample", "nn.Upsample", limits="without antialiasing")
