@@ -10,22 +10,31 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import nnefc
 from nnefc.formats import load_network
 from nnefc.inspection import inspect_network
 
-if __name__ == "__main__":
-    model, library, *rest = sys.argv[1:]
-    options = json.loads(rest[0]) if rest else {}
+__all__ = ["compile_one"]
+
+
+def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[str, float]:
+    """Compile; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes."""
     compiler = nnefc.compile  # imports, of TVM above all, are not compilation
     start = time.perf_counter()
     compiler(model, **options).export(library)
     seconds = time.perf_counter() - start
     with nnefc.load(library, threads=1) as loaded:
         sizes = {"constant_bytes": loaded.constant_bytes, "workspace_bytes": loaded.workspace_bytes}
-    options.pop("strict", None)  # how to compile, not what
-    found = inspect_network(load_network(Path(model), **options))
+    of_network = {name: value for name, value in options.items() if name != "strict"}  # that is how to compile
+    found = inspect_network(load_network(model, **of_network))
     sizes |= {"multiply_adds": found.multiply_adds, "parameter_bytes": found.parameter_bytes}
-    print(json.dumps({"seconds": seconds} | sizes))
+    return {"seconds": seconds} | sizes
+
+
+if __name__ == "__main__":
+    path, output, *rest = sys.argv[1:]
+    print(json.dumps(compile_one(Path(path), Path(output), json.loads(rest[0]) if rest else {})))

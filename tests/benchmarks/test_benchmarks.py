@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 import real_networks
+from compiled_here import compile_here
 from conditions import Conditions
 from measure import Latency, Measurement, Plan, measure, start
 from models import zoo
@@ -132,6 +133,7 @@ def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compa
     sizes = {"x": ([5, 4], "features"), "ids": ([5], 5), "start": ([], [2])}
     monkeypatch.setitem(real_networks.NETWORKS, "net", sizes)
     monkeypatch.setattr(real_networks, "LIBRARIES", tmp_path)
+    monkeypatch.setattr(real_networks, "compile_library", compile_here)
     plan = Plan(threads=(1,), rounds=1, seconds=0.0, least=1, pause=0.0)
     found = real_networks.measure("net", model, plan)
     assert found.agreement["onnxruntime"] == 0.0

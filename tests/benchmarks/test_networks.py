@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 import run
 from click.testing import CliRunner
+from compiled_here import compile_here
 from measure import Latency, Measurement, Plan, measure
 from models import networks
 from models.onnx_graph import OnnxGraph
@@ -147,7 +148,8 @@ def test_a_network_of_the_zoo_and_one_of_the_documents_have_one_registry(tmp_pat
         networks.write_twins(tmp_path, "mlp", divide=8)
 
 
-def test_measuring_a_document_gives_its_share_of_the_peak(tmp_path: Path) -> None:
+def test_measuring_a_document_gives_its_share_of_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("measure.compile_library", compile_here)
     plan = Plan(threads=(1,), rounds=2, seconds=0.0, least=2, pause=0.0)
     found = measure("mlp", tmp_path, plan)
     assert found.multiply_adds == 784 * 128 + 128 * 64 + 64 * 10
