@@ -63,6 +63,7 @@ def graph_passes(backend: Backend, strict: bool = False) -> list[NamedPass]:
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
         ("fuse", fuse(*own.cuts)),
+        ("fold widened constants", FoldConstants(widened=True)),
     ]
 
 

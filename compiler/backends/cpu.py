@@ -7,7 +7,9 @@ from collections.abc import Callable
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
+from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
+from nnefc.passes.graph.narrow_constants import NarrowConstants
 from nnefc.passes.graph.steps_apart import values_between
 from nnefc.passes.legalize.pack_integer_matmul import PackIntegerMatmul
 from nnefc.passes.legalize.pack_matmul import PackMatmul
@@ -35,7 +37,11 @@ class CpuBackend(Backend):
     def graph_passes(self, strict: bool) -> GraphPasses:
         target = self.target
         return GraphPasses(
-            integers=[("compute in integers", ComputeInIntegers(strict))],
+            integers=[
+                ("compute in integers", ComputeInIntegers(strict)),
+                ("fold moved constants", FoldConstants(keep=("dequantize",))),
+                ("narrow constants", NarrowConstants(target, strict)),
+            ],
             shuffles=[("fold permutations", FoldPermutations())],
             contractions=[
                 ("assign layouts", AssignLayouts(target, strict)),

@@ -8,7 +8,12 @@ from __future__ import annotations
 import numpy as np
 from tvm import te, tirx
 
-__all__ = ["block", "block_array", "blocks", "unblock"]
+__all__ = ["block", "block_array", "blocks", "multiply", "unblock"]
+
+
+def multiply(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
+    """A product in the type of `value`; weights may be stored in a narrower one."""
+    return value * weight.astype(value.expr_ty().dtype)
 
 
 def blocks(channels: int, size: int) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
+from nnefc.passes.compute.blocked import multiply
+
 __all__ = [
     "arrange",
     "arrange_array",
@@ -121,6 +123,6 @@ def convolve_gathered(
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
         slot = table(o // of_group, channel)
         value = data(n, slot // size, *at, slot % size)
-        return te.sum(value * weights(o, 0, *taps, channel, lane), axis=[*taps, channel])
+        return te.sum(multiply(value, weights(o, 0, *taps, channel, lane)), axis=[*taps, channel])
 
     return te.compute((data.shape[0], outer, *spatial, lanes), element, name="convolution")

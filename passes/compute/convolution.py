@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.passes.compute.blocked import block_array
+from nnefc.passes.compute.blocked import block_array, multiply
 
 __all__ = ["convolve", "convolve_depthwise", "convolve_wider", "pack_filter", "scale_inputs"]
 
@@ -37,7 +36,7 @@ def scale_inputs(weights: te.Tensor, scale: te.Tensor) -> te.Tensor:
     def element(*index: tirx.Var) -> tirx.Expr:
         _, outer, *_, inner, _ = index
         channel = outer * of_block + inner
-        return weights(*index) * scale(0, channel // size, *ones, channel % size)
+        return weights(*index).astype(scale.dtype) * scale(0, channel // size, *ones, channel % size)
 
     return te.compute(weights.shape, element, name="scale")
 
@@ -48,7 +47,7 @@ def convolve(
     strides: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = operator.mul,
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
     """Convolution without padding.
 
@@ -100,7 +99,7 @@ def convolve_depthwise(
     weights: te.Tensor,
     strides: Sequence[int],
     dilation: Sequence[int],
-    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = operator.mul,
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
     """Convolution of each channel by a filter of its own, without padding.
 

@@ -5,13 +5,12 @@ A kernel then reads `b` columns as whole vectors, and one row of them after the 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.passes.compute.blocked import block_array, blocks
+from nnefc.passes.compute.blocked import block_array, blocks, multiply
 
 __all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows"]
 
@@ -40,7 +39,7 @@ def multiply_packed(
     packed: te.Tensor,
     columns: int,
     rows: int,
-    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = operator.mul,
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
     """`[…, M, K]` times a packed `[…, K, columns]`: `[…, M, columns]`.
 

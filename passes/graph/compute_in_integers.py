@@ -50,7 +50,7 @@ class ComputeInIntegers:
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
-        if not any(_is_narrow(binding.var) for binding in bindings):
+        if not any(_is_narrow(binding.var) or is_call(binding.value, "dequantize") for binding in bindings):
             return mod
         # Quantizers write one quantization of a tensor for each of its readers.
         mod = relax.transform.EliminateCommonSubexpr()(mod)
@@ -145,7 +145,7 @@ def _moved(rewriter: _Rewriter, call: relax.Call) -> relax.Expr | None:
     source = rewriter.quantized(call.args[0])
     if source is None:
         return None
-    if is_constant(source.data) and not is_call(call, "take"):
+    if is_constant(source.data) and is_call(call, "permute_dims", "reshape"):
         return _moved_constant(rewriter, call, source)
     if source.grid.axis is not None or source.dtype not in _NARROW:
         return None

@@ -13,11 +13,13 @@ import math
 from collections.abc import Iterator
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from nnefc.evaluation import Budget, Kernels, evaluate
 from nnefc.network import control_index
+from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
+from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, operands, shape_of
 
 __all__ = ["FoldConstants"]
@@ -25,13 +27,20 @@ __all__ = ["FoldConstants"]
 
 @tvm.transform.module_pass(opt_level=0, name="FoldConstants")
 class FoldConstants:
-    """Replace calls whose operands are all constant by their results; not those of the operators `keep`."""
+    """Replace calls whose operands are all constant by their results.
 
-    def __init__(self, keep: tuple[str, ...] = ()) -> None:
+    Args:
+        keep: operators whose calls stay.
+        widened: whether constants that were kept narrow for kernels to widen become wide, where none was joined with
+            the widening.
+    """
+
+    def __init__(self, keep: tuple[str, ...] = (), widened: bool = False) -> None:
         self._keep = keep
+        self._widened = widened
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        bindings = _constant_bindings(mod, self._keep)
+        bindings = _constant_bindings(mod, self._keep, self._widened)
         if not bindings:
             return mod
         wanted = _used_outside(mod["main"], bindings)
@@ -53,15 +62,17 @@ class _Folder(Rewriter):
         return super()._bind(binding) if value is None else value
 
 
-def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...]) -> dict[relax.Var, relax.Binding]:
+def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) -> dict[relax.Var, relax.Binding]:
     """The bindings that depend on constants alone, in order.
 
     Kernels that report errors to the runtime stay: the runtime is not there at compile time. Choices and loops
     stay too; and transpositions of a matrix product's right factor, for packing looks through them: to transpose and
-    to pack a large matrix takes far longer than to pack it at once.
+    to pack a large matrix takes far longer than to pack it at once. Packing looks through conversions of narrow weights
+    too, and keeps them narrow.
     """
     func, kernels = mod["main"], _kernels(mod)
     packed = _right_factors(func)
+    narrow = narrow_weights(func)
     budget = Budget.for_constants(_constant_items(func))
     found: dict[relax.Var, relax.Binding] = {}
 
@@ -78,16 +89,25 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...]) -> dict[relax.V
             case relax.Call():
                 called = [o for o in operands(expr) if isinstance(o, relax.GlobalVar)]
                 tensors = [o for o in operands(expr) if not isinstance(o, relax.GlobalVar)]
-                return all(known(t) for t in tensors) and not any("call_extern" in mod[k].script() for k in called)
+                return all(known(t) for t in tensors) and not any(_stays(mod[k], widened) for k in called)
         return True
 
     for block in func.body.blocks:
         for binding in block.bindings:
             if not known(binding.value) or (binding.var in packed and _transposes_constant(binding.value)):
                 continue
+            if binding.var in narrow:
+                continue
             if budget.covers(binding, kernels):
                 found[binding.var] = binding
     return found
+
+
+def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
+    """Whether a kernel's result is left to be computed at run time."""
+    if kernel.attrs and WIDENS in kernel.attrs:
+        return not widened or int(kernel.attrs[FUSION]) == OpPattern.OPAQUE
+    return "call_extern" in kernel.script()
 
 
 def _kernels(mod: tvm.IRModule) -> Kernels:

@@ -11,6 +11,7 @@ joins with the transposition that often comes before it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +20,7 @@ from tvm import relax
 
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
 from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_quarters
+from nnefc.passes.graph.narrow_constants import weights_of, widened_for
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.passes.schedule.cpu.contraction import choose_tile
@@ -64,10 +66,12 @@ class _Packer(Rewriter):
         columns, rows = shape_of(right)[-1], shape_of(left)[-2]
         size = self._block_size(columns, str(right.ty.dtype))
         weights = self._constant_factor(right, len(shape_of(left)))
-        if weights is not None and not self._strict and self._quarters_pay(left, weights):
+        stored_wide = weights is not None and str(weights.dtype) == str(right.ty.dtype)
+        if stored_wide and not self._strict and self._quarters_pay(left, weights):
             return self._by_quarters(left, weights, size)
         if weights is not None:
-            packed = self._packed(weights, pack_right_array, size)
+            height = math.prod(shape_of(left)[:-1])
+            packed = widened_for(self, self._packed(weights, pack_right_array, size), height, self._target)
         elif rows >= _LEAST_ROWS:
             packed = self.emit_te(pack_right, right, size)
         else:
@@ -122,10 +126,14 @@ class _Packer(Rewriter):
         return matrices and len(dtypes) == 1 and dtypes <= {"float32", "float64"} and 0 not in shape_of(left)
 
     def _constant_factor(self, expr: relax.Expr, rank: int) -> np.ndarray | None:
-        """The value of `expr`, if it is one constant matrix, or a transposed one, to multiply a tensor of `rank`."""
+        """The value of `expr`, if it is one constant matrix, or a transposed one, to multiply a tensor of `rank`.
+
+        It may be stored in a narrower type, which the product widens.
+        """
         source = self.definition(expr)
-        if is_constant(source):
-            weights = array_of(source)
+        stored = weights_of(source)
+        if stored is not None:
+            weights = stored if self._target.widens(str(stored.dtype)) else stored.astype(str(expr.ty.dtype))
         elif is_call(source, "permute_dims") and is_constant(source.args[0]):
             axes = source.attrs.axes
             weights = np.transpose(array_of(source.args[0]), None if axes is None else [int(axis) for axis in axes])

@@ -29,6 +29,10 @@ PRECISIONS = ("fp32", "tf32", "fp16")
 """What contractions multiply, where a machine has a choice; all sums are float32."""
 
 
+_WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8")
+"""Features with instructions that convert vectors of float16 to float32; all of 64-bit Arm has them."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A CPU to compile for.
@@ -101,6 +105,10 @@ class Target:
                 f"code for the target {self.name!r} has no precision {precision}", hint="that is for the target cuda"
             )
         return self
+
+    def widens(self, dtype: str) -> bool:
+        """Whether vectors of `dtype`, at most 16 bits wide, become float32 in one or two instructions."""
+        return dtype != "float16" or self.triple.startswith("aarch64") or any(f in self.features for f in _WIDEN_HALVES)
 
     def to_tvm(self) -> tvm.target.Target:
         """The same machine, as TVM's code generator wants it."""

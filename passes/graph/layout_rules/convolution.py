@@ -30,11 +30,12 @@ from nnefc.passes.compute.winograd import (
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_pays
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.narrow_constants import weights_of, widened_for
 from nnefc.passes.graph.patterns import OpPattern
-from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
+from nnefc.passes.graph.rewriter import is_call, shape_of
 
-__all__ = ["RULES", "Sliding", "convolution", "groups_in_a_block", "integers", "split_padding"]
+__all__ = ["RULES", "Sliding", "convolution", "filters_of", "groups_in_a_block", "integers", "split_padding"]
 
 
 def integers(values: Sequence[Any]) -> tuple[int, ...]:
@@ -61,23 +62,34 @@ class Sliding:
 
 def _from_call(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, weights = call.args
-    if not is_constant(weights) or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
+    filters, attrs = filters_of(layouts, weights), call.attrs
+    if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
         return None
-    filters, attrs = array_of(weights), call.attrs
     before, after = split_padding(attrs.padding, filters.ndim - 2)
     sliding = Sliding(before, after, integers(attrs.strides), integers(attrs.dilation), int(attrs.groups))
     return convolution(layouts, data, filters, sliding)
 
 
+def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | None:
+    """The value of constant weights: in the narrower type that they are stored in, if the target widens it quickly."""
+    stored = weights_of(layouts.definition(weights))
+    return stored if stored is None or layouts.target.widens(str(stored.dtype)) else stored.astype(np.float32)
+
+
 def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """The convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32."""
+    """The convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower."""
     outputs, inputs = filters.shape[:2]
     groups = sliding.groups
     if groups > 1 and inputs == 1 and outputs == groups:
-        return _depthwise(layouts, data, filters, sliding)
+        return _depthwise(layouts, data, filters.astype(np.float32, copy=False), sliding)
     if groups == 1:
         data, filters = _in_order(layouts, data, filters)
-    if filters.ndim == 4 and not layouts.strict and _winograd_pays(layouts, data, filters, sliding):
+    if (
+        filters.ndim == 4
+        and filters.dtype == np.float32
+        and not layouts.strict
+        and _winograd_pays(layouts, data, filters, sliding)
+    ):
         return _winograd(layouts, data, filters, sliding)
     layout = layouts.layout_of(data)
     aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
@@ -87,6 +99,7 @@ def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, 
     packed = to_constant(pack_filter(filters, layouts.size if inputs % layouts.size == 0 else 0, layouts.size, groups))
     if groups == 1 and not few and not layouts.strict:
         data, packed = _with_scale_in_filter(layouts, data, packed)
+    packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     data = data if few else layouts.blocked(data)
     steps, dilation = sliding.strides, sliding.dilation
     height, width = (1, *_result_extents(layouts, data, filters, sliding))[-2:]
@@ -111,6 +124,11 @@ def _result_extents(
             extents, sliding.before, sliding.after, kernel, sliding.dilation, sliding.strides, strict=True
         )
     )
+
+
+def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> int:
+    """How many places of the result have a sum for each output channel."""
+    return math.prod((layouts.plain_shape(data)[0], *_result_extents(layouts, data, filters, sliding)))
 
 
 def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
@@ -155,6 +173,7 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
     layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
     packed = to_constant(pack_filter(merge_groups(filters, groups, together), 0, layouts.size, groups))
+    packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     table = to_constant(layout.slots.reshape(groups, -1))
     result = layouts.kernel(
         convolve_gathered, source, packed, table, sliding.strides, sliding.dilation, name="convolution"

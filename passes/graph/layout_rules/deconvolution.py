@@ -17,8 +17,7 @@ from tvm import relax, te, tirx
 
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
-from nnefc.passes.graph.layout_rules.convolution import Sliding, convolution, integers, split_padding
-from nnefc.passes.graph.rewriter import array_of, is_constant
+from nnefc.passes.graph.layout_rules.convolution import Sliding, convolution, filters_of, integers, split_padding
 
 __all__ = ["RULES", "Phases", "phases_of"]
 
@@ -26,11 +25,11 @@ __all__ = ["RULES", "Phases", "phases_of"]
 def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, weights = call.args
     attrs = call.attrs
-    if not is_constant(weights) or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
+    filters = filters_of(layouts, weights)
+    if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
         return None
     if int(attrs.groups) != 1 or any(step != 1 for step in integers(attrs.dilation)):
         return None
-    filters = array_of(weights)
     rank = filters.ndim - 2
     before, after = split_padding(attrs.padding, rank)
     strides, beyond = integers(attrs.strides), integers(attrs.output_padding)
