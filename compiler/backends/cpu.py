@@ -16,6 +16,7 @@ from nnefc.passes.legalize.pack_matmul import PackMatmul
 from nnefc.passes.plan.entry import ENTRY, HostMemory, Memory, exported, kernel_symbol
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.target import Target
@@ -55,6 +56,8 @@ class CpuBackend(Backend):
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         func = scheduled(kernel.func, CPU_RULES, self.target)
+        if not self.target.widens("float16"):
+            func = with_integer_conversions(func)
         lowered = lower_kernel(func)
         return LoweredKernel(
             func,
