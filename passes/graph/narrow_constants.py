@@ -194,8 +194,10 @@ class _Narrower(Rewriter):
         if self._target is None or str(var.ty.dtype) != "float32":
             return call
         definition = self.definition(weights)
-        transposed = is_call(call, "matmul") and is_call(definition, "permute_dims") and len(shape_of(weights)) == 2
-        source = self._stored(definition.args[0] if transposed else weights)
+        transposed = False
+        if is_call(call, "matmul") and len(shape_of(weights)) == 2 and is_call(definition, "permute_dims"):
+            weights, transposed = definition.args[0], True
+        source = self._stored(weights)
         if source is None:
             return call
         if isinstance(source, Quantized):

@@ -66,9 +66,9 @@ class _Packer(Rewriter):
         columns, rows = shape_of(right)[-1], shape_of(left)[-2]
         size = self._block_size(columns, str(right.ty.dtype))
         weights = self._constant_factor(right, len(shape_of(left)))
-        stored_wide = weights is not None and str(weights.dtype) == str(right.ty.dtype)
-        if stored_wide and not self._strict and self._quarters_pay(left, weights):
-            return self._by_quarters(left, weights, size)
+        wide = weights if weights is not None and str(weights.dtype) == str(right.ty.dtype) else None
+        if wide is not None and not self._strict and self._quarters_pay(left, wide):
+            return self._by_quarters(left, wide, size)
         if weights is not None:
             height = math.prod(shape_of(left)[:-1])
             packed = widened_for(self, self._packed(weights, pack_right_array, size), height, self._target)
