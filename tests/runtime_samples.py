@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,10 @@ from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, 
 
 C_SOURCES = Path(__file__).parent / "targets" / "c"
 ZIG_TARGET = f"{platform.machine()}-linux-gnu"
+
+ZIG_CPP = (sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET)
+CPP = ("g++",) if shutil.which("g++") else ZIG_CPP
+"""A compiler of C++ with its library, which zig compiles when it is first linked: more than a minute of work."""
 
 _folder = tempfile.TemporaryDirectory(prefix="nnefc-samples-")
 

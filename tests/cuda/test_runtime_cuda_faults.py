@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cuda_samples import CUDA_SAMPLE, cuda_library, sample_kernels
 from fake_driver import HERE, driver_folder
-from runtime_samples import CONSTANTS, ZIG_TARGET, constants_file, sample_library
+from runtime_samples import CONSTANTS, CPP, ZIG_TARGET, constants_file, sample_library
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
@@ -80,7 +80,7 @@ def test_the_runtime_for_gpus_compiles_without_warnings(compiler: str, tmp_path:
 
 @pytest.mark.parametrize("sanitizer", [None, "address,undefined"])
 def test_the_header_of_cpp_knows_gpus(sanitizer: str | None, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET]
+    command = list(CPP)
     if sanitizer is not None:
         needs("gcc", f"-fsanitize={sanitizer}")
         command = ["g++", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]

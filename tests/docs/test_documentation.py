@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from runtime_samples import CPP
 from tvm import relax
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ def test_the_cpp_program_of_the_page_on_deploying(folder: Path, library: Path) -
     (folder / "main.cpp").write_text(program)
     shutil.copy(library, folder / "digits.so")
     include = f"-I{ROOT / 'targets' / 'runtime'}"
-    run([sys.executable, "-m", "ziglang", "c++", "-std=c++17", include, "main.cpp", "-ldl", "-o", "main"], folder)
+    run([*CPP, "-std=c++17", include, "main.cpp", "-ldl", "-o", "main"], folder)
     assert run(["./main"], folder) == "10\n"
 
 
