@@ -19,9 +19,9 @@ from nnefc.network import Network
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.pipeline import graph_passes
-from nnefc.passes.plan.in_place import in_place_of
 from nnefc.passes.plan.program import Buffer, Kind, Program, program_of
 from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.machine.target import Target

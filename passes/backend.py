@@ -24,9 +24,10 @@ from tvm import tirx
 
 from nnefc.passes.graph.split_groups import CutRule
 from nnefc.passes.plan.entry import ENTRY, Memory
-from nnefc.passes.plan.memory import InPlace, MemoryPlan
+from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Program
 from nnefc.passes.schedule.border import Machine
+from nnefc.passes.schedule.in_place import InPlace
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.target import Target
 

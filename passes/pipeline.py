@@ -28,9 +28,9 @@ from nnefc.passes.legalize.lower_rows import LowerRows
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.plan.entry import ENTRY, entry_function
-from nnefc.passes.plan.in_place import in_place_of
 from nnefc.passes.plan.memory import plan_memory
 from nnefc.passes.plan.program import called_with_items, kernel_steps, program_of
+from nnefc.passes.schedule.in_place import in_place_of
 
 __all__ = ["Lowered", "Observer", "Receiver", "graph_passes", "lower", "through_graph_passes"]
 

@@ -22,9 +22,10 @@ from nnefc.passes.tir.exact_doubles import with_exact_doubles
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.passes.tir.shifted_remainders import with_safe_remainders
 from nnefc.passes.tir.statements import rounds_of
+from nnefc.targets.codegen.attributes import NO_ALIAS
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
-from nnefc.targets.codegen.cuda.kernels import NO_ALIAS, DeviceCode, DeviceKernel, NotOnDevice, device_kernel, joined
+from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceKernel, NotOnDevice, device_kernel, joined
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
 from nnefc.targets.codegen.workspace_buffers import buffer_bytes
 from nnefc.targets.machine.cuda_target import CudaTarget

@@ -13,7 +13,7 @@ from nnefc.passes.compute.blocked import block, blocks, unblock
 from nnefc.passes.compute.transposition import POSITIONS, transpose_to_blocks, transpose_to_plain
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
-from nnefc.passes.plan.in_place import SAME_BYTES
+from nnefc.passes.schedule.in_place import SAME_BYTES
 
 __all__ = ["to_blocks", "to_plain"]
 

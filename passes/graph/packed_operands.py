@@ -7,7 +7,7 @@ from tvm import relax
 
 from nnefc.passes.compute.dot_product import Multiplication, convert, words, words_array
 from nnefc.passes.graph.patterns import FUSION, OpPattern
-from nnefc.passes.plan.in_place import SAME_BYTES
+from nnefc.passes.schedule.in_place import SAME_BYTES
 
 __all__ = ["converted", "data_words", "weights_words"]
 

@@ -18,7 +18,7 @@ from tvm import relax, tirx
 
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import operands
-from nnefc.passes.plan.in_place import in_place_of
+from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of
 
 __all__ = ["values_between"]

@@ -14,7 +14,7 @@ from tvm import relax, te, topi
 
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
-from nnefc.passes.plan.in_place import CONCATENATION, PARTS
+from nnefc.passes.schedule.in_place import CONCATENATION, PARTS
 
 __all__ = ["WHOLE_SLICES"]
 

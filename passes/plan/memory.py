@@ -26,13 +26,13 @@ from dataclasses import dataclass, field, replace
 from tvm.ir import GlobalVar
 
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
+from nnefc.passes.schedule.in_place import InPlace
+from nnefc.passes.tir.alignment import aligned
 
-__all__ = ["COUNTER_BYTES", "Copy", "InPlace", "MemoryPlan", "Place", "aligned", "plan_memory"]
+__all__ = ["COUNTER_BYTES", "Copy", "MemoryPlan", "Place", "plan_memory"]
 
 COUNTER_BYTES = 64
 """What a loop's number of the round takes at the beginning of its workspace, before that of its body."""
-
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -57,28 +57,6 @@ class Copy:
     source: Buffer
     target: Place
     bytes: int
-
-
-@dataclass(frozen=True)
-class InPlace:
-    """What a kernel allows.
-
-    Attributes:
-        reshape: its result has the bytes of its one operand.
-        concatenation: its result is its operands' bytes, one after the other.
-        parts: its results are its operand's bytes, one after the other.
-        overwritable: positions among its operands that its one result may overwrite.
-    """
-
-    reshape: bool = False
-    concatenation: bool = False
-    parts: bool = False
-    overwritable: tuple[int, ...] = ()
-
-    @property
-    def is_view(self) -> bool:
-        """Whether the plan may do without the kernel: all of its results' bytes are its operands'."""
-        return self.reshape or self.concatenation or self.parts
 
 
 @dataclass(frozen=True)
@@ -385,11 +363,6 @@ def _stack(sizes: Iterable[int]) -> tuple[tuple[int, ...], int]:
         offsets.append(end)
         end += aligned(size)
     return tuple(offsets), end
-
-
-def aligned(size: int) -> int:
-    """The bytes that something of this size takes, so that what comes after is aligned too."""
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _states_to_save(planner: _Planner, time: int) -> dict[Buffer, tuple[Buffer, _Storage]]:

@@ -14,8 +14,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType
 
-from nnefc.passes.plan.memory import aligned
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
+from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.statements import with_parts
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.targets.codegen.workspace_buffers import buffer_bytes, lift_own_buffers

@@ -11,10 +11,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from nnefc.targets.description.library import LibraryDescription
+from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["MARK", "SIZES", "TENSORS", "TEXTS", "record_of"]
 

@@ -24,12 +24,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.description.c_source import c_string, model_source
 from nnefc.targets.description.library import (
     LibraryDescription,
     TensorDescription,
-    c_string,
     check_description,
-    model_source,
     public_symbols,
 )
 from nnefc.targets.link.constants import Constants

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checks.h"
 #include "model.h"
 #include "pool.h"
-#include "session.h"
 #include "system.h"
 
 enum { ALIGNMENT = 64 };

@@ -1,13 +1,12 @@
 /* The functions of nnefc.h that all libraries have. */
 #include "session.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checks.h"
 #include "cpu.h"
 #include "model.h"
 #include "pool.h"
@@ -21,14 +20,6 @@ static atomic_uint create_failures;
 static NNEFC_THREAD_LOCAL const char *create_error = "";
 
 static const nnefc_description *const description = &nnefc_this_model.description;
-
-nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(error, NNEFC_ERROR_BYTES, format, arguments);
-    va_end(arguments);
-    return status;
-}
 
 const nnefc_description *nnefc_describe(void) { return description; }
 
@@ -62,36 +53,6 @@ static nnefc_status check_cpu(char *error) {
     if (used == 0) return NNEFC_OK;
     return nnefc_fail(NNEFC_UNSUPPORTED_CPU, error, "compiled for %s, but this processor lacks %s", description->target,
                       missing);
-}
-
-nnefc_status nnefc_choose_threads(int32_t wanted, uint32_t *threads, char *error) {
-    if (wanted < 0 || wanted > NNEFC_MAX_THREADS)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "threads is %d, not a number from 0 to %d", (int)wanted,
-                          NNEFC_MAX_THREADS);
-    const char *text = nnefc_has_threads ? getenv("NNEFC_NUM_THREADS") : NULL;
-    if (wanted == 0 && text != NULL && *text != '\0') {
-        char *end;
-        errno = 0;
-        long number = strtol(text, &end, 10);
-        if (*end != '\0' || errno != 0 || number < 1 || number > NNEFC_MAX_THREADS)
-            return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "NNEFC_NUM_THREADS is \"%.40s\", not a number from 1 to %d", text,
-                              NNEFC_MAX_THREADS);
-        wanted = (int32_t)number;
-    }
-    if (!nnefc_has_threads) wanted = 1;
-    uint32_t processors = wanted == 0 ? nnefc_processor_count() : 0;
-    *threads = wanted > 0 ? (uint32_t)wanted : processors < NNEFC_MAX_THREADS ? processors : NNEFC_MAX_THREADS;
-    return NNEFC_OK;
-}
-
-nnefc_status nnefc_check_workspace(const nnefc_options *options, uint32_t alignment, char *error) {
-    if (options->workspace == NULL) return NNEFC_OK;
-    if ((uintptr_t)options->workspace % alignment != 0)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace is not aligned to %u bytes", (unsigned)alignment);
-    if (options->workspace_bytes < description->workspace_bytes)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace has %llu bytes, but the network needs %llu",
-                          (unsigned long long)options->workspace_bytes, (unsigned long long)description->workspace_bytes);
-    return NNEFC_OK;
 }
 
 /* Copies what the caller's version of the options has; the rest is zero. False for a size that no version has. */
@@ -165,37 +126,6 @@ nnefc_status nnefc_reset(nnefc_session *session) {
     session->error[0] = '\0';
     nnefc_status status = nnefc_engine_reset(session->engine, session->error);
     nnefc_give_back(session);
-    return status;
-}
-
-static uintptr_t element_bytes(int32_t type) {
-    switch (type) {
-        case NNEFC_INT16: case NNEFC_UINT16: case NNEFC_FLOAT16: case NNEFC_BFLOAT16: return 2;
-        case NNEFC_INT32: case NNEFC_UINT32: case NNEFC_FLOAT32: return 4;
-        case NNEFC_INT64: case NNEFC_UINT64: case NNEFC_FLOAT64: return 8;
-        default: return 1;
-    }
-}
-
-static nnefc_status check_pointer(const nnefc_tensor *tensor, const void *pointer, const char *role, char *error) {
-    if (tensor->bytes == 0) return NNEFC_OK;
-    if (pointer == NULL) return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s \"%.200s\" is null", role, tensor->name);
-    if ((uintptr_t)pointer % element_bytes(tensor->type) != 0)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s \"%.200s\" is not aligned to its elements of %u bytes", role,
-                          tensor->name, (unsigned)element_bytes(tensor->type));
-    return NNEFC_OK;
-}
-
-nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, char *error) {
-    if (inputs == NULL && description->input_count > 0)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "inputs is null");
-    if (outputs == NULL && description->output_count > 0)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "outputs is null");
-    nnefc_status status = NNEFC_OK;
-    for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++)
-        status = check_pointer(&description->inputs[i], inputs[i], "input", error);
-    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++)
-        status = check_pointer(&description->outputs[i], outputs[i], "output", error);
     return status;
 }
 

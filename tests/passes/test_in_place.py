@@ -6,8 +6,7 @@ from relax_programs import Case, Graph, Value, check
 from tvm import te, tirx, topi
 
 from nnefc.passes.compute.padding import Border, write_inside
-from nnefc.passes.plan.in_place import CONCATENATION, PARTS, in_place_of
-from nnefc.passes.plan.memory import InPlace
+from nnefc.passes.schedule.in_place import CONCATENATION, PARTS, InPlace, in_place_of
 
 
 def tensor(*shape: int, dtype: str = "float32") -> te.Tensor:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tvm.ir import GlobalVar
 
 from nnefc.network import Body, Loop
-from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, InPlace, MemoryPlan, Place, plan_memory
+from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place, plan_memory
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
+from nnefc.passes.schedule.in_place import InPlace
 
 ALIGNMENT = 64
 

@@ -15,7 +15,6 @@ from enum import Enum
 
 from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.pnnx.functions import FUNCTIONS
-from nnefc.frontends.pnnx.lowering_expression import lower
 
 __all__ = [
     "Kind",
@@ -27,7 +26,6 @@ __all__ = [
     "Tree",
     "describe_expression",
     "infix",
-    "lower",
     "parse",
     "to_rpn",
     "tokenize",

@@ -13,8 +13,9 @@ from tvm import relax, te
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.bin import Weights
-from nnefc.frontends.pnnx.expression import Place, lower, parse
+from nnefc.frontends.pnnx.expression import Place, parse
 from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Array, Lowering, Shape, check_list
+from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest, need_size
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of

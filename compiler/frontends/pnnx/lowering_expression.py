@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -17,12 +17,10 @@ from tvm import s_tir as structured
 from tvm.tirx.stmt import BufferRegion
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.pnnx.expression import Kind, Step, Tree, to_rpn
 from nnefc.frontends.pnnx.functions import FUNCTIONS, Function, Rule, truth
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, broadcast_shapes, check_list, dtype_of, shape_of
 from nnefc.frontends.pnnx.promotion import DEFAULT_FLOAT, Typed, category, result_type
-
-if TYPE_CHECKING:
-    from nnefc.frontends.pnnx.expression import Step, Tree
 
 __all__ = ["lower"]
 
@@ -122,8 +120,6 @@ class _Typing:
         self._operands = operands
 
     def result(self) -> _Item:
-        from nnefc.frontends.pnnx.expression import Kind, to_rpn
-
         stack: list[_Item] = []
         for step in to_rpn(self._tree):
             arguments = tuple(stack[len(stack) - step.count :])

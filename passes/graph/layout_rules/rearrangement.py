@@ -10,7 +10,7 @@ from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
-from nnefc.passes.plan.in_place import CONCATENATION
+from nnefc.passes.schedule.in_place import CONCATENATION
 
 __all__ = ["RULES"]
 

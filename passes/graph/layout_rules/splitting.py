@@ -9,7 +9,7 @@ from tvm import relax, tirx, topi
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.gathering import gathered
 from nnefc.passes.graph.patterns import FUSION, OpPattern
-from nnefc.passes.plan.in_place import PARTS
+from nnefc.passes.schedule.in_place import PARTS
 
 __all__ = ["RULES"]
 

@@ -17,7 +17,7 @@ from tvm.sym import Analyzer
 
 from nnefc.passes.schedule.structure import schedule_of, variables_of
 from nnefc.passes.tir.expressions import number
-from nnefc.targets.codegen.cuda.kernels import SYNCHRONIZED
+from nnefc.targets.codegen.attributes import SYNCHRONIZED
 
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "size_of", "store", "synchronize", "warp_sum"]
 

@@ -21,12 +21,11 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import Call
 
+from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
 from nnefc.targets.codegen.workspace_buffers import lift_own_buffers
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = [
-    "NO_ALIAS",
-    "SYNCHRONIZED",
     "DeviceCode",
     "DeviceFunction",
     "DeviceKernel",
@@ -169,12 +168,6 @@ _PLACE_BUFFERS = tvm.ir.transform.Sequential(
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
     ]
 )
-
-SYNCHRONIZED = "nnefc.synchronized"
-"""Attribute of kernels that say themselves where the threads of a block wait for each other."""
-
-NO_ALIAS = "tirx.noalias"
-"""TVM's attribute of functions whose parameters never share memory: they are `__restrict__` in the source."""
 
 # TVM's own way from TIR to CUDA, without the passes that know nothing to do here.
 _LOWER = tvm.ir.transform.Sequential(

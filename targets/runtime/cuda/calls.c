@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checks.h"
 #include "gpu_engine.h"
 #include "model.h"
-#include "session.h"
 
 static NNEFC_THREAD_LOCAL nnefc_engine *current; /* whose run the thread is putting on a stream */
 

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "checks.h"
 #include "model.h"
-#include "session.h"
 #include "system.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -6,7 +6,8 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 
-#include "session.h"
+#include "checks.h"
+
 
 nnefc_cuda_driver nnefc_cuda;
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "gpu_engine.h"
+#include "checks.h"
 #include "model.h"
-#include "session.h"
 
 enum { WORKSPACE_ALIGNMENT = 256 };
 
@@ -212,8 +212,8 @@ static nnefc_status look_back(nnefc_engine *engine, char *error) {
     return nnefc_cuda_settle(engine, error);
 }
 
-static nnefc_status enqueue(nnefc_engine *engine, const void *const *inputs, void *const *outputs, CUstream stream,
-                            char *error) {
+nnefc_status nnefc_cuda_enqueue(nnefc_engine *engine, const void *const *inputs, void *const *outputs, CUstream stream,
+                                char *error) {
     nnefc_status status = enter(engine, error);
     if (status != NNEFC_OK) return status;
     status = look_back(engine, error);
@@ -224,23 +224,7 @@ static nnefc_status enqueue(nnefc_engine *engine, const void *const *inputs, voi
     return leave(status, error);
 }
 
-nnefc_status nnefc_enqueue(nnefc_session *session, const void *const *inputs, void *const *outputs, void *stream) {
-    if (session == NULL) return NNEFC_BAD_ARGUMENT;
-    if (!nnefc_take(session)) return NNEFC_BUSY;
-    session->error[0] = '\0';
-    nnefc_status status = nnefc_check_tensors(inputs, outputs, session->error);
-    if (status == NNEFC_OK) status = enqueue(session->engine, inputs, outputs, stream, session->error);
-    nnefc_give_back(session);
-    return status;
-}
-
-nnefc_status nnefc_synchronize(nnefc_session *session) {
-    if (session == NULL) return NNEFC_BAD_ARGUMENT;
-    if (!nnefc_take(session)) return NNEFC_BUSY;
-    session->error[0] = '\0';
-    nnefc_status status = enter(session->engine, session->error);
-    if (status == NNEFC_OK)
-        status = leave(nnefc_cuda_settle(session->engine, session->error), session->error);
-    nnefc_give_back(session);
-    return status;
+nnefc_status nnefc_cuda_synchronize(nnefc_engine *engine, char *error) {
+    nnefc_status status = enter(engine, error);
+    return status == NNEFC_OK ? leave(nnefc_cuda_settle(engine, error), error) : status;
 }

@@ -101,4 +101,9 @@ nnefc_status nnefc_cuda_collect(nnefc_engine *engine, char *error);
 /* Waits for all runs that were begun, and tells what they failed with. */
 nnefc_status nnefc_cuda_settle(nnefc_engine *engine, char *error);
 
+/* nnefc_enqueue and nnefc_synchronize, of an engine; the pointers have been checked for null and alignment. */
+nnefc_status nnefc_cuda_enqueue(nnefc_engine *engine, const void *const *inputs, void *const *outputs, CUstream stream,
+                                char *error);
+nnefc_status nnefc_cuda_synchronize(nnefc_engine *engine, char *error);
+
 #endif

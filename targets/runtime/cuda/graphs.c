@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "gpu_engine.h"
-#include "session.h"
 
 static bool same_places(const nnefc_cuda_place *a, const nnefc_cuda_place *b) {
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)

@@ -1,9 +1,9 @@
 /* What a session has for itself: memory of the GPU and of the host, a stream, threads. */
 #include <stdlib.h>
 
+#include "checks.h"
 #include "gpu_engine.h"
 #include "model.h"
-#include "session.h"
 
 enum {
     DEVICE_ALIGNMENT = 256, /* what the driver's own blocks have; the description counts with it too */

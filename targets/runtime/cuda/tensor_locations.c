@@ -1,7 +1,7 @@
 /* Where the caller's tensors are. The driver knows its own memory; all other is the host's. */
+#include "checks.h"
 #include "gpu_engine.h"
 #include "model.h"
-#include "session.h"
 
 enum { VECTOR_BYTES = 16 }; /* the most that a kernel reads or writes at a time */
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from nnefc.frontends.pnnx.expression import Kind, Node, Place, Tree, lower
+from nnefc.frontends.pnnx.expression import Kind, Node, Place, Tree
 from nnefc.frontends.pnnx.functions import FUNCTIONS, Rule
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of
+from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import Number, Result, operator
 from nnefc.frontends.pnnx.promotion import category
 

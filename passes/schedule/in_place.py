@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tvm import relax, s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
-from nnefc.passes.plan.memory import InPlace
 from nnefc.passes.schedule.structure import root_blocks, schedule_of
 
-__all__ = ["CONCATENATION", "PARTS", "SAME_BYTES", "in_place_of"]
+__all__ = ["CONCATENATION", "PARTS", "SAME_BYTES", "InPlace", "in_place_of"]
 
 # Attribute of a kernel whose result is its operands' bytes, one after the other.
 CONCATENATION = "nnefc.concatenation"
@@ -22,6 +22,28 @@ PARTS = "nnefc.parts"
 
 # Attribute of a kernel whose result is its operand's bytes, read as another type.
 SAME_BYTES = "nnefc.same_bytes"
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """What a kernel allows.
+
+    Attributes:
+        reshape: its result has the bytes of its one operand.
+        concatenation: its result is its operands' bytes, one after the other.
+        parts: its results are its operand's bytes, one after the other.
+        overwritable: positions among its operands that its one result may overwrite.
+    """
+
+    reshape: bool = False
+    concatenation: bool = False
+    parts: bool = False
+    overwritable: tuple[int, ...] = ()
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the plan may do without the kernel: all of its results' bytes are its operands'."""
+        return self.reshape or self.concatenation or self.parts
 
 
 def in_place_of(func: tirx.PrimFunc) -> InPlace:

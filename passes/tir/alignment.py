@@ -1,0 +1,12 @@
+"""Where things begin in memory: the workspace, what lies in it, constants, and buffers on the stack."""
+
+from __future__ import annotations
+
+__all__ = ["aligned"]
+
+_ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
+
+
+def aligned(size: int) -> int:
+    """The bytes that something of this size takes, so that what comes after is aligned too."""
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

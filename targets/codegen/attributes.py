@@ -1,0 +1,11 @@
+"""Attributes of functions of TIR that tell a code generator what it could not see: schedule rules set them."""
+
+from __future__ import annotations
+
+__all__ = ["NO_ALIAS", "SYNCHRONIZED"]
+
+SYNCHRONIZED = "nnefc.synchronized"
+"""The function says itself where the threads of a block wait for each other."""
+
+NO_ALIAS = "tirx.noalias"
+"""TVM's attribute: the function's parameters never share memory; they are `__restrict__` in CUDA source."""

@@ -1,0 +1,142 @@
+"""The C file of a library: what it says of itself, and the call of its entry."""
+
+from __future__ import annotations
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.description.embedded_metadata import record_of
+from nnefc.targets.description.library import (
+    ELEMENT_TYPES,
+    PLAIN,
+    LibraryDescription,
+    TensorDescription,
+    declarations,
+    functions_of,
+    tensor_bytes,
+)
+
+__all__ = ["c_string", "model_source"]
+
+
+def c_string(text: bytes) -> str:
+    """The inside of a C string literal, printable ASCII as it is; octal, for it ends after three digits."""
+    plain = bytes(c for c in range(32, 127) if c not in b'"\\?')
+    return "".join(chr(c) if c in plain else f"\\{c:03o}" for c in text)
+
+
+def _string(text: str) -> str:
+    if "\0" in text:
+        raise CompileError(f"the name {text!r} holds a null character")
+    try:
+        return f'"{c_string(text.encode())}"'
+    except UnicodeEncodeError:
+        raise CompileError(f"the name {text!r} is no text that UTF-8 can hold") from None
+
+
+def _tensor_table(role: str, tensors: tuple[TensorDescription, ...]) -> str:
+    """The shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
+    lines = []
+    for i, tensor in enumerate(tensors):
+        if tensor.shape:
+            extents = ", ".join(f"INT64_C({extent})" for extent in tensor.shape)
+            lines.append(f"static const int64_t {role}_shape_{i}[] = {{{extents}}};")
+    if tensors:
+        lines.append(f"static const nnefc_tensor {role}[] = {{")
+        for i, tensor in enumerate(tensors):
+            shape = f"{role}_shape_{i}" if tensor.shape else "NULL"
+            kind, rank, size = ELEMENT_TYPES[tensor.dtype][0], len(tensor.shape), tensor_bytes(tensor)
+            lines.append(f"    {{{_string(tensor.name)}, {kind}, {rank}, {shape}, UINT64_C({size})}},")
+        lines.append("};")
+    return "\n".join(lines)
+
+
+def model_source(description: LibraryDescription) -> str:
+    """The C file of one network: its description and the call of its entry."""
+    counts = len(description.inputs), len(description.outputs)
+    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
+    arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
+    features = ", ".join(_string(feature) for feature in description.cpu_features)
+    variables = ", ".join(_string(variable) for variable in description.variables)
+    has_constants = description.constant_bytes > 0 and description.weights is None
+    tables = [
+        _tensor_table("inputs", description.inputs),
+        _tensor_table("outputs", description.outputs),
+        _tensor_table("states", description.states),
+        f"static const char *const features[] = {{{features}}};" if features else "",
+        f"static const char *const variables[] = {{{variables}}};" if variables else "",
+    ]
+    members = {
+        "abi_version": "NNEFC_ABI_VERSION",
+        "struct_size": "sizeof(nnefc_description)",
+        "model": _string(description.model),
+        "target": _string(description.target),
+        "compiler": _string(description.compiler),
+        "inputs": "inputs" if description.inputs else "NULL",
+        "outputs": "outputs" if description.outputs else "NULL",
+        "states": "states" if description.states else "NULL",
+        "input_count": counts[0],
+        "output_count": counts[1],
+        "state_count": len(description.states),
+        "cpu_feature_count": len(description.cpu_features),
+        "cpu_features": "features" if features else "NULL",
+        "workspace_bytes": f"UINT64_C({description.workspace_bytes})",
+        "scratch_bytes": f"UINT64_C({description.scratch_bytes})",
+        "constant_bytes": f"UINT64_C({description.constant_bytes})",
+        "state_bytes": f"UINT64_C({description.state_bytes})",
+        "variable_count": len(description.variables),
+        "variables": "variables" if variables else "NULL",
+        "source": _string(description.source),
+        "weights": _string(description.weights.name) if description.weights is not None else "NULL",
+        "device": _string(description.device),
+        "device_bytes": f"UINT64_C({description.device_bytes})",
+    }
+    return "\n".join(
+        [
+            "#include <stddef.h>",
+            '#include "model.h"',
+            f"int32_t nnefc_network({', '.join(pointers)});",
+            "extern const uint8_t nnefc_constants[];" if has_constants else "",
+            *tables,
+            *_weights(description),
+            f"static const uint8_t record[] = {{{', '.join(map(str, record_of(description)))}}};",
+            "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
+            "                    const uint8_t *constants) {",
+            "    (void)in, (void)out;",
+            f"    return nnefc_network({', '.join([*arguments, 'state', 'workspace', 'constants'])});",
+            "}",
+            "const nnefc_model nnefc_this_model = {",
+            "    .description = {",
+            *(f"        .{name} = {value}," for name, value in members.items()),
+            "    },",
+            f"    .constants = {'nnefc_constants' if has_constants else 'NULL'},",
+            f"    .weights = {'&weights' if description.weights is not None else 'NULL'},",
+            f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
+            "    .call = call,",
+            "    .record = record,",
+            f"    .cuda = {'NULL' if description.device == 'cpu' else '&nnefc_cuda_this_module'},",
+            "};",
+            *_aliases(description.prefix, description.device),
+            "",
+        ]
+    )
+
+
+def _weights(description: LibraryDescription) -> list[str]:
+    file = description.weights
+    if file is None:
+        return []
+    sizes = f"UINT64_C({description.constant_bytes}), UINT64_C({file.checksum})"
+    functions = "nnefc_weights_map, nnefc_weights_unmap"
+    return [f"static const nnefc_weights weights = {{{_string(file.name)}, {sizes}, {functions}}};"]
+
+
+def _aliases(prefix: str, device: str) -> list[str]:
+    """The functions by the network's own names; the runtime is the same for every network and has the plain ones."""
+    if prefix == PLAIN:
+        return []
+    return [
+        declarations(prefix, device),
+        *(
+            f"{result} {prefix}_{name}({parameters}) {{ return {PLAIN}_{name}({arguments}); }}"
+            for name, (result, parameters, arguments) in functions_of(device).items()
+        ),
+    ]

@@ -1,0 +1,20 @@
+/* What the functions of nnefc.h and the engines ask of their arguments. */
+#ifndef NNEFC_CHECKS_H
+#define NNEFC_CHECKS_H
+
+#include "engine.h"
+#include "nnefc.h"
+
+/* Writes a message into `error` and returns the status, so that a check is one statement. */
+__attribute__((format(printf, 3, 4))) nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ...);
+
+/* The number of threads to use, from the options, the environment or the machine, in this order. */
+nnefc_status nnefc_choose_threads(int32_t wanted, uint32_t *threads, char *error);
+
+/* Whether the caller's own workspace, if there is one, is aligned to so many bytes and large enough. */
+nnefc_status nnefc_check_workspace(const nnefc_options *options, uint32_t alignment, char *error);
+
+/* Whether no pointer is null or misaligned. */
+nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, char *error);
+
+#endif
