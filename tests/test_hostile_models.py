@@ -182,6 +182,65 @@ def test_sequences_do_not_get_any_number_of_items(tmp_path: Path) -> None:
         confined(compiled, onnx_file(tmp_path, nodes, [200_000], i=np.array(3)))
 
 
+def test_sequences_do_not_get_longer_and_longer(tmp_path: Path) -> None:
+    nodes = [NODE("SequenceConstruct", ["x"] * 16_384, ["q"]), NODE("SequenceInsert", ["q", "x"], ["r"])]
+    nodes += [NODE("SequenceAt", ["r", "i"], ["y"])]
+    with pytest.raises(CompileError, match="the sequence would have 16,385 items, at most 16,384 are supported"):
+        confined(compiled, onnx_file(tmp_path, nodes, [1], i=np.array(3)))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        NODE("EyeLike", ["x"], ["y"]),
+        NODE("Range", ["zero", "many", "one"], ["y"]),
+        NODE("ConstantOfShape", ["large"], ["y"]),
+        NODE("OneHot", ["places", "many", "values"], ["y"]),
+    ],
+    ids=lambda node: node.op_type,
+)
+def test_constants_in_few_words_do_not_take_gigabytes(tmp_path: Path, node: onnx.NodeProto) -> None:
+    numbers = {"zero": np.array(0), "one": np.array(1), "many": np.array((1 << 31) - 1), "large": np.array([1 << 30])}
+    given = {**numbers, "places": np.array([0, 1]), "values": np.zeros(2, np.float32)}
+    path = onnx_file(tmp_path, [node], [46340, 46340], **given)
+    with pytest.raises(CompileError, match=r"is too large|a tensor may have 2,147,483,647"):
+        confined(compiled, path, gib=2)
+
+
+@pytest.mark.parametrize(
+    "node", [NODE("Expand", ["x", "twos"], ["y"]), NODE("Tile", ["x", "twos"], ["y"])], ids=lambda node: node.op_type
+)
+def test_tensors_of_thirty_axes_are_spread_out(tmp_path: Path, node: onnx.NodeProto) -> None:
+    path = onnx_file(tmp_path, [node], [1] * 30, twos=np.array([2] * 20 + [1] * 10))
+    assert confined(constant_bytes, path, gib=2) < 1000
+
+
+def test_graphs_are_not_nested_in_any_depth(tmp_path: Path) -> None:
+    value = [helper.make_tensor_value_info("v", FLOAT, None)]
+    graph = helper.make_graph([NODE("Neg", ["x"], ["v"])], "g", [], value)
+    for _ in range(28):
+        graph = helper.make_graph([NODE("If", ["c"], ["v"], then_branch=graph, else_branch=graph)][:1], "g", [], value)
+        del graph.node[0].attribute[1].g.node[:]
+    nodes = [NODE("Cast", ["x"], ["c"], to=onnx.TensorProto.BOOL), NODE("If", ["c"], ["y"], then_branch=graph)]
+    with pytest.raises(CompileError, match="nested more than 24 graphs deep"):
+        confined(compiled, onnx_file(tmp_path, nodes, []))
+
+
+def test_functions_do_not_call_themselves(tmp_path: Path) -> None:
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
+    calls = (("f", "g"), ("g", "f"))
+    functions = [
+        helper.make_function("d", own, ["a"], ["b"], [NODE(other, ["a"], ["b"], domain="d")], opsets)
+        for own, other in calls
+    ]
+    values = [helper.make_tensor_value_info(name, FLOAT, [3]) for name in "xy"]
+    graph = helper.make_graph([NODE("f", ["x"], ["y"], domain="d")], "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=10)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(CompileError, match="calls itself"):
+        confined(compiled, tmp_path / "model.onnx")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -247,6 +306,6 @@ def test_functions_that_double_again_and_again_are_refused(tmp_path: Path) -> No
     graph = helper.make_graph([NODE("f39", ["x"], ["y"], domain="d")], "g", values[:1], values[1:])
     model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=10)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(CompileError, match="more than 200000 nodes") as caught:
+    with pytest.raises(CompileError, match="come to more than 65536 nodes") as caught:
         confined(compiled, tmp_path / "model.onnx")
     assert len(caught.value.message) < 400

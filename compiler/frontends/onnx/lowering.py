@@ -44,8 +44,8 @@ from nnefc.frontends.refusals import REFUSALS, reason_of
 
 __all__ = ["Interpreter", "Scope", "is_supported"]
 
-_MAX_NODES = 200_000
-"""Nodes that one model may come to when its loops are unrolled and its functions expanded."""
+_MAX_NODES = 1 << 16
+"""Nodes that loops which are unrolled and functions which are expanded may come to: a minute's work and more."""
 
 _MAX_CALLS = 64
 """Functions and subgraphs inside each other."""
@@ -149,11 +149,9 @@ class Interpreter:
             self._depth -= 1
 
     def _run_node(self, node: NodeDef, scope: Scope) -> None:
-        self._left -= 1
+        self._left -= scope.inlined or scope.outer is not None
         if self._left < 0:
-            raise CompileError(
-                f"the model comes to more than {_MAX_NODES} nodes once loops are unrolled and functions expanded"
-            )
+            raise CompileError(f"loops that are unrolled and functions come to more than {_MAX_NODES} nodes")
         operands = [scope.find(name) if name else None for name in node.inputs]
         attributes = self._attributes(node, scope)
         results = self._lower(node, operands, attributes, scope)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -97,7 +98,7 @@ class Node:
         made = next((name for name in self.outputs if name), None)
         return f"the node {operator_}" + (f" that makes '{made}'" if made else "")
 
-    @property
+    @cached_property  # operators of thousands of tensors ask for one after the other
     def inputs(self) -> tuple[Value | None, ...]:
         """The operands of an operator of tensors.
 

@@ -25,7 +25,7 @@ from nnefc.frontends.onnx.values import Optional
 __all__: list[str] = []
 
 _MOST_PARTS = 16_384
-"""Items that a sequence gets of one tensor; how many it would be is not in the model, but in a shape."""
+"""Items of a sequence; how many it would be is not in the model, but in a shape, or the number of rounds of a loop."""
 
 
 def _sequence(node: Node, index: int = 0) -> Sequence:
@@ -89,6 +89,7 @@ def _insert(ctx: Context, node: Node) -> AnyValue:
         if not -len(items) <= place <= len(items):
             raise fail(node, f"the position {place} is not in a sequence of {len(items)}")
         place += len(items) if place < 0 else 0
+    _check_count(node, len(items) + 1)
     items.insert(place, item)
     return Sequence(tuple(items), sequence.dtype)
 

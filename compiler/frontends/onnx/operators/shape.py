@@ -42,6 +42,9 @@ __all__ = ["concatenated", "sliced"]
 _MOST_SPREAD = 1 << 24
 """Items that a constant may become by repetition; larger ones are spread out by the program, not stored in it."""
 
+_LARGEST_CONSTANT = 1 << 28
+"""Items of a constant that is written in few words."""
+
 
 def check_size(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape, if a tensor may have it.
@@ -52,6 +55,16 @@ def check_size(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
     if any(extent < 0 for extent in shape) or math.prod(shape) > MAX_ITEMS:
         raise fail(node, f"a tensor cannot have the shape {spell(shape)}")
     return tuple(shape)
+
+
+def _check_constant(node: Node, shape: Sequence[int]) -> None:
+    """Check the shape of a constant that no file holds.
+
+    Raises:
+        CompileError: no tensor may have it, or a few bytes of a model would become a gigabyte and more.
+    """
+    if math.prod(check_size(node, shape)) > _LARGEST_CONSTANT:
+        raise fail(node, f"a constant of the shape {spell(shape)} is too large")
 
 
 @operator("Reshape", since=(1, 5, 13, 14, 19, 21, 23, 24, 25))
@@ -425,6 +438,7 @@ def _constant(ctx: Context, node: Node) -> Value:
         raise fail(node, f"has {len(given)} values instead of one")
     name, value = given[0]
     if isinstance(value, SparseTensor):
+        _check_constant(node, value.shape)
         return known(ctx, value.dense())
     return known(ctx, np.array(value, _CONSTANTS[name]) if name in _CONSTANTS else value)
 
@@ -434,8 +448,7 @@ def _constant_of_shape(ctx: Context, node: Node) -> Value:
     shape = check_size(node, integers(ctx, node, 0, "input") or [])
     value = node.attributes.get("value")
     item = np.zeros(1, np.float32) if value is None else np.asarray(value)
-    if math.prod(shape) > 1 << 28:
-        raise fail(node, f"a constant of the shape {spell(shape)} is too large")
+    _check_constant(node, shape)
     return known(ctx, np.full(shape, item.reshape(-1)[0], item.dtype))
 
 
@@ -449,9 +462,7 @@ def _range(ctx: Context, node: Node) -> Value:
     if step == 0:
         raise fail(node, "'delta' is 0")
     count = max(0, math.ceil((last - first) / step))
-    check_size(node, [count])
-    if count > 1 << 28:
-        raise fail(node, f"a range of {count} items is too large")
+    _check_constant(node, [count])
     return known(ctx, (first + step * np.arange(count)).astype(start.dtype))
 
 
@@ -461,7 +472,9 @@ def _eye_like(ctx: Context, node: Node) -> Value:
     if len(shape_of(x)) != 2:
         raise fail(node, f"{spell(shape_of(x))} is not a matrix")
     dtype = element_type(node, node.attributes["dtype"]) if node.attributes.get("dtype") else dtype_of(x)
-    return known(ctx, np.eye(shape_of(x)[0], shape_of(x)[1], k=node.attributes["k"]).astype(numpy_dtype(dtype)))
+    rows, columns = shape_of(x)
+    _check_constant(node, [rows, columns])
+    return known(ctx, np.eye(rows, columns, node.attributes["k"], numpy_dtype(dtype)))
 
 
 @operator("NonZero", since=(9, 13))
