@@ -1,10 +1,39 @@
-"""Activations by formulas that neither overflow nor lose what is small."""
+"""Activations, by formulas that neither overflow nor lose what is small. What is not a number stays so.
+
+Where passes know an operator of Relax for it, an activation is made of that: it stays in the layout of what it follows.
+"""
 
 from __future__ import annotations
 
-from tvm import tirx
+from collections.abc import Callable
+from dataclasses import dataclass
 
-__all__ = ["mish", "softplus"]
+import numpy as np
+from tvm import relax, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+
+__all__ = [
+    "Celu",
+    "Elu",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "LogSigmoid",
+    "Mish",
+    "ParametricRelu",
+    "Relu",
+    "Shrink",
+    "Silu",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "ThresholdedRelu",
+    "mish",
+    "softplus",
+]
 
 
 def softplus(x: tirx.Expr) -> tirx.Expr:
@@ -22,5 +51,248 @@ def mish(x: tirx.Expr) -> tirx.Expr:
     return x * (n / (n + _like(x, 2)))
 
 
+def exponential_minus_one(x: tirx.Expr) -> tirx.Expr:
+    """eˣ - 1 without cancellation near 0, for what is not positive; for the rest a finite value."""
+    low = tirx.min(x, _like(x, 0))
+    return tirx.tanh(low * _like(x, 0.5)) * (tirx.exp(low) + _like(x, 1))
+
+
 def _like(x: tirx.Expr, value: float) -> tirx.Expr:
     return tirx.const(value, str(x.expr_ty().dtype))
+
+
+class _Activation(Operator):
+    """An operator on each item."""
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+
+def _each(at: Emitter, x: Operand, element: Callable[[tirx.Expr], tirx.Expr], name: str) -> relax.Expr:
+    """A computation on each item that Relax has no operator for."""
+    return at.elements(shape_of(x), lambda tensors, index: element(tensors[0](*index)), x, name=name)
+
+
+def _number(at: Emitter, value: float, like: Operand) -> relax.Expr:
+    return at.expr(at.number(value, like))
+
+
+@dataclass(frozen=True)
+class Relu(_Activation):
+    """`max(x, 0)`."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.nn.relu(at.expr(x))
+
+
+@dataclass(frozen=True)
+class LeakyRelu(_Activation):
+    """`x` where it is not negative, else `slope * x`."""
+
+    slope: float
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.nn.leakyrelu(at.expr(x), self.slope)
+
+
+@dataclass(frozen=True)
+class ParametricRelu(Operator):
+    """`x` where it is not negative, else `slope * x`, with slopes that broadcast to `x` (He et al., 2015)."""
+
+    def shape(self, x: Shape, slope: Shape) -> Shape:
+        """That of the first operand."""
+        if len(slope) > len(x) or np.broadcast_shapes(x, slope) != x:
+            raise CompileError(f"the slope {list(slope)} does not broadcast to {list(x)}")
+        return x
+
+    def lower(self, at: Emitter, x: Operand, slope: Operand) -> relax.Expr:
+        """The sum of both sides: with known slopes of channels it stays in the layout of what it follows."""
+        data = at.bound(x)
+        above = at.emit(relax.op.nn.relu(at.expr(data)))
+        # What is not a number is lost in `minimum`; the sum still has it from the other side.
+        below = at.emit(relax.op.minimum(at.expr(data), _number(at, 0, x)))
+        return relax.op.add(above, at.emit(relax.op.multiply(at.expr(slope), below)))
+
+
+@dataclass(frozen=True)
+class Elu(_Activation):
+    """`scale` times `x` where it is positive, else `alpha (eˣ - 1)` (Clevert, Unterthiner, Hochreiter, 2015).
+
+    With the constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017), it is called SELU.
+    """
+
+    alpha: float = 1.0
+    scale: float = 1.0
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        def element(x: tirx.Expr) -> tirx.Expr:
+            below = _like(x, self.alpha * self.scale) * exponential_minus_one(x)
+            return tirx.Select(x <= _like(x, 0), below, x if self.scale == 1 else x * _like(x, self.scale))
+
+        return _each(at, x, element, "elu")
+
+
+@dataclass(frozen=True)
+class Celu(_Activation):
+    """`x` where it is positive, else `alpha (e^(x / alpha) - 1)` (Barron, 2017)."""
+
+    alpha: float = 1.0
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        if self.alpha == 0:
+            raise CompileError("'alpha' must not be 0")
+
+        def element(x: tirx.Expr) -> tirx.Expr:
+            below = _like(x, self.alpha) * exponential_minus_one(x / _like(x, self.alpha))
+            return tirx.Select(x <= _like(x, 0), below, x)
+
+        return _each(at, x, element, "celu")
+
+
+@dataclass(frozen=True)
+class ThresholdedRelu(_Activation):
+    """`x` where it is above `threshold`, else `value`."""
+
+    threshold: float
+    value: float = 0.0
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        # In this order for NaN.
+        return _each(
+            at,
+            x,
+            lambda x: tirx.Select(x <= _like(x, self.threshold), _like(x, self.value), x),
+            "thresholded_relu",
+        )
+
+
+@dataclass(frozen=True)
+class Shrink(_Activation):
+    """`x - bias` above `limit`, `x + bias` below `-limit`, else 0. ONNX `Shrink`, PyTorch's hard and soft shrink."""
+
+    bias: float
+    limit: float
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        def element(x: tirx.Expr) -> tirx.Expr:
+            low, high, bias = _like(x, -self.limit), _like(x, self.limit), _like(x, self.bias)
+            inside = tirx.all(x >= low, x <= high)
+            return tirx.Select(inside, _like(x, 0), tirx.Select(x < low, x + bias, x - bias))
+
+        return _each(at, x, element, "shrink")
+
+
+@dataclass(frozen=True)
+class HardSigmoid(_Activation):
+    """`alpha * x + beta`, cut to 0 … 1."""
+
+    alpha: float = 1 / 6
+    beta: float = 0.5
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        scaled = at.emit(relax.op.multiply(at.expr(x), _number(at, self.alpha, x)))
+        return relax.op.clip(at.emit(relax.op.add(scaled, _number(at, self.beta, x))), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class HardSwish(_Activation):
+    """`x` times its hard sigmoid (Howard et al., "Searching for MobileNetV3", 2019)."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.multiply(at.expr(x), at.emit(HardSigmoid().lower(at, x)))
+
+
+@dataclass(frozen=True)
+class Silu(_Activation):
+    """`x / (1 + e^(-scale x))`. PyTorch `silu`, ONNX `Swish`; with a scale of 1.702 NNEF's `gelu`."""
+
+    scale: float = 1.0
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        data = at.expr(x)
+        inner = data if self.scale == 1 else at.emit(relax.op.multiply(data, _number(at, self.scale, x)))
+        return relax.op.multiply(data, at.emit(relax.op.sigmoid(inner)))
+
+
+@dataclass(frozen=True)
+class Gelu(_Activation):
+    """`x` times the normal distribution's share below it (Hendrycks, Gimpel, 2016), or its approximation by tanh."""
+
+    approximate: bool = False
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return (relax.op.nn.gelu_tanh if self.approximate else relax.op.nn.gelu)(at.expr(x))
+
+
+@dataclass(frozen=True)
+class Softplus(_Activation):
+    """`log(1 + e^(sharpness x)) / sharpness`, and `x` itself where `sharpness x` is above the threshold, if any."""
+
+    sharpness: float = 1.0
+    threshold: float | None = None
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        if self.sharpness == 0:
+            raise CompileError("'beta' must not be 0")
+
+        def element(x: tirx.Expr) -> tirx.Expr:
+            if self.sharpness == 1:
+                scaled, soft = x, softplus(x)
+            else:
+                scaled = x * _like(x, self.sharpness)
+                soft = softplus(scaled) / _like(x, self.sharpness)
+            if self.threshold is None:
+                return soft
+            return tirx.Select(scaled > _like(x, self.threshold), x, soft)
+
+        return _each(at, x, element, "softplus")
+
+
+@dataclass(frozen=True)
+class LogSigmoid(_Activation):
+    """`log(1 / (1 + e^-x))`, which is `-softplus(-x)`."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return _each(at, x, lambda x: tirx.min(x, _like(x, 0)) - tirx.log1p(tirx.exp(-tirx.abs(x))), "log_sigmoid")
+
+
+@dataclass(frozen=True)
+class Softsign(_Activation):
+    """`x / (1 + |x|)`."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        below = relax.op.add(at.emit(relax.op.abs(at.expr(x))), _number(at, 1, x))
+        return relax.op.divide(at.expr(x), at.emit(below))
+
+
+@dataclass(frozen=True)
+class Mish(_Activation):
+    """`x tanh(log(1 + eˣ))`; see `mish`."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return _each(at, x, mish, "mish")
+
+
+@dataclass(frozen=True)
+class Softmax(_Activation):
+    """`eˣ / sum of eˣ` over axes, the largest item taken out first, so that nothing overflows.
+
+    Attributes:
+        axes: in ascending order; without any each item is a group of its own.
+        logarithm: whether the result is its logarithm, of one axis.
+    """
+
+    axes: Shape
+    logarithm: bool = False
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if len(self.axes) == 1:
+            make = relax.op.nn.log_softmax if self.logarithm else relax.op.nn.softmax
+            return make(at.expr(x), self.axes[0])
+        if not self.axes:
+            return np.ones(shape_of(x), at.number(1, x).dtype)
+        data, axes = at.expr(x), list(self.axes)
+        largest = at.emit(relax.op.max(data, axis=axes, keepdims=True))
+        powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(data, largest))))
+        return relax.op.divide(powers, at.emit(relax.op.sum(powers, axis=axes, keepdims=True)))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-from tvm import relax, te, tirx
-
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import align, check_fits, same_as
 from nnefc.frontends.nnef.operations.elementwise import unary
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.frontends.nnef.operations.reduce import check_reduced_axes
-from nnefc.operators.activation import softplus
+from nnefc.operators.activation import Elu, LeakyRelu, ParametricRelu, Relu, Silu, Softmax, Softplus
 
 __all__: list[str] = []
 
@@ -24,7 +19,7 @@ __all__: list[str] = []
     target="R.nn.relu",
 )
 def _relu(lowering: Lowering, args: Arguments) -> Operand:
-    return relax.op.nn.relu(lowering.expr(lowering.operand(args.x)))
+    return Relu().lower(lowering, lowering.operand(args.x))
 
 
 @operation(
@@ -45,8 +40,7 @@ def _sigmoid(lowering: Lowering, args: Arguments) -> Operand:
     target="R.sigmoid, R.multiply",
 )
 def _silu(lowering: Lowering, args: Arguments) -> Operand:
-    x = lowering.expr(lowering.operand(args.x))
-    return relax.op.multiply(x, lowering.emit(relax.op.sigmoid(x), "gate"))
+    return Silu().lower(lowering, lowering.operand(args.x))
 
 
 @operation(
@@ -59,9 +53,7 @@ def _silu(lowering: Lowering, args: Arguments) -> Operand:
 )
 def _gelu(lowering: Lowering, args: Arguments) -> Operand:
     """As the standard's own composition approximates it, not by the error function."""
-    x = lowering.expr(lowering.operand(args.x))
-    scaled = lowering.emit(relax.op.multiply(lowering.expr(np.array(1.702, np.float32)), x), "scaled")
-    return relax.op.multiply(x, lowering.emit(relax.op.sigmoid(scaled), "gate"))
+    return Silu(1.702).lower(lowering, lowering.operand(args.x))
 
 
 operation(
@@ -87,29 +79,7 @@ def _softmax_shape(args: Arguments) -> Shape:
     target="R.nn.softmax over one axis, else R.max, R.exp, R.sum, R.divide",
 )
 def _softmax(lowering: Lowering, args: Arguments) -> Operand:
-    x = lowering.expr(lowering.operand(args.x))
-    if len(args.axes) == 1:
-        return relax.op.nn.softmax(x, axis=args.axes[0])
-    if not args.axes:  # every item is a group of its own
-        return lowering.expr(np.ones(shape_of(args.x), np.float32))
-    axes = sorted(args.axes)
-    largest = lowering.emit(relax.op.max(x, axis=axes, keepdims=True), "largest")
-    shifted = lowering.emit(relax.op.subtract(x, largest), "shifted")
-    powers = lowering.emit(relax.op.exp(shifted), "powers")
-    return relax.op.divide(powers, lowering.emit(relax.op.sum(powers, axis=axes, keepdims=True), "total"))
-
-
-def _items(lowering: Lowering, x: Operand, item: Callable[[tirx.Expr], tirx.Expr], name: str) -> Operand:
-    """One TE computation that maps every item."""
-
-    def compute(x: te.Tensor) -> te.Tensor:
-        return te.compute(x.shape, lambda *index: item(x(*index)), name=name)
-
-    return lowering.compute(compute, x, name=name)
-
-
-def _number(value: float) -> tirx.Expr:
-    return tirx.const(value, "float32")
+    return Softmax(tuple(sorted(args.axes))).lower(lowering, lowering.operand(args.x))
 
 
 @operation(
@@ -119,15 +89,7 @@ def _number(value: float) -> tirx.Expr:
     target="TE",
 )
 def _softplus(lowering: Lowering, args: Arguments) -> Operand:
-    return _items(lowering, lowering.operand(args.x), softplus, "softplus")
-
-
-def _exponential(alpha: float, scale: float) -> Callable[[tirx.Expr], tirx.Expr]:
-    def item(x: tirx.Expr) -> tirx.Expr:
-        negative = _number(alpha) * (tirx.exp(x) - _number(1))
-        return _number(scale) * tirx.Select(x < _number(0), negative, x)
-
-    return item
+    return Softplus().lower(lowering, lowering.operand(args.x))
 
 
 @operation(
@@ -145,7 +107,7 @@ def _exponential(alpha: float, scale: float) -> Callable[[tirx.Expr], tirx.Expr]
     target="TE",
 )
 def _elu(lowering: Lowering, args: Arguments) -> Operand:
-    return _items(lowering, lowering.operand(args.x), _exponential(args.get("alpha", 1.0), 1.0), "elu")
+    return Elu(args.get("alpha", 1.0)).lower(lowering, lowering.operand(args.x))
 
 
 @operation(
@@ -156,20 +118,7 @@ def _elu(lowering: Lowering, args: Arguments) -> Operand:
     target="TE",
 )
 def _selu(lowering: Lowering, args: Arguments) -> Operand:
-    return _items(lowering, lowering.operand(args.x), _exponential(args.alpha, args["lambda"]), "selu")
-
-
-def _leaky(lowering: Lowering, x: Operand, alpha: Operand) -> Operand:
-    x, alpha = align(lowering, [x, alpha])
-
-    def compute(x: te.Tensor, alpha: te.Tensor) -> te.Tensor:
-        def item(*index: tirx.Var) -> tirx.Expr:
-            slope = alpha(*[0 if extent == 1 else i for i, extent in zip(index, alpha.shape, strict=False)])
-            return tirx.Select(x(*index) < _number(0), slope * x(*index), x(*index))
-
-        return te.compute(x.shape, item, name="prelu")
-
-    return lowering.compute(compute, x, alpha, name="prelu")
+    return Elu(args.alpha, args["lambda"]).lower(lowering, lowering.operand(args.x))
 
 
 def _prelu_shape(args: Arguments) -> Shape:
@@ -182,10 +131,11 @@ def _prelu_shape(args: Arguments) -> Shape:
     shape=_prelu_shape,
     dialects={Dialect.FINAL},
     definition="y = select(x < 0.0, alpha * x, x);",
-    target="TE",
+    target="R.nn.relu, R.minimum, R.multiply, R.add",
 )
 def _prelu(lowering: Lowering, args: Arguments) -> Operand:
-    return _leaky(lowering, lowering.operand(args.x), lowering.operand(args.alpha))
+    operands = align(lowering, lowering.operands((args.x, args.alpha)))
+    return ParametricRelu().lower(lowering, *operands)
 
 
 _LEAKY_RELU = "fragment leaky_relu(x: tensor<scalar>, alpha: scalar) -> (y: tensor<scalar>)"
@@ -206,4 +156,4 @@ _LEAKY_RELU = "fragment leaky_relu(x: tensor<scalar>, alpha: scalar) -> (y: tens
     target="R.nn.leakyrelu",
 )
 def _leaky_relu(lowering: Lowering, args: Arguments) -> Operand:
-    return relax.op.nn.leakyrelu(lowering.expr(lowering.operand(args.x)), args.alpha)
+    return LeakyRelu(args.alpha).lower(lowering, lowering.operand(args.x))

@@ -27,6 +27,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     value_of,
 )
+from nnefc.operators.activation import Softmax
 
 __all__ = ["mean", "reduce_with"]
 
@@ -244,12 +245,11 @@ def _as_rows(ctx: Context, node: Node) -> tuple[Value, int]:
 def _lower_softmax(ctx: Context, node: Node) -> Value:
     x, axis = _as_rows(ctx, node)
     dtype = dtype_of(x)
-    make = relax.op.nn.softmax if node.op_type == "Softmax" else relax.op.nn.log_softmax
     wide = cast(ctx, x, "float64" if dtype == "float64" else "float32")
     if 0 in shape_of(x):
         return input_at(node, 0)
-    result = cast(ctx, ctx.emit(make(ctx.expr(wide), axis)), dtype)
-    return reshaped(ctx, result, shape_of(input_at(node, 0)))
+    made: Value = ctx.apply(Softmax((axis,), logarithm=node.op_type == "LogSoftmax"), wide)
+    return reshaped(ctx, cast(ctx, made, dtype), shape_of(input_at(node, 0)))
 
 
 operator("Softmax", since=(1, 11, 13))(_lower_softmax)

@@ -7,6 +7,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Result, axis_of, need_rank, operator
+from nnefc.operators.activation import Softmax
 
 __all__: list[str] = []
 
@@ -24,18 +25,20 @@ def _prepared(at: Lowering, input: Tensor, dim: int | None, dtype: str | None) -
 
 @operator("nn.Softmax", "F.softmax", "torch.softmax", "Tensor.softmax")
 def _softmax(at: Lowering, input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Result:
-    return relax.op.nn.softmax(*_prepared(at, input, dim, dtype))
+    x, axis = _prepared(at, input, dim, dtype)
+    return Softmax((axis,)).lower(at, x)
 
 
 @operator("nn.LogSoftmax", "F.log_softmax", "torch.log_softmax")
 def _log_softmax(at: Lowering, input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Result:
-    return relax.op.nn.log_softmax(*_prepared(at, input, dim, dtype))
+    x, axis = _prepared(at, input, dim, dtype)
+    return Softmax((axis,), logarithm=True).lower(at, x)
 
 
 @operator("nn.Softmin", "F.softmin")
 def _softmin(at: Lowering, input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Result:
     x, axis = _prepared(at, input, dim, dtype)
-    return relax.op.nn.softmax(at.emit(relax.op.negative(x)), axis)
+    return Softmax((axis,)).lower(at, at.emit(relax.op.negative(x)))
 
 
 @operator("nn.Softmax2d")
