@@ -8,6 +8,9 @@ A *word* is an int32 that holds the operands of one lane: four bytes, or two int
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
 
 Each is an operator of TIR that vectorizes; single words are computed by ordinary arithmetic, on any machine.
+
+Constant weights stay bytes in memory. Where the instruction wants 16 bits, the two bytes of a word are kept as one
+int16, and are widened where they are read, by the operators `nnefc.widened_int8` and `nnefc.widened_uint8`.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ __all__ = [
     "accumulated",
     "convert",
     "is_dot_product",
+    "is_widening",
     "multiplication_of",
     "pack_words",
     "use_dot_products",
@@ -84,6 +88,7 @@ _PMADDWD = DotProduct(
 _SDOT = DotProduct("nnefc.sdot", "int8", "int8", ((4, "llvm.aarch64.neon.sdot.v4i32.v16i8"),))
 _UDOT = DotProduct("nnefc.udot", "uint8", "uint8", ((4, "llvm.aarch64.neon.udot.v4i32.v16i8"),))
 _ALL = {product.name: product for product in (_VPDPBUSD, _PMADDWD, _SDOT, _UDOT)}
+_WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 
 # What a machine has, the best first: its architecture, the features needed, and the instructions for weights of uint8
 # and of int8.
@@ -102,12 +107,14 @@ class Multiplication:
         data, weights: the types that they are brought to.
         offset: what that adds to the data, modulo 256.
         dot: the instruction; None for ordinary arithmetic, on items instead of words.
+        stored: the type that constant weights have in memory, of 8 bits; None for `weights`.
     """
 
     data: str
     weights: str
     offset: int = 0
     dot: DotProduct | None = None
+    stored: str | None = None
 
     @property
     def terms(self) -> int:
@@ -115,9 +122,11 @@ class Multiplication:
         return 1 if self.dot is None else self.dot.terms
 
     def product(self, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
-        """One step of the sum: of items, or of words."""
+        """One step of the sum: of items, or of words; of the weights also two bytes that are to be widened."""
         if self.dot is None:
             return data.astype("int32") * weights.astype("int32")
+        if self.stored is not None and str(weights.expr_ty().dtype) == "int16":
+            weights = tirx.call_intrin("int32", _WIDENED[self.stored], weights)
         return self.dot(data, weights) if self.data == self.dot.left else self.dot(weights, data)
 
 
@@ -126,9 +135,9 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
     architecture, features = target.triple.split("-")[0], set(target.features)
     dot = next((d[weights] for name, needed, d in _MACHINES if name == architecture and needed <= features), None)
     if dot is None:
-        return Multiplication(data, "int32")
+        return Multiplication(data, weights)
     if dot.terms == 2:
-        return Multiplication("int16", "int16", 0, dot)
+        return Multiplication("int16", "int16", 0, dot, weights)
     wanted = dot.left if weights == dot.right else dot.right
     return Multiplication(wanted, weights, 0 if wanted == data else 128 if wanted == "uint8" else -128, dot)
 
@@ -150,6 +159,11 @@ def is_dot_product(expr: tirx.Expr) -> bool:
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in _ALL
 
 
+def is_widening(expr: tirx.Expr) -> bool:
+    """Whether `expr` is a call of an operator that makes bytes 16 bits wide; its operand is half a word."""
+    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in _WIDENED.values()
+
+
 def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:
     """The same products added to `total`."""
     _, left, right = call.args
@@ -160,11 +174,11 @@ def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:
 
 
 def words_array(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
-    """Each `terms` items along `axis` as one word, the last filled up with zeros."""
+    """Each `terms` items along `axis` as one word, or half a word, the last filled up with zeros."""
     moved = np.moveaxis(array, axis, -1)
     missing = -moved.shape[-1] % terms
     padded = np.pad(moved, [(0, 0)] * (moved.ndim - 1) + [(0, missing)])
-    return np.moveaxis(np.ascontiguousarray(padded).view("<i4"), -1, axis)
+    return np.moveaxis(np.ascontiguousarray(padded).view(f"<i{terms * array.itemsize}"), -1, axis)
 
 
 def words(data: te.Tensor) -> te.Tensor:
@@ -224,6 +238,12 @@ def use_dot_products() -> None:
         register_op_attr(product.name, "TVectorizable", True)
         register_op_attr(product.name, "TScriptPrinterName", product.name)
         tirx.register_intrin_lowering(product.name, target="llvm", f=_lowering(product), level=100)
+    for dtype, name in _WIDENED.items():
+        ir_ffi.RegisterOp(name, f"two {dtype} as two int16")
+        register_op_attr(name, "TCallEffectKind", _PURE)
+        register_op_attr(name, "TVectorizable", True)
+        register_op_attr(name, "TScriptPrinterName", name)
+        tirx.register_intrin_lowering(name, target="llvm", f=_widening(dtype), level=100)
 
 
 def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
@@ -236,6 +256,16 @@ def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
             return _by_arithmetic(product, *call.args)
         parts = [[tirx.Shuffle([arg], [lane]) for arg in call.args] for lane in range(lanes)]
         return tirx.Shuffle([_by_arithmetic(product, *part) for part in parts], list(range(lanes)))
+
+    return lower
+
+
+def _widening(dtype: str) -> Callable[[tvm.ir.Call], tirx.Expr]:
+    def lower(call: tvm.ir.Call) -> tirx.Expr:
+        (pair,) = call.args
+        lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+        items = tirx.reinterpret(f"{dtype}x{2 * lanes}", pair).astype(f"int16x{2 * lanes}")
+        return tirx.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", items)
 
     return lower
 

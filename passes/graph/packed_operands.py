@@ -28,6 +28,6 @@ def data_words(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplicatio
 
 
 def weights_words(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:
-    """Constant weights as words along an axis; as items without an instruction."""
-    wide = weights.astype(how.weights)
-    return wide if how.dot is None else words_array(wide, axis, how.terms)
+    """Constant weights as words along an axis, their bytes side by side; as items without an instruction."""
+    items = weights.astype(how.stored or how.weights)
+    return items if how.dot is None else words_array(items, axis, how.terms)

@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.compute.dot_product import is_dot_product
+from nnefc.passes.compute.dot_product import is_dot_product, is_widening
 
 __all__ = [
     "LEAST_PARALLEL_WORK",
@@ -127,7 +127,7 @@ def contraction_of(sch: s_tir.Schedule, block: SBlockRV) -> Contraction | None:
     factors = _factors(node.body.value)
     if factors is None:
         return None
-    left, right = map(_without_cast, factors)
+    left, right = map(_stored, factors)
     if not isinstance(left, TensorLoad) or not isinstance(right, TensorLoad):
         return None
     axes = list(node.iter_vars)
@@ -155,8 +155,11 @@ def _factors(value: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr] | None:
     return None
 
 
-def _without_cast(expr: tirx.Expr) -> tirx.Expr:
-    return expr.value if isinstance(expr, tirx.Cast) else expr
+def _stored(factor: tirx.Expr) -> tirx.Expr:
+    """What a factor is in memory, before it is made wider."""
+    if is_widening(factor):
+        return factor.args[0]
+    return factor.value if isinstance(factor, tirx.Cast) else factor
 
 
 def epilogue_into_one_block(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:

@@ -15,10 +15,10 @@ from nnefc.targets.machine.target import parse_target
 
 
 def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.PrimFunc:
-    """The matrix product of words `[rows, words]` and packed ones, not scheduled."""
+    """The matrix product of words `[rows, words]` and packed ones, as they are kept, not scheduled."""
     use_dot_products()
     left = te.placeholder((rows, words), "int32")
-    packed = te.placeholder((columns // 16, words, 16), "int32")
+    packed = te.placeholder((columns // 16, words, 16), "int16" if how.stored else "int32")
     return te.create_prim_func([left, packed, multiply_packed(left, packed, columns, rows, how.product)])
 
 
@@ -49,7 +49,7 @@ def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> No
     rng = np.random.default_rng(1)
     limits = [np.iinfo(dtype) for dtype in (how.data if how.terms == 4 else "uint8", weights)]
     a = rng.integers(limits[0].min, limits[0].max + 1, (3, 8)).astype(how.data)
-    b = rng.integers(limits[1].min, limits[1].max + 1, (8, 16)).astype(how.weights)
+    b = rng.integers(limits[1].min, limits[1].max + 1, (8, 16)).astype(how.stored or how.weights)
     words = [words_array(a, 1, how.terms), pack_right_array(words_array(b, 0, how.terms), 16)]
     library = tvm.compile(product(how, 3, 8 // how.terms, 16), target="llvm")  # not scheduled: no vectors
     result = tvm.runtime.tensor(np.zeros((3, 16), np.int32))
@@ -57,6 +57,6 @@ def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> No
     np.testing.assert_array_equal(result.numpy(), a.astype(np.int64) @ b.astype(np.int64))
 
 
-def test_machines_without_an_instruction_multiply_item_by_item() -> None:
+def test_machines_without_an_instruction_multiply_bytes_one_by_one() -> None:
     how = multiplication_of(parse_target("llvm -mtriple=riscv64-linux-gnu"), "uint8", "int8")
-    assert (how.dot, how.terms, how.weights) == (None, 1, "int32")
+    assert (how.dot, how.terms, how.weights) == (None, 1, "int8")

@@ -103,11 +103,12 @@ def test_states_of_ended_sequences_count_in_the_range_where_nobody_wants_the_seq
     check([given], [list(found.values())], [wanted])
 
 
-def test_weights_stay_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["llvm -mcpu=icelake-server", "x86-64-v3", "llvm -mtriple=riscv64-linux-gnu"])
+def test_weights_stay_bytes(target: str, tmp_path: Path) -> None:
     given = case(np.random.default_rng(10), (4, 1, 64, 128), bias=False, states=False)
     path = tmp_path / "model.onnx"
     onnx.save(model_of([given], 17), path)
-    made = compile_network(load(path), parse_target("llvm -mcpu=icelake-server"))
+    made = compile_network(load(path), parse_target(target))
     weights = sum(given.inputs[index].nbytes for index in (1, 2))
     assert made.description.constant_bytes < 1.05 * weights
 
