@@ -34,8 +34,8 @@ TITLE = "What each lever brings"
 
 def _without_passes(*names: str) -> Callable[[Any], None]:
     def switch_off(pipeline: Any) -> None:
-        all_passes = pipeline.graph_passes
-        pipeline.graph_passes = lambda *args: [(n, p) for n, p in all_passes(*args) if n not in names]
+        for phases in ("simplifications", "computations"):
+            _change_passes(pipeline, phases, lambda found: [(n, p) for n, p in found if n not in names])
 
     return switch_off
 
@@ -43,9 +43,13 @@ def _without_passes(*names: str) -> Callable[[Any], None]:
 def _without_fusion(pipeline: Any) -> None:
     import tvm
 
-    all_passes = pipeline.graph_passes
     nothing = tvm.ir.transform.Sequential([])
-    pipeline.graph_passes = lambda *args: [(n, nothing if n == "fuse" else p) for n, p in all_passes(*args)]
+    _change_passes(pipeline, "computations", lambda found: [(n, nothing if n == "fuse" else p) for n, p in found])
+
+
+def _change_passes(pipeline: Any, phases: str, change: Callable[[Any], Any]) -> None:
+    made = getattr(pipeline, phases)
+    setattr(pipeline, phases, lambda *args: change(made(*args)))
 
 
 def _without_vector_functions(pipeline: Any) -> None:
@@ -88,8 +92,8 @@ _EXPLANATION = [
 
 LEVERS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "all": ("nothing", lambda pipeline: None),
-    "winograd": ("Winograd's algorithm", _never(_CONVOLUTION, "_winograd_pays")),
-    "quarters": ("matrix products by seven quarters", _never("graph.pack_matmul", "_Packer._quarters_pay")),
+    "winograd": ("Winograd's algorithm", _never("graph.choose_algorithms", "winograd_saving", 0)),
+    "quarters": ("matrix products by seven quarters", _never("graph.choose_algorithms", "strassen_saving", 0)),
     "widths": ("columns added to prime widths", _never(_CONVOLUTION, "columns_to_add", 0)),
     "padding": ("results written into the padding that follows", _without_padding_in_place),
     "permutations": ("channels renamed instead of moved", _without_passes("fold permutations")),

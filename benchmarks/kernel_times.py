@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from nnefc.backends import backend_of
 from nnefc.network import Network
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
-from nnefc.passes.pipeline import graph_passes
+from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import Buffer, Kind, Program, program_of
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import in_place_of
@@ -57,11 +57,9 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     """The kernels of `network`, the costliest first; without those that report errors."""
     use_vector_math()
     use_dot_products()
-    module = network.module
     with target.to_tvm():
-        for _, transform in graph_passes(backend_of(target), strict):
-            module = transform(module)
-    program = program_of(replace(network, module=module))
+        network = optimized(network, backend_of(target), lambda _name, _module: None, strict)
+    program = program_of(network)
     reads = {step.kernel.name_hint: step.reads for step in program.steps}
     calls = Counter(step.kernel.name_hint for step in program.steps)
     sources = {gv: scheduled(func, CPU_RULES, target) for gv, func in program.kernels.items() if _is_timed(func)}

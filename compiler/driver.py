@@ -18,6 +18,7 @@ from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network
 from nnefc.network import Network
+from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.pipeline import lower
 from nnefc.provenance import source_digest
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
@@ -54,6 +55,7 @@ def compile(
     max_depth: int | None = None,
     max_operations: int | None = None,
     strict: bool = False,
+    memory_budget: float = MEMORY_BUDGET,
     precision: str | None = None,
     dump: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -76,6 +78,9 @@ def compile(
         max_depth: how many fragments of an NNEF document may be expanded inside each other, 2,000 by default.
         max_operations: how many operations an NNEF document may have when flattened, 100,000 by default.
         strict: no algorithm that rounds otherwise than the plain sum does, such as Winograd's: slower, and closer.
+        memory_budget: what the trained values may grow to, as a factor, so that convolutions and matrix products can be
+            computed by algorithms that need larger ones and less time: 1 keeps them as they are, `math.inf` takes all.
+            On GPUs there are none such.
         precision: of GPUs, what convolutions and matrix products multiply: `fp32`, `tf32` (float32 of which tensor
             cores read 10 bits of the fraction) or `fp16`. Sums are float32; inputs and outputs stay as they are.
         dump: a folder for the program after every phase, as text.
@@ -85,6 +90,11 @@ def compile(
         CompileError: the model, an option or the target is not as it must be.
     """
     progress = progress or _Silent()
+    if not memory_budget >= 1:
+        raise CompileError(
+            f"the memory budget {memory_budget} is less than the trained values",
+            hint="it is a factor: 1 keeps them as they are, 1.25 lets them grow by a quarter",
+        )
     machine = parse_any_target(target, precision)
     with _without_collections():
         with progress.phase("read"):
@@ -103,7 +113,9 @@ def compile(
             )
         with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
             source = pool.submit(source_digest, Path(model), network.files)
-            artifact = compile_network(network, machine, strict=strict, dump=dump, progress=progress)
+            artifact = compile_network(
+                network, machine, strict=strict, memory_budget=memory_budget, dump=dump, progress=progress
+            )
             return replace(artifact, description=replace(artifact.description, source=source.result()))
 
 
@@ -124,6 +136,7 @@ def compile_network(
     target: AnyTarget,
     *,
     strict: bool = False,
+    memory_budget: float = MEMORY_BUDGET,
     dump: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Artifact:
@@ -135,7 +148,7 @@ def compile_network(
         CodeGenerator(target.host) as generator,
     ):
         with progress.phase("lower"), in_turn():
-            lowered = lower(network, backend, folder.module, strict, generator.add)
+            lowered = lower(network, backend, folder.module, strict, generator.add, memory_budget)
         with progress.phase("generate code"):
             code = backend.finish(lowered, generator.finish(lowered.entry), folder.text)
     return build(network, target, lowered, code)

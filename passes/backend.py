@@ -31,19 +31,27 @@ from nnefc.passes.schedule.in_place import InPlace
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.target import Target
 
-__all__ = ["Backend", "Code", "GraphPasses", "KernelUse", "Lowered", "LoweredKernel", "NamedPass"]
+__all__ = ["MEMORY_BUDGET", "Backend", "Code", "GraphPasses", "KernelUse", "Lowered", "LoweredKernel", "NamedPass"]
 
 NamedPass = tuple[str, tvm.ir.transform.Pass]
+
+MEMORY_BUDGET = 1.25
+"""What the trained values may grow to for faster algorithms, as a factor, if nobody says otherwise."""
+
+
+def _no_passes(_modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
+    return ()
 
 
 @dataclass(frozen=True)
 class GraphPasses:
-    """A backend's own among the graph passes; where each has its place, `pipeline.graph_passes` says.
+    """A backend's own among the graph passes; where each has its place, `passes/pipeline.py` says.
 
     Attributes:
         integers: what computes with integers what a model gives as dequantized values.
         shuffles: what joins permutations of elements.
-        contractions: what chooses how convolutions, poolings and matrix products are computed.
+        contractions: what chooses how convolutions, poolings and matrix products are computed, given all modules of the
+            network as they are before it.
         rows: the machine whose vectors compute rows, see `LowerRows`.
         scans: the CPU that computes running sums; None for a device with many threads.
         computations: how operators are computed, by their names, besides what holds for all backends.
@@ -54,7 +62,7 @@ class GraphPasses:
     scans: Target | None = None
     integers: Sequence[NamedPass] = ()
     shuffles: Sequence[NamedPass] = ()
-    contractions: Sequence[NamedPass] = ()
+    contractions: Callable[[Sequence[tvm.IRModule]], Sequence[NamedPass]] = _no_passes
     computations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     cuts: Sequence[CutRule] = ()
 
@@ -180,8 +188,13 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def graph_passes(self, strict: bool) -> GraphPasses:
-        """The graph passes of its own; `strict` leaves out algorithms that round otherwise than the plain sum does."""
+    def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
+        """The graph passes of its own.
+
+        Args:
+            strict: leave out algorithms that round otherwise than the plain sum does.
+            memory_budget: what the trained values may grow to for faster algorithms, as a factor.
+        """
 
     @abstractmethod
     def lower(self, kernel: KernelUse) -> LoweredKernel:

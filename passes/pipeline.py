@@ -6,7 +6,7 @@ its own way is in its file in `compiler/backends/`, which fits beside this page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
-from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel, NamedPass
+from nnefc.passes.backend import MEMORY_BUDGET, Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.graph.fold_affine import FoldAffine
@@ -32,7 +32,16 @@ from nnefc.passes.plan.memory import plan_memory
 from nnefc.passes.plan.program import called_with_items, kernel_steps, program_of
 from nnefc.passes.schedule.in_place import in_place_of
 
-__all__ = ["Lowered", "Observer", "Receiver", "graph_passes", "lower", "through_graph_passes"]
+__all__ = [
+    "Lowered",
+    "Observer",
+    "Receiver",
+    "computations",
+    "lower",
+    "optimized",
+    "simplifications",
+    "through_graph_passes",
+]
 
 # Called after each phase with its name and the module as it is then.
 Observer = Callable[[str, tvm.IRModule], None]
@@ -41,10 +50,10 @@ Observer = Callable[[str, tvm.IRModule], None]
 Receiver = Callable[[tirx.PrimFunc], None]
 
 
-def graph_passes(backend: Backend, strict: bool = False) -> list[NamedPass]:
-    """Relax → Relax, by phase; `strict` as in :func:`lower`."""
-    own = backend.graph_passes(strict)
+def simplifications(own: GraphPasses) -> list[NamedPass]:
+    """Relax → Relax, the first phases, with the backend's own passes."""
     return [
+        ("network", tvm.ir.transform.Sequential([])),
         # Phase 1. Know at compile time what can be known.
         ("fold constants", FoldConstants(keep=("dequantize",))),
         *own.integers,
@@ -54,8 +63,14 @@ def graph_passes(backend: Backend, strict: bool = False) -> list[NamedPass]:
         ("join local response", JoinLocalResponse()),
         *own.shuffles,
         ("group parts", GroupParts()),
+    ]
+
+
+def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[NamedPass]:
+    """Relax → Relax, the phases after those; `modules` are all of the network's, as they are now."""
+    return [
         # Phase 3. Choose element types, layouts and, with them, the computations of contractions and poolings.
-        *own.contractions,
+        *own.contractions(modules),
         ("lower rows", LowerRows(own.rows)),
         ("lower scans", LowerScans(own.scans)),
         # Phase 4. Every other operation becomes a computation of its own.
@@ -77,11 +92,10 @@ def through_graph_passes(part: _Part, passes: Sequence[NamedPass], observe: Obse
         observe(f"{name} of body" if "of body" not in name else name, module)
 
     module = part.module
-    observe("network", module)
     for name, transform in passes:
         module = transform(module)
         observe(name, module)
-    called = {control_index(binding.value) for block in module["main"].body.blocks for binding in block.bindings}
+    called = _called(module)
     controls: list[Control] = []
     for index, control in enumerate(part.controls):
         match control:
@@ -95,12 +109,41 @@ def through_graph_passes(part: _Part, passes: Sequence[NamedPass], observe: Obse
     return replace(part, module=module, controls=tuple(controls))
 
 
+def _called(module: tvm.IRModule) -> set[int | None]:
+    """Which choices and loops a module calls."""
+    return {control_index(binding.value) for block in module["main"].body.blocks for binding in block.bindings}
+
+
+def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
+    """Those of a network or a body, and of the bodies in it."""
+    yield part.module
+    called = _called(part.module)
+    for index, control in enumerate(part.controls):
+        if index in called:
+            for body in control.bodies:
+                yield from _modules(body)
+
+
+def optimized(
+    network: Network,
+    backend: Backend,
+    observe: Observer,
+    strict: bool = False,
+    memory_budget: float = MEMORY_BUDGET,
+) -> Network:
+    """A network after all passes over Relax; the arguments are those of :func:`lower`."""
+    own = backend.graph_passes(strict, memory_budget)
+    network = through_graph_passes(network, simplifications(own), observe)
+    return through_graph_passes(network, computations(own, list(_modules(network))), observe)
+
+
 def lower(
     network: Network,
     backend: Backend,
     observe: Observer,
     strict: bool = False,
     receive: Receiver = lambda _kernel: None,
+    memory_budget: float = MEMORY_BUDGET,
 ) -> Lowered:
     """Take a network all the way to code generation.
 
@@ -108,6 +151,7 @@ def lower(
         observe: called after each phase.
         strict: leave out algorithms that round otherwise than the plain sum does.
         receive: given each kernel of the host, so that code generation need not wait for the others.
+        memory_budget: what the trained values may grow to for faster algorithms, as a factor.
 
     Raises:
         CompileError: an operation has no lowering.
@@ -115,7 +159,7 @@ def lower(
     use_vector_math()
     use_dot_products()
     with backend.target.host.to_tvm():
-        network = through_graph_passes(network, graph_passes(backend, strict), observe)
+        network = optimized(network, backend, observe, strict, memory_budget)
 
     # Phase 6. Ask each kernel what the memory plan may do with its operands, then give it its schedule.
     program = program_of(network)

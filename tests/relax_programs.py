@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy_reference as reference
@@ -20,7 +20,19 @@ from nnefc.operators.base import Emitter
 from nnefc.operators.normalization import LocalResponse
 from nnefc.targets.machine.target import Target, parse_target
 
-__all__ = ["BINARY", "UNARY", "Case", "Graph", "Value", "check", "network_of", "program", "summary", "target"]
+__all__ = [
+    "BINARY",
+    "UNARY",
+    "Case",
+    "Graph",
+    "Value",
+    "check",
+    "network_of",
+    "program",
+    "summary",
+    "target",
+    "with_fast_memory",
+]
 
 target: Callable[[str], Target] = functools.cache(parse_target)
 
@@ -339,10 +351,17 @@ def differences(expected: Mapping[str, tuple[np.ndarray, float, str]], outputs: 
     return wrong
 
 
-def check(cases: Sequence[Case], name: str = "llvm", threads: int = 2, strict: bool = False) -> None:
-    """Compile all cases as one network for the target `name`, run it, and compare all outputs."""
+def with_fast_memory(machine: Target) -> Target:
+    """One on which matrix products by quarters are worth it whatever their size."""
+    return replace(machine, costs=replace(machine.costs, loads=64, stores=64, memory_bytes_per_cycle=1 << 20))
+
+
+def check(cases: Sequence[Case], machine: str | Target = "llvm", threads: int = 2, strict: bool = False) -> None:
+    """Compile all cases as one network for a target, by the fastest algorithms, run it, and compare all outputs."""
     built = build(cases)
-    with compile_network(built.network, target(name), strict=strict).load(threads=threads) as model:
+    machine = target(machine) if isinstance(machine, str) else machine
+    artifact = compile_network(built.network, machine, strict=strict, memory_budget=math.inf)
+    with artifact.load(threads=threads) as model:
         outputs = model.run(built.inputs)
     wrong = differences(built.expected, outputs)
     assert not wrong, "\n".join(wrong)

@@ -76,7 +76,7 @@ class BoardBackend(Backend):
         if "nothing" in self.target.name:
             raise CompileError("there is no board")
 
-    def graph_passes(self, strict: bool) -> GraphPasses:
+    def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         return GraphPasses(rows=self.target.host, scans=self.target.host, computations=CONTRACTIONS)
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:

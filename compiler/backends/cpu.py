@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel
+import tvm
+
+from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.assign_layouts import AssignLayouts
+from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
+from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.narrow_constants import NarrowConstants
@@ -35,8 +39,17 @@ class CpuBackend(Backend):
     def check(self) -> None:
         """Nothing is needed: TVM brings LLVM."""
 
-    def graph_passes(self, strict: bool) -> GraphPasses:
+    def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         target = self.target
+
+        def contractions(modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
+            algorithms = FastAlgorithms() if strict else choose_algorithms(modules, target, memory_budget)
+            return [
+                ("assign layouts", AssignLayouts(target, algorithms, strict)),
+                ("pack matmul", PackMatmul(target, algorithms)),
+                ("pack integer matmul", PackIntegerMatmul(target)),
+            ]
+
         return GraphPasses(
             integers=[
                 ("compute in integers", ComputeInIntegers(strict)),
@@ -44,11 +57,7 @@ class CpuBackend(Backend):
                 ("narrow constants", NarrowConstants(target, strict)),
             ],
             shuffles=[("fold permutations", FoldPermutations())],
-            contractions=[
-                ("assign layouts", AssignLayouts(target, strict)),
-                ("pack matmul", PackMatmul(target, strict)),
-                ("pack integer matmul", PackIntegerMatmul(target)),
-            ],
+            contractions=contractions,
             rows=target,
             scans=target,
             cuts=[values_between],

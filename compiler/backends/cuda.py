@@ -56,9 +56,9 @@ class CudaBackend(Backend):
     def check(self) -> None:
         find_compiler()
 
-    def graph_passes(self, strict: bool) -> GraphPasses:
+    def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         return GraphPasses(
-            contractions=_PRECISIONS[self.target.precision],
+            contractions=lambda _modules: _PRECISIONS[self.target.precision],
             rows=replace(self.target, load_bytes=1),  # threads share rows of any length
             scans=None,
             computations={**CONTRACTIONS, **WHOLE_SLICES},

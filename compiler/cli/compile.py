@@ -28,6 +28,13 @@ __all__ = ["compile_model"]
 @model_options
 @click.option("--strict", is_flag=True, default=None, help="No algorithm that rounds otherwise than a plain sum.")
 @click.option(
+    "--memory-budget",
+    type=float,
+    metavar="FACTOR",
+    help="What the trained values may grow to so that algorithms that need larger ones save time: 1 is not at all, inf "
+    "without limit.  [default: 1.25]",
+)
+@click.option(
     "--precision",
     type=click.Choice(["fp32", "tf32", "fp16"]),
     help="What convolutions and matrix products multiply on GPUs; sums are float32.  [default: fp32]",

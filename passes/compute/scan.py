@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
 
-from nnefc.passes.schedule.structure import LEAST_PARALLEL_WORK
+from nnefc.targets.machine.target import Target
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
 
-_WIDEST = 512  # lines of a strip: their sums are in the first cache
 _VECTORS = 4  # of the narrowest strip: sums that need not wait for each other
 _LEAST_STRIPS = 16
 _LEAST_CHUNK = 32  # elements that one thread of a device goes through
@@ -53,18 +52,18 @@ class Scan:
         return _index(length - lanes) - step if self.reverse else step
 
 
-def scan_in_vectors(x: te.Tensor, scan: Scan, lanes: int) -> te.Tensor:
+def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
     """For CPUs. Lines that lie side by side are vectors; of a line along memory, a vector is summed in log2 steps.
 
     Args:
         x: `[outer, length, inner]`, or `[outer, length]`.
         scan: what to compute.
-        lanes: elements of a vector.
+        machine: whose vectors.
     """
     shape = [int(extent) for extent in x.shape]
 
     def body(source: tirx.Var, target: tirx.Var) -> tirx.Stmt:
-        return (_along_lines if len(shape) == 2 else _across_lines)(source, target, scan, lanes)
+        return (_along_lines if len(shape) == 2 else _across_lines)(source, target, scan, machine)
 
     (result,) = _statements(x, [tuple(shape)], lambda source, targets: body(source, targets[0]))
     return result
@@ -136,12 +135,12 @@ def _with_locals(buffers: Sequence[tirx.Var], *stmts: tirx.Stmt) -> tirx.Stmt:
     return tirx.SeqStmt([*map(AllocBuffer, buffers), *stmts])
 
 
-def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, lanes: int) -> tirx.Stmt:
+def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target) -> tirx.Stmt:
     """A strip of neighbouring lines after the other; the last one may overlap the one before."""
     outer, length, inner = (int(extent) for extent in source.shape)
-    width = _strip_width(outer, inner, lanes)
-    size = min(width, lanes)
-    strips, dtype = -(-inner // width), str(source.dtype)
+    dtype = str(source.dtype)
+    width = _strip_width(outer, inner, dtype, machine)
+    size, strips = min(width, machine.lanes(dtype)), -(-inner // width)
 
     def strip(number: tirx.Expr) -> tirx.Stmt:
         sums = _local("sums", width, dtype)
@@ -161,28 +160,30 @@ def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, lanes: int) ->
         lines = _loop(length, lambda k: _loop(count, lambda vector: step(k, vector), "vector"), "k")
         return _with_locals([sums], _loop(count, start, "vector"), lines)
 
-    return _loop(outer * strips, strip, "strip", _shared(source))
+    return _loop(outer * strips, strip, "strip", _shared(source, machine))
 
 
-def _strip_width(outer: int, inner: int, lanes: int) -> int:
+def _strip_width(outer: int, inner: int, dtype: str, machine: Target) -> int:
     """How many lines are a strip: long reads, sums that stay in the first cache, and enough strips for all threads."""
-    width = 1 << min(inner, _WIDEST).bit_length() - 1
-    while width > _VECTORS * lanes and outer * -(-inner // width) < _LEAST_STRIPS:
+    width = 1 << min(inner, machine.resident).bit_length() - 1
+    while width > _VECTORS * machine.lanes(dtype) and outer * -(-inner // width) < _LEAST_STRIPS:
         width //= 2
     return width
 
 
-def _shared(source: tirx.Var) -> int:
+def _shared(source: tirx.Var, machine: Target) -> int:
     """How a loop over lines runs: by all threads, if it is worth waking them."""
     work = math.prod(int(extent) for extent in source.shape)
-    kind: int = tirx.ForKind.PARALLEL if work >= LEAST_PARALLEL_WORK else tirx.ForKind.SERIAL
+    kind: int = tirx.ForKind.PARALLEL if work >= machine.parallel_grain else tirx.ForKind.SERIAL
     return kind
 
 
-def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, lanes: int) -> tirx.Stmt:
+def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target) -> tirx.Stmt:
     """A line after the other, vector after vector, then what is left element by element."""
     outer, length = (int(extent) for extent in source.shape)
-    dtype, whole = str(source.dtype), length // lanes if lanes > 1 else 0
+    dtype = str(source.dtype)
+    lanes = machine.lanes(dtype)
+    whole = length // lanes if lanes > 1 else 0
 
     def line(row: tirx.Expr) -> tirx.Stmt:
         total, sums = _local("total", 1, dtype), _local("sums", lanes, dtype)
@@ -209,7 +210,7 @@ def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, lanes: int) -> 
             )
         return _with_locals([total, *([sums] if whole else [])], start, *parts)
 
-    return _loop(outer, line, "row", _shared(source))
+    return _loop(outer, line, "row", _shared(source, machine))
 
 
 def _moved(vector: tirx.Expr, distance: int, scan: Scan, dtype: str, lanes: int) -> tirx.Expr:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules import (
     convolution,
@@ -55,12 +56,13 @@ _INTEGER_RULES = {**_RULES, **integer_convolution.RULES}
 class AssignLayouts:
     """Lower convolutions and poolings to blocked computations, and keep what follows them blocked."""
 
-    def __init__(self, target: Target, strict: bool = False) -> None:
+    def __init__(self, target: Target, algorithms: FastAlgorithms, strict: bool = False) -> None:
         self._target = target
         self._strict = strict
+        self._algorithms = algorithms
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = LayoutRewriter(mod, self._target, _rule_of, self._strict).transform()
+        mod = LayoutRewriter(mod, self._target, _rule_of, self._strict, self._algorithms).transform()
         return relax.transform.DeadCodeElimination()(mod)
 
 

@@ -9,11 +9,11 @@ from nnefc.passes.compute.winograd import tiles_of
 from nnefc.passes.schedule.cpu.contraction import choose_tile
 from nnefc.targets.machine.target import Target
 
-__all__ = ["Shape", "columns_to_add", "winograd_pays"]
+__all__ = ["Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
 
-_CACHE_BYTES_PER_CYCLE = 16  # what one core streams from its outer caches, to write and to read again
-_MEMORY_BYTES_PER_CYCLE = 6  # what one core streams from memory: the transformed filter, once a run
-_TRANSFORM_CYCLES = 220  # for one tile of 6 × 6 vectors, either way
+# Vector instructions that transform one tile of 6 × 6 vectors, counted in `passes/compute/winograd.py`.
+_TRANSFORM_ARITHMETIC = 168
+_TRANSFORM_WAITING = 1.3  # of loads, stores, and results that are not there yet
 _LEAST_GAIN = 1.15
 _MOST_COLUMNS_TO_ADD = 8
 
@@ -34,27 +34,45 @@ class Shape:
     groups: int
 
 
-def winograd_pays(shape: Shape, target: Target) -> bool:
-    """Whether Winograd's algorithm is faster than the direct sum, transforms and memory traffic included.
+def winograd_saving(shape: Shape, constants_rate: float, target: Target) -> float:
+    """Cycles that Winograd's algorithm saves, transforms and memory traffic included; 0 where it is not worth it.
 
     It multiplies whole blocks of input channels; the direct sum has no use for what fills up the last one.
+
+    Args:
+        constants_rate: bytes of a filter that arrive in a cycle.
     """
     if shape.kernel != (3, 3) or any(s != 1 for s in (*shape.strides, *shape.dilation)) or shape.groups != 1:
-        return False
-    lanes = target.lanes("float32")
+        return 0
+    costs, lanes = target.costs, target.lanes("float32")
     size = max(lanes, 8)
     tiles = shape.batch * tiles_of(shape.height) * tiles_of(shape.width)
     pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one place
-    vector_bytes = 4 * size
-    direct = 9 * shape.batch * shape.height * shape.width * shape.inputs * shape.out_blocks * size // lanes
     filters = 4 * size * size * shape.in_blocks * shape.out_blocks
-    direct += 9 * filters // _MEMORY_BYTES_PER_CYCLE // 2  # half of it is hidden behind the arithmetic
+    positions = shape.batch * shape.height * shape.width
+    direct = 9 * positions * shape.inputs * shape.out_blocks * size / lanes / costs.multiply_adds
+    direct += 9 * filters / constants_rate / 2  # half of it is hidden behind the arithmetic
     vectors = (shape.in_blocks + shape.out_blocks) * tiles
-    cost = 36 * tiles * pairs
-    cost += vectors * _TRANSFORM_CYCLES * size // lanes
-    cost += 2 * 36 * vectors * vector_bytes // _CACHE_BYTES_PER_CYCLE
-    cost += 36 * filters // _MEMORY_BYTES_PER_CYCLE
-    return direct > _LEAST_GAIN * cost
+    cost = 36 * tiles * pairs / costs.multiply_adds
+    cost += vectors * _TRANSFORM_ARITHMETIC * _TRANSFORM_WAITING * size / lanes / costs.multiply_adds
+    cost += 2 * 36 * vectors * 4 * size / _exchange_rate(36 * vectors * 4 * size, target)
+    cost += 36 * filters / constants_rate  # the transformed filter, once a run
+    return direct - cost if direct > _LEAST_GAIN * cost else 0
+
+
+def winograd_bytes(shape: Shape, size: int) -> int:
+    """How much larger the transformed filter is than the packed one, whose last block of inputs is not filled up."""
+    inputs = shape.inputs if shape.inputs % size else shape.in_blocks * size
+    return 4 * shape.out_blocks * size * (36 * shape.in_blocks * size - 9 * inputs)
+
+
+def _exchange_rate(size: int, target: Target) -> float:
+    """Bytes in a cycle that are written to a tensor of so many bytes, and later read.
+
+    A write to the second cache takes three times as long as a read: the line comes in, and goes out again.
+    """
+    costs = target.costs
+    return costs.l2_bytes_per_cycle / 2 if size <= costs.l2_bytes else costs.l3_bytes_per_cycle
 
 
 def columns_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
@@ -65,7 +83,7 @@ def columns_to_add(height: int, width: int, out_blocks: int, target: Target) -> 
 
     def cycles(extra: int) -> float:
         tile = choose_tile(height, width + extra, out_blocks, target)
-        return (width + extra) / tile.share(target.vector_loads)
+        return (width + extra) / tile.share(target)
 
     best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)
     return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0

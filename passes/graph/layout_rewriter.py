@@ -12,6 +12,7 @@ from nnefc.passes.compute.channel_order import arrange, arrange_array, rearrange
 from nnefc.passes.compute.padding import Border, write_inside
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks, to_plain
+from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
 from nnefc.targets.machine.target import Target
@@ -29,15 +30,22 @@ class LayoutRewriter(Rewriter):
     Attributes:
         target: the machine.
         size: channels in a block.
-        strict: leave out algorithms that round otherwise than the plain sum does.
+        strict: leave out what rounds otherwise than the plain sum does.
+        algorithms: which constants are read by faster algorithms.
     """
 
     def __init__(
-        self, mod: tvm.IRModule, target: Target, rule_of: Callable[[relax.Call], LayoutRule | None], strict: bool
+        self,
+        mod: tvm.IRModule,
+        target: Target,
+        rule_of: Callable[[relax.Call], LayoutRule | None],
+        strict: bool,
+        algorithms: FastAlgorithms,
     ) -> None:
         super().__init__(mod)
         self.target = target
         self.strict = strict
+        self.algorithms = algorithms
         self.size = max(target.lanes("float32"), 8)
         self._rule_of = rule_of
         self._layout: dict[relax.Expr, Blocked] = {}  # of tensors in blocked layout

@@ -83,7 +83,11 @@ def widened_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Targe
     Else the contraction widens each weight as often as it reads it: once for every tile of rows. That costs least where
     rows are few, and where all float32 weights do not fit into half of the second cache.
     """
-    if str(packed.ty.dtype) == "float32" or rows < _MANY_ROWS or 8 * math.prod(shape_of(packed)) > target.l2_bytes:
+    if (
+        str(packed.ty.dtype) == "float32"
+        or rows < _MANY_ROWS
+        or 8 * math.prod(shape_of(packed)) > target.costs.l2_bytes
+    ):
         return packed
     return rewriter.emit_te(_widen, packed, name="widen_weights", attrs={WIDENS: 1, FUSION: OpPattern.OPAQUE})
 

@@ -64,8 +64,7 @@ class _Lowerer(Rewriter):
             if isinstance(made.ty, relax.TupleType):
                 made = self.builder.emit(relax.TupleGetItem(made, 0))
         else:
-            lanes = self._target.lanes(str(data.ty.dtype))
-            made = self.emit_te(scan_in_vectors, view, scan, lanes, name="scan", attrs=attrs)
+            made = self.emit_te(scan_in_vectors, view, scan, self._target, name="scan", attrs=attrs)
         return self.builder.emit(relax.op.reshape(made, shape))
 
 

@@ -15,7 +15,6 @@ from tvm.s_tir.schedule import SBlockRV
 from nnefc.passes.compute.dot_product import is_dot_product, is_widening
 
 __all__ = [
-    "LEAST_PARALLEL_WORK",
     "Contraction",
     "SBlockRV",
     "contraction_of",
@@ -29,9 +28,6 @@ __all__ = [
     "variables_of",
     "vector_lanes",
 ]
-
-LEAST_PARALLEL_WORK = 1 << 14
-"""Elements that a kernel goes through, the reduced ones included, that are worth waking another thread."""
 
 
 class _Schedule(s_tir.Schedule):  # type: ignore[misc]

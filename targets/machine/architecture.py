@@ -19,13 +19,11 @@ class Vectors:
         bytes: width of one.
         registers: how many there are.
         fused: whether one instruction multiplies and adds.
-        loads: vectors that are loaded, or numbers that are loaded into all lanes, in the time of a multiply-add.
     """
 
     bytes: int
     registers: int
     fused: bool
-    loads: int = 1
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ class Architecture:
             processor, and versions of the instruction set, whose features have names of their own.
         pointer_bits: size of a pointer, and of C's size_t.
         abi: LLVM's name of the calling convention, where it has to be said.
-        paired: processors that begin two multiply-adds of their widest vectors in a cycle, a regular expression.
         unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
             expression: code for them is made for the general processor with their features.
     """
@@ -70,7 +67,6 @@ class Architecture:
     attributes: tuple[str, ...] = ()
     pointer_bits: int = 64
     abi: str = ""
-    paired: str = ""
     unrolled: str = ""
 
     def vectors(self, features: Set[str]) -> Vectors:
@@ -89,9 +85,9 @@ ARCHITECTURES = (
         cpu="x86-64",
         required=("64bit", "sse2"),
         extensions=(
-            VectorExtension(("avx512f", "avx512vl"), Vectors(64, 32, fused=True, loads=2)),
-            VectorExtension(("avx", "fma"), Vectors(32, 16, fused=True, loads=2)),
-            VectorExtension(("avx",), Vectors(32, 16, fused=False, loads=2)),
+            VectorExtension(("avx512f", "avx512vl"), Vectors(64, 32, fused=True)),
+            VectorExtension(("avx", "fma"), Vectors(32, 16, fused=True)),
+            VectorExtension(("avx",), Vectors(32, 16, fused=False)),
             VectorExtension((), Vectors(16, 16, fused=False)),
         ),
         checked=(
@@ -104,8 +100,6 @@ ARCHITECTURES = (
         ),
         tuning=r"(fast|faster|slow|false-deps|prefer|no-bypass|use|tuning|allow|idiv[lq]|lea|pad)-.*"
         r"|branch-?fusion|macrofusion|branch-hint|ermsb|fsrm|sbb-dep-breaking|vzeroupper",
-        # of those with 512 bits: Intel's optimization manual, on ports 0 and 5 of server cores; AMD's guide for Zen 5
-        paired=r"skylake-avx512|cascadelake|cooperlake|icelake-server|(sapphire|emerald|granite|diamond)rapids(-d)?|znver5",
     ),
     Architecture(
         "aarch64",

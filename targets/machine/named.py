@@ -20,7 +20,6 @@ class NamedTarget:
         about: what machines these are.
         proof: how it is tested that libraries for it work.
         attributes: LLVM features besides those of the processor.
-        l1_bytes, l2_bytes: data caches of one core.
     """
 
     name: str
@@ -29,8 +28,6 @@ class NamedTarget:
     about: str
     proof: str
     attributes: tuple[str, ...] = ()
-    l1_bytes: int = 32 << 10
-    l2_bytes: int = 512 << 10
 
 
 _FUSED_ARM = ("+vfp4", "+hwdiv-arm")
@@ -49,8 +46,6 @@ NAMED_TARGETS = (
         "x86-64-v4",
         "x86-64 with AVX-512",
         "natively",
-        l1_bytes=48 << 10,
-        l2_bytes=1 << 20,
     ),
     NamedTarget(
         "x86_64-linux-musl", "x86_64-linux-musl", "x86-64-v3", "Alpine and static programs", "qemu-x86_64 -cpu max"
@@ -64,7 +59,6 @@ NAMED_TARGETS = (
         "cortex-a72",
         "large cores of 2015",
         "qemu-aarch64 -cpu cortex-a72",
-        l2_bytes=1 << 20,
     ),
     NamedTarget(
         "cortex-a76",
@@ -72,7 +66,6 @@ NAMED_TARGETS = (
         "cortex-a76",
         "large cores of 2018: dot products, half precision",
         "qemu-aarch64 -cpu cortex-a76",
-        l1_bytes=64 << 10,
     ),
     NamedTarget("raspberrypi3", "aarch64-linux-gnu", "cortex-a53", "Raspberry Pi 3, 64-bit system", "qemu-aarch64"),
     NamedTarget(
@@ -82,7 +75,6 @@ NAMED_TARGETS = (
         "Raspberry Pi 4, 64-bit system",
         "qemu-aarch64 -cpu cortex-a72",
         attributes=("-aes", "-sha2"),  # its processor comes without the cryptographic extension
-        l2_bytes=1 << 20,
     ),
     NamedTarget(
         "raspberrypi5",
@@ -90,7 +82,6 @@ NAMED_TARGETS = (
         "cortex-a76",
         "Raspberry Pi 5",
         "qemu-aarch64 -cpu cortex-a76",
-        l1_bytes=64 << 10,
     ),
     NamedTarget(
         "armv7-linux-gnueabihf",

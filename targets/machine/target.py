@@ -9,7 +9,7 @@ import json
 import platform
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture, architecture_of
+from nnefc.targets.machine.costs import Costs, microarchitecture_of
 from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
 from nnefc.targets.machine.system import FileFormat, format_of, system_of, zig_target
@@ -47,11 +48,9 @@ class Target:
         vector_bytes: width of a vector register.
         vector_registers: how many there are.
         fused: whether one instruction multiplies and adds.
-        paired: whether two multiply-adds of such vectors begin in one cycle.
-        vector_loads: vectors that are loaded, or numbers that are loaded into all lanes, in the time of a multiply-add.
+        costs: what instructions on such vectors, and memory, cost on its cores.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
-        l1_bytes, l2_bytes: data cache of one core.
         zig_target: the linker's name of the machine.
         abi: LLVM's name of the calling convention, where the triple does not tell.
     """
@@ -64,13 +63,10 @@ class Target:
     vector_bytes: int
     vector_registers: int
     zig_target: str
+    costs: Costs
     fused: bool = True
-    paired: bool = False
-    vector_loads: int = 1
     threads: bool = True
     pointer_bits: int = 64
-    l1_bytes: int = 32 << 10
-    l2_bytes: int = 512 << 10
     abi: str = ""
 
     backend = "cpu"
@@ -110,6 +106,19 @@ class Target:
         """Whether vectors of `dtype`, at most 16 bits wide, become float32 in one or two instructions."""
         return dtype != "float16" or self.triple.startswith("aarch64") or any(f in self.features for f in _WIDEN_HALVES)
 
+    @property
+    def parallel_grain(self) -> int:
+        """Elements to go through, the reduced ones included, that are worth waking another thread.
+
+        Vector after vector, whose operands come from the second cache, takes about two cycles for each.
+        """
+        return self.costs.launch_cycles * self.lanes("float32") // 2
+
+    @property
+    def resident(self) -> int:
+        """Sums in float32 that stay in the first cache while their operands pass by: a sixteenth of it."""
+        return self.costs.l1_bytes // 16 // 4
+
     def to_tvm(self) -> tvm.target.Target:
         """The same machine, as TVM's code generator wants it."""
         # Kernels come scheduled: level 3 makes them no faster, and LLVM 22 then vectorizes some loops with computed
@@ -142,8 +151,7 @@ def parse_target(text: str) -> Target:
         raise CompileError(f"unknown target {text!r}", hint="options such as -mcpu=NAME follow the word llvm")
     for known in NAMED_TARGETS:
         if known.name == kind:
-            found = _cross(text, known.triple, known.cpu, known.attributes)
-            return replace(found, l1_bytes=known.l1_bytes, l2_bytes=known.l2_bytes)
+            return _cross(text, known.triple, known.cpu, known.attributes)
     for architecture in ARCHITECTURES:  # the first that has such a processor
         if kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
             return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
@@ -193,7 +201,7 @@ def _from_options(text: str, options: Sequence[str]) -> Target:
         return _cross(text, triple, given["-mcpu"], attributes)
     cpu = codegen.llvm_get_system_cpu()
     hidden = _hidden_features(triple, cpu)
-    return replace(_cross(text, triple, cpu, (*hidden, *attributes)), l2_bytes=_own_l2_bytes())
+    return _with_caches(_cross(text, triple, cpu, (*hidden, *attributes)), _own_caches())
 
 
 _LARGEST_FILE = 64 << 10
@@ -237,7 +245,12 @@ def _from_file(path: str) -> Target:
             raise CompileError(f"{name} of the target {path} is {size}, not a number of bytes from 1 KiB to 1 GiB")
     name = members.get("name", Path(path).stem)
     found = _cross(name, members["triple"], members.get("cpu", ""), tuple(members.get("attributes", ())))
-    return replace(found, **sizes)
+    return _with_caches(found, sizes)
+
+
+def _with_caches(target: Target, sizes: Mapping[str, int]) -> Target:
+    """`target` with `l1_bytes` or `l2_bytes` of its own."""
+    return replace(target, costs=replace(target.costs, **sizes))
 
 
 def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
@@ -264,7 +277,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     vectors = architecture.vectors(available)
     features = tuple(feature for feature in architecture.checked if feature in available)
     surely_there = (*architecture.attributes, *(f"+{feature}" for feature in features))
-    paired = vectors.bytes == 64 and re.fullmatch(architecture.paired, cpu) is not None
+    costs = microarchitecture_of(architecture.name, cpu).costs(vectors.bytes)
     if re.fullmatch(architecture.unrolled, cpu):
         cpu, attributes = architecture.cpu, surely_there
     attributes += _switched_off(architecture, llvm_triple, cpu, attributes, surely_there)
@@ -279,8 +292,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         vector_bytes=vectors.bytes,
         vector_registers=vectors.registers,
         fused=vectors.fused,
-        paired=paired,
-        vector_loads=vectors.loads,
+        costs=costs,
         threads=system.threads,
         pointer_bits=architecture.pointer_bits,
         zig_target=zig_target(architecture.name, system),
@@ -393,9 +405,18 @@ def _hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
     return tuple(f"-{name}" for name in architecture.checked if name in known and flags.get(name, name) not in shown)
 
 
-def _own_l2_bytes() -> int:
-    try:
-        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
-    except OSError:
-        return 512 << 10
-    return int(text.removesuffix("K")) << 10 if text.endswith("K") else 512 << 10
+# Linux's numbers of a processor's caches.
+_CACHES = {"l1_bytes": 0, "l2_bytes": 2}
+
+
+def _own_caches() -> dict[str, int]:
+    """The sizes of this machine's data caches, as far as it says them."""
+    sizes = {}
+    for name, index in _CACHES.items():
+        try:
+            text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size").read_text().strip()
+        except OSError:
+            continue
+        if text.endswith("K"):
+            sizes[name] = int(text.removesuffix("K")) << 10
+    return sizes

@@ -9,6 +9,7 @@ from relax_programs import Case, Graph, Value, build, check, summary, target
 from nnefc.operators.base import Emitter
 from nnefc.operators.resize import Interpolation, Resize, Scaling
 from nnefc.passes.graph.assign_layouts import AssignLayouts
+from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 
 RNG = np.random.default_rng(8)
 TARGET = target("llvm -mcpu=x86-64-v3")
@@ -59,7 +60,7 @@ def test_enlarged_tensors_agree_with_numpy() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_nothing_is_laid_out_anew_between_two_convolutions(case: Case) -> None:
-    after = summary(AssignLayouts(TARGET)(build([case]).network.module))
+    after = summary(AssignLayouts(TARGET, FastAlgorithms())(build([case]).network.module))
     assert after.count(" block(") == 1
     assert after.count("unblock(") == 1
     assert after.count("= resize") == 1

@@ -7,6 +7,7 @@ import pytest
 from relax_programs import Case, Graph, Value, check, program, summary, target
 
 from nnefc.passes.graph.assign_layouts import AssignLayouts
+from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.legalize.pack_matmul import PackMatmul
 
 TARGET = target("llvm -mcpu=x86-64-v3")
@@ -25,7 +26,7 @@ PROGRAMS = {
         c = R.nn.conv2d(b, W8)
         d = R.reshape(c, R.shape([1, 72]))""",
         """lv[1, 1, 5, 5, 8] = block(x)
-        lv1[1, 1, 7, 7, 8] = pad(lv)
+        lv1[1, 1, 7, 8, 8] = pad(lv)
         lv2[1, 1, 5, 5, 8] = convolution(lv1, const[1, 1, 3, 3, 8, 8])
         lv3[1, 1, 5, 5, 8] = nn.relu(lv2)
         lv4[1, 1, 3, 3, 8] = convolution1(lv3, const[1, 1, 3, 3, 8, 8])
@@ -111,7 +112,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize(("before", "after"), PROGRAMS.values(), ids=PROGRAMS)
 def test_layouts_are_chosen_by_region(before: str, after: str) -> None:
-    changed = AssignLayouts(TARGET)(program(before, **CONSTANTS))
+    changed = AssignLayouts(TARGET, FastAlgorithms())(program(before, **CONSTANTS))
     assert summary(changed) == "\n".join(line.strip() for line in after.splitlines())
 
 
@@ -130,7 +131,7 @@ PRODUCTS = {
 @pytest.mark.parametrize(("before", "after"), PRODUCTS.values(), ids=PRODUCTS)
 def test_constant_factors_are_packed(before: str, after: str) -> None:
     constants = {"W24": values(19, 24), "W17": values(19, 17), "T24": values(24, 19), "I": np.ones((19, 8), np.int32)}
-    assert summary(PackMatmul(TARGET)(program(before, **constants))).startswith(after)
+    assert summary(PackMatmul(TARGET, FastAlgorithms())(program(before, **constants))).startswith(after)
 
 
 def after_convolution(name: str, channels: int, function: object) -> Case:

@@ -10,6 +10,7 @@ from nnefc.driver import compile_network
 from nnefc.passes.compute.channel_order import arrange_array, merge_groups
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.blocked_layout import EMPTY, Blocked
+from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 
 
@@ -164,7 +165,7 @@ def test_a_shuffle_between_grouped_convolutions_leaves_no_kernel() -> None:
     e = R.nn.conv2d(d, D, groups=18)
     f = R.nn.conv2d(e, H, groups=2)"""
     module = program(text, G=filters(18, 3, 1, 1), D=filters(18, 1, 3, 3), H=filters(6, 9, 1, 1))
-    changed = AssignLayouts(target("llvm -mcpu=x86-64-v3"))(FoldPermutations()(module))
+    changed = AssignLayouts(target("llvm -mcpu=x86-64-v3"), FastAlgorithms())(FoldPermutations()(module))
     kernels = [line.split(" = ")[1].split("(")[0] for line in summary(changed).splitlines()[:-1]]
     assert [name for name in kernels if not name.startswith("lv")] == [
         "block", "convolution", "depthwise_convolution", "convolution1", "unblock",

@@ -23,7 +23,7 @@ from onnxruntime.quantization import (
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
-from nnefc.passes.pipeline import graph_passes
+from nnefc.passes.pipeline import simplifications
 from nnefc.targets.machine.target import parse_target
 
 HOST = parse_target("llvm")
@@ -206,7 +206,7 @@ def passed(path: Path, strict: bool) -> str:
     """The network after the pass."""
     module = load_network(path).module
     with HOST.to_tvm():
-        for name, transform in graph_passes(backend_of(HOST), strict):
+        for name, transform in simplifications(backend_of(HOST).graph_passes(strict, 1)):
             module = transform(module)
             if name == "compute in integers":
                 break
@@ -311,7 +311,7 @@ def test_reals_with_other_scales_than_the_result_keep_their_steps() -> None:
     module = tvm.script.from_source(_REQUANTIZED)
     values = np.arange(256, dtype=np.uint8)
     with HOST.to_tvm():
-        for name, transform in graph_passes(backend_of(HOST)):
+        for name, transform in simplifications(backend_of(HOST).graph_passes(False, 1)):
             module = transform(module)
             if name == "compute in integers":
                 break

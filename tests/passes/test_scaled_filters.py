@@ -10,6 +10,7 @@ import pytest
 from relax_programs import Case, Graph, Value, build, check, summary, target
 
 from nnefc.passes.graph.assign_layouts import AssignLayouts
+from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 
 
 def values(*shape: int, scale: float = 1.0) -> np.ndarray:
@@ -66,7 +67,7 @@ LEFT = [
 
 
 def laid_out(case: Case, strict: bool = False) -> str:
-    return summary(AssignLayouts(target("llvm"), strict)(build([case]).network.module))
+    return summary(AssignLayouts(target("llvm"), FastAlgorithms(), strict)(build([case]).network.module))
 
 
 @pytest.mark.parametrize("case", JOINED, ids=lambda case: case.name)

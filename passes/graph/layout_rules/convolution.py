@@ -28,14 +28,24 @@ from nnefc.passes.compute.winograd import (
     transform_output,
 )
 from nnefc.passes.graph.blocked_layout import Blocked
-from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_pays
+from nnefc.passes.graph.choose_convolution import columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.narrow_constants import weights_of, widened_for
 from nnefc.passes.graph.patterns import OpPattern
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
 
-__all__ = ["RULES", "Sliding", "convolution", "filters_of", "groups_in_a_block", "integers", "split_padding"]
+__all__ = [
+    "RULES",
+    "Sliding",
+    "convolution",
+    "filters_of",
+    "groups_in_a_block",
+    "integers",
+    "result_extents",
+    "sliding_of",
+    "split_padding",
+]
 
 
 def integers(values: Sequence[Any]) -> tuple[int, ...]:
@@ -62,12 +72,11 @@ class Sliding:
 
 def _from_call(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, weights = call.args
-    filters, attrs = filters_of(layouts, weights), call.attrs
+    filters = filters_of(layouts, weights)
     if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
         return None
-    before, after = split_padding(attrs.padding, filters.ndim - 2)
-    sliding = Sliding(before, after, integers(attrs.strides), integers(attrs.dilation), int(attrs.groups))
-    return convolution(layouts, data, filters, sliding)
+    fast = layouts.algorithms.take(filters)
+    return convolution(layouts, data, filters, sliding_of(call, filters.ndim - 2), fast)
 
 
 def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | None:
@@ -76,20 +85,27 @@ def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | Non
     return stored if stored is None or layouts.target.widens(str(stored.dtype)) else stored.astype(np.float32)
 
 
-def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """The convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower."""
+def sliding_of(call: relax.Call, rank: int) -> Sliding:
+    """What the attributes of a convolution of so many spatial dimensions say."""
+    before, after = split_padding(call.attrs.padding, rank)
+    return Sliding(before, after, integers(call.attrs.strides), integers(call.attrs.dilation), int(call.attrs.groups))
+
+
+def convolution(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, fast: bool
+) -> relax.Expr:
+    """The convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower.
+
+    Args:
+        fast: by Winograd's algorithm; the filters are float32 then.
+    """
     outputs, inputs = filters.shape[:2]
     groups = sliding.groups
     if groups > 1 and inputs == 1 and outputs == groups:
         return _depthwise(layouts, data, filters.astype(np.float32, copy=False), sliding)
     if groups == 1:
         data, filters = _in_order(layouts, data, filters)
-    if (
-        filters.ndim == 4
-        and filters.dtype == np.float32
-        and not layouts.strict
-        and _winograd_pays(layouts, data, filters, sliding)
-    ):
+    if fast:
         return _winograd(layouts, data, filters, sliding)
     layout = layouts.layout_of(data)
     aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
@@ -102,7 +118,7 @@ def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, 
     packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     data = data if few else layouts.blocked(data)
     steps, dilation = sliding.strides, sliding.dilation
-    height, width = (1, *_result_extents(layouts, data, filters, sliding))[-2:]
+    height, width = (1, *result_extents(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))[-2:]
     added = columns_to_add(height, width, blocks(outputs, layouts.size), layouts.target) if groups == 1 else 0
     if added:
         after = (*sliding.after[:-1], sliding.after[-1] + added * steps[-1])
@@ -114,10 +130,8 @@ def convolution(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, 
     return layouts.as_blocked(result, outputs)
 
 
-def _result_extents(
-    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding
-) -> tuple[int, ...]:
-    extents, kernel = layouts.plain_shape(data)[2:], filters.shape[2:]
+def result_extents(extents: Sequence[int], kernel: Sequence[int], sliding: Sliding) -> tuple[int, ...]:
+    """Spatial extents of a convolution's result, of those of its data and of its filter."""
     return tuple(
         (extent + before + after - (size - 1) * dilation - 1) // stride + 1
         for extent, before, after, size, dilation, stride in zip(
@@ -128,7 +142,9 @@ def _result_extents(
 
 def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> int:
     """How many places of the result have a sum for each output channel."""
-    return math.prod((layouts.plain_shape(data)[0], *_result_extents(layouts, data, filters, sliding)))
+    return math.prod(
+        (layouts.plain_shape(data)[0], *result_extents(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))
+    )
 
 
 def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
@@ -185,17 +201,6 @@ def groups_in_a_block(outputs: int, groups: int, size: int) -> int:
     """How many groups fit into the blocks that one needs: with zeros for what they do not share they cost the same."""
     room = blocks(outputs, size) * size
     return next(count for count in range(room // outputs, 0, -1) if groups % count == 0)
-
-
-def _winograd_pays(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> bool:
-    outputs, inputs, *kernel = filters.shape
-    batch = layouts.plain_shape(data)[0]
-    height, width = _result_extents(layouts, data, filters, sliding)
-    counts = blocks(inputs, layouts.size), blocks(outputs, layouts.size)
-    shape = Shape(
-        batch, height, width, inputs, *counts, tuple(kernel), sliding.strides, sliding.dilation, sliding.groups
-    )
-    return winograd_pays(shape, layouts.target)
 
 
 def _winograd(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:

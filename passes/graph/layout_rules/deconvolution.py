@@ -8,6 +8,7 @@ phases differ in their filters alone, so that they are output channels of one co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,32 +19,78 @@ from tvm import relax, te, tirx
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import Sliding, convolution, filters_of, integers, split_padding
+from nnefc.passes.graph.rewriter import shape_of
 
-__all__ = ["RULES", "Phases", "phases_of"]
+__all__ = ["RULES", "Geometry", "Phases", "geometry_of", "phases_of"]
 
 
 def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, weights = call.args
+    filters, geometry = filters_of(layouts, weights), geometry_of(call, layouts.plain_shape(data)[2:], layouts.size)
+    if filters is None or geometry is None:
+        return None
+    strides = integers(call.attrs.strides)
+    made = _phase_filters(filters, strides, geometry.taps, layouts.size)
+    phases = convolution(layouts, data, made, geometry.sliding, layouts.algorithms.take(filters))
+    before, _ = split_padding(call.attrs.padding, len(strides))
+    result = layouts.emit(interleave, phases, strides, before, geometry.outputs)
+    return layouts.as_blocked(result, filters.shape[1])
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A transposed convolution as a convolution that computes all phases.
+
+    Attributes:
+        taps: spatial extents of its filter.
+        channels: of its result: those of each phase, in whole blocks.
+        sliding: over the input.
+        outputs: spatial extents of the transposed convolution's result.
+    """
+
+    taps: tuple[int, ...]
+    channels: int
+    sliding: Sliding
+    outputs: tuple[int, ...]
+
+
+def geometry_of(call: relax.Call, extents: Sequence[int], size: int) -> Geometry | None:
+    """How a transposed convolution of an input of these spatial extents is computed, in blocks of `size`.
+
+    None if it is not one of float32, is dilated or in groups, or so much is cut off that part of
+    the input is not needed.
+    """
+    data, weights = call.args
     attrs = call.attrs
-    filters = filters_of(layouts, weights)
-    if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
+    if {str(weights.ty.dtype), str(data.ty.dtype)} != {"float32"}:
         return None
     if int(attrs.groups) != 1 or any(step != 1 for step in integers(attrs.dilation)):
         return None
-    rank = filters.ndim - 2
-    before, after = split_padding(attrs.padding, rank)
+    _, channels, *kernel = shape_of(weights)
+    before, after = split_padding(attrs.padding, len(kernel))
     strides, beyond = integers(attrs.strides), integers(attrs.output_padding)
-    extents = layouts.plain_shape(data)[2:]
     outputs = tuple(
         (e - 1) * s + k - b - a + o
-        for e, s, k, b, a, o in zip(extents, strides, filters.shape[2:], before, after, beyond, strict=True)
+        for e, s, k, b, a, o in zip(extents, strides, kernel, before, after, beyond, strict=True)
     )
-    found = phases_of(filters, extents, outputs, strides, before, layouts.size)
-    if found is None:
+    sliding = _sliding(kernel, extents, outputs, strides, before)
+    if sliding is None:
         return None
-    phases = convolution(layouts, data, found.filters, found.sliding)
-    result = layouts.emit(interleave, phases, strides, before, outputs)
-    return layouts.as_blocked(result, filters.shape[1])
+    taps = tuple(b + 1 for b in sliding.before)
+    return Geometry(taps, math.prod(strides) * blocks(channels, size) * size, sliding, outputs)
+
+
+def _sliding(
+    kernel: Sequence[int], extents: Sequence[int], outputs: Sequence[int], strides: Sequence[int], before: Sequence[int]
+) -> Sliding | None:
+    """How the phases' filters move over the input; None if part of the input is not needed."""
+    taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
+    steps = tuple((o - 1 + b) // s + 1 for o, b, s in zip(outputs, before, strides, strict=True))
+    if any(step < extent for step, extent in zip(steps, extents, strict=True)):
+        return None
+    ones = (1,) * len(taps)
+    after = tuple(m - e for m, e in zip(steps, extents, strict=True))
+    return Sliding(tuple(t - 1 for t in taps), after, strides=ones, dilation=ones, groups=1)
 
 
 @dataclass(frozen=True)
@@ -70,20 +117,10 @@ def phases_of(
         before: what is cut off at the beginning.
         size: the output channels of a phase are filled up to a multiple of it.
     """
-    kernel = filters.shape[2:]
-    taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
-    steps = tuple((o - 1 + b) // s + 1 for o, b, s in zip(outputs, before, strides, strict=True))
-    if any(step < extent for step, extent in zip(steps, extents, strict=True)):
+    sliding = _sliding(filters.shape[2:], extents, outputs, strides, before)
+    if sliding is None:
         return None
-    rank = len(taps)
-    sliding = Sliding(
-        before=tuple(t - 1 for t in taps),
-        after=tuple(m - e for m, e in zip(steps, extents, strict=True)),
-        strides=(1,) * rank,
-        dilation=(1,) * rank,
-        groups=1,
-    )
-    return Phases(_phase_filters(filters, strides, taps, size), sliding)
+    return Phases(_phase_filters(filters, strides, tuple(b + 1 for b in sliding.before), size), sliding)
 
 
 def _phase_filters(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[int, ...], size: int) -> np.ndarray:

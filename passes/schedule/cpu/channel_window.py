@@ -15,7 +15,6 @@ from tvm.ir.expr import TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.passes.schedule.structure import (
-    LEAST_PARALLEL_WORK,
     epilogue_into_one_block,
     is_reduction,
     root_blocks,
@@ -49,7 +48,7 @@ class NeighboursRule:
         lengths = [int(sch.get(block).iter_vars[-1].dom.extent) for block in (line, reader)]
         if positions is None or any(length % lanes for length in lengths):
             return None
-        return self._schedule(sch, line, reader, positions, lanes)
+        return self._schedule(sch, line, reader, positions, target)
 
     def _positions(self, sch: s_tir.Schedule, line: SBlockRV, reader: SBlockRV) -> list[int] | None:
         """The axes of the reader that say which line it reads; the line has no others but its own."""
@@ -65,8 +64,9 @@ class NeighboursRule:
         return found if found == sorted(set(found)) and found else None
 
     def _schedule(
-        self, sch: s_tir.Schedule, line: SBlockRV, reader: SBlockRV, positions: list[int], lanes: int
+        self, sch: s_tir.Schedule, line: SBlockRV, reader: SBlockRV, positions: list[int], target: Target
     ) -> s_tir.Schedule:
+        lanes = target.lanes(str(sch.get(reader).writes[0].source.dtype))
         last = epilogue_into_one_block(sch, reader)
         if last is None:
             last = reader
@@ -82,7 +82,7 @@ class NeighboursRule:
             *_, vector = sch.get_loops(block)
             _, lane = sch.split(vector, [None, lanes])
             sch.vectorize(lane)
-        if work >= LEAST_PARALLEL_WORK and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
+        if work >= target.parallel_grain and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
             sch.parallel(sch.fuse(*outer))
         return sch
 

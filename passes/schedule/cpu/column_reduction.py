@@ -15,7 +15,6 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.passes.schedule.structure import (
-    LEAST_PARALLEL_WORK,
     covers_result,
     epilogue_into_one_block,
     is_reduction,
@@ -27,7 +26,6 @@ from nnefc.targets.machine.target import Target
 
 __all__ = ["ColumnsRule"]
 
-_LONGEST_PIECE = 512  # elements: in the first cache, together with the lines that pass by
 _LEAST_PIECE = 32  # shorter ones are all loop
 
 
@@ -59,13 +57,13 @@ class ColumnsRule:
             epilogue = sch.cache_write(block, 0, "global")
         loops = sch.get_loops(block)
         reduced = loops[spatial:]
-        piece_outer, piece = sch.split(loops[spatial - 1], [None, _piece(extents[spatial - 1])])
+        piece_outer, piece = sch.split(loops[spatial - 1], [None, _piece(extents[spatial - 1], target)])
         sch.reorder(*loops[: spatial - 1], piece_outer, *reduced, piece)
         sch.reverse_compute_at(epilogue, piece_outer)
         if not covers_result(sch, epilogue):
             return None
         outer = [*loops[: spatial - 1], piece_outer]
-        if math.prod(extents) >= LEAST_PARALLEL_WORK and math.prod(extents[: spatial - 1]) > 1:
+        if math.prod(extents) >= target.parallel_grain and math.prod(extents[: spatial - 1]) > 1:
             sch.parallel(sch.fuse(*outer))
         start = sch.decompose_reduction(block, reduced[0])
         for part in (start, block, epilogue):
@@ -76,7 +74,7 @@ class ColumnsRule:
         return sch
 
 
-def _piece(extent: int) -> int:
-    """The longest part that divides a line, if it is long enough; else the line."""
-    longest = largest_divisor(extent, _LONGEST_PIECE)
+def _piece(extent: int, target: Target) -> int:
+    """The longest part of a line that divides it, if that is long enough; else the line."""
+    longest = largest_divisor(extent, target.resident)
     return longest if longest >= _LEAST_PIECE else extent

@@ -33,9 +33,7 @@ from nnefc.targets.machine.target import Target
 
 __all__ = ["ContractionRule", "Tile", "choose_tile"]
 
-_LATENCY = 4  # cycles from a fused multiply-add to one that needs its result
-_STREAM = 2  # cycles for a vector of a column, which comes from the second cache if the filter is not tiny
-_MOST_COLUMNS = 6  # each is read along a line of its own, and these often fall into the same few places of the cache
+_LOOP_CYCLES = 0.5  # of the loop itself, in a round
 
 
 @dataclass(frozen=True)
@@ -46,29 +44,32 @@ class Tile:
     rows: int
     columns: int
 
-    def share(self, loads: int) -> float:
+    def share(self, target: Target) -> float:
         """Of the peak, estimated.
 
-        A step of the sum takes one multiply-add a register of the tile, and loads one value a row, `loads` of them a
-        cycle, and one vector a column.
+        A step of the sum takes one multiply-add a register of the tile, and loads one value a row, and one vector a
+        column, which comes from the second cache if the filter is not tiny.
         """
-        rows = self.outer_rows * self.rows
-        work = rows * self.columns
-        moving = max((rows + self.columns) / loads, self.columns * _STREAM)
-        return work / (max(work, moving, _LATENCY) + 0.5)  # half a cycle: the loop itself
+        costs, rows = target.costs, self.outer_rows * self.rows
+        work = rows * self.columns / costs.multiply_adds
+        loading = rows / costs.broadcasts + self.columns / costs.loads
+        streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
+        return work / (max(work, loading, streaming, costs.latency) + _LOOP_CYCLES)
 
 
 def choose_tile(outer_extent: int, extent: int, columns: int, target: Target) -> Tile:
     """The best tile whose sides divide the extents and which fits into the registers."""
     registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
+    # Each column is read along a line of its own, and these often fall into the same few places of the cache.
+    most_columns = max(2, target.costs.l1_ways - 2)
 
     def rank(tile: Tile) -> tuple[float, int]:
         # Columns come from an outer cache, rows mostly from the first.
-        return tile.share(target.vector_loads), -(tile.outer_rows * tile.rows + 2 * tile.columns)
+        return tile.share(target), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
     def fits(tile: Tile) -> bool:
         used = tile.outer_rows * tile.rows * tile.columns + tile.columns + 1
-        return used <= registers and tile.columns <= _MOST_COLUMNS
+        return used <= registers and tile.columns <= most_columns
 
     candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
     return max((tile for tile in candidates if fits(tile)), key=rank)

@@ -12,7 +12,6 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.schedule.structure import (
-    LEAST_PARALLEL_WORK,
     is_reduction,
     largest_divisor,
     root_blocks,
@@ -61,7 +60,7 @@ class FallbackRule:
             outer = self._transpose(sch, block, loops, partner, target)
         else:
             outer = _bring_forward(sch, loops)[:-1]
-        if work >= LEAST_PARALLEL_WORK and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
+        if work >= target.parallel_grain and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
             sch.parallel(sch.fuse(*_enough(sch, outer)))
 
     def _transpose(

@@ -15,7 +15,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV
 
-from nnefc.passes.schedule.structure import LEAST_PARALLEL_WORK, SBlockRV, is_reduction, root_blocks, schedule_of
+from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of
 from nnefc.targets.machine.target import Target
 
 __all__ = ["RowsRule"]
@@ -90,7 +90,7 @@ class RowsRule:
                 if int(sch.get(column).extent) % lanes == 0:
                     _, lane = sch.split(column, [None, lanes])
                     sch.vectorize(lane)
-        if rows > 1 and rows * longest >= LEAST_PARALLEL_WORK:
+        if rows > 1 and rows * longest >= target.parallel_grain:
             sch.parallel(row)
         for block, step in steps:  # last, for the other primitives refuse a block in two parts
             sch.vectorize(sch.get_loops(sch.decompose_reduction(block, step))[-1])

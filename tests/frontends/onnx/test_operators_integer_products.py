@@ -19,7 +19,7 @@ from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.passes.compute.dot_product import use_dot_products
-from nnefc.passes.pipeline import graph_passes
+from nnefc.passes.pipeline import optimized
 from nnefc.targets.machine.target import parse_target
 
 # Instructions for four terms, for two in wide and in narrow registers, and what this machine has.
@@ -143,10 +143,9 @@ def test_quantized_networks_keep_the_blocked_layout(tmp_path: Path) -> None:
     onnx.save(chain(("uint8", "uint8", "uint8")), tmp_path / "chain.onnx")
     target = parse_target("llvm -mcpu=x86-64-v4")
     use_dot_products()
-    module = load_network(tmp_path / "chain.onnx").module
     with target.to_tvm():
-        for _, transform in graph_passes(backend_of(target)):
-            module = transform(module)
+        network = load_network(tmp_path / "chain.onnx")
+        module = optimized(network, backend_of(target), lambda _name, _module: None).module
     names = [gv.name_hint for gv in module.functions if isinstance(module[gv], tvm.tirx.PrimFunc)]
     assert sum("block" in name for name in names) == 2  # in and out
     assert sum(name.startswith("fused_integer") for name in names) == 3  # requantized in the write-back

@@ -11,7 +11,7 @@ from relax_programs import Case, build, target
 from tvm import s_tir, tirx
 
 from nnefc.backends import backend_of
-from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_pays
+from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_saving
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
 from nnefc.targets.machine.target import Target
@@ -21,7 +21,7 @@ EXTENTS = st.integers(1, 3000)
 
 def machine(registers: int, fused: bool = True) -> Target:
     """One with so many vector registers."""
-    return replace(target("llvm -mcpu=x86-64-v3"), vector_registers=registers, vector_loads=2, fused=fused)
+    return replace(target("llvm -mcpu=x86-64-v3"), vector_registers=registers, fused=fused)
 
 
 @settings(max_examples=500, deadline=None)
@@ -114,6 +114,7 @@ def test_winograd_multiplies_whole_blocks_of_channels_and_pays_only_where_most_o
     machine = target("llvm -mcpu=x86-64-v4")
 
     def pays(inputs: int) -> bool:
-        return winograd_pays(Shape(1, 224, 224, inputs, -(-inputs // 16), 4, (3, 3), (1, 1), (1, 1), 1), machine)
+        shape = Shape(1, 224, 224, inputs, -(-inputs // 16), 4, (3, 3), (1, 1), (1, 1), 1)
+        return winograd_saving(shape, machine.costs.memory_bytes_per_cycle, machine) > 0
 
     assert [pays(inputs) for inputs in (1, 3, 32, 64)] == [False, False, True, True]

@@ -1,0 +1,103 @@
+"""Time against size: a network compiled within several budgets of memory for faster algorithms.
+
+    python benchmarks/memory_budget.py [NETWORK ...] [--budget FACTOR ...]
+
+prints, for each network and budget, the size of the constants over that of the model's, and the least processor time of
+a run on one thread over that without such algorithms. Libraries of one network run in turns, so that what else the
+machine does meets all of them. Without names it measures all networks of the benchmark and writes
+benchmarks/results/memory_budget.md.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+from conditions import RESULTS, Watch, page, write_page
+from models.networks import NAMES, write_twins
+
+import nnefc
+
+MODELS = Path(__file__).resolve().parents[1] / "build" / "models"
+BUDGETS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, math.inf)
+TITLE = "Time against size"
+_EXPLANATION = [
+    "Columns are values of `--memory-budget`. In each field: the time of a run over that with a budget of 1, and the",
+    "size of the constants over that with a budget of 1. The least processor time of several runs on one thread.",
+    "",
+]
+_SECONDS = 1.0  # for each library
+_LEAST_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one budget gives.
+
+    Attributes:
+        seconds: of processor time, for one run on one thread: the least of several.
+        bytes: of the constants.
+    """
+
+    seconds: float
+    bytes: int
+
+
+def curve(model: Path, budgets: Sequence[float]) -> dict[float, Point]:
+    """A network within each budget; libraries that would be equal are measured once."""
+    artifacts = {budget: nnefc.compile(model, random_weights=0, memory_budget=budget) for budget in budgets}
+    sizes = {budget: artifact.description.constant_bytes for budget, artifact in artifacts.items()}
+    rng = np.random.default_rng(0)
+    inputs = {i.name: rng.standard_normal(i.shape).astype(i.dtype) for i in artifacts[budgets[0]].inputs}
+    with ExitStack() as stack:
+        networks = {sizes[b]: stack.enter_context(artifacts[b].load(threads=1)) for b in reversed(budgets)}
+        best = dict.fromkeys(networks, math.inf)
+        spent, rounds = 0.0, 0
+        while rounds < _LEAST_ROUNDS or spent < _SECONDS * len(networks):
+            for size, network in networks.items():
+                start = time.process_time()
+                network.run(inputs)
+                took = time.process_time() - start
+                best[size] = min(best[size], took)
+                spent += took
+            rounds += 1
+    return {budget: Point(best[sizes[budget]], sizes[budget]) for budget in budgets}
+
+
+def body(curves: Mapping[str, Mapping[float, Point]]) -> list[str]:
+    """A table of networks by budgets."""
+    budgets = list(next(iter(curves.values())))
+    lines = ["| network | " + " | ".join(f"{budget:g}" for budget in budgets) + " |"]
+    lines.append("|---" + "|---:" * len(budgets) + "|")
+    for name, points in curves.items():
+        plain = points[budgets[0]]
+        cells = [f"{p.seconds / plain.seconds:.2f}, {p.bytes / plain.bytes:.2f} ×" for p in points.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [*_EXPLANATION, *lines]
+
+
+@click.command()
+@click.argument("networks", nargs=-1, type=click.Choice(NAMES))
+@click.option("--budget", "budgets", type=float, multiple=True, help="Repeatable.  [default: eight from 1 to inf]")
+def main(networks: tuple[str, ...], budgets: tuple[float, ...]) -> None:
+    """Measure NETWORKS, or all."""
+    watch = Watch()
+    wanted = sorted({1.0, *(budgets or BUDGETS)})
+    curves = {}
+    for name in networks or NAMES:
+        curves[name] = curve(write_twins(MODELS, name).nnef, wanted)
+        click.echo(f"{name}: {body({name: curves[name]})[-1]}", err=True)
+    conditions, lines = watch.end(), body(curves)
+    click.echo(page(TITLE, conditions, lines))
+    if not networks and not budgets:
+        write_page(RESULTS / "memory_budget.md", TITLE, conditions, lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Which convolutions and matrix products of a network are computed by algorithms that need larger constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.graph.choose_convolution import Shape, winograd_bytes, winograd_saving
+from nnefc.passes.graph.choose_product import constant_factor, strassen_bytes, strassen_saving
+from nnefc.passes.graph.fast_algorithms import Candidate, FastAlgorithms, most_saving
+from nnefc.passes.graph.layout_rules.convolution import Sliding, result_extents, sliding_of
+from nnefc.passes.graph.layout_rules.deconvolution import geometry_of
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
+from nnefc.targets.machine.target import Target
+
+__all__ = ["choose_algorithms"]
+
+
+def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: float) -> FastAlgorithms:
+    """The choice for all modules of a network.
+
+    Args:
+        modules: the network's and those of all bodies in it.
+        budget: what the constants may grow to, as a factor.
+    """
+    sizes: dict[int, int] = {}
+    found: dict[int, Candidate] = {}
+    for module in modules:
+        for expr in _constants(module):
+            array = array_of(expr)
+            sizes[array.ctypes.data] = array.nbytes
+    size = sum(sizes.values())
+    rate = target.costs.bytes_per_cycle(size)
+    for module in modules:
+        for candidate in _candidates(module, rate, target):
+            same = found.get(candidate.constant)
+            found[candidate.constant] = (
+                candidate if same is None else replace(candidate, saved=same.saved + candidate.saved)
+            )
+    allowance = (budget - 1) * size
+    return FastAlgorithms(frozenset(c.constant for c in most_saving(list(found.values()), allowance)))
+
+
+def _constants(module: tvm.IRModule) -> Iterator[relax.Expr]:
+    """What the calls of a module read that is known at compile time."""
+    for _, value in _bindings(module):
+        if isinstance(value, relax.Call):
+            yield from filter(is_constant, operands(value))
+
+
+def _bindings(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            yield binding.var, binding.value
+
+
+def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[Candidate]:
+    """What of a module gains by another algorithm, if constants are read at this rate, in bytes in a cycle."""
+    definitions = dict(_bindings(module))
+    for value in definitions.values():
+        if is_call(value, "nn.conv2d"):
+            found = _convolution(value, rate, target)
+        elif is_call(value, "nn.conv2d_transpose"):
+            found = _deconvolution(value, rate, target)
+        elif is_call(value, "matmul"):
+            found = _product(value, definitions, target)
+        else:
+            continue
+        if found is not None and found.saved > 0:
+            yield found
+
+
+def _convolution(call: relax.Call, rate: float, target: Target) -> Candidate | None:
+    data, weights = call.args
+    if not is_constant(weights) or {str(data.ty.dtype), str(weights.ty.dtype)} != {"float32"}:
+        return None  # narrow constants stay so
+    shape = shape_of(weights)
+    return _by_winograd(array_of(weights), shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, target)
+
+
+def _deconvolution(call: relax.Call, rate: float, target: Target) -> Candidate | None:
+    geometry = geometry_of(call, shape_of(call.args[0])[2:], max(target.lanes("float32"), 8))
+    if geometry is None or not is_constant(call.args[1]):
+        return None
+    filters = (geometry.channels, shape_of(call.args[1])[0], *geometry.taps)
+    return _by_winograd(array_of(call.args[1]), shape_of(call.args[0]), filters, geometry.sliding, rate, target)
+
+
+def _by_winograd(
+    constant: np.ndarray, data: Sequence[int], filters: Sequence[int], sliding: Sliding, rate: float, target: Target
+) -> Candidate:
+    """Of shapes `[N, C, H, W]` of the data and `[O, C / groups, h, w]` of the filter, which comes from `constant`."""
+    outputs, inputs, *kernel = filters
+    size = max(target.lanes("float32"), 8)
+    height, width = result_extents(data[2:], kernel, sliding)
+    counts = blocks(inputs, size), blocks(outputs, size)
+    shape = Shape(
+        data[0], height, width, inputs, *counts, tuple(kernel), sliding.strides, sliding.dilation, sliding.groups
+    )
+    return Candidate(constant.ctypes.data, winograd_saving(shape, rate, target), winograd_bytes(shape, size))
+
+
+def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Candidate | None:
+    left, right = call.args
+    factor = constant_factor(definitions.get(right, right), len(shape_of(left)), target)
+    if factor is None or str(left.ty.dtype) != str(factor.dtype) or 0 in shape_of(left):
+        return None
+    depth, columns = factor.shape
+    saved = strassen_saving(shape_of(left), depth, columns, str(factor.dtype), target)
+    return Candidate(factor.ctypes.data, saved, strassen_bytes(factor))

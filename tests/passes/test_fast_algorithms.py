@@ -1,0 +1,120 @@
+"""Algorithms that need larger constants: which ones are taken within a budget, and what a network then weighs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from relax_programs import Case, Graph, Value, build, differences, program, target, with_fast_memory
+
+import nnefc
+from nnefc.backends import backend_of
+from nnefc.diagnostics import CompileError
+from nnefc.driver import compile_network
+from nnefc.passes.graph.choose_algorithms import choose_algorithms
+from nnefc.passes.graph.fast_algorithms import Candidate, most_saving
+from nnefc.passes.pipeline import optimized
+from nnefc.passes.plan.program import program_of
+
+CANDIDATES = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 100_000)), max_size=8).map(
+    lambda pairs: [Candidate(place, float(saved), added) for place, (saved, added) in enumerate(pairs)]
+)
+
+
+def saved(candidates: list[Candidate]) -> float:
+    return sum(candidate.saved for candidate in candidates)
+
+
+def added(candidates: list[Candidate]) -> int:
+    return sum(candidate.added for candidate in candidates)
+
+
+@settings(max_examples=200, deadline=None)
+@given(CANDIDATES, st.floats(0, 1))
+def test_the_choice_keeps_to_the_budget_and_saves_as_much_as_any(candidates: list[Candidate], share: float) -> None:
+    """But for the rounding of sizes, by which each may count as one unit more."""
+    allowance = share * added(candidates)
+    chosen = most_saving(candidates, allowance)
+    assert added(chosen) <= allowance
+    unit = -(-added(candidates) // 4096)
+    subsets = itertools.chain.from_iterable(itertools.combinations(candidates, n) for n in range(len(candidates) + 1))
+    least = max(
+        saved(list(some)) for some in subsets if added(list(some)) + unit * len(some) <= max(allowance - unit, 0)
+    )
+    assert saved(chosen) >= least
+
+
+@settings(max_examples=100, deadline=None)
+@given(CANDIDATES, st.lists(st.integers(0, 900_000), min_size=2, max_size=6))
+def test_more_memory_never_saves_less(candidates: list[Candidate], allowances: list[int]) -> None:
+    savings = [saved(most_saving(candidates, allowance)) for allowance in sorted(allowances)]
+    assert savings == sorted(savings)
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def network(graph: Graph, image: Value, rows: Value) -> list[Value]:
+    """Convolutions with filters of two sizes, and two products with one factor."""
+    small, large, factor = values(16, 16, 3, 3), values(48, 16, 3, 3), graph.constant(values(64, 64))
+    wide = graph.convolve(graph.convolve(image, small, padding=1), large, padding=1)
+    return [wide, graph.matmul(graph.matmul(rows, factor), factor)]
+
+
+CASE = Case([values(1, 16, 24, 24), values(128, 64)], network, 1e-4)
+MACHINE = with_fast_memory(target("llvm"))
+SMALL, LARGE, FACTOR = 4 * 16 * 16 * 9, 4 * 48 * 16 * 9, 4 * 64 * 64
+MODEL = SMALL + LARGE + FACTOR
+
+
+def constant_bytes(budget: float) -> int:
+    """Bytes of the trained values of a library."""
+    with MACHINE.to_tvm():
+        made = optimized(build([CASE]).network, backend_of(MACHINE), lambda _name, _module: None, memory_budget=budget)
+    return sum(array.nbytes for array in program_of(made).constants)
+
+
+def test_constants_grow_within_the_budget_and_not_at_all_without_one() -> None:
+    sizes = {budget: constant_bytes(budget) for budget in (1, 1.6, 2.5, math.inf)}
+    assert sizes[1] == MODEL
+    assert all(size <= budget * MODEL for budget, size in sizes.items())
+    assert sizes[1] < sizes[1.6] < sizes[2.5] < sizes[math.inf]
+    assert sizes[math.inf] == 4 * SMALL + 4 * LARGE + FACTOR * 7 // 4
+
+
+def test_a_constant_that_several_computations_read_is_added_once() -> None:
+    module = build([CASE]).network.module
+    room = 1 + 3 / 4 * FACTOR / MODEL * 1.01  # for the products' factor alone; a convolution's takes more
+    assert len(choose_algorithms([module], MACHINE, room).constants) == 1
+    assert not choose_algorithms([module], MACHINE, 1 + 0.9 * (room - 1)).constants
+
+
+@pytest.mark.parametrize("budget", [1.6, math.inf])
+def test_results_are_right_whatever_the_budget(budget: float) -> None:
+    built = build([CASE])
+    with compile_network(built.network, MACHINE, memory_budget=budget).load(threads=1) as model:
+        assert not differences(built.expected, model.run(built.inputs))
+
+
+@pytest.mark.parametrize("budget", [0.99, 0, -1, math.nan])
+def test_a_budget_below_the_trained_values_is_refused(budget: float) -> None:
+    with pytest.raises(CompileError, match="1 keeps them as they are"):
+        nnefc.compile("no such model.onnx", memory_budget=budget)
+
+
+def test_transposed_convolutions_whose_phases_are_3_by_3_are_chosen_too() -> None:
+    text = "x[1, 64, 28, 28] -> y\ny = R.nn.conv2d_transpose(x, W, strides=[2, 2], padding=[2, 2, 2, 2])"
+    for kernel, expected in ((6, 1), (4, 0)):
+        module = program(text, W=values(64, 64, kernel, kernel))
+        assert len(choose_algorithms([module], target("llvm"), math.inf).constants) == expected
+
+
+def test_choices_and_loops_share_the_budget_with_the_network_around_them() -> None:
+    body = program("x[1, 64, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(64, 64, 3, 3))
+    around = program("x[1, 64, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(64, 64, 3, 3))
+    assert [len(choose_algorithms([around, body], target("llvm"), b).constants) for b in (2, 2.6, 4.1)] == [0, 1, 2]
