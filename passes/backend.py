@@ -48,7 +48,7 @@ class GraphPasses:
     """A backend's own among the graph passes; where each has its place, `passes/pipeline.py` says.
 
     Attributes:
-        integers: what computes with integers what a model gives as dequantized values.
+        integers: what computes half floats in float32, and with integers what a model gives as dequantized values.
         shuffles: what joins permutations of elements.
         contractions: what chooses how convolutions, poolings and matrix products are computed, given all modules of the
             network as they are before it.

@@ -10,6 +10,7 @@ from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, Lower
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
+from nnefc.passes.graph.compute_in_single import ComputeInSingle
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
@@ -52,6 +53,7 @@ class CpuBackend(Backend):
 
         return GraphPasses(
             integers=[
+                ("compute in single", ComputeInSingle()),
                 ("compute in integers", ComputeInIntegers(strict)),
                 ("fold moved constants", FoldConstants(keep=("dequantize",))),
                 ("narrow constants", NarrowConstants(target, strict)),

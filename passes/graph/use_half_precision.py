@@ -20,9 +20,9 @@ from tvm import relax
 
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
 
-__all__ = ["UseHalfPrecision"]
+__all__ = ["CONVOLUTIONS", "UseHalfPrecision", "summing_in_single"]
 
-_CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
+CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
 
 # Each result is one of the operands' values, or zero: narrowed before or after, it is the same.
 _MOVES = (
@@ -66,7 +66,7 @@ class _Narrower(Rewriter):
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if _is_contraction(call):
-            made: relax.Expr = _summing_in_single([self._as_half(arg) for arg in call.args], call)
+            made: relax.Expr = summing_in_single([self._as_half(arg) for arg in call.args], call)
         elif var in self.narrow and is_call(call, *_MOVES):
             return self._widened(self.builder.emit(self._moved(call)))
         else:
@@ -113,7 +113,7 @@ def _read_as_half(func: relax.Function) -> set[relax.Var]:
 
 def _is_contraction(call: relax.Expr) -> bool:
     """Whether a call multiplies tensors of single precision that have room in half."""
-    if not is_call(call, *_CONVOLUTIONS, "matmul") or not all(map(_is_single, call.args)):
+    if not is_call(call, *CONVOLUTIONS, "matmul") or not all(map(_is_single, call.args)):
         return False
     return min(len(shape_of(arg)) for arg in call.args) > 1 and _fits(call)
 
@@ -128,7 +128,7 @@ def _is_single(expr: relax.Expr) -> bool:
     return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == "float32"
 
 
-def _summing_in_single(args: list[relax.Expr], call: Any) -> relax.Call:
+def summing_in_single(args: list[relax.Expr], call: Any) -> relax.Call:
     """The same contraction of other operands, with a result of single precision."""
     if is_call(call, "matmul"):
         return relax.op.matmul(*args, out_dtype="float32")
