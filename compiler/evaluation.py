@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.ir import GlobalVar
 
-__all__ = ["Budget", "Kernels", "evaluate"]
+__all__ = ["Budget", "Kernels", "evaluate", "external_calls"]
 
 Kernels = Mapping[GlobalVar, tirx.PrimFunc]
 
@@ -30,6 +31,21 @@ _NUMPY_IS_FASTER = 64
 
 _COMPILATION = 1 << 22
 """What each compilation counts: some 10 ms."""
+
+
+def external_calls(kernel: tirx.PrimFunc) -> set[str]:
+    """The functions of the runtime that a kernel calls, as to report errors: they are not there at compile time."""
+    names: set[str] = set()
+
+    def visit(call: tvm.ir.Call) -> None:
+        if call.op.same_as(_EXTERN):
+            names.add(str(call.args[0].value))
+
+    tvm_ffi.structural_walk(kernel, (tvm.ir.Call, visit))
+    return names
+
+
+_EXTERN = tvm.ir.Op.get("tirx.call_extern")
 
 
 @dataclass

@@ -16,6 +16,8 @@ from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 
+from nnefc.passes.tir.expressions import int64
+
 __all__ = ["BORDER", "Border", "write_inside"]
 
 # Annotation of the step that writes what is inside: the border's places before each dimension, those after each, and
@@ -38,30 +40,26 @@ class Border:
 
 def write_inside(shape: Sequence[int], dtype: str, border: Border) -> tirx.PrimFunc:
     """The kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
-    extents = [_index(extent) for extent in shape]
+    extents = [int64(extent) for extent in shape]
     data = tirx.decl_buffer(extents, dtype, "data", layout=None)
-    padded = tirx.decl_buffer([_index(extent) for extent in border.around(shape)], dtype, "padded", layout=None)
+    padded = tirx.decl_buffer([int64(extent) for extent in border.around(shape)], dtype, "padded", layout=None)
     axes = [_axis(extent, f"v{i}") for i, extent in enumerate(extents)]
     source = [axis.var for axis in axes]
-    target = [v + _index(low) if low else v for v, low in zip(source, border.before, strict=True)]
+    target = [v + int64(low) if low else v for v, low in zip(source, border.before, strict=True)]
     copy = tirx.BufferStore(padded, data[tuple(source)], target)
-    note = {BORDER: [_index(width) for width in (*border.before, *border.after, border.value)]}
+    note = {BORDER: [int64(width) for width in (*border.before, *border.after, border.value)]}
     step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=note)
     loops = [tirx.Var(f"i{i}", "int64") for i in range(len(extents))]
     body: tirx.Stmt = s_tir.SBlockRealize(loops, True, step)
     for loop, extent in reversed(list(zip(loops, extents, strict=True))):
-        body = tirx.For(loop, _index(0), extent, tirx.ForKind.SERIAL, body)
+        body = tirx.For(loop, int64(0), extent, tirx.ForKind.SERIAL, body)
     root = s_tir.SBlock([], [], [], "root", body)
     return tirx.PrimFunc([data, padded], s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
 
 
-def _index(value: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", value)
-
-
 def _axis(extent: tirx.IntImm, name: str) -> tirx.IterVar:
-    return tirx.IterVar(Range(_index(0), extent), tirx.Var(name, "int64"), tirx.IterVar.DataPar)
+    return tirx.IterVar(Range(int64(0), extent), tirx.Var(name, "int64"), tirx.IterVar.DataPar)
 
 
 def _element(buffer: tirx.Var, index: Sequence[tirx.Expr]) -> TensorRegion:
-    return TensorRegion(buffer, [Range.from_min_extent(i, _index(1)) for i in index], buffer.ty)
+    return TensorRegion(buffer, [Range.from_min_extent(i, int64(1)) for i in index], buffer.ty)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
 
+from nnefc.passes.tir.expressions import int64
 from nnefc.targets.machine.target import Target
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
@@ -49,7 +50,7 @@ class Scan:
 
     def place(self, step: tirx.Expr, length: int, lanes: int = 1) -> tirx.Expr:
         """Where the first in memory of `lanes` elements lies that are reached by the steps from `step` on."""
-        return _index(length - lanes) - step if self.reverse else step
+        return int64(length - lanes) - step if self.reverse else step
 
 
 def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
@@ -114,21 +115,17 @@ def _statements(
     return [made] if isinstance(made, te.Tensor) else list(made)
 
 
-def _index(value: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", value)
-
-
 def _loop(extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str, kind: int = tirx.ForKind.SERIAL) -> tirx.Stmt:
     var = tirx.Var(name, "int64")
-    return tirx.For(var, _index(0), _index(extent), kind, body(var))
+    return tirx.For(var, int64(0), int64(extent), kind, body(var))
 
 
 def _vector(begin: tirx.Expr, lanes: int) -> tirx.Expr:
-    return tirx.Ramp(begin, _index(1), lanes) if lanes > 1 else begin
+    return tirx.Ramp(begin, int64(1), lanes) if lanes > 1 else begin
 
 
 def _local(name: str, size: int, dtype: str) -> tirx.Var:
-    return tirx.decl_buffer((_index(size),), dtype, name, scope="local", elem_offset=0)
+    return tirx.decl_buffer((int64(size),), dtype, name, scope="local", elem_offset=0)
 
 
 def _with_locals(buffers: Sequence[tirx.Var], *stmts: tirx.Stmt) -> tirx.Stmt:
@@ -144,17 +141,17 @@ def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Targe
 
     def strip(number: tirx.Expr) -> tirx.Stmt:
         sums = _local("sums", width, dtype)
-        row, begin = number // _index(strips), tirx.min(number % _index(strips) * _index(width), _index(inner - width))
+        row, begin = number // int64(strips), tirx.min(number % int64(strips) * int64(width), int64(inner - width))
 
         def step(k: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-            own = _vector(vector * _index(size), size)
-            place = [row, scan.place(k, length), _vector(begin + vector * _index(size), size)]
+            own = _vector(vector * int64(size), size)
+            place = [row, scan.place(k, length), _vector(begin + vector * int64(size), size)]
             add = tirx.BufferStore(sums, scan.joined(sums[own], tirx.BufferLoad(source, place)), [own])
             write = tirx.BufferStore(target, sums[own], place)
             return tirx.SeqStmt([write, add] if scan.exclusive else [add, write])
 
         def start(vector: tirx.Expr) -> tirx.Stmt:
-            return tirx.BufferStore(sums, scan.neutral(dtype, size), [_vector(vector * _index(size), size)])
+            return tirx.BufferStore(sums, scan.neutral(dtype, size), [_vector(vector * int64(size), size)])
 
         count = width // size
         lines = _loop(length, lambda k: _loop(count, lambda vector: step(k, vector), "vector"), "k")
@@ -187,17 +184,17 @@ def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target
 
     def line(row: tirx.Expr) -> tirx.Stmt:
         total, sums = _local("total", 1, dtype), _local("sums", lanes, dtype)
-        begin, every = _index(0), _vector(_index(0), lanes)
+        begin, every = int64(0), _vector(int64(0), lanes)
 
         def vector(number: tirx.Expr) -> tirx.Stmt:
-            place = [row, _vector(scan.place(number * _index(lanes), length, lanes), lanes)]
+            place = [row, _vector(scan.place(number * int64(lanes), length, lanes), lanes)]
             steps = [tirx.BufferStore(sums, tirx.BufferLoad(source, place), [every])]
             for power in range(lanes.bit_length() - 1):
                 moved = _moved(sums[every], 1 << power, scan, dtype, lanes)
                 steps.append(tirx.BufferStore(sums, scan.joined(moved, sums[every]), [every]))
             own = _moved(sums[every], 1, scan, dtype, lanes) if scan.exclusive else sums[every]
             result = scan.joined(tirx.Broadcast(total[begin], lanes), own)
-            last = _index(0 if scan.reverse else lanes - 1)
+            last = int64(0 if scan.reverse else lanes - 1)
             carry = tirx.BufferStore(total, scan.joined(total[begin], sums[last]), [begin])
             return tirx.SeqStmt([*steps, tirx.BufferStore(target, result, place), carry])
 
@@ -206,7 +203,7 @@ def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target
         rest = length - whole * lanes
         if rest:
             parts.append(
-                _loop(rest, lambda k: _element(source, target, total, scan, row, k + _index(whole * lanes)), "k")
+                _loop(rest, lambda k: _element(source, target, total, scan, row, k + int64(whole * lanes)), "k")
             )
         return _with_locals([total, *([sums] if whole else [])], start, *parts)
 
@@ -231,7 +228,7 @@ def _element(
     *column: tirx.Expr,
 ) -> tirx.Stmt:
     """One step along a line."""
-    place, zero = [row, scan.place(k, int(source.shape[1])), *column], _index(0)
+    place, zero = [row, scan.place(k, int(source.shape[1])), *column], int64(0)
     add = tirx.BufferStore(total, scan.joined(total[zero], tirx.BufferLoad(source, place)), [zero])
     write = tirx.BufferStore(target, total[zero], place)
     return tirx.SeqStmt([write, add] if scan.exclusive else [add, write])
@@ -245,7 +242,7 @@ def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
     def line(number: tirx.Expr) -> tirx.Stmt:
         total = _local("total", 1, dtype)
         row, _, column = _digits(number, 1, inner)
-        start = tirx.BufferStore(total, scan.neutral(dtype), [_index(0)])
+        start = tirx.BufferStore(total, scan.neutral(dtype), [int64(0)])
         steps = _loop(length, lambda k: _element(source, target, total, scan, row, k, column), "k")
         return _with_locals([total], start, steps)
 
@@ -255,7 +252,7 @@ def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
 def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan, chunk: int) -> tirx.Stmt:
     """The sums of all chunks; the sums before each; then each chunk."""
     outer, length, inner = (int(extent) for extent in source.shape)
-    parts, dtype, zero = int(before.shape[1]), str(source.dtype), _index(0)
+    parts, dtype, zero = int(before.shape[1]), str(source.dtype), int64(0)
 
     def each_chunk(step: Callable[..., tirx.Stmt], start: tirx.Expr | None, last: bool) -> tirx.Stmt:
         def one(number: tirx.Expr) -> tirx.Stmt:
@@ -263,11 +260,11 @@ def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan,
             row, part, column = _digits(number, parts, inner)
             place = [row, part, column]
             value = tirx.BufferLoad(before, place) if start is None else start
-            first = part * _index(chunk)
+            first = part * int64(chunk)
 
             def guarded(k: tirx.Expr) -> tirx.Stmt:
                 done = step(total, row, column, first + k)
-                return done if length % chunk == 0 else tirx.IfThenElse(first + k < _index(length), done, None)
+                return done if length % chunk == 0 else tirx.IfThenElse(first + k < int64(length), done, None)
 
             ends = [tirx.BufferStore(before, total[zero], place)] if last else []
             return _with_locals([total], tirx.BufferStore(total, value, [zero]), _loop(chunk, guarded, "k"), *ends)
@@ -305,4 +302,4 @@ def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan,
 
 def _digits(number: tirx.Expr, parts: int, inner: int) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
     """Row, part and column of a running number."""
-    return number // _index(parts * inner), number // _index(inner) % _index(parts), number % _index(inner)
+    return number // int64(parts * inner), number // int64(inner) % int64(parts), number % int64(inner)

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from nnefc.evaluation import Budget, Kernels, evaluate
+from nnefc.evaluation import Budget, Kernels, evaluate, external_calls
 from nnefc.network import control_index
 from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
@@ -107,7 +107,7 @@ def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
     """Whether a kernel's result is left to be computed at run time."""
     if kernel.attrs and WIDENS in kernel.attrs:
         return not widened or int(kernel.attrs[FUSION]) == OpPattern.OPAQUE
-    return "call_extern" in kernel.script()
+    return bool(external_calls(kernel))
 
 
 def _kernels(mod: tvm.IRModule) -> Kernels:

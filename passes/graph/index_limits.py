@@ -15,6 +15,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 
+from nnefc.evaluation import external_calls
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 
 __all__ = ["index_limits"]
@@ -143,7 +144,7 @@ def _uses(function: tirx.PrimFunc) -> tuple[dict[int, int], set[int]]:
                 if place is not None:
                     positions[place] = min(int(extent), positions.get(place, int(extent)))
 
-    checks = "nnefc_kernel_error" in str(function)
+    checks = "nnefc_kernel_error" in external_calls(function)
     for node in _nodes(function.body):
         match node:
             case tirx.BufferStore(value=value):

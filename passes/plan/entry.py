@@ -31,6 +31,7 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step
+from nnefc.passes.tir.expressions import int64
 
 __all__ = [
     "BYTE_POINTER",
@@ -104,7 +105,7 @@ def entry_function(
     params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
     params |= {(name, 0): _byte_pointer(name) for name in ("state", "workspace", "constant")}
     views = {key: tirx.decl_buffer((_SPAN,), "uint8", name=p.name, data=p) for key, p in params.items()}
-    areas = {key: _Area(view, _int64(0)) for key, view in views.items()}
+    areas = {key: _Area(view, int64(0)) for key, view in views.items()}
     state, constant = areas.pop(("state", 0)), areas.pop(("constant", 0))
     areas |= {("state", i): state.at(offset) for i, offset in enumerate(plan.state_offsets)}
     areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
@@ -183,7 +184,7 @@ class _Writer:
         declared, number = counter.declared, counter.value
         conditions = [tirx.call_extern("int32", self._memory.failed) == 0]
         if loop.rounds is not None:
-            conditions.insert(0, number < _int64(loop.rounds))
+            conditions.insert(0, number < int64(loop.rounds))
         if loop.counted:
             more, limit = self._memory.item(reads[0].address, "int64")
             declared += more
@@ -192,7 +193,7 @@ class _Writer:
             more, running = self._memory.item(results[0].address, "int8")
             declared += more
             conditions.insert(0, running != 0)
-        made = [*declared, counter.become(_int64(0))]
+        made = [*declared, counter.become(int64(0))]
         for buffer, result, first, area in zip(step.body.states, step.writes, firsts, results, strict=False):
             if plan.places[result] != plan.places[step.reads[step.first_state + buffer.index]]:
                 made.append(self._copy(first, area, buffer.bytes))
@@ -203,8 +204,8 @@ class _Writer:
         inner |= {("state", i): area for i, area in enumerate(results[:count])}
 
         def item(area: _Area, buffer: Buffer, backwards: bool) -> _Area:
-            position = _int64((loop.rounds or 0) - 1) - present if backwards else present
-            return area.at(position * _int64(buffer.bytes))
+            position = int64((loop.rounds or 0) - 1) - present if backwards else present
+            return area.at(position * int64(buffer.bytes))
 
         items = step.body.inputs[1 + len(kept) :]
         for buffer, area, backwards in zip(items, scanned, loop.reversed_inputs, strict=True):
@@ -273,16 +274,12 @@ def _viewed(address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Var]:
 def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
     if len(statements) == 1:
         return statements[0]
-    return tirx.SeqStmt(statements) if statements else tirx.Evaluate(_int64(0))
+    return tirx.SeqStmt(statements) if statements else tirx.Evaluate(int64(0))
 
 
 def exported(func: tirx.PrimFunc, symbol: str) -> tirx.PrimFunc:
     """`func` under a symbol that other objects of the library can call as a C function."""
     return func.with_attrs({"global_symbol": symbol, "calling_conv": _C_CALLING_CONVENTION})
-
-
-def _int64(count: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", count)
 
 
 def _byte_pointer(name: str) -> tirx.Var:

@@ -13,6 +13,7 @@ from tvm import s_tir, tirx
 
 from nnefc.passes.compute.padding import BORDER, Border
 from nnefc.passes.schedule.structure import root_blocks, vector_lanes
+from nnefc.passes.tir.expressions import int64
 
 __all__ = ["Machine", "fill_border"]
 
@@ -86,15 +87,11 @@ def _fill(buffer: tirx.Var, box: Sequence[tuple[int, int]], value: int, lanes: i
     places: list[tirx.Expr] = []
     inner = 1  # rounds of the loop for a step along the present axis
     for extent in reversed(extents):
-        places.insert(0, tirx.floormod(tirx.floordiv(loop, _index(inner)), _index(extent)))
+        places.insert(0, tirx.floormod(tirx.floordiv(loop, int64(inner)), int64(extent)))
         inner *= extent
-    places[-1] = places[-1] * _index(lanes)
-    index = [place + _index(start) for place, (start, _) in zip(places, box, strict=True)]
+    places[-1] = places[-1] * int64(lanes)
+    index = [place + int64(start) for place, (start, _) in zip(places, box, strict=True)]
     item: tirx.Expr = tirx.const(value, str(buffer.dtype))
     if lanes > 1:
-        index[-1], item = tirx.Ramp(index[-1], _index(1), lanes), tirx.Broadcast(item, lanes)
-    return tirx.For(loop, _index(0), _index(inner), tirx.ForKind.SERIAL, tirx.BufferStore(buffer, item, index))
-
-
-def _index(value: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", value)
+        index[-1], item = tirx.Ramp(index[-1], int64(1), lanes), tirx.Broadcast(item, lanes)
+    return tirx.For(loop, int64(0), int64(inner), tirx.ForKind.SERIAL, tirx.BufferStore(buffer, item, index))

@@ -12,10 +12,9 @@ knows what will not fit into registers. A function that takes the address of its
 
 from __future__ import annotations
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
-
-from nnefc.passes.tir.statements import with_parts
 
 __all__ = ["ALIGNED_FRAME", "with_aligned_frames"]
 
@@ -25,8 +24,12 @@ ALIGNED_FRAME = "nnefc.aligned_frame"
 
 def with_aligned_frames(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statement with frames aligned where loops are annotated so."""
-    if not isinstance(stmt, tirx.For) or ALIGNED_FRAME not in stmt.annotations:
-        return with_parts(stmt, with_aligned_frames)
+    return tvm_ffi.structural_map(stmt, (tirx.For, _with_aligned_frame))
+
+
+def _with_aligned_frame(stmt: tirx.For) -> tirx.For:
+    if ALIGNED_FRAME not in stmt.annotations:
+        return stmt
     body = tirx.SeqStmt([_touch_frame(), stmt.body])
     rest = {key: value for key, value in stmt.annotations.items() if key != ALIGNED_FRAME}
     return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, rest, stmt.step)

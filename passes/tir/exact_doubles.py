@@ -8,23 +8,18 @@ from __future__ import annotations
 import math
 import struct
 
-import tvm
+import tvm_ffi
 from tvm import tirx
-
-from nnefc.passes.tir.expressions import rebuilt
-from nnefc.passes.tir.statements import with_values
 
 __all__ = ["with_exact_doubles"]
 
 
 def with_exact_doubles(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel whose constants of float64 are what they are."""
-    return tirx.PrimFunc(func.params, with_values(func.body, _value), func.ret_type, func.attrs)
+    return tvm_ffi.structural_map(func, (tirx.FloatImm, _by_its_bits))
 
 
-def _value(expr: tirx.Expr) -> tirx.Expr:
-    if not isinstance(expr, tvm.tirx.FloatImm):
-        return rebuilt(expr, _value)
+def _by_its_bits(expr: tirx.FloatImm) -> tirx.Expr:
     value = float(expr.value)
     if str(expr.expr_ty().dtype) != "float64" or not math.isfinite(value) or float(f"{value:.15f}") == value:
         return expr

@@ -9,12 +9,24 @@ import tvm
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
-__all__ = ["flat_offset", "inside", "number", "parts_of", "rebuilt", "substituted"]
+__all__ = ["conjuncts", "flat_offset", "inside", "int64", "number", "parts_of", "rebuilt", "substituted"]
 
 
 def number(value: int) -> tirx.IntImm:
     """An index."""
     return tirx.IntImm("int32", value)
+
+
+def int64(value: int) -> tirx.IntImm:
+    """A constant, as TE's indices are."""
+    return tirx.IntImm("int64", value)
+
+
+def conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
+    """The conditions that a condition says hold together."""
+    if isinstance(condition, tirx.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
 
 
 def parts_of(expr: tirx.Expr) -> list[tirx.Expr]:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import tvm_ffi
 from tvm import tirx
-
-from nnefc.passes.tir.expressions import rebuilt
-from nnefc.passes.tir.statements import with_values
 
 __all__ = ["with_integer_conversions"]
 
@@ -26,20 +24,17 @@ _HALF = 126 << 23  # 0.5 as float32: its last place is that of the subnormal num
 
 def with_integer_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel without conversions between float16 and float32."""
-    return tirx.PrimFunc(func.params, with_values(func.body, _value), func.ret_type, func.attrs)
+    return tvm_ffi.structural_map(func, (tirx.Cast, _converted))
 
 
-def _value(expr: tirx.Expr) -> tirx.Expr:
-    if not isinstance(expr, tirx.Cast):
-        return rebuilt(expr, _value)
-    source, target = (str(e.expr_ty().dtype) for e in (expr.value, expr))
-    value = _value(expr.value)
+def _converted(cast: tirx.Cast) -> tirx.Expr:
+    source, target = (str(e.expr_ty().dtype) for e in (cast.value, cast))
     if source == "float16" and target != "float16":
-        wide = _widened(value)
+        wide = _widened(cast.value)
         return wide if target == "float32" else wide.astype(target)
     if target == "float16" and source not in ("float16", "float64"):
-        return _narrowed(value.astype("float32"))
-    return tirx.Cast(target, value)
+        return _narrowed(cast.value.astype("float32"))
+    return cast
 
 
 def _named(bits: tirx.Expr, name: str, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
-from nnefc.passes.tir.statements import with_parts
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.targets.codegen.workspace_buffers import buffer_bytes, lift_own_buffers
 
@@ -111,17 +111,18 @@ def _with_small_buffers_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     small = [buffer for buffer in _allocations(func.body) if _is_small(buffer)]
     if sum(aligned(buffer_bytes(buffer)) for buffer in small) > _MOST_ON_THE_STACK:
         return func
-    return tirx.PrimFunc(func.params, _onto_the_stack(func.body), func.ret_type, func.attrs)
+    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, _onto_the_stack))
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
 def _is_small(buffer: tirx.Var) -> bool:
     return buffer_bytes(buffer) <= _LARGEST_ON_THE_STACK
 
 
-def _onto_the_stack(stmt: tirx.Stmt) -> tirx.Stmt:
-    if isinstance(stmt, tirx.AllocBuffer) and _is_small(stmt.buffer):
+def _onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
+    if _is_small(stmt.buffer):
         return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
-    return with_parts(stmt, _onto_the_stack)
+    return stmt
 
 
 def _scratch_bytes(body: tirx.Stmt) -> int:

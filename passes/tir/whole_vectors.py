@@ -10,19 +10,18 @@ TVM computes what stands behind a condition on a vector's lanes one lane at a ti
 
 from __future__ import annotations
 
+import tvm_ffi
 from tvm import tirx
 from tvm.sym import detect_linear_equation
 
-from nnefc.passes.tir.statements import with_parts
+from nnefc.passes.tir.expressions import conjuncts
 
 __all__ = ["with_whole_vectors"]
 
 
 def with_whole_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
     """The same statements, with vectorized loops over conditions on their lanes in two versions."""
-    if isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.VECTORIZED:
-        return _in_two_versions(stmt)
-    return with_parts(stmt, with_whole_vectors)
+    return tvm_ffi.structural_map(stmt, (tirx.For, _in_two_versions))
 
 
 def _loop(stmt: tirx.For, kind: int, body: tirx.Stmt) -> tirx.For:
@@ -31,9 +30,11 @@ def _loop(stmt: tirx.For, kind: int, body: tirx.Stmt) -> tirx.For:
 
 def _in_two_versions(stmt: tirx.For) -> tirx.Stmt:
     body = stmt.body
-    if not isinstance(body, tirx.IfThenElse) or body.else_case is not None or not isinstance(stmt.extent, tirx.IntImm):
+    if stmt.kind != tirx.ForKind.VECTORIZED or not isinstance(stmt.extent, tirx.IntImm):
         return stmt
-    last = [_of_last_lane(condition, stmt) for condition in _conjuncts(body.condition)]
+    if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
+        return stmt
+    last = [_of_last_lane(condition, stmt) for condition in conjuncts(body.condition)]
     if any(condition is None for condition in last):
         return stmt
     all_lanes = last[0]
@@ -42,12 +43,6 @@ def _in_two_versions(stmt: tirx.For) -> tirx.Stmt:
     whole = _loop(stmt, tirx.ForKind.VECTORIZED, body.then_case)
     rest = _loop(stmt, tirx.ForKind.UNROLLED, body)
     return tirx.IfThenElse(all_lanes, whole, rest)
-
-
-def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
 
 
 def _of_last_lane(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.evaluation import Budget
+from nnefc.evaluation import Budget, external_calls
 from nnefc.evaluation import evaluate as evaluate_bindings
 from nnefc.frontends.onnx.values import Array
 
@@ -33,7 +33,7 @@ def evaluate(
     bindings = [relax.VarBinding(var, builder.lookup_binding(var)) for var in _needed(builder, expr, known)]
     functions = builder.get().functions
     kernels = {gv: functions[gv] for binding in bindings for gv in _called(binding.value)}
-    if any("call_extern" in kernel.script() for kernel in kernels.values()):
+    if any(external_calls(kernel) for kernel in kernels.values()):
         return None
     if not budget.starts() or not all(budget.covers(binding, kernels) for binding in bindings):
         return None

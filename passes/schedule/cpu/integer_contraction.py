@@ -8,6 +8,7 @@ The instruction adds to the sum by itself. TE has no such reduction, so that it 
 
 from __future__ import annotations
 
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from nnefc.passes.compute.dot_product import accumulated, is_dot_product
@@ -24,36 +25,13 @@ class IntegerContractionRule:
         self._contraction = ContractionRule()
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        body = _accumulating(func.body)
-        if body.same_as(func.body):
-            return None
-        return self._contraction.apply(tirx.PrimFunc(func.params, body, func.ret_type, func.attrs), target)
+        made = tvm_ffi.structural_map(func, (tirx.BufferStore, _accumulating))
+        return None if made.same_as(func) else self._contraction.apply(made, target)
 
 
-def _accumulating(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statement with sums of dot products as dot products that accumulate; itself where there are none."""
-    match stmt:
-        case tirx.SeqStmt():
-            parts = [_accumulating(part) for part in stmt.seq]
-            return stmt if all(a.same_as(b) for a, b in zip(parts, stmt.seq, strict=True)) else tirx.SeqStmt(parts)
-        case tirx.For():
-            body = _accumulating(stmt.body)
-            if body.same_as(stmt.body):
-                return stmt
-            return tirx.For(
-                stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, stmt.annotations
-            )
-        case s_tir.SBlockRealize():
-            block = _accumulating(stmt.block)
-            return stmt if block.same_as(stmt.block) else s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block)
-        case s_tir.SBlock():
-            body = _accumulating(stmt.body)
-            if body.same_as(stmt.body):
-                return stmt
-            return s_tir.SBlock(
-                stmt.iter_vars, stmt.reads, stmt.writes, stmt.name_hint, body, stmt.init, stmt.alloc_buffers,
-                stmt.match_buffers, stmt.annotations,
-            )  # fmt: skip
-        case tirx.BufferStore(value=tirx.Add(a=total, b=product)) if is_dot_product(product):
+def _accumulating(stmt: tirx.BufferStore) -> tirx.BufferStore:
+    """A sum of dot products as one that accumulates; itself where there is none."""
+    match stmt.value:
+        case tirx.Add(a=total, b=product) if is_dot_product(product):
             return tirx.BufferStore(stmt.buffer, accumulated(product, total), stmt.indices)
     return stmt

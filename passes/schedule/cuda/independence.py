@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.passes.tir.expressions import inside
+from nnefc.passes.tir.expressions import conjuncts, inside
 
 __all__ = ["independent_loops"]
 
@@ -80,7 +80,7 @@ def _accesses(stmt: tirx.Stmt, loops: tuple[tirx.For, ...], conditions: tuple[ti
             yield from _accesses(stmt.body, (*loops, stmt), conditions)
         case tirx.IfThenElse():
             yield from reads(stmt.condition)
-            yield from _accesses(stmt.then_case, loops, (*conditions, *_conjuncts(stmt.condition)))
+            yield from _accesses(stmt.then_case, loops, (*conditions, *conjuncts(stmt.condition)))
             if stmt.else_case is not None:
                 yield from _accesses(stmt.else_case, loops, conditions)
         case tirx.BufferStore():
@@ -106,12 +106,6 @@ def _leaves(stmt: tirx.Stmt) -> bool:
         case tirx.IfThenElse():
             return _leaves(stmt.then_case) or (stmt.else_case is not None and _leaves(stmt.else_case))
     return False
-
-
-def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tvm.ir import Range
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
 from nnefc.passes.schedule.structure import schedule_of
+from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.statements import rounds_of
 from nnefc.targets.machine.cuda_target import CudaTarget
 
@@ -97,19 +98,15 @@ def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For
     for loop in reversed(nest):
         if not any(loop.same_as(other) for other in shared):
             body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
-    number, below = block * _index(threads) + thread, rounds
+    number, below = block * int64(threads) + thread, rounds
     for loop in shared:
         below //= int(loop.extent)
-        place = tirx.floormod(tirx.floordiv(number, _index(below)), loop.extent)
+        place = tirx.floormod(tirx.floordiv(number, int64(below)), loop.extent)
         body = tirx.SeqStmt([tirx.Bind(loop.loop_var, place), body])
     if rounds % threads:
-        body = tirx.IfThenElse(number < _index(rounds), body, None)
+        body = tirx.IfThenElse(number < int64(rounds), body, None)
     for var, extent, name in ((thread, threads, "threadIdx.x"), (block, -(-rounds // threads), "blockIdx.x")):
-        extents = Range(_index(0), _index(extent))
+        extents = Range(int64(0), int64(extent))
         binding = tirx.IterVar(extents, tirx.Var(name, "int64"), tirx.IterVar.ThreadIndex, name)
         body = tirx.For(var, extents.min, extents.extent, tirx.ForKind.THREAD_BINDING, body, binding)
     return body
-
-
-def _index(value: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", value)

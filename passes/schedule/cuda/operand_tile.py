@@ -19,7 +19,7 @@ from tvm.ir.expr import Call, TensorLoad
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.schedule.structure import variables_of
-from nnefc.passes.tir.expressions import inside, number, substituted
+from nnefc.passes.tir.expressions import conjuncts, inside, number, substituted
 
 __all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "tile_of"]
 
@@ -263,7 +263,7 @@ def _unconditional(expr: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
     match expr:
         case Call(op=tvm.ir.Op(name="prim.if_then_else")) if _is_zero(expr.args[2]):
             conditions, value = _unconditional(expr.args[1])
-            return [*_conjuncts(expr.args[0]), *conditions], value
+            return [*conjuncts(expr.args[0]), *conditions], value
         case tirx.Cast():
             conditions, value = _unconditional(expr.value)
             return conditions, tirx.Cast(str(expr.expr_ty().dtype), value)
@@ -272,12 +272,6 @@ def _unconditional(expr: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
 
 def _is_zero(expr: tirx.Expr) -> bool:
     return isinstance(expr, tirx.IntImm | tirx.FloatImm) and float(expr.value) == 0
-
-
-def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
 
 
 def _depends(expr: tirx.Expr, var: tirx.Expr) -> bool:

@@ -24,6 +24,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 from nnefc.passes.schedule.cuda.analysis import conditions_of, flat_index, loads_of, replaced
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of
+from nnefc.passes.tir.expressions import int64
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["TranspositionRule"]
@@ -110,29 +111,28 @@ def _through_tiles(func: tirx.PrimFunc, node: s_tir.SBlock, found: _Transpositio
     across, last = found.across, len(sizes) - 1
     tiled = [-(-size // _TILE) if g in (across, last) else size for g, size in enumerate(sizes)]
     number, line, lane = (tirx.Var(name, "int64") for name in ("tile", "line", "lane"))
-    starts = [place * _index(_TILE if g in (across, last) else 1) for g, place in enumerate(_digits(number, tiled))]
-    tile = tirx.decl_buffer([_index(_TILE)] * 2, str(found.load.source.dtype), "tile", scope="shared")
+    starts = [place * int64(_TILE if g in (across, last) else 1) for g, place in enumerate(_digits(number, tiled))]
+    tile = tirx.decl_buffer([int64(_TILE)] * 2, str(found.load.source.dtype), "tile", scope="shared")
 
     def steps(name: str, along: int, make: Callable[[_Known, tirx.Var, tirx.Var], tirx.BufferStore]) -> tirx.Stmt:
         """Four rounds of a block, as far as they are inside; neighbouring threads go along one of the two groups."""
         step = tirx.Var(f"step_{name}", "int64")
-        row = step * _index(_LINES) + line
+        row = step * int64(_LINES) + line
         at = [
-            start + (lane if g == along else row if g in (across, last) else _index(0))
-            for g, start in enumerate(starts)
+            start + (lane if g == along else row if g in (across, last) else int64(0)) for g, start in enumerate(starts)
         ]
         axes = [tirx.Var(f"{axis.var.name}_{name}", "int64") for axis in node.iter_vars]
-        values: list[tirx.Expr] = [_index(0)] * len(axes)
+        values: list[tirx.Expr] = [int64(0)] * len(axes)
         for group, place in zip(found.groups, at, strict=True):
             for axis, value in zip(group, _digits(place, [extents[axis] for axis in group]), strict=True):
                 values[axis] = value
         inner = [tirx.Var(f"{part}_{name}", "int64") for part in ("line", "lane")]
         store = make([*zip((axis.var for axis in node.iter_vars), axes, strict=True)], *inner)
-        doms = [*(axis.dom for axis in node.iter_vars), *[Range(_index(0), _index(_TILE))] * 2]
+        doms = [*(axis.dom for axis in node.iter_vars), *[Range(int64(0), int64(_TILE))] * 2]
         iter_vars = [tirx.IterVar(d, v, tirx.IterVar.DataPar) for d, v in zip(doms, [*axes, *inner], strict=True)]
         reads = [_element(load.source, load.indices) for load in loads_of(store.value)]
         block = s_tir.SBlock(iter_vars, reads, [_element(store.buffer, store.indices)], name, store)
-        inside = tirx.all(*(at[g] < _index(sizes[g]) for g in (across, last)))
+        inside = tirx.all(*(at[g] < int64(sizes[g]) for g in (across, last)))
         return _loop(step, _TILE // _LINES, s_tir.SBlockRealize([*values, row, lane], inside, block))
 
     def fill(known: _Known, at_line: tirx.Var, at_lane: tirx.Var) -> tirx.BufferStore:
@@ -156,23 +156,17 @@ def _digits(number: tirx.Expr, sizes: Sequence[int]) -> list[tirx.Expr]:
     """The digits of a number whose digits have these many values, the last one first counted through."""
     digits = []
     for axis, size in enumerate(sizes):
-        digit = tirx.floordiv(number, _index(math.prod(sizes[axis + 1 :])))
-        digits.append(tirx.floormod(digit, _index(size)) if axis else digit)
+        digit = tirx.floordiv(number, int64(math.prod(sizes[axis + 1 :])))
+        digits.append(tirx.floormod(digit, int64(size)) if axis else digit)
     return digits
 
 
 def _loop(var: tirx.Var, extent: int, body: tirx.Stmt, thread: str | None = None) -> tirx.For:
     if thread is None:
-        return tirx.For(var, _index(0), _index(extent), tirx.ForKind.UNROLLED, body)
-    binding = tirx.IterVar(
-        Range(_index(0), _index(extent)), tirx.Var(thread, "int64"), tirx.IterVar.ThreadIndex, thread
-    )
-    return tirx.For(var, _index(0), _index(extent), tirx.ForKind.THREAD_BINDING, body, binding)
+        return tirx.For(var, int64(0), int64(extent), tirx.ForKind.UNROLLED, body)
+    binding = tirx.IterVar(Range(int64(0), int64(extent)), tirx.Var(thread, "int64"), tirx.IterVar.ThreadIndex, thread)
+    return tirx.For(var, int64(0), int64(extent), tirx.ForKind.THREAD_BINDING, body, binding)
 
 
 def _element(buffer: tirx.Var, index: Sequence[tirx.Expr]) -> TensorRegion:
-    return TensorRegion(buffer, [Range.from_min_extent(i, _index(1)) for i in index], buffer.ty)
-
-
-def _index(value: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", value)
+    return TensorRegion(buffer, [Range.from_min_extent(i, int64(1)) for i in index], buffer.ty)
