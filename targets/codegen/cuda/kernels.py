@@ -11,6 +11,7 @@ stay inside the device's code.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import threading
@@ -18,11 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
 from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
 from nnefc.targets.codegen.workspace_buffers import lift_own_buffers
+from nnefc.targets.description.c_source import c_string
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = [
@@ -142,15 +146,14 @@ def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceC
 
 def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
     """The source of several functions, in their order."""
-    module = tvm.IRModule({})
+    module, functions, messages = tvm.IRModule({}), [], dict[str, int]()
     for kernel in kernels:
-        module.update(kernel.module)
-    source, messages, reporting = _with_reports(_source(module, target))
-    functions = [
-        replace(f, launches=tuple(replace(launch, reports=launch.kernel in reporting) for launch in f.launches))
-        for f in (kernel.function for kernel in kernels)
-    ]
-    return DeviceCode(source, tuple(functions), messages)
+        with_reports, reporting = _with_reports(kernel.module, messages)
+        module.update(with_reports)
+        launches = (replace(launch, reports=launch.kernel in reporting) for launch in kernel.function.launches)
+        functions.append(replace(kernel.function, launches=tuple(launches)))
+    written = tuple(c_string(message.encode()) for message in messages)
+    return DeviceCode(_source(module, target), tuple(functions), written)
 
 
 _ALIGNMENT = 256  # bytes, of what a kernel has for itself
@@ -389,25 +392,30 @@ def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
     return _PRELUDE + before.lstrip() + _LIMITS + first + functions
 
 
-_REPORT = re.compile(r'nnefc_kernel_error\("((?:[^"\\]|\\.)*)"\)')
-_KERNEL = re.compile(r'^extern "C" __global__ void .*?(\w+)\([^()]*(\)) \{$', re.MULTILINE)
+_EXTERN = tvm.ir.Op.get("tirx.call_extern")
+_KERNEL_ERROR = "nnefc_kernel_error"  # of the runtime of a CPU
 
 
-def _with_reports(source: str) -> tuple[str, tuple[str, ...], set[str]]:
+def _with_reports(module: tvm.IRModule, messages: dict[str, int]) -> tuple[tvm.IRModule, set[str]]:
     """Kernels that report write the number of the first message to a word; its address becomes their last parameter.
 
+    Args:
+        messages: the numbers of those that were seen before; more are added.
+
     Returns:
-        The source, the messages, and the names of the kernels that report.
+        The kernels, and the names of those that report.
     """
-    messages = tuple(dict.fromkeys(match[1] for match in _REPORT.finditer(source)))
-    if not messages:
-        return source, (), set()
-    numbers = {message: number for number, message in enumerate(messages, 1)}
-    definitions = list(_KERNEL.finditer(source))
-    ends = [match.start() for match in definitions[1:]] + [len(source)]
-    reporting = {
-        match[1] for match, end in zip(definitions, ends, strict=True) if _REPORT.search(source, match.end(), end)
-    }
-    for name in reporting:  # in its declaration and its definition
-        source = re.sub(rf"(\b{name}\([^()]*)\)", r"\1, int* __restrict__ nnefc_failure)", source)
-    return _REPORT.sub(lambda match: f"atomicCAS(nnefc_failure, 0, {numbers[match[1]]})", source), messages, reporting
+    reporting: dict[GlobalVar, tirx.PrimFunc] = {}
+    for gv, func in sorted(module.functions.items(), key=lambda item: item[0].name_hint):
+        failure = tirx.Var("nnefc_failure", PointerType(PrimType("int32")))
+        body = tvm_ffi.structural_map(func.body, (Call, functools.partial(_report, failure, messages)))
+        if not body.same_as(func.body):
+            reporting[gv] = tirx.PrimFunc([*func.params, failure], body, func.ret_type, func.attrs)
+    return tvm.IRModule({**module.functions, **reporting}), {gv.name_hint for gv in reporting}
+
+
+def _report(failure: tirx.Var, messages: dict[str, int], call: Call) -> Call:
+    if not call.op.same_as(_EXTERN) or call.args[0].value != _KERNEL_ERROR:
+        return call
+    number = messages.setdefault(str(call.args[1].value), len(messages) + 1)
+    return tirx.call_extern("int32", "atomicCAS", failure, tirx.IntImm("int32", 0), tirx.IntImm("int32", number))
