@@ -1,15 +1,156 @@
-"""Normalizations."""
+"""Normalizations: with trained statistics they are a scale and a shift; others compute their statistics in each run."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 from tvm import relax
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
 from nnefc.operators.pooling import mean_of_channels
 
-__all__ = ["LocalResponse"]
+__all__ = ["BatchNormalization", "GroupNormalization", "LocalResponse", "RootMeanSquare", "Standardization"]
+
+
+def _scaled(at: Emitter, x: relax.Expr, scale: Operand | None, offset: Operand | None) -> relax.Expr:
+    """`x * scale + offset`, of which each may be left out."""
+    if scale is not None:
+        x = relax.op.multiply(at.expr(at.bound(x)), at.expr(scale))
+    return x if offset is None else relax.op.add(at.expr(at.bound(x)), at.expr(offset))
+
+
+def _inverse_root(at: Emitter, variance: Operand, epsilon: float) -> relax.Expr:
+    """`1 / sqrt(variance + epsilon)`."""
+    raised = at.emit(relax.op.add(at.expr(variance), at.expr(at.number(epsilon, variance))))
+    return at.emit(relax.op.rsqrt(raised))
+
+
+@dataclass(frozen=True)
+class BatchNormalization(Operator):
+    """`(x - mean) / sqrt(variance + epsilon) * scale + offset` with statistics of the training.
+
+    Ioffe, Szegedy, "Batch Normalization" (2015). With constants it is one product and one sum, computed in float64 and
+    rounded once, which fold into a convolution before it.
+    """
+
+    epsilon: float
+
+    def shape(self, x: Shape, *parameters: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(
+        self,
+        at: Emitter,
+        x: Operand,
+        mean: Operand,
+        variance: Operand,
+        scale: Operand | None = None,
+        offset: Operand | None = None,
+    ) -> relax.Expr:
+        """All parameters broadcast to `x`."""
+        one, zero = np.ones(()), np.zeros(())
+        parameters = [mean, variance, one if scale is None else scale, zero if offset is None else offset]
+        wide = [operand.astype(np.float64) for operand in parameters if isinstance(operand, np.ndarray)]
+        if len(wide) == len(parameters):
+            factor = wide[2] / np.sqrt(wide[1] + self.epsilon)
+            summand = wide[3] - wide[0] * factor
+            dtype = at.number(0, x).dtype
+            product = at.emit(relax.op.multiply(at.expr(x), at.expr(factor.astype(dtype))))
+            return relax.op.add(product, at.expr(summand.astype(dtype)))
+        inverse = _inverse_root(at, variance, self.epsilon)
+        if scale is not None:
+            inverse = at.emit(relax.op.multiply(inverse, at.expr(scale)))
+        centred = at.emit(relax.op.subtract(at.expr(x), at.expr(mean)))
+        return _scaled(at, relax.op.multiply(centred, inverse), None, offset)
+
+
+@dataclass(frozen=True)
+class Standardization(Operator):
+    """`(x - mean) / sqrt(variance + epsilon) * scale + offset` with the statistics over some axes of the operand.
+
+    Layer normalization (Ba, Kiros, Hinton, 2016) over the last axes, instance normalization (Ulyanov, Vedaldi,
+    Lempitsky, 2016) over the spatial ones.
+
+    Attributes:
+        axes: that the statistics are of.
+        statistics: whether the mean and `1 / sqrt(variance + epsilon)` are results too.
+    """
+
+    axes: Shape
+    epsilon: float
+    statistics: bool = False
+
+    def shape(self, x: Shape, *parameters: Shape) -> Shape | tuple[Shape, Shape, Shape]:
+        """That of the operand; the axes of statistics stay, with the extent 1."""
+        reduced = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(x))
+        return (x, reduced, reduced) if self.statistics else x
+
+    def lower(
+        self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None
+    ) -> relax.Expr | tuple[relax.Expr, relax.Expr, relax.Expr]:
+        """`scale` and `offset` broadcast to `x`."""
+        data, axes = at.expr(x), list(self.axes)
+        mean = at.emit(relax.op.mean(data, axes, keepdims=True))
+        centred = at.emit(relax.op.subtract(data, mean))
+        variance = at.emit(relax.op.mean(at.emit(relax.op.multiply(centred, centred)), axes, keepdims=True))
+        inverse = _inverse_root(at, variance, self.epsilon)
+        made = _scaled(at, relax.op.multiply(centred, inverse), scale, offset)
+        return (made, mean, inverse) if self.statistics else made
+
+
+@dataclass(frozen=True)
+class GroupNormalization(Operator):
+    """The standardization of each group of channels with all their positions (Wu, He, 2018)."""
+
+    groups: int
+    epsilon: float
+
+    def shape(self, x: Shape, scale: Shape | None = None, offset: Shape | None = None) -> Shape:
+        """That of the operand, `[N, C, …]`."""
+        if len(x) < 2 or self.groups < 1 or x[1] % self.groups:
+            raise CompileError(f"{self.groups} groups do not divide the channels of {list(x)}")
+        return x
+
+    def lower(self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None) -> relax.Expr:
+        """`scale` and `offset` have an item for each channel, or for each group."""
+        shape = self.shape(shape_of(x))
+        grouped = at.reshaped(x, (shape[0], self.groups, math.prod(shape[1:]) // self.groups))
+        normal: Operand = at.bound(Standardization((2,), self.epsilon).lower(at, grouped))
+        of_groups = scale is not None and shape_of(scale) == (self.groups,) and self.groups != shape[1]
+        if not of_groups:
+            normal = at.reshaped(normal, shape)
+        parameters = [
+            None if operand is None else at.reshaped(operand, _of_channels(operand, normal))
+            for operand in (scale, offset)
+        ]
+        return at.reshaped(at.bound(_scaled(at, at.expr(normal), *parameters)), shape)
+
+
+def _of_channels(operand: Operand, x: Operand) -> Shape:
+    """The shape of a vector of channels that broadcasts to `[N, C, …]`."""
+    return (1, math.prod(shape_of(operand)), *[1] * (len(shape_of(x)) - 2))
+
+
+@dataclass(frozen=True)
+class RootMeanSquare(Operator):
+    """`x / sqrt(mean of squares over axes + epsilon) * scale` (Zhang, Sennrich, 2019)."""
+
+    axes: Shape
+    epsilon: float
+
+    def shape(self, x: Shape, scale: Shape | None = None) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand, scale: Operand | None = None) -> relax.Expr:
+        """`scale` broadcasts to `x`."""
+        data = at.expr(x)
+        squares = at.emit(relax.op.mean(at.emit(relax.op.multiply(data, data)), list(self.axes), keepdims=True))
+        return _scaled(at, relax.op.multiply(data, _inverse_root(at, squares, self.epsilon)), scale, None)
 
 
 @dataclass(frozen=True)

@@ -91,9 +91,10 @@ def _from_onnx(computation: Computation, folder: Path) -> tvm.IRModule:
     node = helper.make_node(kind, operands.split(" "), names, **attributes)
     constants = [numpy_helper.from_array(value, name) for name, value in computation.constants.items()]
     inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, computation.shape)]
-    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=name) for name in names], constants)
+    outputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names]
+    graph = helper.make_graph([node], "g", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", computation.opset)]
-    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
     return load_onnx(path).module

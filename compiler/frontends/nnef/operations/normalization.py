@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from tvm import relax
-
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import check_fits, spell_shape
-from nnefc.frontends.nnef.operations.elementwise import binary, unary
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition, shape_of_operand
 from nnefc.frontends.nnef.operations.reduce import check_reduced_axes
+from nnefc.operators.normalization import BatchNormalization
 
 __all__: list[str] = []
 
@@ -37,43 +34,19 @@ def _batch_shape(args: Arguments) -> Shape:
     target="R.multiply and R.add with known statistics, else as defined",
 )
 def _batch_normalization(lowering: Lowering, args: Arguments) -> Operand:
-    """With known statistics one product and one sum, `x * s + t`, which fold into a convolution before it."""
-    x = lowering.expr(lowering.operand(args.input))
-    statistics = [
-        _by_channel(lowering, operand, len(shape_of(args.input)))
+    rank = len(shape_of(args.input))
+    mean, variance, offset, scale = (
+        _by_channel(lowering, operand, rank)
         for operand in lowering.operands((args.mean, args.variance, args.offset, args.scale))
-    ]
-    known = [operand.astype(np.float64) for operand in statistics if isinstance(operand, np.ndarray)]
-    if len(known) == len(statistics):
-        mean, variance, offset, scale = known
-        factor = scale / np.sqrt(variance + args.epsilon)
-        summand = offset - mean * factor
-        product = lowering.emit(relax.op.multiply(x, lowering.expr(factor.astype(np.float32))), "scaled")
-        return relax.op.add(product, lowering.expr(summand.astype(np.float32)))
-    mean_, variance_, offset_, scale_ = statistics
-    centred = _bound(lowering, binary(lowering, "sub", x, mean_))
-    scaled = _bound(lowering, binary(lowering, "mul", scale_, centred))
-    shifted = _bound(lowering, binary(lowering, "add", variance_, np.array(args.epsilon, np.float32)))
-    deviation = _bound(lowering, unary(lowering, "sqrt", shifted))
-    quotient = _bound(lowering, binary(lowering, "div", scaled, deviation))
-    return binary(lowering, "add", offset_, quotient)
-
-
-def _bound(lowering: Lowering, operand: Operand) -> Operand:
-    return operand if isinstance(operand, np.ndarray) else lowering.emit(operand)
+    )
+    normalization = BatchNormalization(args.epsilon)
+    return normalization.lower(lowering, lowering.operand(args.input), mean, variance, scale, offset)
 
 
 def _by_channel(lowering: Lowering, operand: Operand, rank: int) -> Operand:
     """A statistic with all dimensions of the input; rank 0 stays."""
     shape = shape_of_operand(operand)
-    if len(shape) in (0, rank):
-        return operand
-    aligned = shape + (1,) * (rank - len(shape))
-    return (
-        operand.reshape(aligned)
-        if isinstance(operand, np.ndarray)
-        else lowering.emit(relax.op.reshape(operand, aligned))
-    )
+    return operand if not shape else lowering.reshaped(operand, shape + (1,) * (rank - len(shape)))
 
 
 def _local_shape(args: Arguments) -> Shape:

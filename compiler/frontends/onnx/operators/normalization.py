@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,21 @@ from nnefc.frontends.onnx.operators.tensors import (
     has_input,
     input_at,
     known,
-    known_arrays,
     normal_axis,
+    optional_input,
     required_value,
     reshaped,
     scalar_type,
     shape_of,
     spell,
 )
-from nnefc.operators.normalization import LocalResponse
+from nnefc.operators.normalization import (
+    BatchNormalization,
+    GroupNormalization,
+    LocalResponse,
+    RootMeanSquare,
+    Standardization,
+)
 
 __all__: list[str] = []
 
@@ -54,27 +59,15 @@ def _inverse_root(ctx: Context, variance: Value, epsilon: float) -> Value:
 
 
 @operator("BatchNormalization", since=(1, 6, 7, 9, 14, 15))
-def _batch_normalization(ctx: Context, node: Node) -> Value | list[Value]:
-    """With constant statistics a scale and a shift, computed in float64, rounded once, that fold into convolutions."""
+def _batch_normalization(ctx: Context, node: Node) -> Any:
     x, scale, bias, average, variance = (input_at(node, i) for i in range(5))
     shape, epsilon = shape_of(x), node.attributes["epsilon"]
     if len(shape) < 2 or any(shape_of(v) != (shape[1],) for v in (scale, bias, average, variance)):
         raise fail(node, f"the vectors do not have one item per channel of {spell(shape)}")
     if _trains(node):
         return _training_normalization(ctx, node, x, scale, bias, average, variance)
-    arrays = known_arrays([scale, bias, average, variance])
-    if arrays is not None:
-        wide = [array.astype(np.float64) for array in arrays]
-        factor = wide[0] / np.sqrt(wide[3] + epsilon)
-        aligned = (1, shape[1], *[1] * (len(shape) - 2))
-        dtype = dtype_of(x)
-        scaled = binary(ctx, "Mul", x, known(ctx, factor.reshape(aligned).astype(dtype)))
-        return binary(ctx, "Add", scaled, known(ctx, (wide[1] - wide[2] * factor).reshape(aligned).astype(dtype)))
-    work = _work(dtype_of(x))
-    s, b, m, v = (_channelwise(ctx, x, cast(ctx, value, work)) for value in (scale, bias, average, variance))
-    centred = binary(ctx, "Sub", cast(ctx, x, work), m)
-    normal = binary(ctx, "Mul", centred, binary(ctx, "Mul", _inverse_root(ctx, v, epsilon), s))
-    return cast(ctx, binary(ctx, "Add", normal, b), dtype_of(x))
+    vectors = (average, variance, scale, bias)
+    return ctx.apply(BatchNormalization(epsilon), x, *(_channelwise(ctx, x, vector) for vector in vectors))
 
 
 def _trains(node: Node) -> bool:
@@ -112,64 +105,37 @@ def _mixed(ctx: Context, old: Value, new: Value, momentum: float) -> Value:
     return elementwise(ctx, item, old, new, name="running")
 
 
-def _standardized(ctx: Context, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
-    """`(x - mean) / sqrt(variance + epsilon)`, the mean and the inverse deviation; in the type of `x`."""
-    m = mean(ctx, x, list(axes))
-    centred = binary(ctx, "Sub", x, m)
-    v = mean(ctx, binary(ctx, "Mul", centred, centred), list(axes))
-    inverse = _inverse_root(ctx, v, epsilon)
-    return binary(ctx, "Mul", centred, inverse), m, inverse
-
-
 @operator("InstanceNormalization", since=(1, 6, 22))
-def _instance_normalization(ctx: Context, node: Node) -> Value:
+def _instance_normalization(ctx: Context, node: Node) -> Any:
     x, scale, bias = (input_at(node, i) for i in range(3))
-    work = _work(dtype_of(x))
-    normal, _, _ = _standardized(ctx, cast(ctx, x, work), range(2, len(shape_of(x))), node.attributes["epsilon"])
-    scaled = binary(ctx, "Mul", normal, _channelwise(ctx, x, cast(ctx, scale, work)))
-    return cast(ctx, binary(ctx, "Add", scaled, _channelwise(ctx, x, cast(ctx, bias, work))), dtype_of(x))
+    axes = tuple(range(2, len(shape_of(x))))
+    parameters = (_channelwise(ctx, x, vector) for vector in (scale, bias))
+    return ctx.apply(Standardization(axes, node.attributes["epsilon"]), x, *parameters)
 
 
 @operator("GroupNormalization", since=(18, 21))
-def _group_normalization(ctx: Context, node: Node) -> Value:
+def _group_normalization(ctx: Context, node: Node) -> Any:
     """Version 18 has scales and biases per group, version 21 per channel."""
     x, scale, bias = (input_at(node, i) for i in range(3))
-    shape, groups, work = shape_of(x), node.attributes["num_groups"], _work(dtype_of(x))
-    if len(shape) < 2 or groups < 1 or shape[1] % groups:
-        raise fail(node, f"{groups} groups do not divide the channels of {spell(shape)}")
-    grouped = reshaped(ctx, cast(ctx, x, work), (shape[0], groups, math.prod(shape[1:]) // groups))
-    normal, _, _ = _standardized(ctx, grouped, [2], node.attributes["epsilon"])
-    per_group = shape_of(scale) == (groups,) and groups != shape[1]
-    if not per_group:
-        normal = reshaped(ctx, normal, shape)
-    for name, vector in (("Mul", scale), ("Add", bias)):
-        normal = binary(ctx, name, normal, _channelwise(ctx, normal, cast(ctx, vector, work)))
-    return cast(ctx, reshaped(ctx, normal, shape), dtype_of(x))
+    return ctx.apply(GroupNormalization(node.attributes["num_groups"], node.attributes["epsilon"]), x, scale, bias)
 
 
 @operator("LayerNormalization", since=(17,))
-def _layer_normalization(ctx: Context, node: Node) -> list[Value]:
+def _layer_normalization(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    shape, dtype = shape_of(x), dtype_of(x)
-    axis = normal_axis(node, node.attributes["axis"], len(shape))
-    work = _work(dtype)
-    normal, m, inverse = _standardized(ctx, cast(ctx, x, work), range(axis, len(shape)), node.attributes["epsilon"])
-    y = binary(ctx, "Mul", normal, cast(ctx, input_at(node, 1), work))
-    if has_input(node, 2):
-        y = binary(ctx, "Add", y, cast(ctx, input_at(node, 2), work))
-    return [cast(ctx, y, dtype), m, inverse][: max(1, len(node.outputs))]
+    axis = normal_axis(node, node.attributes["axis"], len(shape_of(x)))
+    standardization = Standardization(
+        tuple(range(axis, len(shape_of(x)))), node.attributes["epsilon"], node.wants(1) or node.wants(2)
+    )
+    return ctx.apply(standardization, x, input_at(node, 1), optional_input(node, 2))
 
 
 @operator("RMSNormalization", since=(23,))
-def _rms_normalization(ctx: Context, node: Node) -> Value:
-    x = input_at(node, 0)
-    shape, dtype = shape_of(x), dtype_of(x)
-    axis = normal_axis(node, node.attributes["axis"], len(shape))
-    wide = cast(ctx, x, _work(dtype))
-    squares = mean(ctx, binary(ctx, "Mul", wide, wide), list(range(axis, len(shape))))
-    normal = binary(ctx, "Mul", wide, _inverse_root(ctx, squares, node.attributes["epsilon"]))
-    scaled = binary(ctx, "Mul", cast(ctx, normal, dtype_of(input_at(node, 1))), input_at(node, 1))
-    return scaled
+def _rms_normalization(ctx: Context, node: Node) -> Any:
+    x, scale = input_at(node, 0), input_at(node, 1)
+    axis = normal_axis(node, node.attributes["axis"], len(shape_of(x)))
+    normal = ctx.apply(RootMeanSquare(tuple(range(axis, len(shape_of(x)))), node.attributes["epsilon"]), x)
+    return binary(ctx, "Mul", cast(ctx, normal, dtype_of(scale)), scale)
 
 
 @operator("MeanVarianceNormalization", since=(9, 13))

@@ -10,7 +10,13 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, axis_of, need_real, operator
-from nnefc.operators.normalization import LocalResponse
+from nnefc.operators.normalization import (
+    BatchNormalization,
+    GroupNormalization,
+    LocalResponse,
+    RootMeanSquare,
+    Standardization,
+)
 
 __all__: list[str] = []
 
@@ -19,22 +25,8 @@ def _along(channels: int, axis: int, rank: int) -> Shape:
     return tuple(channels if other == axis else 1 for other in range(rank))
 
 
-def _reshaped(at: Lowering, tensor: Tensor, shape: Shape) -> relax.Expr:
-    if isinstance(tensor, np.ndarray):
-        return at.expr(np.ascontiguousarray(tensor.reshape(shape)))
-    return at.emit(relax.op.reshape(tensor, shape))
-
-
 def _number(at: Lowering, value: float, like: Tensor) -> relax.Expr:
     return at.expr(np.array(value, dtype_of(like)))
-
-
-def _scale_and_shift(
-    at: Lowering, x: relax.Expr, weight: Tensor | None, bias: Tensor | None, shape: Shape
-) -> relax.Expr:
-    if weight is not None:
-        x = at.emit(relax.op.multiply(x, _reshaped(at, weight, shape)))
-    return x if bias is None else relax.op.add(x, _reshaped(at, bias, shape))
 
 
 def _check(tensors: Sequence[Tensor | None], shape: Shape) -> None:
@@ -62,16 +54,8 @@ def _batch_norm(
     channels = shape_of(input)[1]
     _check([mean, variance, weight, bias], (channels,))
     shape = _along(channels, 1, rank)
-    known = [value for value in (mean, variance, weight, bias) if value is not None]
-    if all(isinstance(value, np.ndarray) for value in known):
-        deviation = np.sqrt(np.asarray(variance, np.float64) + eps)
-        scale = (1.0 if weight is None else np.asarray(weight, np.float64)) / deviation
-        shift = (0.0 if bias is None else np.asarray(bias, np.float64)) - np.asarray(mean, np.float64) * scale
-        parts = [at.expr(part.reshape(shape).astype(dtype_of(input))) for part in (scale, shift)]
-        return relax.op.add(at.emit(relax.op.multiply(at.expr(input), parts[0])), parts[1])
-    spread = at.emit(relax.op.rsqrt(at.emit(relax.op.add(_reshaped(at, variance, shape), _number(at, eps, input)))))
-    centred = at.emit(relax.op.subtract(at.expr(input), _reshaped(at, mean, shape)))
-    return _scale_and_shift(at, at.emit(relax.op.multiply(centred, spread)), weight, bias, shape)
+    parameters = [None if v is None else at.reshaped(v, shape) for v in (mean, variance, weight, bias)]
+    return BatchNormalization(eps).lower(at, input, *parameters)
 
 
 for _rank in (1, 2, 3):
@@ -115,15 +99,6 @@ def _batch_norm_function(
 # With statistics of the run.
 
 
-def _normalized(at: Lowering, x: relax.Expr, axes: Sequence[int], eps: float) -> relax.Expr:
-    """`(x - mean) / sqrt(variance + eps)` over `axes`."""
-    mean = at.emit(relax.op.mean(x, list(axes), keepdims=True))
-    centred = at.emit(relax.op.subtract(x, mean))
-    variance = at.emit(relax.op.mean(at.emit(relax.op.multiply(centred, centred)), list(axes), keepdims=True))
-    spread = at.emit(relax.op.rsqrt(at.emit(relax.op.add(variance, _number(at, eps, x)))))
-    return at.emit(relax.op.multiply(centred, spread))
-
-
 def _layer_norm(
     at: Lowering, input: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Result:
@@ -132,11 +107,8 @@ def _layer_norm(
     if not shape or own[len(own) - len(shape) :] != shape or 0 in own:
         raise CompileError(f"the input {list(own)} does not end in {list(shape)}")
     _check([weight, bias], shape)
-    axes = list(range(len(own) - len(shape), len(own)))
-    if weight is not None and bias is not None and dtype_of(input) == "float32":
-        return relax.op.nn.layer_norm(at.expr(input), at.expr(weight), at.expr(bias), axes, eps)
-    made = _normalized(at, at.expr(input), axes, eps)
-    return _scale_and_shift(at, made, weight, bias, (*[1] * (len(own) - len(shape)), *shape))
+    axes = tuple(range(len(own) - len(shape), len(own)))
+    return Standardization(axes, eps).lower(at, input, weight, bias)
 
 
 @operator("nn.LayerNorm")
@@ -174,13 +146,9 @@ def _rms_norm(at: Lowering, input: Tensor, shape: Shape, weight: Tensor | None, 
     if not shape or own[len(own) - len(shape) :] != shape or 0 in own:
         raise CompileError(f"the input {list(own)} does not end in {list(shape)}")
     _check([weight], shape)
-    axes = list(range(len(own) - len(shape), len(own)))
-    x = at.expr(input)
+    axes = tuple(range(len(own) - len(shape), len(own)))
     least = float(np.finfo(np.float32).eps) if eps is None else eps
-    mean = at.emit(relax.op.mean(at.emit(relax.op.multiply(x, x)), axes, keepdims=True))
-    spread = at.emit(relax.op.rsqrt(at.emit(relax.op.add(mean, _number(at, least, x)))))
-    made = at.emit(relax.op.multiply(x, spread))
-    return _scale_and_shift(at, made, weight, None, (*[1] * (len(own) - len(shape)), *shape))
+    return RootMeanSquare(axes, least).lower(at, input, weight)
 
 
 @operator("nn.RMSNorm")
@@ -210,12 +178,8 @@ def _group_norm(
     shape = shape_of(input)
     if len(shape) < 2 or groups < 1 or shape[1] % groups or 0 in shape:
         raise CompileError(f"the channels of the input {list(shape)} cannot be divided into {groups} groups")
-    batch, channels, *rest = shape
-    _check([weight, bias], (channels,))
-    size = int(np.prod(rest, dtype=np.int64)) * (channels // groups)
-    grouped = at.emit(relax.op.reshape(at.expr(input), (batch, groups, size)))
-    made = at.emit(relax.op.reshape(_normalized(at, grouped, [2], eps), shape))
-    return _scale_and_shift(at, made, weight, bias, _along(channels, 1, len(shape)))
+    _check([weight, bias], (shape[1],))
+    return GroupNormalization(groups, eps).lower(at, input, weight, bias)
 
 
 @operator("nn.GroupNorm")
@@ -253,9 +217,10 @@ def _instance_norm(
     if len(shape) < (2 if over_batch else 3) or 0 in shape:
         raise CompileError(f"the input {list(shape)} should have a batch, channels and spatial dimensions")
     _check([weight, bias], (shape[1],))
-    axes = [axis for axis in range(len(shape)) if axis > 1 or (over_batch and axis == 0)]
-    made = _normalized(at, at.expr(input), axes, eps)
-    return _scale_and_shift(at, made, weight, bias, _along(shape[1], 1, len(shape)))
+    axes = tuple(axis for axis in range(len(shape)) if axis > 1 or (over_batch and axis == 0))
+    along = _along(shape[1], 1, len(shape))
+    parameters = [None if v is None else at.reshaped(v, along) for v in (weight, bias)]
+    return Standardization(axes, eps).lower(at, input, *parameters)
 
 
 for _rank in (1, 2, 3):
