@@ -210,9 +210,9 @@ UNITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
-def test_shuffled_groups_have_the_same_values(name: str) -> None:
-    check([unit(*sizes) for sizes in UNITS], name)
+@pytest.mark.parametrize(("name", "every"), [("llvm", 1), ("llvm -mcpu=x86-64-v3", 3)])
+def test_shuffled_groups_have_the_same_values(name: str, every: int) -> None:
+    check([unit(*sizes) for sizes in UNITS[::every]], name)
 
 
 def halves(batch: int, half: int) -> Case:

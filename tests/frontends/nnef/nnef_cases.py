@@ -101,6 +101,16 @@ def check(cases: Sequence[Case], folder: Path, dialect: str = "final") -> None:
     compare(cases, run_network(network, inputs_of(cases)))
 
 
+def check_in_both_dialects(cases: Sequence[Case], folder: Path) -> None:
+    """As `check`, once: what both dialects say becomes the same program."""
+    check(cases, folder)
+    (text, _), (older, _) = document(cases), document(cases, "provisional")
+    assert text != older
+    first, second = load_text(text, folder), load_text(older, folder, dialect="provisional")
+    tvm.ir.assert_structural_equal(first.module, second.module)
+    assert (first.inputs, first.outputs) == (second.inputs, second.outputs)
+
+
 def check_expanded(cases: Sequence[Case], dialect: str = "final") -> None:
     """As `check`, with every compound replaced by its definition."""
     text, _ = document(cases, dialect)

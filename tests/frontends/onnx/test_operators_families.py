@@ -80,6 +80,8 @@ def windows(rng: np.random.Generator) -> Cases:
         cases.append(
             Case("ConvTranspose", [x, transposed], {"group": group, "strides": [2] * rank, "pads": [1] * 2 * rank})
         )
+        if group == 2:
+            continue  # poolings have no groups
         pool = {"kernel_shape": [3] * rank, "strides": [2] * rank, "pads": [1] * 2 * rank}
         cases.append(Case("MaxPool", [x], pool))
         cases.append(Case("MaxPool", [x], {**pool, "ceil_mode": 1}, outputs=2))
