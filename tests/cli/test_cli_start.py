@@ -73,9 +73,11 @@ def test_libraries_are_run_and_inspected_without_importing_the_compiler(argument
     assert packages(modules) & COMPILER == set()
 
 
-def test_compiling_imports_nothing_of_other_formats_and_no_torch(tmp_path: Path) -> None:
+def test_compiling_for_a_cpu_imports_nothing_of_gpus_nothing_of_other_formats_and_no_torch(tmp_path: Path) -> None:
     modules = modules_of(["compile", str(MODEL), "-o", str(tmp_path / "digits.so")], tmp_path)
     assert packages(modules) & {"lark", "onnx", "torch"} == set()
+    of_gpus = {name for name in modules if name.startswith("nnefc.") and "cuda" in name}
+    assert of_gpus <= {"nnefc.targets.machine.cuda_target"}  # which knows what the word cuda means as a target
     assert {name for name in modules if name.startswith(("nnefc.frontends.onnx", "nnefc.frontends.pnnx"))} == set()
 
 

@@ -12,8 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
+from relax_programs import target
 from runtime_samples import CPP
-from tvm import relax
+from tvm import relax, te
+
+from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.rule import scheduled
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -122,6 +127,35 @@ def test_the_pass_of_the_page_on_passes_does_what_it_says() -> None:
     text = example.DropDoubleNegation()(builder.get()).script()
     assert text.count("R.negative") == 0
     assert text.count("R.exp(x)") == 1
+
+
+@pytest.mark.parametrize(("columns", "vectors"), [(32, True), (33, False)])
+def test_the_rule_of_the_page_on_schedule_rules_takes_what_it_says(columns: int, vectors: bool) -> None:
+    (program,) = blocks(ROOT / "docs" / "how-to" / "add-a-schedule-rule.md", "python")
+    example = types.ModuleType("example")
+    exec(compile(program, "add-a-schedule-rule.md", "exec"), example.__dict__)
+
+    x = te.placeholder((7, columns))
+    func = te.create_prim_func([x, te.compute(x.shape, lambda i, j: x(i, j) * x(i, j))])
+    machine = target("llvm -mcpu=x86-64-v3")
+    scheduled_func = scheduled(func, (example.LastAxisRule(), *CPU_RULES), machine)
+    assert (scheduled_func.attrs["nnefc.rule"] == "LastAxisRule") is vectors
+    if vectors:
+        assert "T.vectorized(8)" in scheduled_func.script()
+    data = np.random.default_rng(0).standard_normal((7, columns)).astype(np.float32)
+    result = tvm.runtime.tensor(np.zeros_like(data))
+    tvm.compile(scheduled_func, target=machine.to_tvm())["main"](tvm.runtime.tensor(data), result)
+    np.testing.assert_array_equal(result.numpy(), data * data)
+
+
+FOLDERS = "benchmarks|compiler|docs|examples|passes|targets|tests"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_folders_that_pages_name_are_there(page: Path) -> None:
+    """A star stands for any letters."""
+    named = re.findall(rf"`((?:{FOLDERS})/[\w./*-]*)`", page.read_text())
+    assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

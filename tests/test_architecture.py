@@ -1,0 +1,161 @@
+"""Arrows between the parts point one way: rules 1, 2 and 10 of docs/ARCHITECTURE.md, read from all imports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from functools import cache
+from pathlib import Path
+
+import pytest
+from draw_architecture import PARTS, PICTURE, arrows_between_parts, circles, drawing, imports, modules, part_of
+
+ROOT = Path(__file__).parents[1]
+RUNTIME = ROOT / "targets" / "runtime"
+
+FRONTENDS = ("frontends/nnef", "frontends/onnx", "frontends/pnnx")
+
+ALLOWED: dict[str, Set[str]] = {
+    "cli": {"driver", "frontends/nnef", "frontends/pnnx", "loader", "shared"}
+    | {"targets/description", "targets/link", "targets/machine"},
+    "driver": {*FRONTENDS, "backends", "loader", "passes", "passes/graph", "passes/plan", "shared"}
+    | {"targets/codegen/cpu", "targets/description", "targets/link", "targets/machine"},
+    "loader": set(),
+    "frontends/nnef": {"operators", "shared"},
+    "frontends/onnx": {"frontends", "operators", "shared"},
+    "frontends/pnnx": {"frontends", "operators", "shared"},
+    "frontends": {"shared"},
+    "backends": {part for part in PARTS if part.startswith(("passes", "targets"))} - {"targets/link"},
+    "passes": {"passes/compute", "passes/graph", "passes/legalize", "passes/plan", "passes/schedule"}
+    | {"shared", "targets/machine"},
+    "passes/plan": {"passes/graph", "passes/schedule", "passes/tir", "shared"},
+    "passes/legalize": {"operators", "passes/compute", "passes/graph", "passes/schedule", "passes/schedule/cpu"}
+    | {"targets/machine"},
+    "passes/graph": {"operators", "passes/compute", "passes/schedule", "passes/schedule/cpu", "passes/tir"}
+    | {"shared", "targets/machine"},
+    "passes/schedule/cpu": {"passes/compute", "passes/schedule", "passes/tir", "targets/machine"},
+    "passes/schedule/cuda": {"passes/schedule", "passes/tir", "targets/codegen", "targets/machine"},
+    "passes/schedule": {"passes/compute"},
+    "passes/compute": {"operators", "targets/machine"},
+    "passes/tir": {"targets/codegen"},
+    "targets/link": {"shared", "targets/description", "targets/machine"},
+    "targets/codegen/cpu": {"shared", "targets/machine"},
+    "targets/codegen/cuda": {"shared", "targets/codegen", "targets/description", "targets/machine"},
+    "targets/codegen": set(),
+    "targets/description": {"shared"},
+    "targets/machine": {"shared"},
+    "operators": {"shared"},
+    "shared": set(),
+}
+"""Of every part what it may import; the order is from above to below."""
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    return imports(modules())
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(graph()) == []
+
+
+def test_the_parts_are_in_an_order_in_which_all_arrows_point_down() -> None:
+    order = list(ALLOWED)
+    up = [(part, other) for part in ALLOWED for other in ALLOWED[part] if order.index(other) <= order.index(part)]
+    assert (up, set(order)) == ([], set(PARTS))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_imports_no_more_than_it_may(part: str) -> None:
+    found = [
+        f"{module} imports {other}, of {part_of(other)}"
+        for module, others in sorted(graph().items())
+        if part_of(module) == part
+        for other in sorted(others)
+        if part_of(other) not in {part, *ALLOWED[part]}
+    ]
+    assert found == []
+
+
+def test_nothing_is_allowed_that_nobody_needs() -> None:
+    arrows = arrows_between_parts(graph())
+    for_backends_to_come = "backends"
+    spare = {part: ALLOWED[part] - arrows[part] for part in PARTS if part != for_backends_to_come}
+    assert {part: others for part, others in spare.items() if others} == {}
+
+
+def test_the_parts_of_one_backend_do_not_know_those_of_another() -> None:
+    mixed = [
+        (module, other)
+        for module, others in graph().items()
+        for other in others
+        if {"cpu", "cuda"} <= {name for path in (module, other) for name in path.split(".")}
+        and part_of(module) != "backends"
+    ]
+    assert mixed == []
+
+
+def test_the_loader_can_be_copied_beside_a_library() -> None:
+    assert graph()["nnefc.loader"] == set()
+
+
+def test_a_module_that_is_in_no_part_is_an_error() -> None:
+    with pytest.raises(LookupError, match="name it in PARTS"):
+        part_of("nnefc.passes.another.one")
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}}) == [["b", "c"], ["d"]]
+
+
+def test_the_picture_is_that_of_the_imports() -> None:
+    assert PICTURE.read_text() == drawing(), "to bring it up to date: python docs/draw_architecture.py"
+
+
+# --- the C in every library
+
+
+def without_comments(path: Path) -> str:
+    return re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', "", path.read_text(), flags=re.DOTALL)
+
+
+@cache
+def units(folder: str) -> dict[str, str]:
+    """The C files of a library for processors, or for a GPU."""
+    left_out = {"cpu": set[str](), "cuda": {"engine.c"}}[folder]
+    files = [path for path in RUNTIME.glob("*.c") if path.name not in left_out]
+    files += RUNTIME.glob(f"{folder}/*.c")
+    return {path.relative_to(RUNTIME).as_posix(): without_comments(path) for path in sorted(files)}
+
+
+DEFINED = re.compile(r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][\w *]*?\b(nnefc_\w+)\s*(?:\([^;{}]*\)\s*\{|=|;)", re.M)
+
+
+def uses(folder: str) -> dict[str, set[str]]:
+    """Of each C file the files whose functions and variables it names, but for those that several files define."""
+    homes: dict[str, list[str]] = {}
+    for file, text in units(folder).items():
+        for name in DEFINED.findall(text):
+            homes.setdefault(name, []).append(file)
+    home = {name: files[0] for name, files in homes.items() if len(files) == 1}
+    return {
+        file: {home[name] for name in set(re.findall(r"\w+", text)) & home.keys()} - {file}
+        for file, text in units(folder).items()
+    }
+
+
+@pytest.mark.parametrize("folder", ["cpu", "cuda"])
+def test_no_files_of_the_runtime_need_each_other(folder: str) -> None:
+    assert uses(folder)["session.c"] >= {"checks.c", {"cpu": "engine.c", "cuda": "cuda/engine.c"}[folder]}
+    assert circles(uses(folder)) == []
+
+
+def test_no_headers_of_the_runtime_include_each_other() -> None:
+    files = {path.name: path for path in [*RUNTIME.rglob("*.h"), *RUNTIME.rglob("*.c")]}
+    included = {
+        name: {Path(other).name for other in re.findall(r'#include "([^"]+)"', path.read_text())}
+        for name, path in files.items()
+    }
+    assert circles(included) == []
+    private = {"gpu_engine.h", "device.h", "driver.h"}
+    assert {n for n, others in included.items() if others & private and files[n].parent == RUNTIME} == set()
