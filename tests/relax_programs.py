@@ -172,9 +172,11 @@ class Graph:
 
     def compute(self, item: Callable[[tirx.Expr], tirx.Expr], x: Value, array: np.ndarray) -> Value:
         """An element-wise computation in TE."""
-        return self.emit(
-            self._builder.call_te(lambda x: te.compute(x.shape, lambda *index: item(x(*index))), x.expr), array
-        )
+        return self.emit_te(lambda x: te.compute(x.shape, lambda *index: item(x(*index))), x, array)
+
+    def emit_te(self, function: Callable[[te.Tensor], te.Tensor], x: Value, array: np.ndarray) -> Value:
+        """Any computation in TE."""
+        return self.emit(self._builder.call_te(function, x.expr), array)
 
     def unary(self, name: str, x: Value) -> Value:
         """An element-wise operation of :data:`UNARY`."""

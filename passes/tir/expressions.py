@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
-__all__ = ["conjuncts", "flat_offset", "inside", "int64", "number", "parts_of", "rebuilt", "substituted"]
+__all__ = ["conjuncts", "flat_offset", "inside", "int64", "number", "parts_of", "rebuilt", "replaced", "substituted"]
 
 
 def number(value: int) -> tirx.IntImm:
@@ -85,6 +86,14 @@ def substituted(
         return rebuilt(part, change)
 
     return change(expr)
+
+
+def replaced(expr: tirx.Expr, known: Sequence[tuple[tirx.Expr, tirx.Expr]]) -> tirx.Expr:
+    """`expr` with parts of it replaced: each that equals the first of a pair by the second."""
+    for part, replacement in known:
+        if tvm_ffi.structural_equal(expr, part):
+            return replacement
+    return rebuilt(expr, lambda part: replaced(part, known))
 
 
 def flat_offset(shape: Sequence[int], indices: Sequence[tirx.Expr]) -> tirx.Expr:

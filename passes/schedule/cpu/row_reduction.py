@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV
 
+from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of
 from nnefc.targets.machine.target import Target
 
@@ -73,6 +74,7 @@ class RowsRule:
                 length = int(sch.get(column).extent)
                 longest = max(longest, length)
                 if length % lanes == 0 and length > lanes:
+                    register_reducer(sch.get(block))
                     _, lane = sch.split(column, [None, lanes])
                     partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
         loops = sch.get_loops(output)

@@ -6,17 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
-from nnefc.passes.tir.expressions import inside, parts_of, rebuilt
+from nnefc.passes.tir.expressions import inside, parts_of
 
 __all__ = [
     "conditions_of",
     "flat_index",
     "loads_of",
-    "replaced",
     "strides_of",
     "values_of",
     "work_of",
@@ -88,11 +86,3 @@ def flat_index(buffer: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
 def strides_of(shape: Sequence[int]) -> list[int]:
     """How far apart neighbours along each dimension lie."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-
-
-def replaced(expr: tirx.Expr, known: Sequence[tuple[tirx.Expr, tirx.Expr]]) -> tirx.Expr:
-    """`expr` with parts of it replaced: each that equals the first of a pair by the second."""
-    for part, replacement in known:
-        if tvm_ffi.structural_equal(expr, part):
-            return replacement
-    return rebuilt(expr, lambda part: replaced(part, known))

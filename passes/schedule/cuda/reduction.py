@@ -23,8 +23,9 @@ from tvm.sym import Analyzer, detect_linear_equation
 from nnefc.passes.schedule.cuda.analysis import flat_index, loads_of, values_of
 from nnefc.passes.schedule.cuda.element_wise import bind_elements
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
-from nnefc.passes.schedule.cuda.reducers import can_share_reductions, register_reducer
+from nnefc.passes.schedule.cuda.shared_reductions import can_share_reductions
 from nnefc.passes.schedule.cuda.threads import bind_flat, fused, rows_at_once, threads_of_row
+from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.structure import (
     SBlockRV,
     covers_result,

@@ -20,8 +20,9 @@ from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.cuda.analysis import loads_of
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
-from nnefc.passes.schedule.cuda.reducers import can_share_reductions, register_reducer
+from nnefc.passes.schedule.cuda.shared_reductions import can_share_reductions
 from nnefc.passes.schedule.cuda.threads import bind_flat, fused, rows_at_once, threads_of_row
+from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of, variables_of
 from nnefc.targets.machine.cuda_target import CudaTarget
 

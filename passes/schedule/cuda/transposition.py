@@ -21,10 +21,10 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer, detect_linear_equation
 
-from nnefc.passes.schedule.cuda.analysis import conditions_of, flat_index, loads_of, replaced
+from nnefc.passes.schedule.cuda.analysis import conditions_of, flat_index, loads_of
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of
-from nnefc.passes.tir.expressions import int64
+from nnefc.passes.tir.expressions import int64, replaced
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["TranspositionRule"]

@@ -1,4 +1,4 @@
-"""Make TVM know how a reduction's partial results are combined, so that threads can share its work out.
+"""Make TVM know how a reduction's partial results are combined, so that lanes or threads can share its work out.
 
 TVM recognizes sums, products, maxima and minima that start from the least finite number, and some more. What front ends
 define otherwise (maxima that start from minus infinity, or keep what is not a number; places of the largest element) it
@@ -18,28 +18,35 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.cuda.analysis import replaced
-from nnefc.passes.schedule.structure import variables_of
-from nnefc.passes.tir.expressions import substituted
+from nnefc.passes.tir.expressions import replaced, substituted
 
-__all__ = ["can_share_reductions", "register_reducer"]
+__all__ = ["Reducer", "reducer_of", "register_reducer"]
 
 _COMMUTATIVE = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min, tirx.And, tirx.Or)
 
 
 @dataclass(frozen=True)
-class _Reducer:
-    """How two partial results, `left` and `right`, become one; `first` changes nothing when it is one of them."""
+class Reducer:
+    """How two partial results, `left` and `right`, become one; `first` changes nothing when it is one of them.
+
+    `elements` are what the results so far are combined with.
+    """
 
     left: tuple[tirx.Var, ...]
     right: tuple[tirx.Var, ...]
     combined: tuple[tirx.Expr, ...]
     first: tuple[tirx.Expr, ...]
+    elements: tuple[tirx.Expr, ...]
+
+    def joined(self, left: Sequence[tirx.Expr], right: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+        """Two partial results as one."""
+        values = dict(zip((*self.left, *self.right), (*left, *right), strict=True))
+        return [substituted(expr, values) for expr in self.combined]
 
 
 def register_reducer(node: s_tir.SBlock) -> None:
     """Tell TVM about the reduction of a block, if how it combines can be read off; simple sums it knows anyhow."""
-    reducer = _reducer_of(node)
+    reducer = reducer_of(node)
     if reducer is None:
         return
     text = f"{reducer.first} {reducer.combined}"
@@ -54,7 +61,7 @@ _LOCK = threading.Lock()
 _NUMBERS = itertools.count()
 
 
-def _register(reducer: _Reducer) -> None:
+def _register(reducer: Reducer) -> None:
     def is_of_others(values: Sequence[tirx.Expr]) -> bool:
         """TVM asks about reductions of all types."""
         return any(value.ty != own.ty for value, own in zip(values, reducer.left, strict=True))
@@ -62,8 +69,7 @@ def _register(reducer: _Reducer) -> None:
     def combine(left: Sequence[tirx.Expr], right: Sequence[tirx.Expr]) -> list[tirx.Expr]:
         if is_of_others(left):  # something of both, which no reduction is
             return [tirx.Select(tirx.EQ(a, b), a, b) for a, b in zip(left, right, strict=True)]
-        values = dict(zip((*reducer.left, *reducer.right), (*left, *right), strict=True))
-        return [substituted(expr, values) for expr in reducer.combined]
+        return reducer.joined(left, right)
 
     def identity(values: Sequence[tirx.Expr]) -> list[tirx.Expr]:
         return list(values if is_of_others(values) else reducer.first)
@@ -75,7 +81,8 @@ def _register(reducer: _Reducer) -> None:
     tvm.get_global_func("s_tir.schedule.RegisterReducer")(len(reducer.left), *map(tvm.get_global_func, names))
 
 
-def _reducer_of(node: s_tir.SBlock) -> _Reducer | None:
+def reducer_of(node: s_tir.SBlock) -> Reducer | None:
+    """How a block combines what it reduces, if that can be read off."""
     updates, first = _stores(node.body), _stores(node.init)
     buffers = list(updates)
     if list(first) != buffers or not buffers:
@@ -85,9 +92,10 @@ def _reducer_of(node: s_tir.SBlock) -> _Reducer | None:
     elements = [_element(value, result) for (value, _), result in zip(updates.values(), results, strict=True)]
     known = [*zip(results, left, strict=True), *((e, r) for e, r in zip(elements, right, strict=True) if e is not None)]
     combined = tuple(replaced(value, known) for value, _ in updates.values())
-    if any(element is None for element in elements) or not all(_is_of(expr, {*left, *right}) for expr in combined):
+    found = tuple(element for element in elements if element is not None)
+    if len(found) < len(elements) or not all(_is_of(expr, {*left, *right}) for expr in combined):
         return None
-    return _Reducer(left, right, combined, tuple(value for value, _ in first.values()))
+    return Reducer(left, right, combined, tuple(value for value, _ in first.values()), found)
 
 
 def _stores(stmt: tirx.Stmt | None) -> Mapping[tirx.Var, tuple[tirx.Expr, list[tirx.Expr]]]:
@@ -122,27 +130,3 @@ def _is_of(expr: tirx.Expr, variables: set[tirx.Var]) -> bool:
     """Whether an expression reads nothing but these variables."""
     used = tirx.analysis.undefined_vars(tirx.Evaluate(expr), [])
     return all(var in variables for var in used)
-
-
-def can_share_reductions(sch: s_tir.Schedule) -> bool:
-    """Whether TVM lowers all reductions whose items threads share; one that it leaves as it is would be a race."""
-    try:
-        lowered = s_tir.transform.LowerCrossThreadReduction()(sch.mod)["main"]
-    except (ValueError, tvm.error.InternalError):  # it does not know how results are combined; or trips over bool
-        return False
-    return not _has_shared_reduction(lowered.body, set())
-
-
-def _has_shared_reduction(stmt: tirx.Stmt, threads: set[tirx.Var]) -> bool:
-    match stmt:
-        case tirx.For():
-            bound = {stmt.loop_var} if stmt.kind == tirx.ForKind.THREAD_BINDING else set()
-            return _has_shared_reduction(stmt.body, threads | bound)
-        case tirx.SeqStmt():
-            return any(_has_shared_reduction(part, threads) for part in stmt.seq)
-        case s_tir.SBlockRealize():
-            block = stmt.block
-            items = [v for a, v in zip(block.iter_vars, stmt.iter_values, strict=True) if a.iter_type == a.CommReduce]
-            shared = block.init is not None and not threads.isdisjoint(variables_of(items))
-            return shared or _has_shared_reduction(block.body, threads)
-    return False
