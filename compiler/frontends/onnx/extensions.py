@@ -1,7 +1,8 @@
-"""Schemas of operators outside of the standard that quantized models have: those of onnxruntime's own domain.
+"""Schemas of operators outside of the standard: those of onnxruntime's own domain.
 
-onnxruntime's quantizer writes them where it is asked for operators of quantized tensors instead of `DequantizeLinear`
-and `QuantizeLinear` around ordinary ones. Described in onnxruntime's docs/ContribOperators.md.
+onnxruntime's quantizer writes most of them, where it is asked for operators of quantized tensors instead of
+`DequantizeLinear` and `QuantizeLinear` around ordinary ones; its optimizer writes the others. Described in
+onnxruntime's docs/ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -97,6 +98,19 @@ _SCHEMAS = (
         {"direction": "forward", "input_forget": 0},
         optional="activations:STRINGS activation_alpha:FLOATS activation_beta:FLOATS clip:FLOAT hidden_size:INT",
         outputs="Y:S? Y_h:S? Y_c:S?",
+    ),
+    _schema("FastGelu", "X:S bias:S?", outputs="Y:S"),
+    _schema(
+        "FusedMatMul",
+        "A:S B:S",
+        {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
+        outputs="Y:S",
+    ),
+    _schema(
+        "SkipLayerNormalization",
+        "input:S skip:S gamma:S beta:S? bias:S?",
+        {"epsilon": 1e-12},
+        outputs="output:S mean:S? inv_std_var:S? input_skip_bias_sum:S?",
     ),
 )
 
