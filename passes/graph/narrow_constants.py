@@ -145,9 +145,11 @@ class _Narrower(Rewriter):
         if not any(self._stored(field) for field in fields):
             return call
         joined = self._joinable(kernel)
-        reads = kernel_size(joined).reads if joined is not None else ()
-        wide = [self._widened(field) if n <= _MOST_READS else field for field, n in zip(fields, reads, strict=False)]
-        if joined is None or all(new is old for new, old in zip(wide, fields, strict=True)):
+        if joined is None:
+            return call
+        reads = kernel_size(joined.with_attr(FUSION, OpPattern.INJECTIVE)).reads
+        wide = [self._widened(field) if n <= _MOST_READS else field for field, n in zip(fields, reads, strict=True)]
+        if all(new is old for new, old in zip(wide, fields, strict=True)):
             return call
         gv = self.builder.add_func(joined, kernel.name_hint)
         return relax.Call(call.op, [gv, relax.Tuple(wide), *rest], call.attrs, call.ty_args, call.span)
@@ -158,9 +160,12 @@ class _Narrower(Rewriter):
         TVM takes a kernel for opaque that finds the place of what it reads in another tensor.
         """
         func = self.builder.get()[kernel]
-        if func.attrs is None or FUSION not in func.attrs:
-            func = func.with_attr(FUSION, OpPattern.INJECTIVE)
-        return None if int(func.attrs[FUSION]) > OpPattern.INJECTIVE or kernel_size(func).stored else func
+        own = func.attrs[FUSION] if func.attrs and FUSION in func.attrs else None
+        found = own if own is not None else _annotated(func).attrs[FUSION]
+        if int(found) <= OpPattern.INJECTIVE:
+            return func
+        joined = func.with_attr(FUSION, OpPattern.INJECTIVE)
+        return None if own is not None or kernel_size(joined).stored else joined
 
     def _widened(self, expr: relax.Expr) -> relax.Expr:
         """`expr`, by a widening of its own if it is a large constant that can be narrow."""
@@ -224,6 +229,11 @@ class _Narrower(Rewriter):
         last = rank - 1 if is_call(call, "matmul") else 1
         spread = [-1 if axis == last else 1 for axis in range(rank)] if source.grid.axis is not None else [1]
         return relax.op.multiply(product, constant(source.grid.scale.reshape(spread)))
+
+
+def _annotated(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel with the way to join it with others that TVM finds."""
+    return relax.transform.AnnotateTIROpPattern()(tvm.IRModule({"kernel": func}))["kernel"]
 
 
 def _is_large(expr: relax.Expr) -> bool:

@@ -137,3 +137,22 @@ def test_constants_stay_wide_for_readers_that_cannot_widen(text: str) -> None:
 def test_constants_stay_wide_that_no_narrow_type_of_the_machine_holds(value: float, machine: str) -> None:
     module = program("x[32, 64] -> d\nd = R.add(x, H)", H=np.full((32, 64), value, np.float32))
     assert _bytes(NarrowConstants(target(machine))(module)) == 32 * 64 * 4
+
+
+def test_steps_stay_in_the_kernels_of_what_they_come_after(tmp_path: Path) -> None:
+    """A kernel that widens a constant is element-wise still: it is the epilogue of the product before it."""
+    scale = np.random.default_rng(2).uniform(0.5, 2, (32, 64)).astype(np.float16).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "k"], ["c"]), helper.make_node("Mod", ["c", "s"], ["y"], fmod=1)]
+    info = helper.make_tensor_value_info
+    kernels = []
+    for value in (scale, scale * np.float32(1.1)):
+        weights = [
+            numpy_helper.from_array(np.full((24, 64), 0.1, np.float32), "k"),
+            numpy_helper.from_array(value, "s"),
+        ]
+        ends = [info("x", TensorProto.FLOAT, [32, 24])], [info("y", TensorProto.FLOAT, [32, 64])]
+        graph = helper.make_graph(nodes, "g", *ends, weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+        kernels.append(len(nnefc.compile(tmp_path / "model.onnx", target="x86-64-v3").code.module.functions))
+    assert kernels[0] == kernels[1]
