@@ -42,7 +42,7 @@ def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: f
             found[candidate.constant] = (
                 candidate if same is None else replace(candidate, saved=same.saved + candidate.saved)
             )
-    allowance = (budget - 1) * size
+    allowance = (budget - 1) * size if size else 0.0  # the budget may be infinite
     return FastAlgorithms(frozenset(c.constant for c in most_saving(list(found.values()), allowance)))
 
 
