@@ -19,10 +19,22 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.passes.compute.choice import chosen
+from nnefc.passes.compute.choice import PERIODS, chosen
 from nnefc.passes.compute.long_sums import LONGEST_PART
 
-__all__ = ["COUNT", "LEFT", "RESULT", "RIGHT", "combine_left", "combine_right", "multiply_quarters"]
+__all__ = [
+    "COUNT",
+    "LEFT",
+    "PRODUCTS_OF_QUARTERS",
+    "RESULT",
+    "RIGHT",
+    "combine_left",
+    "combine_right",
+    "multiply_quarters",
+]
+
+PRODUCTS_OF_QUARTERS = "nnefc.products_of_quarters"
+"""Attribute of the computation of the seven products, `[…, 7, rows, columns]`, that one other reads."""
 
 COUNT = 7  # products of quarters
 _PART = 200  # terms of a sum; the sums of quarters make their rounding twice as large
@@ -62,7 +74,8 @@ def combine_left(left: te.Tensor, rows: int, tile: int, size: int) -> te.Tensor:
         quarters = [left(*outer, r, c) for r in pair for c in (k, k + half)]
         return chosen(product, [_sum(factor, quarters) for factor in LEFT])
 
-    return te.compute((*batch, COUNT, rows // tile, half // size, tile, size), element, name="combine_left")
+    shape, periods = (*batch, COUNT, rows // tile, half // size, tile, size), [*(1 for _ in batch), COUNT, 1, 1, 1, 1]
+    return te.compute(shape, element, name="combine_left", attrs={PERIODS: periods})
 
 
 def multiply_quarters(left: te.Tensor, right: te.Tensor, height: int) -> te.Tensor:
@@ -77,7 +90,8 @@ def multiply_quarters(left: te.Tensor, right: te.Tensor, height: int) -> te.Tens
         a = left(*outer, p, row // tile, step, row % tile, lane)
         return te.sum(a * right(p, column // size, step * lanes + lane, column % size), axis=[step, lane])
 
-    products = te.compute((*batch, COUNT, rows, columns), product, name="products", attrs={LONGEST_PART: _PART})
+    attrs = {LONGEST_PART: _PART, PRODUCTS_OF_QUARTERS: 1}
+    products = te.compute((*batch, COUNT, rows, columns), product, name="products", attrs=attrs)
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, row, column = index

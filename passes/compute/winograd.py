@@ -21,7 +21,7 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
-from nnefc.passes.compute.choice import chosen
+from nnefc.passes.compute.choice import PERIODS, chosen
 from nnefc.passes.compute.long_sums import LONGEST_PART
 
 __all__ = ["OUTPUT_TILE", "multiply_tiles", "tiles_of", "transform_filter", "transform_input", "transform_output"]
@@ -136,7 +136,8 @@ def transform_input(data: te.Tensor, height: int, width: int) -> te.Tensor:
         rows = [_input_row([column(r, cb, t, lane) for r in range(_INPUT_TILE)]) for column in columns]
         return chosen(b, [chosen(a, row) for row in rows])
 
-    return te.compute((_INPUT_TILE, _INPUT_TILE, blocks, tiles, size), element, name="tile")
+    periods = [_INPUT_TILE, _INPUT_TILE, 1, 1, 1]
+    return te.compute((_INPUT_TILE, _INPUT_TILE, blocks, tiles, size), element, name="tile", attrs={PERIODS: periods})
 
 
 def multiply_tiles(transformed: te.Tensor, weights: te.Tensor) -> te.Tensor:
@@ -171,4 +172,5 @@ def transform_output(products: te.Tensor, batch: int, height: int, width: int) -
         results = [_output_row([column(r, o, t, lane) for r in range(_INPUT_TILE)]) for column in columns]
         return chosen(x % OUTPUT_TILE, [chosen(y % OUTPUT_TILE, result) for result in results])
 
-    return te.compute((batch, blocks, height, width, size), element, name="result")
+    periods = [1, 1, OUTPUT_TILE, OUTPUT_TILE, 1]
+    return te.compute((batch, blocks, height, width, size), element, name="result", attrs={PERIODS: periods})

@@ -12,6 +12,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
 
+from nnefc.passes.compute.choice import PERIODS
 from nnefc.passes.compute.dot_product import is_dot_product, is_widening
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "epilogue_into_one_block",
     "is_reduction",
     "largest_divisor",
+    "periods_of",
     "root_blocks",
     "schedule_of",
     "spatial_extents",
@@ -64,6 +66,12 @@ def root_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
 def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     """Whether a block sums up, or takes a maximum, … over some axis."""
     return any(iter_var.iter_type == tirx.IterVar.CommReduce for iter_var in sch.get(block).iter_vars)
+
+
+def periods_of(node: s_tir.SBlock) -> dict[int, int]:
+    """The axes of a block that has a formula for each place of a tile, and how many places there are along each."""
+    periods = enumerate(int(period) for period in node.annotations.get(PERIODS, ()))
+    return {axis: period for axis, period in periods if period > 1}
 
 
 def spatial_extents(sch: s_tir.Schedule, block: SBlockRV) -> list[int]:

@@ -112,7 +112,7 @@ def test_products_with_the_same_factor_share_its_sums() -> None:
     check([case], with_fast_memory(target("llvm")))
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((4, 4, 32), 2), ((7, 4, 32), 0), ((3, 4, 5, 32), 3)])
+@pytest.mark.parametrize(("shape", "axis"), [((4, 4, 32), 2), ((7, 4, 32), 0), ((3, 4, 5, 32), 3), ((4, 7, 4, 32), 1)])
 def test_another_choice_by_an_axis_has_another_schedule(shape: tuple[int, ...], axis: int) -> None:
     data = te.placeholder(shape, "float32")
 

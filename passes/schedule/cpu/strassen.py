@@ -16,13 +16,12 @@ import math
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.compute.strassen import COUNT
+from nnefc.passes.compute.strassen import PRODUCTS_OF_QUARTERS
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.structure import (
-    contraction_of,
     epilogue_into_one_block,
-    is_reduction,
+    periods_of,
     root_blocks,
     schedule_of,
     spatial_extents,
@@ -37,20 +36,13 @@ class QuarterProductsRule:
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         sch = schedule_of(func)
-        reductions = [b for b in root_blocks(sch) if is_reduction(sch, b)]
-        if len(reductions) != 1:
+        found = [b for b in root_blocks(sch) if PRODUCTS_OF_QUARTERS in sch.get(b).annotations]
+        if len(found) != 1:
             return None
-        (products,) = reductions
-        roles = contraction_of(sch, products)
-        if roles is None or len(roles.both) != 1 or len(roles.reduced) != 2:
-            return None
-        *outer, count, rows, columns = spatial_extents(sch, products)
-        consumers = sch.get_consumers(products)
-        if count != COUNT or len(consumers) != 1 or math.prod(outer) != 1:
-            return None
-        *batch, height, width = spatial_extents(sch, consumers[0])
+        (products,) = found
+        *batch, _, rows, columns = spatial_extents(sch, products)
         lanes = target.lanes(str(sch.get(products).writes[0].source.dtype))
-        if math.prod(batch) != 1 or width != 2 * columns or height > 2 * rows or columns % lanes:
+        if math.prod(batch) != 1 or columns % lanes:
             return None
         tile = choose_tile(1, rows, columns // lanes, target)
         self._schedule(sch, products, tile, lanes, target)
@@ -108,7 +100,7 @@ def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, place: LoopRV, lane
 
 
 class QuarterSumsRule:
-    """An element-wise computation that chooses one of seven formulas by an axis before the last two."""
+    """An element-wise computation that has seven formulas, one for each place along an axis before the last two."""
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         sch = schedule_of(func)
@@ -116,7 +108,7 @@ class QuarterSumsRule:
         if len(blocks) != 1 or len(sch.get_loops(blocks[0])) < 4:
             return None
         node = sch.get(blocks[0])
-        choices = [i for i, axis in enumerate(node.iter_vars) if _chooses(node, axis.var)]
+        choices = list(periods_of(node))
         *outer, column = sch.get_loops(blocks[0])
         lanes = target.lanes(str(node.writes[0].source.dtype))
         if len(choices) != 1 or choices[0] > len(outer) - 2 or int(sch.get(column).extent) % lanes:
@@ -128,9 +120,3 @@ class QuarterSumsRule:
         sch.unroll(choice)
         sch.parallel(sch.fuse(*outer[:-1]))
         return sch
-
-
-def _chooses(node: s_tir.SBlock, var: tirx.Var) -> bool:
-    """Whether the value of a block is chosen by one of its axes."""
-    value = node.body.value if isinstance(node.body, tirx.BufferStore) else None
-    return isinstance(value, tirx.Select) and isinstance(value.condition, tirx.EQ) and value.condition.a.same_as(var)

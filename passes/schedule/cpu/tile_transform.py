@@ -15,6 +15,7 @@ from tvm.s_tir.schedule import SBlockRV
 from nnefc.passes.schedule.structure import (
     epilogue_into_one_block,
     is_reduction,
+    periods_of,
     root_blocks,
     schedule_of,
 )
@@ -24,14 +25,14 @@ __all__ = ["TileTransformRule"]
 
 
 class TileTransformRule:
-    """An element-wise computation that selects a formula by the place of an element along two or more of its axes."""
+    """An element-wise computation that has a formula for each place of a tile along two or more of its axes."""
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         sch = schedule_of(func)
         blocks = root_blocks(sch)
         if any(is_reduction(sch, block) for block in blocks):
             return None
-        choosing = [(block, periods) for block in blocks if len(periods := _periods(sch, block)) > 1]
+        choosing = [(block, periods) for block in blocks if len(periods := periods_of(sch.get(block))) > 1]
         if len(choosing) != 1:
             return None
         block, periods = choosing[0]
@@ -67,28 +68,3 @@ class TileTransformRule:
         for loop in unrolled:
             sch.unroll(loop)
         sch.parallel(sch.fuse(*outer[:-2]))
-
-
-def _periods(sch: s_tir.Schedule, block: SBlockRV) -> dict[int, int]:
-    """Axes by whose value, or value modulo a period, the block's formula is selected; and that period."""
-    node = sch.get(block)
-    if not isinstance(node.body, tirx.BufferStore):
-        return {}
-    axes = list(node.iter_vars)
-    found: dict[int, int] = {}
-
-    def visit(expr: tirx.Expr) -> None:
-        if not isinstance(expr, tirx.Select):
-            return
-        if isinstance(expr.condition, tirx.EQ):
-            index = expr.condition.a
-            period = int(index.b) if isinstance(index, tirx.FloorMod) else None
-            var = index.a if isinstance(index, tirx.FloorMod) else index
-            for position, axis in enumerate(axes):
-                if axis.var.same_as(var):
-                    found[position] = period or int(axis.dom.extent)
-        visit(expr.true_value)
-        visit(expr.false_value)
-
-    visit(node.body.value)
-    return dict(sorted(found.items()))
