@@ -140,6 +140,7 @@ class Interpolation:
 
     def sources(self, axis: Scaling) -> Array:
         """Where each result lies."""
+        check_table(axis.results)
         return COORDINATES[self.coordinates](axis, np.arange(axis.results, dtype=np.float64))
 
     def taps(self, axis: Scaling) -> tuple[Array, Array]:

@@ -1,0 +1,83 @@
+"""Writes docs/operators.md: what the operators of the library are called in each format, as the computations say."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path += [str(Path(__file__).parents[1] / "frontends" / "pnnx")]
+
+from computations import COMPUTATIONS
+from formats import Computation, modules_of
+
+from nnefc.operators.base import Operator
+
+__all__ = ["PAGE", "page"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+HEAD = """# Operators that several formats have
+
+Front ends translate their formats to the operators of `compiler/operators`. The same computation becomes the same
+Relax whichever format says it: `tests/operators/test_same_relax.py` compares them, and this table is made of its cases
+(`python tests/operators/operators_page.py` writes it). Formats may have more operators than those.
+
+| operator | what it is | NNEF | ONNX | PNNX |
+|---|---|---|---|---|
+"""
+
+
+def page(folder: Path) -> str:
+    """The page; `folder` is for models."""
+    rows: dict[type[Operator], list[set[str]]] = {}
+    for computation in COMPUTATIONS:
+        with _first_lowered() as found:
+            modules_of(computation, folder)
+        for names, name in zip(rows.setdefault(found[0], [set(), set(), set()]), _names(computation), strict=True):
+            names |= {f"`{name}`"} if name else set()
+    lines = []
+    for kind in sorted(rows, key=lambda kind: (kind.__module__, kind.__name__)):
+        family, what = kind.__module__.rpartition(".")[2], " ".join(inspect.getdoc(kind).split("\n\n")[0].split())
+        columns = [", ".join(sorted(names)) for names in rows[kind]]
+        lines.append(f"| `{family}.{kind.__name__}` | {what.replace('|', chr(92) + '|')} | {' | '.join(columns)} |")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _names(computation: Computation) -> tuple[str, str, str]:
+    nnef = computation.nnef.partition("(")[0] if computation.nnef else ""
+    return (
+        nnef,
+        computation.onnx[0] if computation.onnx else "",
+        computation.pnnx[0].split()[0] if computation.pnnx else "",
+    )
+
+
+@contextmanager
+def _first_lowered() -> Iterator[list[type[Operator]]]:
+    """The operators that are lowered inside, those that others are made of after them."""
+    found: list[type[Operator]] = []
+    kinds = {kind: kind.__dict__["lower"] for kind in Operator.KINDS if "lower" in kind.__dict__}
+
+    def noting(lower: object) -> object:
+        def noted(self: Operator, *operands: object) -> object:
+            found.append(type(self))
+            return lower(self, *operands)
+
+        return noted
+
+    for kind, lower in kinds.items():
+        kind.lower = noting(lower)
+    try:
+        yield found
+    finally:
+        for kind, lower in kinds.items():
+            kind.lower = lower
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder_:
+        PAGE.write_text(page(Path(folder_)))
