@@ -58,7 +58,7 @@ def _resize(
     if mode == "area":
         return adaptive_average(at, input, result)
     axes = tuple(
-        (axis, Scaling(n, m, m / n if s is None else s))
+        (axis, Scaling(n, m, m / n if s is None or align_corners else s))
         for axis, (n, m, s) in enumerate(zip(extents, result, scales, strict=True), 2)
     )
     return Resize(axes, _interpolation(mode, align_corners)).lower(at, input)
