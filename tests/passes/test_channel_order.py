@@ -210,9 +210,18 @@ UNITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "every"), [("llvm", 1), ("llvm -mcpu=x86-64-v3", 3)])
-def test_shuffled_groups_have_the_same_values(name: str, every: int) -> None:
-    check([unit(*sizes) for sizes in UNITS[::every]], name)
+@pytest.mark.parametrize(
+    ("name", "units"),
+    [
+        pytest.param("llvm", UNITS, id="llvm"),
+        pytest.param("llvm -mcpu=x86-64-v3", UNITS[::3], id="x86-64-v3"),
+        pytest.param(
+            "llvm -mcpu=x86-64-v3", UNITS[1::3] + UNITS[2::3], id="x86-64-v3, the others", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_shuffled_groups_have_the_same_values(name: str, units: list[tuple[int, ...]]) -> None:
+    check([unit(*sizes) for sizes in units], name)
 
 
 def halves(batch: int, half: int) -> Case:

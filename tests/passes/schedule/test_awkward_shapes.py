@@ -15,6 +15,25 @@ from nnefc.passes.pipeline import lower
 
 TARGETS = ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"]
 
+EVEN, ODD = slice(0, None, 2), slice(1, None, 2)
+PARTS = pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        pytest.param("llvm", slice(None), id="llvm"),
+        pytest.param("llvm -mcpu=x86-64-v3", EVEN, id="x86-64-v3"),
+        pytest.param("llvm -mcpu=x86-64-v2", ODD, id="x86-64-v2"),
+        pytest.param("llvm -mcpu=x86-64-v3", ODD, id="x86-64-v3, the others", marks=pytest.mark.slow),
+        pytest.param("llvm -mcpu=x86-64-v2", EVEN, id="x86-64-v2, the others", marks=pytest.mark.slow),
+    ],
+)
+"""Every case at the greatest width, and at one of the two others."""
+
+
+def shuffled(cases: list[Case], part: slice) -> list[Case]:
+    """A part of the cases in an order of chance: neighbours in the lists differ in one argument, the same each time."""
+    order = np.random.default_rng(0).permutation(len(cases))
+    return [cases[number] for number in order[part]]
+
 
 def values(*shape: int, scale: float = 1.0) -> np.ndarray:
     return (np.random.default_rng(math.prod(shape)).standard_normal(shape) * scale).astype(np.float32)
@@ -62,9 +81,9 @@ CONVOLUTIONS = [
 ]
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_convolutions(name: str) -> None:
-    check(CONVOLUTIONS, name)
+@PARTS
+def test_convolutions(name: str, part: slice) -> None:
+    check(shuffled(CONVOLUTIONS, part), name)
 
 
 def pooling(shape: tuple[int, ...], kind: str, *window: object) -> Case:
@@ -110,9 +129,9 @@ AVERAGE_POOLS += [
 ]
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_poolings(name: str) -> None:
-    check([*MAX_POOLS, *AVERAGE_POOLS, *map(blocked, MAX_POOLS), *map(blocked, AVERAGE_POOLS)], name)
+@PARTS
+def test_poolings(name: str, part: slice) -> None:
+    check(shuffled([*MAX_POOLS, *AVERAGE_POOLS, *map(blocked, MAX_POOLS), *map(blocked, AVERAGE_POOLS)], part), name)
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -153,9 +172,9 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_matrix_products(name: str) -> None:
-    check(PRODUCTS, name)
+@PARTS
+def test_matrix_products(name: str, part: slice) -> None:
+    check(shuffled(PRODUCTS, part), name)
 
 
 REDUCED = [
@@ -185,8 +204,8 @@ def reduction(name: str, shape: tuple[int, ...], axes: tuple[int, ...], keep: bo
     )
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_reductions_and_softmax(name: str) -> None:
+@PARTS
+def test_reductions_and_softmax(name: str, part: slice) -> None:
     cases = [
         reduction(kind, *place, keep)
         for kind, place, keep in itertools.product(("sum", "mean", "max", "min"), REDUCED, (True, False))
@@ -195,7 +214,7 @@ def test_reductions_and_softmax(name: str) -> None:
         Case([values(*shape)], lambda graph, x, axis=axis: graph.softmax(x, axis), 1e-5, f"softmax {shape} {axis}")
         for shape, axis in [((1, 1000), 1), ((7, 17), 0), ((33, 200), 0), ((3, 16, 5), 1), ((2, 3, 33), 2), ((1,), 0)]
     ]
-    check(cases, name)
+    check(shuffled(cases, part), name)
 
 
 def epilogue(name: str, function: Callable[[Graph, Value, Value], Value]) -> Case:
@@ -248,9 +267,9 @@ EPILOGUES = [
 ]
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_steps_after_a_convolution(name: str) -> None:
-    check(EPILOGUES, name)
+@PARTS
+def test_steps_after_a_convolution(name: str, part: slice) -> None:
+    check(shuffled(EPILOGUES, part), name)
 
 
 def rules(case: Case, name: str = "llvm") -> set[str]:
@@ -327,6 +346,6 @@ LOCAL_RESPONSES = [
 ]
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_local_response_normalizations(name: str) -> None:
-    check([*LOCAL_RESPONSES, *map(blocked, LOCAL_RESPONSES)], name)
+@PARTS
+def test_local_response_normalizations(name: str, part: slice) -> None:
+    check(shuffled([*LOCAL_RESPONSES, *map(blocked, LOCAL_RESPONSES)], part), name)
