@@ -103,6 +103,14 @@ def test_states_of_ended_sequences_count_in_the_range_where_nobody_wants_the_seq
     check([given], [list(found.values())], [wanted])
 
 
+def test_without_steps_the_states_stay() -> None:
+    given = case(np.random.default_rng(12), (0, 2, 3, 5))
+    ((sequence, hidden, cell),) = compiled([given], 17)
+    assert sequence.shape == (0, 1, 2, 5)
+    np.testing.assert_array_equal(hidden, given.inputs[5])
+    np.testing.assert_array_equal(cell, given.inputs[6])
+
+
 @pytest.mark.parametrize("target", ["llvm -mcpu=icelake-server", "x86-64-v3", "llvm -mtriple=riscv64-linux-gnu"])
 def test_weights_stay_bytes(target: str, tmp_path: Path) -> None:
     given = case(np.random.default_rng(10), (4, 1, 64, 128), bias=False, states=False)

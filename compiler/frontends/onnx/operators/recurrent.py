@@ -244,6 +244,8 @@ class _Direction:
 def _run(ctx: Context, node: Node, kind: _Kind, d: _Direction) -> list[Value]:
     """`[T, B, H]`, then `[B, H]` each: the hidden states of all times, and the last states."""
     time, batch, width = shape_of(d.projected)
+    if 0 in (time, batch):
+        return [known(ctx, np.zeros((time, batch, d.cell.size), dtype_of(d.projected))), *d.states]
     turned = d.reverse and d.lengths is not None
     projected = _turned(ctx, d.projected, d.lengths) if turned and d.lengths is not None else d.projected
 
