@@ -36,25 +36,26 @@ class GroupParts:
     """Give concatenations and splits no more than `MOST_PARTS` parts."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        calls = (binding.value for block in mod["main"].body.blocks for binding in block.bindings)
-        return _Grouper(mod).transform() if any(map(_has_many_parts, calls)) else mod
+        bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+        many = any(_has_many_parts(binding.var, binding.value) for binding in bindings)
+        return _Grouper(mod).transform() if many else mod
 
 
-def _has_many_parts(call: relax.Expr) -> bool:
+def _has_many_parts(var: relax.Var, call: relax.Expr) -> bool:
     if is_call(call, "concat"):
         return (
             isinstance(call.args[0], relax.Tuple)
             and call.attrs.axis is not None
             and len(call.args[0].fields) > MOST_PARTS
         )
-    return bool(is_call(call, "split")) and len(call.ty.fields) > MOST_PARTS
+    return bool(is_call(call, "split")) and len(var.ty.fields) > MOST_PARTS
 
 
 class _Grouper(Rewriter):
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        if is_call(call, "concat") and _has_many_parts(call):
+        if is_call(call, "concat") and _has_many_parts(var, call):
             return self._concatenated(list(call.args[0].fields), int(call.attrs.axis))
-        if is_call(call, "split") and _has_many_parts(call):
+        if is_call(call, "split") and _has_many_parts(var, call):
             axis = int(call.attrs.axis) % len(shape_of(call.args[0]))
             extents = [int(part.shape[axis]) for part in var.ty.fields]
             return relax.Tuple(self._split(call.args[0], extents, axis))

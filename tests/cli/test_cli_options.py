@@ -16,10 +16,13 @@ class Recorder:
     """Stands for nnefc.compile: keeps what it was called with and returns something that exports."""
 
     inputs = outputs = ()
-    device = None
 
     def __init__(self) -> None:
         self.keywords: dict[str, Any] = {}
+        self.code = self
+
+    def summary(self) -> None:
+        """Code for a CPU has none."""
 
     def __call__(self, model: Path, **keywords: Any) -> Recorder:
         self.model, self.keywords = model, keywords
