@@ -178,7 +178,8 @@ class _Lowerer(Rewriter):
         (data,) = call.args[1].fields
         lanes, attrs = self._target.lanes(str(data.ty.dtype)), {FUSION: OpPattern.INJECTIVE}
         kept = self.emit_te(reduce_rows, data, count, reducer, lanes, name="row_reduction", attrs=attrs)
-        return kept if shape_of(kept) == shape_of(call) else relax.op.reshape(kept, shape_of(call))
+        wanted = shape_of(relax.Var("result", call.ty_args[0]))  # the call itself may have no type yet
+        return kept if shape_of(kept) == wanted else relax.op.reshape(kept, wanted)
 
     def _reduce(self, data: relax.Expr, count: int, name: str) -> relax.Var:
         attrs = {FUSION: OpPattern.INJECTIVE}

@@ -88,13 +88,9 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
             )
     window = Window(shape_of(filters)[2:], strides, dilation, tuple(zip(before, after, strict=True)))
     return builder.call_te(
-        gather_transposed,
+        lambda x, weights: gather_transposed(x, weights, window, groups, outputs, dtype),
         data,
         filters,
-        window,
-        groups,
-        outputs,
-        dtype,
         primfunc_name_hint="deconvolution",
         primfunc_attrs=_FUSABLE,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-LOWEST = float(np.finfo(np.float32).min)  # the maximum of nothing
+LOWEST = -np.inf  # the maximum of nothing, as in the interpreter of Khronos
 
 Pairs = Sequence[tuple[int, int]]
 MODES = {"replicate": "edge", "reflect": "reflect", "reflect-even": "symmetric"}
