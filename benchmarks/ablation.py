@@ -1,4 +1,4 @@
-"""What each lever brings: a network's time with all of them, and with one switched off at a time.
+"""What each optimization brings: a network's time with all of them, and with one switched off at a time.
 
     python benchmarks/ablation.py [NETWORK ...] [--only LEVER ...]
 
@@ -29,7 +29,7 @@ MODELS = Path(__file__).resolve().parents[1] / "build" / "models"
 NETWORKS = (
     "resnet50", "mobilenet_v2", "shufflenet", "inception_v1", "efficientnet_b0", "vit_b16", "lstm", "zfnet512",
 )  # fmt: skip
-TITLE = "What each lever brings"
+TITLE = "What each optimization brings"
 
 
 def _without_passes(*names: str) -> Callable[[Any], None]:
@@ -85,15 +85,15 @@ def _without_padding_in_place(_pipeline: Any) -> None:
 _CONVOLUTION = "graph.layout_rules.convolution"
 
 _EXPLANATION = [
-    "The least processor time of a run on one thread, and how many times as long the network takes with one lever",
-    "switched off, each compiled anew. Differences of 0.03 are within what two measurements of one library differ by.",
+    "The least processor time of a run on one thread, and how many times as long the network takes with one",
+    "optimization switched off, each compiled anew. Two measurements of one library differ by as much as 0.03.",
     "",
 ]
 
 LEVERS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "all": ("nothing", lambda pipeline: None),
     "winograd": ("Winograd's algorithm", _never("graph.choose_algorithms", "winograd_saving", 0)),
-    "quarters": ("matrix products by seven quarters", _never("graph.choose_algorithms", "strassen_saving", 0)),
+    "strassen": ("Strassen's algorithm", _never("graph.choose_algorithms", "strassen_saving", 0)),
     "widths": ("columns added to prime widths", _never(_CONVOLUTION, "columns_to_add", 0)),
     "padding": ("results written into the padding that follows", _without_padding_in_place),
     "permutations": ("channels renamed instead of moved", _without_passes("fold permutations")),
