@@ -21,52 +21,52 @@ __all__ = ["compile_model"]
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="The library to write: NAME.so is a shared one (.dylib, .dll, .wasm for targets that have those), NAME.a a "
-    "static one, NAME.o an object file; the last two with a C header beside them. With --emit, a folder.",
+    help="The file to write: NAME.so is a shared library (or .dylib, .dll, .wasm, as the target has), NAME.a a static "
+    "library, NAME.o an object file; the last two with a C header beside them. With --emit, a folder.",
 )
 @click.option("-t", "--target", help="The machine that the library is for.  [default: llvm, this machine]")
 @model_options
-@click.option("--strict", is_flag=True, default=None, help="No algorithm that rounds otherwise than a plain sum.")
+@click.option("--strict", is_flag=True, default=None, help="Use no algorithm that rounds differently from a plain sum.")
 @click.option(
     "--memory-budget",
     type=float,
     metavar="FACTOR",
-    help="What the trained values may grow to so that algorithms that need larger ones save time: 1 is not at all, inf "
-    "without limit.  [default: 1.25]",
+    help="How much larger the constants may become, as a factor, for algorithms that save time: 1 for not at all, inf "
+    "for no limit.  [default: 1.25]",
 )
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "tf32", "fp16"]),
-    help="What convolutions and matrix products multiply on GPUs; sums are float32.  [default: fp32]",
+    help="The type that convolutions and matrix products multiply on GPUs; sums are float32.  [default: fp32]",
 )
 @click.option(
     "--dump",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="A folder for the program after each phase, as text.",
+    help="Write the program after each phase to this folder, as text.",
 )
 @click.option(
     "--name",
     metavar="NAME",
-    help="What the names of the C functions begin with, NAME_create and so on, so that several networks can be linked "
-    "into one program.  [default: nnefc]",
+    help="The prefix of the C functions, NAME_create and so on, so that several networks can be linked into one "
+    "program.  [default: nnefc]",
 )
 @click.option(
     "--weights",
     type=click.Choice(["embedded", "separate"]),
-    help="Where the trained values are: in the library, or in a file beside it that it maps.  [default: embedded]",
+    help="Where the constants are: in the library, or in a file beside it.  [default: embedded]",
 )
 @click.option(
     "--cc",
     metavar="COMMAND",
-    help="A compiler for the target that takes GCC's options, such as that of Android's NDK.  [default: zig]",
+    help="A compiler for the target with GCC's options, such as the one in Android's NDK.  [default: zig]",
 )
 @click.option(
     "--emit",
     type=click.Choice(["llvm-ir", "asm", "cuda"]),
-    help="Write the network's code as text instead of a library: a file for each module of LLVM's, or CUDA source.",
+    help="Write the network's code as text instead of a library: a file for each LLVM module, or CUDA source.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say what was done, also where stderr is no terminal.")
+@click.option("-v", "--verbose", is_flag=True, help="Print each phase, even if stderr is not a terminal.")
 def compile_model(
     model: Path,
     output: Path,
@@ -77,7 +77,7 @@ def compile_model(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Compile MODEL, of NNEF, ONNX or PNNX, to one self-contained library."""
+    """Compile MODEL (NNEF, ONNX or PNNX) to one self-contained library."""
     keywords = given(options)
     form = given({"name": name, "weights": weights, "cc": cc})
     if emit is not None and form:

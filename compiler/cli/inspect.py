@@ -26,9 +26,9 @@ LIBRARIES = (".so", ".a", ".o", ".dylib", ".dll", ".wasm")
 @click.command("inspect")
 @click.argument("file", type=click.Path(path_type=Path))
 @model_options
-@click.option("--flat", is_flag=True, help="Print the flattened graph, as an NNEF document, instead.")
+@click.option("--flat", is_flag=True, help="Print the flattened graph as an NNEF document instead.")
 def inspect_file(file: Path, flat: bool, **options: Any) -> None:
-    """Describe FILE: a model, or a library that nnefc compiled."""
+    """Describe FILE: a model, or a library compiled by nnefc."""
     keywords = given(options)
     if is_library(file):
         if flat or keywords:

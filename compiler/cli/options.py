@@ -75,14 +75,14 @@ def model_options(command: Command) -> Command:
     for option in reversed(
         (
             click.option(
-                "--random-weights", type=int, metavar="SEED", help="Random values for weights without a file."
+                "--random-weights", type=int, metavar="SEED", help="Use random values for weights that have no file."
             ),
             click.option(
                 "--shape",
                 multiple=True,
                 callback=_shapes,
                 metavar="NAME=1,3,8,8",
-                help="The shape of an input, or of ONNX's dimensions: batch=1,seq=128 (repeatable).",
+                help="The shape of an input, or the sizes of ONNX's named dimensions: batch=1,seq=128 (repeatable).",
             ),
             click.option(
                 "--value",
@@ -90,37 +90,37 @@ def model_options(command: Command) -> Command:
                 multiple=True,
                 callback=read_values,
                 metavar="NAME=VALUE",
-                help="An input of an ONNX model whose value is known now, and which the library does not have then: a "
-                "number, true or false, a list such as 1,2,3 or [[1,2],[3,4]], or a .npy file (repeatable).",
+                help="Make an input of an ONNX model a constant: a number, true or false, a list such as 1,2,3 or "
+                "[[1,2],[3,4]], or a .npy file. The library does not have this input (repeatable).",
             ),
-            click.option("--graph", metavar="NAME", help="The graph to compile, of a document with several."),
+            click.option("--graph", metavar="NAME", help="The graph to compile, if an NNEF document has several."),
             click.option(
                 "--dialect",
                 type=click.Choice(["provisional", "final"]),
-                help="The dialect of an NNEF document; without it the document tells.",
+                help="The dialect of an NNEF document.  [default: told from the document]",
             ),
             click.option(
                 "--entry",
                 metavar="NAME",
-                help="What of an ONNX model to compile: training:0 is a step of its first training.",
+                help="The part of an ONNX model to compile: training:0 is one step of its first training.",
             ),
             click.option(
                 "--overridable/--not-overridable",
                 default=None,
-                help="Whether initializers of an ONNX model that are inputs too, are inputs of the library.",
+                help="Whether initializers of an ONNX model that are also its inputs are inputs of the library.",
             ),
             click.option(
                 "--output-tensor",
                 "output_tensors",
                 multiple=True,
                 metavar="NAME",
-                help="A tensor to return instead of the network's own outputs (repeatable).",
+                help="A tensor to return instead of the network's outputs (repeatable).",
             ),
             click.option(
                 "--max-depth",
                 type=click.IntRange(min=1),
                 metavar="N",
-                help="How deep fragments of an NNEF document may be expanded inside each other.  [default: 2000]",
+                help="How deep fragments of an NNEF document may be nested.  [default: 2000]",
             ),
             click.option(
                 "--max-operations",

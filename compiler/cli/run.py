@@ -28,31 +28,31 @@ __all__ = ["run_library"]
     "inputs",
     multiple=True,
     metavar="NAME=FILE",
-    help="A .npy file for an input, or an .npz file for those that it names (repeatable; NAME= may be left out "
-    "for an .npz file and where there is one input).",
+    help="A .npy file for an input, or an .npz file for all inputs that it names (repeatable; NAME= may be omitted "
+    "for an .npz file, or if there is only one input).",
 )
 @click.option(
-    "--random", type=click.IntRange(min=0), metavar="SEED", help="Random values for the inputs that have no file."
+    "--random", type=click.IntRange(min=0), metavar="SEED", help="Use random values for inputs that have no file."
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="A folder for the outputs, each as NAME.npy; without it they are described.",
+    help="Write each output to this folder as NAME.npy.  [default: print a summary]",
 )
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The trained values of a library that was compiled with --weights separate.  [default: beside the library]",
+    help="The weights file of a library compiled with --weights separate.  [default: beside the library]",
 )
-@click.option("--check-nan", is_flag=True, default=None, help="Fail where an input or output has NaN, and say where.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads to compute with.  [default: one a core]")
+@click.option("--check-nan", is_flag=True, default=None, help="Fail if an input or output contains NaN, and say where.")
+@click.option("--threads", type=click.IntRange(min=1), help="The number of threads.  [default: one for each core]")
 @click.option("--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]")
 @click.option(
     "--flush-subnormals/--no-flush-subnormals",
     default=None,
-    help="Take numbers of less than about 1e-38 for zero, which is faster.  [default: do]",
+    help="Treat numbers smaller than about 1e-38 as zero, which is faster.  [default: flush]",
 )
 @click.option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run N times and print the latency.")
 def run_library(
@@ -67,7 +67,7 @@ def run_library(
     flush_subnormals: bool | None,
     repeat: int | None,
 ) -> None:
-    """Run LIBRARY, which nnefc compiled, on arrays from files."""
+    """Run LIBRARY, compiled by nnefc, on arrays from files."""
     from nnefc.loader import load
 
     chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})

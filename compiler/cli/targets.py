@@ -11,10 +11,10 @@ __all__ = ["list_targets"]
 
 @click.command("targets")
 def list_targets() -> None:
-    """List the machines that --target knows by name.
+    """List the targets that have a name.
 
-    Others are named by LLVM's name of a processor, by a triple, as in "llvm -mtriple=aarch64-linux-gnu
-    -mcpu=cortex-a72", or by a JSON file.
+    --target also takes LLVM's name of a processor, a triple such as "llvm -mtriple=aarch64-linux-gnu
+    -mcpu=cortex-a72", and the name of a JSON file.
     """
     from nnefc.cli.tvm_alone import import_tvm
 
