@@ -60,34 +60,33 @@ def compile(
     dump: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Artifact:
-    """Compile a trained network to code for one kind of machine. Several threads may compile at the same time.
+    """Compile a trained network for one target. Several threads may compile at the same time.
 
     Args:
         model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` file, or a `.pnnx.param`
             file with its `.pnnx.bin` beside it.
-        target: `llvm` is this machine with all that it can do, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
+        target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
         random_weights: a seed; variables without a file get random values from it.
-        shape: extents of inputs, by name, for models that leave them open, and the extent of ONNX's named dimensions:
+        shape: shapes of inputs, by name, and sizes of ONNX's named dimensions, for models that leave them open:
             `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`.
-        values: inputs of an ONNX model whose values are known now, by name; the library does not have them then.
-        graph: which graph of an NNEF document with several.
-        dialect: `provisional` or `final`, of an NNEF document; without it the document tells.
-        entry: what of an ONNX model to compile in place of its graph: `training:0` is a step of its first training.
-        overridable: whether initializers of an ONNX model that are inputs too, are inputs of the library.
-        output_tensors: names of tensors to return instead of the network's own outputs.
-        max_depth: how many fragments of an NNEF document may be expanded inside each other, 2,000 by default.
+        values: inputs of an ONNX model that become constants, by name; the library does not have these inputs.
+        graph: the graph to compile, if an NNEF document has several.
+        dialect: `provisional` or `final`, of an NNEF document; by default it is told from the document.
+        entry: the part of an ONNX model to compile instead of its graph: `training:0`, one step of its first training.
+        overridable: whether initializers of an ONNX model that are also its inputs are inputs of the library.
+        output_tensors: names of tensors to return instead of the network's outputs.
+        max_depth: how deep fragments of an NNEF document may be nested, 2,000 by default.
         max_operations: how many operations an NNEF document may have when flattened, 100,000 by default.
-        strict: no algorithm that rounds otherwise than the plain sum does, such as Winograd's: slower, and closer.
-        memory_budget: what the trained values may grow to, as a factor, so that convolutions and matrix products can be
-            computed by algorithms that need larger ones and less time: 1 keeps them as they are, `math.inf` takes all.
-            On GPUs there are none such.
-        precision: of GPUs, what convolutions and matrix products multiply: `fp32`, `tf32` (float32 of which tensor
-            cores read 10 bits of the fraction) or `fp16`. Sums are float32; inputs and outputs stay as they are.
-        dump: a folder for the program after every phase, as text.
-        progress: told of the phases.
+        strict: use no algorithm that rounds differently from a plain sum, such as Winograd's: slower, and more exact.
+        memory_budget: how much larger the constants may become, as a factor, for algorithms that compute convolutions
+            and matrix products in less time: 1 for not at all, `math.inf` for no limit. GPUs use no such algorithms.
+        precision: for GPUs, the type that convolutions and matrix products multiply: `fp32`, `tf32` (float32 of which
+            tensor cores use 10 bits of the fraction) or `fp16`. Sums are float32; inputs and outputs keep their types.
+        dump: a folder that the program is written to after every phase, as text.
+        progress: called at the beginning and end of every phase.
 
     Raises:
-        CompileError: the model, an option or the target is not as it must be.
+        CompileError: the model, an option or the target is invalid or not supported.
     """
     progress = progress or _Silent()
     if not memory_budget >= 1:
