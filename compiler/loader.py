@@ -4,22 +4,22 @@ This file needs NumPy and nothing else: copy it beside the library and import it
 
     model = load("resnet50.so")
     probabilities = model(image)                       # one output: an array; several: a tuple
-    probabilities = model.run({"data": image})["prob"]  # by names
-    model(image, out=buffer)                            # into an array of your own
+    probabilities = model.run({"data": image})["prob"]  # by name
+    model(image, out=buffer)                            # into an existing array
 
-Inputs are NumPy arrays, or anything with `__dlpack__`, `__array__` or the buffer protocol. Their element type and shape
-must be the model's: nothing is converted in silence. Dense row-major arrays are read where they are; others are copied
-first. bfloat16, which NumPy lacks, travels as uint16 bit patterns; arrays of ml_dtypes' bfloat16 are taken as well.
+Inputs are NumPy arrays, or anything with `__dlpack__`, `__array__` or the buffer protocol. They must have the model's
+element type and shape: nothing is converted silently. Dense row-major arrays are read in place; others are copied
+first. bfloat16, which NumPy lacks, is passed as uint16 bit patterns or as arrays of ml_dtypes' bfloat16.
 
-A network that was compiled for NVIDIA's GPUs takes arrays in the GPU's memory too, which have `__dlpack__` or
+A network compiled for NVIDIA GPUs also takes arrays in the GPU's memory, with `__dlpack__` or
 `__cuda_array_interface__`, and leaves its outputs there on request:
 
-    model = load("resnet50.so", device=1)              # the second GPU; 0, the first, if nothing is said
-    logits = model(tensor, out="device")               # a DeviceArray, which torch.from_dlpack takes, or CuPy
-    logits = model(tensor, stream=stream)              # begins the run on a stream of CUDA's and returns
+    model = load("resnet50.so", device=1)              # the second GPU; the default is 0, the first
+    logits = model(tensor, out="device")               # a DeviceArray, for torch.from_dlpack or CuPy
+    logits = model(tensor, stream=stream)              # starts the run on a CUDA stream and returns
 
-A `Model` may be used from several threads: its calls take turns. To run at the same time, give each thread a session of
-its own, `model.session(threads=1)`, which has its own states, workspace and threads and shares the trained values.
+A `Model` may be used from several threads: its calls take turns. To run in parallel, give each thread its own session,
+`model.session(threads=1)`, which has its own states, workspace and threads and shares the constants.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ _MACHINES = {  # e_machine of ELF → bits → what Python's platform.machine() 
 
 
 class LoadError(Exception):
-    """A library that cannot be loaded here: what is wrong, and a way out."""
+    """A library that cannot be loaded here. The message says why, and what to do."""
 
 
 class RunError(RuntimeError):
-    """A run that cannot be or that fails: arrays that do not fit the model, a closed model, a failure of its code."""
+    """A run that fails: arrays that do not fit the model, a closed model, a failure of the network's code."""
 
 
 @dataclass(frozen=True)
@@ -188,35 +188,36 @@ def load(
 
     Args:
         path: the library.
-        threads: of the session; None: the environment's NNEFC_NUM_THREADS, else all processors this process may use.
-        weights: the file with the trained values of a library that was compiled with `--weights separate`; None: the
-            file that it was compiled with, in the library's folder.
-        device: the number of the GPU to run on, as NVIDIA's driver counts; 0 for a network that runs on processors.
-        flush_subnormals: whether runs take subnormal numbers, of less than about 1e-38, for zero. To compute with them
+        threads: of the session; None: the environment variable NNEFC_NUM_THREADS, or else all processors that this
+            process may use.
+        weights: the weights file of a library compiled with `--weights separate`; None: the file that it was compiled
+            with, in the library's folder.
+        device: the number of the GPU to run on, as NVIDIA's driver counts; 0 for a network that runs on CPUs.
+        flush_subnormals: whether runs treat subnormal numbers, smaller than about 1e-38, as zero. Runs that keep them
             can take several times as long.
 
     Raises:
-        LoadError: no such file, not a compiled network, one for another machine, processor or version of the interface;
-            no GPU of this number that can run it.
+        LoadError: there is no such file, it is not a compiled network, it is for another machine, processor or version
+            of the interface, or there is no GPU of this number that can run it.
     """
     return Model(_Library(Path(path), None if weights is None else Path(weights)), threads, device, flush_subnormals)
 
 
 class Model:
-    """A loaded network with a session of its own. Made by :func:`load`; a context manager.
+    """A loaded network with its own session, made by :func:`load`; a context manager.
 
     Attributes:
         name: the network's name.
-        target: the machine that it was compiled for.
+        target: what it was compiled for.
         compiler: the compiler and its version.
         inputs, outputs, states: tuples of :class:`Tensor`.
-        workspace_bytes, constant_bytes, state_bytes: memory of a session, of the trained values, of the states.
+        workspace_bytes, constant_bytes, state_bytes: memory of the workspace, the constants, the states.
         cpu_features: the instruction sets that the code needs.
-        variables: what the model calls its trained values.
-        source: "sha256:" and the digest of the model's files; "" where the library does not say.
-        weights: the name of the file with the trained values; None if they are in the library.
+        variables: the model's names of its constants.
+        source: "sha256:" and the digest of the model's files; "" if unknown.
+        weights: the name of the weights file; None if the constants are in the library.
         device: what it runs on: "cpu", or "cuda:0" with the GPU's number.
-        device_bytes: memory of the GPU that a session takes, besides the trained values.
+        device_bytes: GPU memory of a session, without the constants.
     """
 
     def __init__(self, library: _Library, threads: int | None, device: int, flush_subnormals: bool) -> None:
@@ -253,21 +254,21 @@ class Model:
     def __call__(
         self, /, *arrays: Any, out: Any = None, stream: Any = None, check_nan: bool = False, **named: Any
     ) -> Any:
-        """Run on inputs by position, by name, or both; return the output, or a tuple if there is not just one.
+        """Run on inputs by position, by name, or both; return the output, or a tuple if there are several.
 
-        `out` is an array (for one output) or a sequence of them, one for each output, to write into and return:
-        NumPy's, or others with `__dlpack__` that may be written, such as PyTorch's. With `check_nan`, NaN in an input
-        is refused before the run, and NaN in an output is an error after it. An input that is called as one of these
+        `out` is an array (for one output) or a sequence of arrays, one for each output, to write into and return: NumPy
+        arrays, or other writable ones with `__dlpack__`, such as PyTorch tensors. With `check_nan`, a NaN in an input
+        is an error before the run, and a NaN in an output is one after it. An input with the name of one of these
         keywords can be given by position, or to :meth:`run`.
 
         On a GPU, arrays may be in its memory, and `out` may be "device" for outputs there, as :class:`DeviceArray`.
-        With a `stream` (a number, as CUDA's C interfaces know it, or an object of another library's) the run begins
-        after what the stream has to do, and the call returns; all arrays must then be on the GPU, and the inputs stay
-        as they are until the stream has done the run. What such a run fails with, the next call raises.
+        With a `stream` (a number as in CUDA's C interfaces, or another library's object) the run starts after earlier
+        work on the stream, and the call returns; all arrays must then be on the GPU, and the inputs must not change
+        until the stream has finished the run. If such a run fails, the next call raises the error.
 
         Raises:
-            RunError: inputs or arrays of `out` that do not fit, a closed model, a failure of the network's code, NaN
-                where that is checked.
+            RunError: inputs or arrays of `out` do not fit, the model is closed, the network's code fails, or there is a
+                NaN and `check_nan` is set.
         """
         values = self._by_position(arrays, named) if named or len(arrays) != len(self.inputs) else arrays
         targets = out if out is None or isinstance(out, (str, tuple, list)) else [out]
@@ -284,7 +285,7 @@ class Model:
         stream: Any = None,
         check_nan: bool = False,
     ) -> dict[str, Any]:
-        """Run on inputs by name; return the outputs by name. `out` gives arrays to write some of the outputs into."""
+        """Run on inputs by name; return the outputs by name. `out` has arrays for some or all outputs, by name."""
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             kind = "None" if inputs is None else f"a {type(inputs).__name__}"
             raise RunError(f"run got {kind} in place of inputs by name: {self._usage()}; all outputs are returned")
@@ -301,19 +302,19 @@ class Model:
         return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
 
     def synchronize(self) -> None:
-        """Wait for the runs that were begun on streams, and raise what they failed with."""
+        """Wait for runs that were started on streams, and raise their errors."""
         with self._lock:
             session = self._open()
             if self._gpu is not None:
                 self._library.check(self._library.dll.nnefc_synchronize(session), session)
 
     def reset(self) -> None:
-        """Bring the states back to their initial values."""
+        """Restore the initial values of the states."""
         with self._lock:
             self._library.check(self._library.dll.nnefc_reset(self._open()), self._open())
 
     def session(self, *, threads: int | None = None, device: int | None = None) -> Model:
-        """A further session of the same network, with states of its own, for another thread, or on another GPU."""
+        """Another session of the same network, with its own states, for another thread or on another GPU."""
         self._open()
         number = self._number if device is None else device
         return Model(self._library, threads, number, self._flush_subnormals)
