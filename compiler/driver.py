@@ -79,7 +79,8 @@ def compile(
         max_operations: how many operations an NNEF document may have when flattened, 100,000 by default.
         strict: use no algorithm that rounds differently from a plain sum, such as Winograd's: slower, and more exact.
         memory_budget: how much larger the constants may become, as a factor, for algorithms that compute convolutions
-            and matrix products in less time: 1 for not at all, `math.inf` for no limit. GPUs use no such algorithms.
+            and matrix products in less time: 1 for not at all, `math.inf` for no limit. Fewer than 4 MiB count as 4.
+            GPUs use no such algorithms.
         precision: for GPUs, the type that convolutions and matrix products multiply: `fp32`, `tf32` (float32 of which
             tensor cores use 10 bits of the fraction) or `fp16`. Sums are float32; inputs and outputs keep their types.
         dump: a folder that the program is written to after every phase, as text.

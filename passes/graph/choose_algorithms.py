@@ -18,7 +18,10 @@ from nnefc.passes.graph.layout_rules.deconvolution import geometry_of
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
 from nnefc.targets.machine.target import Target
 
-__all__ = ["choose_algorithms"]
+__all__ = ["SMALL_NETWORK", "choose_algorithms"]
+
+SMALL_NETWORK = 4 << 20
+"""Bytes: constants of fewer count as so many. What they may grow by is then small beside the rest of a library."""
 
 
 def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: float) -> FastAlgorithms:
@@ -26,7 +29,7 @@ def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: f
 
     Args:
         modules: the network's and those of all bodies in it.
-        budget: what the constants may grow to, as a factor.
+        budget: what the constants may grow to, as a factor of their size, or of `SMALL_NETWORK` if that is larger.
     """
     sizes: dict[int, int] = {}
     found: dict[int, Candidate] = {}
@@ -42,7 +45,7 @@ def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: f
             found[candidate.constant] = (
                 candidate if same is None else replace(candidate, saved=same.saved + candidate.saved)
             )
-    allowance = (budget - 1) * size if size else 0.0  # the budget may be infinite
+    allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
     return FastAlgorithms(frozenset(c.constant for c in most_saving(list(found.values()), allowance)))
 
 

@@ -15,10 +15,17 @@ import nnefc
 from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
+from nnefc.passes.graph import choose_algorithms as choosing
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.fast_algorithms import Candidate, most_saving
 from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import program_of
+
+
+@pytest.fixture
+def no_network_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "SMALL_NETWORK", 0)
+
 
 CANDIDATES = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 100_000)), max_size=8).map(
     lambda pairs: [Candidate(place, float(saved), added) for place, (saved, added) in enumerate(pairs)]
@@ -79,6 +86,7 @@ def constant_bytes(budget: float) -> int:
     return sum(array.nbytes for array in program_of(made).constants)
 
 
+@pytest.mark.usefixtures("no_network_is_small")
 def test_constants_grow_within_the_budget_and_not_at_all_without_one() -> None:
     sizes = {budget: constant_bytes(budget) for budget in (1, 1.6, 2.5, math.inf)}
     assert sizes[1] == MODEL
@@ -87,6 +95,14 @@ def test_constants_grow_within_the_budget_and_not_at_all_without_one() -> None:
     assert sizes[math.inf] == 4 * SMALL + 4 * LARGE + FACTOR * 7 // 4
 
 
+def test_a_small_network_may_grow_by_a_part_of_a_larger_one() -> None:
+    share = 3 * (SMALL + LARGE) + 3 / 4 * FACTOR
+    assert constant_bytes(1) == MODEL
+    assert constant_bytes(1 + 1.01 * share / choosing.SMALL_NETWORK) == MODEL + share
+    assert constant_bytes(1 + 0.5 * share / choosing.SMALL_NETWORK) < MODEL + share
+
+
+@pytest.mark.usefixtures("no_network_is_small")
 def test_a_constant_that_several_computations_read_is_added_once() -> None:
     module = build([CASE]).network.module
     room = 1 + 3 / 4 * FACTOR / MODEL * 1.01  # for the products' factor alone; a convolution's takes more
@@ -94,6 +110,7 @@ def test_a_constant_that_several_computations_read_is_added_once() -> None:
     assert not choose_algorithms([module], MACHINE, 1 + 0.9 * (room - 1)).constants
 
 
+@pytest.mark.usefixtures("no_network_is_small")
 @pytest.mark.parametrize("budget", [1.6, math.inf])
 def test_results_are_right_whatever_the_budget(budget: float) -> None:
     built = build([CASE])
@@ -114,6 +131,7 @@ def test_transposed_convolutions_whose_phases_are_3_by_3_are_chosen_too() -> Non
         assert len(choose_algorithms([module], target("llvm"), math.inf).constants) == expected
 
 
+@pytest.mark.usefixtures("no_network_is_small")
 def test_choices_and_loops_share_the_budget_with_the_network_around_them() -> None:
     body = program("x[1, 64, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(64, 64, 3, 3))
     around = program("x[1, 64, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(64, 64, 3, 3))
