@@ -2,7 +2,7 @@
 
     python benchmarks/compile_one.py MODEL LIBRARY [OPTIONS]
 
-OPTIONS are those of `nnefc.compile`, a JSON object.
+OPTIONS are those of `nnefc.compile`, a JSON object. A model that nnefc refuses has an `error` instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nnefc
+from nnefc.diagnostics import CompileError
 from nnefc.formats import load_network
 from nnefc.inspection import inspect_network
 
@@ -37,4 +38,8 @@ def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[
 
 if __name__ == "__main__":
     path, output, *rest = sys.argv[1:]
-    print(json.dumps(compile_one(Path(path), Path(output), json.loads(rest[0]) if rest else {})))
+    try:
+        print(json.dumps(compile_one(Path(path), Path(output), json.loads(rest[0]) if rest else {})))
+    except CompileError as error:
+        print(error, file=sys.stderr)
+        print(json.dumps({"error": error.message}))

@@ -197,6 +197,9 @@ def compile_library(
     """Compile in a process of its own; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes.
 
     `options` are `nnefc.compile`'s, as JSON has them.
+
+    Raises:
+        EngineError: nnefc refuses the model.
     """
     program = Path(__file__).with_name("compile_one.py")
     done = subprocess.run(
@@ -206,8 +209,12 @@ def compile_library(
         check=True,
         timeout=PATIENCE,
     )
-    facts: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return facts
+    facts = json.loads(done.stdout.splitlines()[-1])
+    if "error" in facts:
+        reason = str(facts["error"]).partition("\n")[0].replace("|", "\\|")
+        raise EngineError(f"nnefc does not compile it: {reason}")
+    found: dict[str, float] = facts
+    return found
 
 
 def answers_of(workers: Sequence[Worker], folder: Path) -> dict[str, list[np.ndarray]]:
