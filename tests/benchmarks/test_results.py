@@ -22,6 +22,7 @@ PAGES = {
     "deployment": ("deployment.py", "NETWORKS"),
     "emulated": ("emulated.py", "NETWORKS"),
     "pnnx": ("beside_ncnn.py", "SHAPES"),
+    "real": ("real_networks.py", "NETWORKS"),
 }
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
 
@@ -58,7 +59,7 @@ def test_a_page_says_when_of_which_commit_and_where_it_was_measured(name: str) -
     assert re.search(r"^Measured on \d{4}-\d\d-\d\d \d\d:\d\d UTC, commit [0-9a-f]{12}\. \d+ × .+", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["cpu", "deployment", "pnnx"])
+@pytest.mark.parametrize("name", ["cpu", "deployment", "pnnx", "real"])
 def test_what_was_timed_was_timed_on_an_idle_machine(name: str) -> None:
     text = (BENCHMARKS / "results" / f"{name}.md").read_text()
     found = re.search(r"kept busy: ([\d.]+) before, ([\d.]+) during, ([\d.]+) after\.", text)
