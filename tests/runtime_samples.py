@@ -18,7 +18,7 @@ import numpy as np
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library
 
-C_SOURCES = Path(__file__).parent / "targets" / "c"
+C_SOURCES = Path(__file__).parent / "targets" / "runtime" / "c"
 ZIG_TARGET = f"{platform.machine()}-linux-gnu"
 
 ZIG_CPP = (sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET)

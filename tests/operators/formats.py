@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import tvm
 from onnx import helper, numpy_helper
 from pnnx_files import operator_network
@@ -22,7 +21,15 @@ from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.onnx import load as load_onnx
 from nnefc.frontends.pnnx import load as load_pnnx
 
-__all__ = ["Computation", "modules_of"]
+__all__ = ["Computation", "modules_of", "real"]
+
+RNG = np.random.default_rng(5)
+_NNEF_TYPES = {"f": "scalar", "i": "integer", "b": "logical"}
+
+
+def real(*shape: int) -> np.ndarray:
+    """Random numbers in float32."""
+    return RNG.standard_normal(shape).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -31,12 +38,16 @@ class Computation:
 
     Attributes:
         name: of the operator.
-        shape: of `x`, float32.
-        constants: further operands by name.
+        shape: of `x`.
+        constants: further operands by name, known at compile time.
         nnef: an expression over `x` and the constants.
         onnx: the operator, its operands, and its attributes.
         pnnx: the operator and its parameters as the file spells them, and its tensors by the constants that they are.
         results: how many.
+        result: their element type.
+        opset: of ONNX.
+        dtype: of `x`.
+        inputs: shapes and element types of further operands, known at run time. Of PNNX they follow `x`.
     """
 
     name: str
@@ -46,7 +57,15 @@ class Computation:
     onnx: tuple[str, str, Mapping[str, Any]] | None = None
     pnnx: tuple[str, Mapping[str, str]] | None = None
     results: int = 1
+    result: str = "float32"
     opset: int = 21
+    dtype: str = "float32"
+    inputs: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+
+    @property
+    def operands(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shapes and element types of all that is known at run time, by name."""
+        return {"x": (self.shape, self.dtype), **self.inputs}
 
     def __str__(self) -> str:
         return self.name
@@ -69,13 +88,19 @@ def modules_of(computation: Computation, folder: Path) -> dict[str, tvm.IRModule
 
 def _from_nnef(computation: Computation) -> tvm.IRModule:
     names = [f"y{index}" for index in range(computation.results)]
-    lines = [f"x = external<scalar>(shape = {list(computation.shape)});"]
+    lines = [
+        f"{name} = external<{_NNEF_TYPES[np.dtype(dtype).kind]}>(shape = {list(shape)});"
+        for name, (shape, dtype) in computation.operands.items()
+    ]
     for name, value in computation.constants.items():
-        items = ", ".join(repr(float(item)) for item in value.ravel())
-        lines.append(f"{name} = constant<scalar>(shape = {list(value.shape)}, value = [{items}]);")
+        kind = _NNEF_TYPES[value.dtype.kind]
+        items = ", ".join(repr(item).lower() if kind == "logical" else repr(item) for item in value.ravel().tolist())
+        lines.append(f"{name} = constant<{kind}>(shape = {list(value.shape)}, value = [{items}]);")
     lines.append(f"{', '.join(names)} = {computation.nnef};")
     head = "version 1.0;\nextension KHR_enable_operator_expressions;\n"
-    text = f"{head}graph g(x) -> ({', '.join(names)})\n{{\n" + "\n".join(lines) + "\n}\n"
+    text = (
+        f"{head}graph g({', '.join(computation.operands)}) -> ({', '.join(names)})\n{{\n" + "\n".join(lines) + "\n}\n"
+    )
     flat = evaluate(parse(text, "test.nnef"), registry=STANDARD, expand=_expanded)
     return build_network(flat, {}, {tensor.name: tensor for tensor in flat.outputs}, {}).module
 
@@ -90,8 +115,12 @@ def _from_onnx(computation: Computation, folder: Path) -> tvm.IRModule:
     names = [f"y{index}" for index in range(computation.results)]
     node = helper.make_node(kind, operands.split(" "), names, **attributes)
     constants = [numpy_helper.from_array(value, name) for name, value in computation.constants.items()]
-    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, computation.shape)]
-    outputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names]
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+        for name, (shape, dtype) in computation.operands.items()
+    ]
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(computation.result))
+    outputs = [helper.make_tensor_value_info(name, element, None) for name in names]
     graph = helper.make_graph([node], "g", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", computation.opset)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -104,7 +133,7 @@ def _from_pnnx(computation: Computation, folder: Path) -> tvm.IRModule:
     assert computation.pnnx is not None
     text, tensors = computation.pnnx
     kind, _, parameters = text.partition(" ")
-    given: Sequence[np.ndarray] = [np.zeros(computation.shape, np.float32)]
+    given: Sequence[np.ndarray] = [np.zeros(shape, dtype) for shape, dtype in computation.operands.values()]
     own = {name: computation.constants[constant] for name, constant in tensors.items()}
     path = operator_network(folder, kind, given, parameters, outputs=computation.results, **own)
     return load_pnnx(path).module

@@ -28,7 +28,7 @@ from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import RUNTIME
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cpp"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "cpp"
 STRICT = ("-g", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror", "-pthread")
 
 

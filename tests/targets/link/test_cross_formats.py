@@ -18,7 +18,7 @@ from nnefc.targets.description.library import public_symbols
 from nnefc.targets.description.library_file import file_kind, read_record
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
+DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 
 
 def library_for(name: str, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture
 from nnefc.targets.machine.target import parse_target
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
+DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 
 TRIPLES = {
     "x86_64": "x86_64-linux-gnu",

@@ -19,8 +19,8 @@ from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import RUNTIME
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
-CLASSIFY = Path(__file__).parents[2] / "examples" / "c" / "classify.c"
+DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
+CLASSIFY = Path(__file__).parents[3] / "examples" / "c" / "classify.c"
 
 
 @functools.cache

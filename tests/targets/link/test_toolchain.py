@@ -77,7 +77,7 @@ def test_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_no_path_of_the_build_is_in_the_library() -> None:
     image = sample_library().read_bytes()
-    for path in (str(Path.home()), "nnefc-link-", "/tmp", str(Path(__file__).parents[2])):
+    for path in (str(Path.home()), "nnefc-link-", "/tmp", str(Path(__file__).parents[3])):
         assert path.encode() not in image
 
 

@@ -15,7 +15,7 @@ from runtime_samples import SAMPLE, ZIG_TARGET, link, object_of
 
 from nnefc.targets.link.toolchain import TensorDescription
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "c"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "c"
 SOURCE = """
 #include <stdint.h>
 int32_t nnefc_network(float *x, float *y, int64_t *n, uint8_t *s, uint8_t *w, const uint8_t *c) {
@@ -44,7 +44,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = link([object_of(SOURCE, "squares")], b"", description, tmp_path_factory.mktemp("squares") / "squares.so")
     shutil.copytree(EXAMPLE, folder / "c")
     compiler = f"{sys.executable} -m ziglang cc -target {ZIG_TARGET}"
-    include = Path(__file__).parents[2] / "targets" / "runtime"
+    include = Path(__file__).parents[3] / "targets" / "runtime"
     command = ["make", f"MODEL={library}", f"CC={compiler}", f"INCLUDE={include}", "CFLAGS=-O1 -Wall -Wextra -Werror"]
     made = subprocess.run(command, cwd=folder / "c", capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr

@@ -1,6 +1,6 @@
 """A plugin of pytest: whatever a test compiles for a CPU, is lowered for CUDA too, and all source compiled at the end.
 
-    pytest -p device_kernels --device-kernels=FILE tests/frontends     # with tests/cuda in PYTHONPATH
+    pytest -p device_kernels --device-kernels=FILE tests/frontends     # with tests/backends in PYTHONPATH
 
 FILE is JSON: how many networks and kernels there were, and for each failure the test and what went wrong.
 """

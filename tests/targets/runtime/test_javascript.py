@@ -17,7 +17,7 @@ from nnefc.driver import compile_network
 from nnefc.network import Network, State
 from nnefc.targets.link.toolchain import RUNTIME
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples" / "digits"
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs: node")

@@ -8,7 +8,7 @@ from nnefc.cli import main
 from nnefc.targets.machine.documentation import target_rows, targets_page
 from nnefc.targets.machine.named import NAMED_TARGETS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_page_of_the_documentation_is_up_to_date() -> None:
