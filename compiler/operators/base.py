@@ -80,6 +80,11 @@ class Emitter:
         """Bind an intermediate expression to a variable; who asks for an operator binds its result."""
         return self.builder.emit(expr, self.hint)
 
+    def parts(self, expr: relax.Expr) -> list[relax.Expr]:
+        """The results of an expression that has several, each bound to a variable."""
+        whole = self.builder.emit(expr, self.hint)
+        return [self.emit(relax.TupleGetItem(whole, index)) for index in range(len(whole.ty.fields))]
+
     def bound(self, operand: Operand) -> Operand:
         """The operand, bound to a variable if it is an expression that is computed."""
         if isinstance(operand, np.ndarray | relax.Var | GenericConst):

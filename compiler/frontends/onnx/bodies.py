@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Subgraph
-from nnefc.frontends.onnx.operators.loops import failure
-from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Value
+from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Body, Choice, Loop
+from nnefc.operators.statements import Failure
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
 
@@ -128,8 +128,10 @@ def _failing(ctx: Context, graph: Subgraph, error: CompileError, like: list[AnyV
 
     def lower() -> list[AnyValue]:
         leaves = list(_leaves(like))
-        zeros = iter(failure(ctx, message, [(v.shape, v.dtype) for v in leaves if 0 not in v.shape]))
-        return _rebuilt(like, iter([Value.empty(v.shape, v.dtype) if 0 in v.shape else next(zeros) for v in leaves]))
+        results = tuple((v.shape, STORAGE.get(v.dtype, v.dtype)) for v in leaves if 0 not in v.shape)
+        zeros = iter(ctx.apply(Failure(message, results)))
+        made = [Value.empty(v.shape, v.dtype) if 0 in v.shape else replace(next(zeros), dtype=v.dtype) for v in leaves]
+        return _rebuilt(like, iter(made))
 
     return _branch(ctx, lower)
 

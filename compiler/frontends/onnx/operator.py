@@ -405,6 +405,9 @@ class _Emitter(Emitter):
     def emit(self, expr: relax.Expr) -> relax.Expr:
         return self._ctx.expr(self._ctx.emit(expr))
 
+    def parts(self, expr: relax.Expr) -> list[relax.Expr]:
+        return [self._ctx.expr(part) for part in self._ctx.emit_tuple(expr)]
+
 
 def build_main(
     builder: relax.BlockBuilder, make: Callable[[], list[relax.Expr]], params: Callable[[], list[relax.Var]]

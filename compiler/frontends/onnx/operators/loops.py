@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -18,9 +17,8 @@ from tvm.script.ir_builder import tirx as T
 
 from nnefc.frontends.onnx.operator import Context, Value
 from nnefc.frontends.onnx.operators.tensors import reshaped, shape_of
-from nnefc.frontends.onnx.values import STORAGE
 
-__all__ = ["Result", "T", "failure", "looped", "report"]
+__all__ = ["Result", "T", "looped", "report"]
 
 Result = tuple[Sequence[int], str]
 """Shape and element type of what a kernel writes."""
@@ -76,17 +74,3 @@ def looped(
 def report(message: str) -> None:
     """Let the run fail with this message, when the kernel is done; the kernel goes on."""
     T.evaluate(tirx.call_extern("int32", "nnefc_kernel_error", tvm.ir.StringImm(message)))
-
-
-def failure(ctx: Context, message: str, results: Sequence[Result]) -> list[Value]:
-    """Zeros, of a kernel that lets the run fail with this message; element types as `Value` has them."""
-
-    def write(*targets: Any) -> None:
-        for target in targets:
-            with T.serial(target.shape[0]) as place:
-                target[place] = tirx.const(0, target.dtype)
-        report(message)
-
-    stored = [(shape, STORAGE.get(dtype, dtype)) for shape, dtype in results]
-    made = looped(ctx, write, [], stored, "failure")
-    return [replace(value, dtype=dtype) for value, (_, dtype) in zip(made, results, strict=True)]

@@ -1,0 +1,105 @@
+"""Kernels that are written as statements, because the order of their loops is part of what they compute.
+
+What each element is can be said for most operators, and is then a computation of TE. Scatters in which a later item
+overwrites an earlier one, sorts, searches and generators of random numbers are written as loops over flat buffers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import tvm
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+
+__all__ = ["Failure", "Result", "T", "looped", "report"]
+
+Result: TypeAlias = tuple[Shape, str]
+"""Shape and element type of what a kernel writes."""
+
+_OPAQUE = 8
+"""Relax's number for kernels that nothing may be fused with: what they read and write cannot be told element-wise."""
+
+
+def looped(
+    at: Emitter, write: Callable[..., None], operands: Sequence[Operand], results: Sequence[Result], name: str
+) -> tuple[Operand, ...]:
+    """The results of a kernel that `write` writes with the IR builder.
+
+    Args:
+        at: where the kernel is called.
+        write: called once with the flat buffers of all operands, then those of all results.
+        operands: what the kernel reads.
+        results: what it writes; every element must be written.
+        name: of the kernel.
+    """
+    flat = [at.reshaped(operand, (math.prod(shape_of(operand)),)) for operand in operands]
+    sizes = [max(1, math.prod(shape)) for shape, _ in results]
+
+    def function(*tensors: te.Tensor) -> Any:
+        def body(ins: Any, outs: Any) -> Any:
+            with IRBuilder() as builder:
+                with T.seq_scope():
+                    write(*map(T.buffer_proxy, (*ins, *outs)))
+                return builder.get().body  # without the scope, which LLVM's code generator warns of
+
+        # Offsets are zero: the buffers are whole tensors.
+        sources = [tirx.decl_buffer(t.shape, str(t.dtype), f"in{i}", elem_offset=0) for i, t in enumerate(tensors)]
+        targets = [
+            tirx.decl_buffer((size,), dtype, f"out{i}", elem_offset=0)
+            for i, (size, (_, dtype)) in enumerate(zip(sizes, results, strict=True))
+        ]
+        return te.extern(
+            [(size,) for size in sizes],
+            list(tensors),
+            body,
+            dtype=[dtype for _, dtype in results],
+            in_buffers=sources,
+            out_buffers=targets,
+            name=name,
+        )
+
+    call = at.compute(function, *flat, name=name, attrs={"op_pattern": _OPAQUE})
+    parts = at.parts(call) if len(results) > 1 else [at.emit(call)]
+    return tuple(
+        np.zeros(shape, at.number(0, part).dtype) if 0 in shape else at.reshaped(part, shape)
+        for part, (shape, _) in zip(parts, results, strict=True)
+    )
+
+
+def report(message: str) -> None:
+    """Let the run fail with this message, when the kernel is done; the kernel goes on."""
+    T.evaluate(tirx.call_extern("int32", "nnefc_kernel_error", tvm.ir.StringImm(message)))
+
+
+@dataclass(frozen=True)
+class Failure(Operator):
+    """Zeros, of a kernel that lets the run fail with a message.
+
+    Attributes:
+        message: what the run fails with.
+        results: shapes, all with items, and element types.
+    """
+
+    message: str
+    results: tuple[Result, ...]
+
+    def shape(self) -> tuple[Shape, ...]:
+        """Those that are given."""
+        return tuple(shape for shape, _ in self.results)
+
+    def lower(self, at: Emitter) -> tuple[Operand, ...]:
+        def write(*targets: Any) -> None:
+            for target in targets:
+                with T.serial(target.shape[0]) as place:
+                    target[place] = tirx.const(0, target.dtype)
+            report(self.message)
+
+        return looped(at, write, [], self.results, "failure")
