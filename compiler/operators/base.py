@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import tvm
 from tvm import relax, te
 from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
+from nnefc.network import Body, Control, Loop, call_control
 
-__all__ = ["Array", "Emitter", "Operand", "Operator", "Shape", "check_table", "dtype_of", "rank_of", "shape_of"]
+__all__ = [
+    "Array",
+    "Emitter",
+    "Operand",
+    "Operator",
+    "Shape",
+    "build_main",
+    "check_table",
+    "dtype_of",
+    "rank_of",
+    "shape_of",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]
@@ -52,29 +66,73 @@ def check_table(entries: int) -> None:
         )
 
 
-class Emitter:
-    """Emits into one dataflow block of Relax.
+@dataclass(eq=False)
+class _Frame:
+    """The function that is being built: the network's own, or a body inside it.
 
     Attributes:
-        builder: the block builder, inside the block.
+        builder: the block builder, inside the dataflow block of `main`.
+        params: the body's own parameters; none for the network's function.
+        captured: variables of the functions around it that the body uses, and the parameters that stand for them here.
+        controls: the choices and loops that it calls.
+    """
+
+    builder: relax.BlockBuilder
+    params: tuple[relax.Var, ...] = ()
+    captured: dict[relax.Var, relax.Var] = field(default_factory=dict)
+    controls: list[Control] = field(default_factory=list)
+
+    def owns(self, var: relax.Var) -> bool:
+        """Whether a variable is this function's own."""
+        own = (*self.params, *self.captured.values())
+        return any(var.same_as(param) for param in own) or self.builder.lookup_binding(var) is not None
+
+
+class Emitter:
+    """Emits into one dataflow block of Relax: that of the network's function, or of a body that is being built.
+
+    Attributes:
         hint: what the tensors that are built now should be called.
+        frames: from the network's function to the body that is being built.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
-        self.builder = builder
         self.hint = ""
+        self.frames = [_Frame(builder)]
         self._constants: dict[object, tuple[Array, relax.Expr]] = {}
 
+    @property
+    def builder(self) -> relax.BlockBuilder:
+        """The block builder, inside the block."""
+        return self.frames[-1].builder
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """The choices and loops that the function that is being built calls."""
+        return tuple(self.frames[-1].controls)
+
     def expr(self, operand: Operand) -> relax.Expr:
-        """The operand as an expression of Relax; one array becomes one constant, however often it is used."""
+        """The operand as an expression of Relax; one array becomes one constant, however often it is used.
+
+        In a body, what it uses of the functions around it becomes a parameter.
+        """
         if not isinstance(operand, np.ndarray):
-            return operand
+            return self.visible(operand)
         key = _identity(operand)
         if key not in self._constants:
             value = np.ascontiguousarray(operand).reshape(operand.shape)
             # Without the type, 64-bit items would be narrowed. The array is kept: its place must not be used again.
             self._constants[key] = (operand, relax.const(value, str(value.dtype)))
         return self._constants[key][1]
+
+    def visible(self, expr: relax.Expr) -> relax.Expr:
+        """The expression, or in a body the parameter that stands for a variable of the functions around it."""
+        frame = self.frames[-1]
+        if len(self.frames) == 1 or not isinstance(expr, relax.Var) or frame.owns(expr):
+            return expr
+        if expr not in frame.captured:
+            frame.captured[expr] = relax.Var(str(expr.name), expr.ty)
+        return frame.captured[expr]
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
         """Bind an intermediate expression to a variable; who asks for an operator binds its result."""
@@ -126,7 +184,110 @@ class Emitter:
             return operand
         if isinstance(operand, np.ndarray):
             return operand.reshape(tuple(shape))
-        return self.emit(relax.op.reshape(operand, tuple(shape)))
+        return self.emit(relax.op.reshape(self.expr(operand), tuple(shape)))
+
+    def body(
+        self,
+        inputs: Sequence[relax.TensorType],
+        states: Sequence[relax.TensorType],
+        make: Callable[[list[relax.Expr], list[relax.Expr]], Sequence[Operand]],
+        leading: int = 0,
+    ) -> tuple[Body, list[relax.Expr]]:
+        """Build a body of a choice or a loop.
+
+        Args:
+            inputs, states: their types.
+            make: lowers it, given its inputs and states; returns its outputs and the states' new values. Of the
+                functions around it, it uses what `expr` gives it.
+            leading: how many of the inputs come before what it captures.
+
+        Returns:
+            The body, and what it captures: variables of the function around it.
+        """
+        types = [*inputs, *states]
+        params = [relax.Var(f"p{index}", type_) for index, type_ in enumerate(types)]
+        frame = _Frame(relax.BlockBuilder(), tuple(params))
+        self.frames.append(frame)
+        try:
+            module = build_main(
+                frame.builder,
+                lambda: list(map(self.expr, make(params[: len(inputs)], params[len(inputs) :]))),
+                lambda: [*params[:leading], *frame.captured.values(), *params[leading:]],
+            )
+        finally:
+            self.frames.pop()
+        return Body(module, len(states), tuple(frame.controls)), list(frame.captured)
+
+    def control(
+        self, control: Control, operands: Sequence[Operand], results: Sequence[relax.TensorType]
+    ) -> list[relax.Expr]:
+        """Call a choice or a loop, whose results have these types; none of them is without items."""
+        controls = self.frames[-1].controls
+        call = call_control(len(controls), list(map(self.expr, operands)), list(results))
+        controls.append(control)
+        var = self.builder.emit(call, self.hint)
+        if len(results) == 1:
+            return [var]
+        return [self.builder.emit(relax.TupleGetItem(var, index), self.hint) for index in range(len(results))]
+
+    def scan(
+        self,
+        one_round: Callable[[relax.Expr, relax.Expr, list[relax.Expr]], tuple[Sequence[Operand], Sequence[Operand]]],
+        items: relax.Expr,
+        states: Sequence[Operand],
+        backwards: bool = False,
+    ) -> tuple[list[relax.Expr], list[relax.Expr]]:
+        """Run a loop with one round for each item along the first dimension of a tensor.
+
+        Args:
+            one_round: lowers it, given its number (an int64 without axes, from 0 on), its item and the states; returns
+                the new states and what else it computes.
+            items: at least two items; none of the tensors is without items.
+            states: before the first round.
+            backwards: whether the last item is the first round's; results of rounds are in the order of the items.
+
+        Returns:
+            The states after the last round, and what rounds compute besides, stacked along a new first dimension.
+        """
+        rounds, *size = shape_of(items)
+        kept = [relax.TensorType(shape_of(state), dtype_of(state)) for state in states]
+        stacked: list[relax.TensorType] = []
+
+        def make(given: list[relax.Expr], before: list[relax.Expr]) -> list[Operand]:
+            number, item = given
+            after, made = one_round(number, item, before)
+            stacked.extend(relax.TensorType((rounds, *shape_of(part)), dtype_of(part)) for part in made)
+            return [*made, *after]
+
+        inputs = [relax.TensorType((), "int64"), relax.TensorType(size, dtype_of(items))]
+        body, captured = self.body(inputs, kept, make, leading=1)
+        loop = Loop(body, rounds, False, False, (backwards,), (backwards,) * len(stacked))
+        results = self.control(loop, [*captured, *states, items], [*kept, *stacked])
+        return results[: len(kept)], results[len(kept) :]
+
+
+def build_main(
+    builder: relax.BlockBuilder, make: Callable[[], list[relax.Expr]], params: Callable[[], list[relax.Var]]
+) -> tvm.IRModule:
+    """Build `main` and the kernels that it calls, without what its results do not need.
+
+    Args:
+        make: emits its one dataflow block; returns its results.
+        params: its parameters, asked for afterwards.
+    """
+    failure: BaseException | None = None
+    results: list[relax.Expr] = []
+    with builder.function("main"):
+        with builder.dataflow():
+            try:
+                results = make()
+            except BaseException as error:
+                failure = error  # raised when the builder's blocks are closed: left open, it warns of them
+            made = builder.emit_output(relax.Tuple(results))
+        builder.emit_func_output(made, params())
+    if failure is not None:
+        raise failure
+    return relax.transform.DeadCodeElimination(["main"])(builder.finalize())
 
 
 def _numpy_dtype(name: str) -> np.dtype[Any]:

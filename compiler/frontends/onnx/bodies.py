@@ -117,7 +117,7 @@ def _branch(ctx: Context, lower: Callable[[], list[AnyValue]]) -> _Branch:
         made.extend(lower())
         return [leaf for leaf in _leaves(made) if 0 not in leaf.shape]
 
-    body, captured = ctx.build_body([], [], 0, make)
+    body, captured = ctx.build_body([], [], make)
     return _Branch(body, captured, made)
 
 
@@ -193,7 +193,7 @@ class _LoopBody:
         items = [self._loop.scanned[k] for k in self._scanned]
         inputs = [Value((), "int64"), *(Value(item.shape[1:], item.dtype) for item in items)]
         states = [self._first[k] for k in self._moving]
-        self._body, self._captured = self._ctx.build_body(inputs, states, 1, self._round)
+        self._body, self._captured = self._ctx.build_body(inputs, states, self._round, leading=1)
 
     def _round(self, inputs: list[Value], moving: list[Value]) -> list[Value]:
         number, *given = inputs

@@ -14,13 +14,13 @@ from tvm import relax, te
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
 from nnefc.frontends.onnx.model import Graph, Model
-from nnefc.frontends.onnx.operator import build_main
 from nnefc.frontends.onnx.reading import read_model
 from nnefc.frontends.onnx.scopes import check_model
 from nnefc.frontends.onnx.shapes import Absent, Border, Leaf, Symbols, bind_inputs, check_declared, item_variables
 from nnefc.frontends.onnx.training import check_trainings, training_step
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value
 from nnefc.network import Network, State
+from nnefc.operators.base import build_main
 
 __all__ = ["load"]
 
@@ -160,7 +160,7 @@ class _Builder:
             tuple(State(name, np.array(self._states.get(name, _NO_RUNS))) for name in kept),
             variables=tuple(name for name in graph.initializers if name not in params and name not in self._states),
             files=self._model.files,
-            controls=interpreter.context.controls,
+            controls=interpreter.context.at.controls,
         )
 
     def _outputs(self, scope: Scope, symbols: Symbols, wanted: tuple[str, ...]) -> dict[str, Value]:

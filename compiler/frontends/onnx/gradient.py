@@ -131,7 +131,7 @@ def _inlined(ctx: Context, function: relax.Function, arguments: list[relax.Expr]
     replaced: dict[relax.Var, relax.Expr] = dict(zip(function.params, arguments, strict=True))
     for block in function.body.blocks:
         for binding in block.bindings:
-            replaced[binding.var] = ctx.builder.emit(_substituted(binding.value, replaced), ctx.hint)
+            replaced[binding.var] = ctx.builder.emit(_substituted(binding.value, replaced), ctx.at.hint)
     result = _substituted(function.body.body, replaced)
     pair = ctx.builder.emit(result)
     gradients = ctx.builder.emit(relax.TupleGetItem(pair, 1))

@@ -204,7 +204,7 @@ class Interpreter:
         return self._call(replace(body, opsets=opsets), node, operands, complete)
 
     def _apply(self, lowering: Lowering, node: Node, schema: Schema) -> list[AnyValue]:
-        before, self.context.hint = self.context.hint, _hint(node.outputs)
+        before, self.context.at.hint = self.context.at.hint, _hint(node.outputs)
         try:
             return lower_in_single(self.context, node, schema, lowering)
         except CompileError as error:
@@ -214,7 +214,7 @@ class Interpreter:
         except REFUSALS as error:
             raise CompileError(f"{node.description}: {reason_of(error)}") from error
         finally:
-            self.context.hint = before
+            self.context.at.hint = before
 
     def _call(
         self, function: Function, node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]
@@ -272,7 +272,7 @@ class Interpreter:
         self, op_type: str, operands: SequenceOf[AnyValue | None], outputs: int, attributes: Mapping[str, Any]
     ) -> list[AnyValue]:
         assert self._scope is not None
-        hint = self.context.hint
+        hint = self.context.at.hint
         node = NodeDef(
             op_type, "", "", "", ("",) * len(operands), tuple(f"{hint}_{i}" for i in range(outputs)), attributes, {}
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
@@ -25,7 +25,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
-from nnefc.network import MAX_ITEMS, Body, Control, call_control
+from nnefc.network import MAX_ITEMS, Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator
 
 __all__ = [
@@ -37,7 +37,6 @@ __all__ = [
     "Sequence",
     "Subgraph",
     "Value",
-    "build_main",
     "operator",
 ]
 
@@ -119,34 +118,11 @@ class Node:
 
 
 @dataclass(eq=False)
-class _Frame:
-    """The function that is being built: the network's own, or a body inside it.
-
-    Attributes:
-        builder: the block builder, inside the dataflow block of `main`.
-        params: the body's own parameters; none for the network's function.
-        captured: what the body uses of the functions around it: their variables, the parameters that stand for them
-            here, and their values there.
-        controls: the choices and loops that it calls.
-    """
-
-    builder: relax.BlockBuilder
-    params: tuple[relax.Var, ...] = ()
-    captured: dict[relax.Var, tuple[relax.Var, Value]] = field(default_factory=dict)
-    controls: list[Control] = field(default_factory=list)
-
-    def owns(self, var: relax.Var) -> bool:
-        """Whether a variable is this function's own."""
-        return any(var.same_as(param) for param in self.params) or self.builder.lookup_binding(var) is not None
-
-
-@dataclass(eq=False)
 class Context:
     """What lowerings build with: constants, one dataflow block of Relax, subgraphs.
 
     Attributes:
-        builder: the block builder, inside the dataflow block of `main` of the network, or of the body that is built.
-        hint: what tensors that are built now should be called.
+        start: the block builder, inside the dataflow block of the network's `main`.
         inline: runs a subgraph on values for its inputs; see `run_graph`.
         evaluate: the value of an expression over constants alone, bound by a block builder, given known values of
             variables and what may be spent.
@@ -156,8 +132,7 @@ class Context:
         warnings: what the user should know of the model, in sentences.
     """
 
-    builder: relax.BlockBuilder
-    hint: str = ""
+    start: InitVar[relax.BlockBuilder]
     inline: Callable[[Subgraph, SequenceOf[AnyValue]], list[AnyValue]] | None = None
     evaluate: Callable[[relax.BlockBuilder, relax.Expr, Mapping[relax.Var, Array], Budget], Array | None] | None = None
     lower: Callable[..., list[AnyValue]] | None = None
@@ -171,16 +146,14 @@ class Context:
     """float32 of half floats, by the array's `id` or by the variable."""
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
     """Variables that are computed from constants alone, and their values where somebody has asked."""
-    _frames: list[_Frame] = field(default_factory=list)
-    """From the network's function to the body that is being built."""
 
-    def __post_init__(self) -> None:
-        self._frames.append(_Frame(self.builder))
+    def __post_init__(self, start: relax.BlockBuilder) -> None:
+        self.at: Emitter = _Emitter(self, start)
 
     @property
-    def controls(self) -> tuple[Control, ...]:
-        """The choices and loops that the function that is being built calls."""
-        return tuple(self._frames[-1].controls)
+    def builder(self) -> relax.BlockBuilder:
+        """The block builder, inside the dataflow block of `main` of the network, or of the body that is built."""
+        return self.at.builder
 
     def draw(self) -> tuple[Value, int]:
         """For a node that draws random numbers: how many runs the session has done, and how many nodes drew before.
@@ -188,7 +161,7 @@ class Context:
         Raises:
             CompileError: it runs as often as the network itself decides; all rounds would draw the same numbers.
         """
-        if len(self._frames) > 1:
+        if len(self.at.frames) > 1:
             raise CompileError(
                 "random numbers are not supported where the network decides at run time whether, or how often, they "
                 "are drawn"
@@ -207,7 +180,7 @@ class Context:
         if value.array is not None or not value.fixed or self.evaluate is None or value.expr is None:
             return value.array
         if self._fixed.get(value.expr) is None:
-            owner = next(frame for frame in reversed(self._frames) if frame.owns(value.expr))
+            owner = next(frame for frame in reversed(self.at.frames) if frame.owns(value.expr))
             known = {var: to_storage(array) for var, array in self._fixed.items() if array is not None}
             made = self.evaluate(owner.builder, value.expr, known, self._budget)
             self._fixed[value.expr] = None if made is None else from_storage(made, value.dtype)
@@ -220,7 +193,7 @@ class Context:
             CompileError: a program cannot hold tensors of this type: strings and complex numbers.
         """
         if value.wide:
-            return self.builder.emit(relax.op.astype(self.expr(self.unrounded(value)), value.dtype), self.hint)
+            return self.builder.emit(relax.op.astype(self.expr(self.unrounded(value)), value.dtype), self.at.hint)
         if value.expr is not None:
             return self._visible(value.expr, value)
         assert value.array is not None
@@ -254,16 +227,16 @@ class Context:
             CompileError: the shape of the result is not known at compile time.
         """
         fixed = self._is_fixed(expr)
-        var = self.builder.emit(expr, self.hint)
+        var = self.builder.emit(expr, self.at.hint)
         return self._value(var, var.ty, fixed, dtype)
 
     def emit_tuple(self, expr: relax.Expr) -> list[Value]:
         """Bind an expression of several results; each of them as a value."""
         fixed = self._is_fixed(expr)
-        var = self.builder.emit(expr, self.hint)
+        var = self.builder.emit(expr, self.at.hint)
         values = []
         for index in range(len(var.ty.fields)):
-            part = self.builder.emit(relax.TupleGetItem(var, index), self.hint)
+            part = self.builder.emit(relax.TupleGetItem(var, index), self.at.hint)
             values.append(self._value(part, part.ty, fixed, None))
         return values
 
@@ -285,7 +258,7 @@ class Context:
             A `Value`, or a list of them if the operator has several results.
         """
         given = [None if v is None else self._operand(v) for v in operands]
-        made = operator_.lower(_Emitter(self), *given)
+        made = operator_.lower(self.at, *given)
         return [self._made(part) for part in made] if isinstance(made, tuple | list) else self._made(made)
 
     def _operand(self, value: Value) -> Operand:
@@ -299,53 +272,31 @@ class Context:
         return self._value(operand, operand.ty, operand in self._fixed, None)
 
     def _visible(self, expr: relax.Expr, value: Value) -> relax.Expr:
-        """What stands for the variable of a value here: itself, or in a body what captures it."""
-        frame = self._frames[-1]
-        if len(self._frames) == 1 or not isinstance(expr, relax.Var) or frame.owns(expr):
-            return expr
-        if expr not in frame.captured:
-            array = self.constant(value)
+        """What stands for the variable of a value here: itself, or in a body a constant or a parameter."""
+        frame = self.at.frames[-1]
+        if len(self.at.frames) > 1 and isinstance(expr, relax.Var) and not frame.owns(expr):
+            array = None if expr in frame.captured else self.constant(value)
             if array is not None:
                 return self.expr(Value.known(array))
-            frame.captured[expr] = relax.Var(str(expr.name), expr.ty), value
-        return frame.captured[expr][0]
+        return self.at.visible(expr)
 
     def build_body(
         self,
         inputs: SequenceOf[Value],
         states: SequenceOf[Value],
-        leading: int,
         make: Callable[[list[Value], list[Value]], SequenceOf[Value]],
+        leading: int = 0,
     ) -> tuple[Body, list[Value]]:
-        """Build a body of a choice or a loop.
+        """Build a body of a choice or a loop, as `Emitter.body` does of values: like those that it will get."""
 
-        Args:
-            inputs, states: values like those that it will get, for their types.
-            leading: how many of the inputs come before what it captures from around it.
-            make: lowers it, given values for its inputs and states; returns its outputs and the states' new values.
+        def given(like: SequenceOf[Value], params: list[relax.Expr]) -> list[Value]:
+            return [Value(v.shape, v.dtype, expr=param) for v, param in zip(like, params, strict=True)]
 
-        Returns:
-            The body, and what it captures: values of the function around it.
-        """
-        params = [self._parameter(value, f"p{index}") for index, value in enumerate((*inputs, *states))]
-        given = [Value(v.shape, v.dtype, expr=p) for v, p in zip((*inputs, *states), params, strict=True)]
-        frame = _Frame(relax.BlockBuilder(), tuple(params))
-        self._frames.append(frame)
-        before, self.builder = self.builder, frame.builder
-        try:
-            module = build_main(
-                frame.builder,
-                lambda: list(map(self.expr, make(given[: len(inputs)], given[len(inputs) :]))),
-                lambda: [*params[:leading], *(param for param, _ in frame.captured.values()), *params[leading:]],
-            )
-        finally:
-            self.builder = before
-            self._frames.pop()
-        body = Body(module, len(states), tuple(frame.controls))
-        return body, [value for _, value in frame.captured.values()]
+        def lowered(inner: list[relax.Expr], before: list[relax.Expr]) -> list[relax.Expr]:
+            return list(map(self.expr, make(given(inputs, inner), given(states, before))))
 
-    def _parameter(self, value: Value, name: str) -> relax.Var:
-        return relax.Var(name, self._type(value))
+        body, captured = self.at.body(list(map(self._type, inputs)), list(map(self._type, states)), lowered, leading)
+        return body, [Value(shape_of_type(var.ty), str(var.ty.dtype), expr=var) for var in captured]
 
     def _type(self, value: Value) -> relax.TensorType:
         return relax.TensorType(value.shape, STORAGE.get(value.dtype, value.dtype))
@@ -356,14 +307,8 @@ class Context:
         Args:
             results: values like those that it gives, for their types; none of them without items.
         """
-        controls = self._frames[-1].controls
-        call = call_control(len(controls), list(map(self.expr, operands)), list(map(self._type, results)))
-        controls.append(control)
-        var = self.builder.emit(call, self.hint)
-        parts = [var]
-        if len(results) > 1:
-            parts = [self.builder.emit(relax.TupleGetItem(var, index), self.hint) for index in range(len(results))]
-        return [self._value(part, part.ty, False, like.dtype) for part, like in zip(parts, results, strict=True)]
+        made = self.at.control(control, list(map(self.expr, operands)), list(map(self._type, results)))
+        return [self._value(part, part.ty, False, like.dtype) for part, like in zip(made, results, strict=True)]
 
     def run_graph(self, graph: Subgraph, values: SequenceOf[AnyValue]) -> list[AnyValue]:
         """Inline a subgraph with `values` for its inputs, in order; returns its outputs."""
@@ -395,42 +340,18 @@ class Context:
 class _Emitter(Emitter):
     """Emits through a context, which knows what is computed from constants alone."""
 
-    def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx.builder)
+    def __init__(self, ctx: Context, builder: relax.BlockBuilder) -> None:
+        super().__init__(builder)
         self._ctx = ctx
 
     def expr(self, operand: Operand) -> relax.Expr:
-        return self._ctx.expr(self._ctx.known(operand)) if isinstance(operand, np.ndarray) else operand
+        return self._ctx.expr(self._ctx.known(operand)) if isinstance(operand, np.ndarray) else self.visible(operand)
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
         return self._ctx.expr(self._ctx.emit(expr))
 
     def parts(self, expr: relax.Expr) -> list[relax.Expr]:
         return [self._ctx.expr(part) for part in self._ctx.emit_tuple(expr)]
-
-
-def build_main(
-    builder: relax.BlockBuilder, make: Callable[[], list[relax.Expr]], params: Callable[[], list[relax.Var]]
-) -> tvm.IRModule:
-    """Build `main` and the kernels that it calls, without what its results do not need.
-
-    Args:
-        make: emits its one dataflow block; returns its results.
-        params: its parameters, asked for afterwards.
-    """
-    failure: BaseException | None = None
-    results: list[relax.Expr] = []
-    with builder.function("main"):
-        with builder.dataflow():
-            try:
-                results = make()
-            except BaseException as error:
-                failure = error  # raised when the builder's blocks are closed: left open, it warns of them
-            made = builder.emit_output(relax.Tuple(results))
-        builder.emit_func_output(made, params())
-    if failure is not None:
-        raise failure
-    return relax.transform.DeadCodeElimination(["main"])(builder.finalize())
 
 
 Lowering: TypeAlias = "Callable[[Context, Node], AnyValue | list[AnyValue] | list[Value]]"

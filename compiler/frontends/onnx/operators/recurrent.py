@@ -263,7 +263,7 @@ def _run(ctx: Context, node: Node, kind: _Kind, d: _Direction) -> list[Value]:
         made = one_round([known(ctx, np.array(0)), reshaped(ctx, projected, (batch, width))], d.states)
         return [reshaped(ctx, made[0], (1, *shape_of(made[0]))), *made[1:]]
     inputs = [Value((), "int64"), Value((batch, width), dtype_of(projected))]
-    body, captured = ctx.build_body(inputs, d.states, 1, one_round)
+    body, captured = ctx.build_body(inputs, d.states, one_round, leading=1)
     backwards = d.reverse and not turned
     loop = Loop(body, time, False, False, (backwards,), (backwards,))
     results = [*d.states, Value((time, *shape_of(d.states[0])), dtype_of(projected))]
