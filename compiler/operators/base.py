@@ -25,6 +25,7 @@ __all__ = [
     "build_main",
     "check_table",
     "dtype_of",
+    "numpy_dtype",
     "rank_of",
     "shape_of",
 ]
@@ -151,7 +152,7 @@ class Emitter:
 
     def number(self, value: float, like: Operand) -> Array:
         """A constant without axes, of the element type of `like`."""
-        return np.array(value).astype(_numpy_dtype(dtype_of(like)))
+        return np.array(value).astype(numpy_dtype(dtype_of(like)))
 
     def compute(
         self,
@@ -290,7 +291,8 @@ def build_main(
     return relax.transform.DeadCodeElimination(["main"])(builder.finalize())
 
 
-def _numpy_dtype(name: str) -> np.dtype[Any]:
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The element type with this name."""
     if name == "bfloat16":
         import ml_dtypes
 

@@ -10,11 +10,10 @@ from tvm import tirx
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, elementwise, unary
-from nnefc.frontends.onnx.operators.random import uniform
+from nnefc.frontends.onnx.operators.random import draw
 from nnefc.frontends.onnx.operators.reduction import mean, reduce_with
 from nnefc.frontends.onnx.operators.tensors import (
     cast,
-    compute,
     dtype_of,
     fail,
     has_input,
@@ -35,6 +34,7 @@ from nnefc.operators.normalization import (
     RootMeanSquare,
     Standardization,
 )
+from nnefc.operators.random import Dropout
 
 __all__: list[str] = []
 
@@ -186,18 +186,9 @@ def _dropout(ctx: Context, node: Node) -> Value | list[Value]:
     x = input_at(node, 0)
     if has_input(node, 2) and required_value(ctx, node, 2, "training_mode").reshape(())[()]:
         rate = float(required_value(ctx, node, 1, "ratio").reshape(())[()]) if has_input(node, 1) else 0.5
-        if not 0 <= rate < 1:
-            raise fail(node, f"the ratio {rate} is not from 0 to below 1")
         if rate:
-            return _dropped(ctx, node, x, rate)
+            key, runs = draw(ctx, node)
+            made: list[Value] = ctx.apply(Dropout(key, rate), x, runs)
+            return made
     mask = np.ones(shape_of(x), np.bool_ if node.version >= 10 else dtype_of(x))
     return [x, known(ctx, mask)] if node.wants(1) else x
-
-
-def _dropped(ctx: Context, node: Node, x: Value, rate: float) -> list[Value]:
-    drawn = uniform(ctx, node, shape_of(x), "float32")
-    mask = compute(
-        ctx, shape_of(x), lambda t, i: t[0](*i) >= tirx.const(rate, "float32"), drawn, name="mask", dtype="bool"
-    )
-    factors = binary(ctx, "Mul", cast(ctx, mask, dtype_of(x)), known(ctx, np.array(1 / (1 - rate)).astype(dtype_of(x))))
-    return [binary(ctx, "Mul", x, factors), mask]
