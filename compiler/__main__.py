@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
+import os
+import sys
+
 from nnefc.cli import main as command_line
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line."""
-    command_line(prog_name="nnefc")
+    """Run the command line, in a process that is there for one command, and end the process.
+
+    Cycles of objects are left alone, and so is what is left in the end: to take apart one by one the objects of a
+    network, and those of LLVM, takes longer than most networks take to load.
+    """
+    gc.disable()
+    try:
+        command_line(prog_name="nnefc")
+    except SystemExit as end:
+        if not isinstance(end.code, int):
+            raise
+        atexit._run_exitfuncs()
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:  # whoever read it has gone: Python has its own way to end then
+            raise end from None
+        os._exit(end.code)
 
 
 if __name__ == "__main__":

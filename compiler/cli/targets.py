@@ -16,9 +16,6 @@ def list_targets() -> None:
     --target also takes LLVM's name of a processor, a triple such as "llvm -mtriple=aarch64-linux-gnu
     -mcpu=cortex-a72", and the name of a JSON file.
     """
-    from nnefc.cli.tvm_alone import import_tvm
-
-    import_tvm()
     from nnefc.targets.machine.documentation import target_rows
 
     rows = [(row.name, row.triple, row.vectors, row.features, row.proof, row.about) for row in target_rows()]

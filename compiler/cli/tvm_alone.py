@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 __all__ = ["import_tvm"]
 
@@ -20,6 +22,9 @@ _NOT_NEEDED = ("torch", "tvm.runtime.disco")
 
 _NO_ACCELERATORS = ("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
 """An environment variable of TVM's."""
+
+_NAMES = "ffi.FunctionListGlobalNamesFunctor"
+"""A function of TVM's: it returns one that says how many functions there are, and the name of each."""
 
 
 def import_tvm() -> None:
@@ -36,9 +41,36 @@ def import_tvm() -> None:
     os.environ.setdefault(name, value)
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: to Python, a module that is not there
     try:
-        import tvm  # noqa: F401
+        with _names_listed_once():
+            import tvm  # noqa: F401
     finally:
         for module in hidden:
             del sys.modules[module]
         if before is None:
             del os.environ[name]
+
+
+@contextmanager
+def _names_listed_once() -> Iterator[None]:
+    """Keep the names of TVM's functions, thousands, which each of fifty modules asks for one by one.
+
+    They are asked for again when there are more of them.
+    """
+    try:
+        from tvm_ffi import registry
+    except ModuleNotFoundError:  # then TVM is missing too, and importing it says so
+        yield
+        return
+    listed, counter = registry.list_global_func_names, registry.get_global_func(_NAMES, allow_missing=True)
+    names: list[str] = []
+
+    def kept() -> list[str]:
+        if counter is None or len(names) != counter()(-1):
+            names[:] = listed()
+        return names
+
+    registry.list_global_func_names = kept
+    try:
+        yield
+    finally:
+        registry.list_global_func_names = listed

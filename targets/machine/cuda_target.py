@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import tvm
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.machine.named import DEFAULT_GPUS
 from nnefc.targets.machine.spellings import near
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import PRECISIONS, Target, baseline_target, parse_target
 
-__all__ = ["ARCHITECTURES", "DEFAULT_ARCHITECTURES", "CudaTarget", "parse_cuda_target"]
+__all__ = ["ARCHITECTURES", "CudaTarget", "parse_cuda_target"]
 
 ARCHITECTURES = {
     70: "Volta: V100",
@@ -32,8 +33,6 @@ ARCHITECTURES = {
 }
 """Compute capabilities, ten times the number that NVIDIA writes, and well-known devices that have them."""
 
-DEFAULT_ARCHITECTURES = (80, 86, 90)
-
 _LEAST_ARCHITECTURES = {"fp32": 0, "tf32": 80, "fp16": 70}
 
 
@@ -51,7 +50,7 @@ class CudaTarget:
 
     name: str
     host: Target
-    architectures: tuple[int, ...] = DEFAULT_ARCHITECTURES
+    architectures: tuple[int, ...] = DEFAULT_GPUS
     precision: str = "fp32"
     load_bytes: int = 16
 
@@ -152,7 +151,7 @@ def parse_cuda_target(text: str) -> CudaTarget:
         if key in given:
             raise CompileError(f"target {text!r} has the option {key} twice")
         given[key] = value
-    architectures = _architectures(given["-arch"], text) if "-arch" in given else DEFAULT_ARCHITECTURES
+    architectures = _architectures(given["-arch"], text) if "-arch" in given else DEFAULT_GPUS
     host = _checked_host(parse_target(given["-host"]) if "-host" in given else baseline_target(text), text)
     precision = given.get("-precision", PRECISIONS[0])
     if precision not in PRECISIONS:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nnefc.targets.machine.cuda_target import DEFAULT_ARCHITECTURES
-from nnefc.targets.machine.named import NAMED_TARGETS
-from nnefc.targets.machine.target import Target, parse_target
+from nnefc.targets.machine.architecture import Vectors
+from nnefc.targets.machine.named import DEFAULT_GPUS, NAMED_TARGETS
 
 __all__ = ["Row", "target_rows", "targets_page"]
 
@@ -90,7 +89,7 @@ class Row:
 _CUDA = Row(
     name="cuda",
     triple="NVIDIA GPU",
-    about="NVIDIA GPUs, " + ", ".join(f"sm_{number}" for number in DEFAULT_ARCHITECTURES) + " and newer",
+    about="NVIDIA GPUs, " + ", ".join(f"sm_{number}" for number in DEFAULT_GPUS) + " and newer",
     file="ELF .so",
     vectors="threads",
     features="NVIDIA's driver, the architecture",
@@ -102,10 +101,9 @@ def target_rows() -> list[Row]:
     """The named targets, in their order, and GPUs."""
     rows = []
     for known in NAMED_TARGETS:
-        target = parse_target(known.name)
-        file = f"{target.format.title} {target.format.suffix}"
-        features = " ".join(target.features) or "nothing"
-        rows.append(Row(known.name, known.triple, known.about, file, _vectors(target), features, known.proof))
+        file = f"{known.format.title} {known.format.suffix}"
+        features = " ".join(known.features) or "nothing"
+        rows.append(Row(known.name, known.triple, known.about, file, _words(known.vectors), features, known.proof))
     return [*rows, _CUDA]
 
 
@@ -118,5 +116,5 @@ def targets_page() -> str:
     return _PAGE.format(table="\n".join(lines))
 
 
-def _vectors(target: Target) -> str:
-    return f"{target.vector_registers} × {8 * target.vector_bytes}{', FMA' if target.fused else ''}"
+def _words(vectors: Vectors) -> str:
+    return f"{vectors.registers} × {8 * vectors.bytes}{', FMA' if vectors.fused else ''}"

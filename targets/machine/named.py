@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["NAMED_TARGETS", "NamedTarget"]
+from nnefc.targets.machine.architecture import Vectors, architecture_of
+from nnefc.targets.machine.system import FileFormat, system_of
+
+__all__ = ["DEFAULT_GPUS", "NAMED_TARGETS", "NamedTarget"]
+
+DEFAULT_GPUS = (80, 86, 90)
+"""The architectures of NVIDIA GPUs that the target `cuda` stands for."""
 
 _LINKED = "links; file format, symbols and headers are checked"
 
@@ -20,6 +26,8 @@ class NamedTarget:
         about: what machines these are.
         proof: how it is tested that libraries for it work.
         attributes: LLVM features besides those of the processor.
+        features: those that code for it may use and that a library looks for, as `Target.features`. LLVM knows them
+            too; here they can be listed without it.
     """
 
     name: str
@@ -28,27 +36,55 @@ class NamedTarget:
     about: str
     proof: str
     attributes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
 
+    @property
+    def vectors(self) -> Vectors:
+        """Its vector registers."""
+        return architecture_of(self.triple).vectors(set(self.features))
+
+    @property
+    def format(self) -> FileFormat:
+        """How its libraries are stored."""
+        return system_of(self.triple).format
+
+
+_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
+_V3 = (*_V2, "lzcnt", "movbe", "avx", "f16c", "fma", "avx2", "bmi", "bmi2")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_CORTEX_A76 = ("dotprod", "fullfp16", "lse", "rdm")
+_APPLE_A14 = ("dotprod", "fullfp16", "fp16fml", "lse", "rdm")
+_ARMV7 = ("neon", "vfp4", "hwdiv-arm")
+_RISCV_VECTORS = ("v", "zvl128b")
 
 _FUSED_ARM = ("+vfp4", "+hwdiv-arm")
 
 NAMED_TARGETS = (
     NamedTarget("x86-64", "x86_64-linux-gnu", "x86-64", "every x86-64 processor: SSE2", "qemu-x86_64 -cpu qemu64"),
     NamedTarget(
-        "x86-64-v2", "x86_64-linux-gnu", "x86-64-v2", "x86-64 from about 2009: SSE4.2", "qemu-x86_64 -cpu Nehalem"
-    ),
-    NamedTarget(
-        "x86-64-v3", "x86_64-linux-gnu", "x86-64-v3", "x86-64 from about 2013: AVX2 and FMA", "qemu-x86_64 -cpu max"
-    ),
-    NamedTarget(
-        "x86-64-v4",
+        "x86-64-v2",
         "x86_64-linux-gnu",
-        "x86-64-v4",
-        "x86-64 with AVX-512",
-        "natively",
+        "x86-64-v2",
+        "x86-64 from about 2009: SSE4.2",
+        "qemu-x86_64 -cpu Nehalem",
+        features=_V2,
     ),
     NamedTarget(
-        "x86_64-linux-musl", "x86_64-linux-musl", "x86-64-v3", "Alpine and static programs", "qemu-x86_64 -cpu max"
+        "x86-64-v3",
+        "x86_64-linux-gnu",
+        "x86-64-v3",
+        "x86-64 from about 2013: AVX2 and FMA",
+        "qemu-x86_64 -cpu max",
+        features=_V3,
+    ),
+    NamedTarget("x86-64-v4", "x86_64-linux-gnu", "x86-64-v4", "x86-64 with AVX-512", "natively", features=_V4),
+    NamedTarget(
+        "x86_64-linux-musl",
+        "x86_64-linux-musl",
+        "x86-64-v3",
+        "Alpine and static programs",
+        "qemu-x86_64 -cpu max",
+        features=_V3,
     ),
     NamedTarget("aarch64-linux-gnu", "aarch64-linux-gnu", "", "every 64-bit Arm processor: NEON", "qemu-aarch64"),
     NamedTarget("aarch64-linux-musl", "aarch64-linux-musl", "", "the same without glibc", "qemu-aarch64"),
@@ -66,6 +102,7 @@ NAMED_TARGETS = (
         "cortex-a76",
         "large cores of 2018: dot products, half precision",
         "qemu-aarch64 -cpu cortex-a76",
+        features=_CORTEX_A76,
     ),
     NamedTarget("raspberrypi3", "aarch64-linux-gnu", "cortex-a53", "Raspberry Pi 3, 64-bit system", "qemu-aarch64"),
     NamedTarget(
@@ -82,6 +119,7 @@ NAMED_TARGETS = (
         "cortex-a76",
         "Raspberry Pi 5",
         "qemu-aarch64 -cpu cortex-a76",
+        features=_CORTEX_A76,
     ),
     NamedTarget(
         "armv7-linux-gnueabihf",
@@ -90,6 +128,7 @@ NAMED_TARGETS = (
         "32-bit Arm from Cortex-A7 and A15 on: NEON with fused multiply-add",
         "qemu-arm",
         attributes=_FUSED_ARM,
+        features=_ARMV7,
     ),
     NamedTarget(
         "armv7-linux-musleabihf",
@@ -98,8 +137,9 @@ NAMED_TARGETS = (
         "the same without glibc",
         "qemu-arm",
         attributes=_FUSED_ARM,
+        features=_ARMV7,
     ),
-    NamedTarget("raspberrypi2", "armv7-linux-gnueabihf", "cortex-a7", "Raspberry Pi 2", "qemu-arm"),
+    NamedTarget("raspberrypi2", "armv7-linux-gnueabihf", "cortex-a7", "Raspberry Pi 2", "qemu-arm", features=_ARMV7),
     NamedTarget("riscv64-linux-gnu", "riscv64-linux-gnu", "", "RV64GC, without vectors", "qemu-riscv64"),
     NamedTarget("riscv64-linux-musl", "riscv64-linux-musl", "", "the same without glibc", "qemu-riscv64"),
     NamedTarget(
@@ -109,6 +149,7 @@ NAMED_TARGETS = (
         "RV64GC with vectors of 128 bits or more",
         "qemu-riscv64 -cpu rv64,v=true",
         attributes=("+v", "+zvl128b"),
+        features=_RISCV_VECTORS,
     ),
     NamedTarget(
         "riscv64gcv-linux-musl",
@@ -117,6 +158,7 @@ NAMED_TARGETS = (
         "the same without glibc",
         "qemu-riscv64 -cpu rv64,v=true",
         attributes=("+v", "+zvl128b"),
+        features=_RISCV_VECTORS,
     ),
     NamedTarget("wasm32-wasi", "wasm32-wasi", "", "WebAssembly with SIMD128, one thread", "Node.js"),
     NamedTarget(
@@ -126,6 +168,13 @@ NAMED_TARGETS = (
         "Android 9 and newer, with `--cc`",
         "links with another compiler in place of the NDK's",
     ),
-    NamedTarget("aarch64-macos", "aarch64-macos", "apple-a14", "macOS 11 and newer on Apple's processors", _LINKED),
-    NamedTarget("x86_64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3", "Windows 10 and newer", "wine"),
+    NamedTarget(
+        "aarch64-macos",
+        "aarch64-macos",
+        "apple-a14",
+        "macOS 11 and newer on Apple's processors",
+        _LINKED,
+        features=_APPLE_A14,
+    ),
+    NamedTarget("x86_64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3", "Windows 10 and newer", "wine", features=_V3),
 )

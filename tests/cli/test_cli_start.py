@@ -62,8 +62,8 @@ def test_the_loader_is_imported_when_it_is_asked_for(tmp_path: Path) -> None:
     assert packages(modules) & COMPILER == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["compile", "--help"]], ids=" ".join)
-def test_help_needs_neither_the_compiler_nor_numpy(arguments: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["compile", "--help"], ["targets"]], ids=" ".join)
+def test_help_and_the_list_of_targets_need_neither_the_compiler_nor_numpy(arguments: list[str], tmp_path: Path) -> None:
     assert packages(modules_of(arguments, tmp_path)) & {"numpy", *COMPILER} == set()
 
 
@@ -79,6 +79,33 @@ def test_compiling_for_a_cpu_imports_nothing_of_gpus_nothing_of_other_formats_an
     of_gpus = {name for name in modules if name.startswith("nnefc.") and "cuda" in name}
     assert of_gpus <= {"nnefc.targets.machine.cuda_target"}  # which knows what the word cuda means as a target
     assert {name for name in modules if name.startswith(("nnefc.frontends.onnx", "nnefc.frontends.pnnx"))} == set()
+
+
+def test_names_of_functions_are_listed_a_few_times_and_none_is_missed() -> None:
+    program = """
+import sys, tvm_ffi
+from tvm_ffi import registry
+from nnefc.cli.tvm_alone import import_tvm
+
+listed, initialized, count = registry.list_global_func_names, tvm_ffi.init_ffi_api, 0
+
+def counted():
+    global count
+    count += 1
+    return listed()
+
+def checked(namespace, module):
+    initialized(namespace, module)
+    prefix = namespace.removeprefix("tvm.") + "."
+    names = {name.removeprefix(prefix) for name in listed() if name.startswith(prefix)}
+    assert {name for name in names if "." not in name} <= vars(sys.modules[module]).keys()
+
+registry.list_global_func_names, tvm_ffi.init_ffi_api = counted, checked
+import_tvm()
+assert 0 < count < 20, count
+assert registry.list_global_func_names is counted
+"""
+    assert subprocess.run([sys.executable, "-c", program], env=without_settings()).returncode == 0
 
 
 def test_tvm_is_whole_where_the_package_is_imported_by_others() -> None:

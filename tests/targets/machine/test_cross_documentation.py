@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from nnefc.cli import main
 from nnefc.targets.machine.documentation import target_rows, targets_page
-from nnefc.targets.machine.named import NAMED_TARGETS
+from nnefc.targets.machine.named import NAMED_TARGETS, NamedTarget
+from nnefc.targets.machine.target import parse_target
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,3 +29,15 @@ def test_the_command_lists_every_target_once() -> None:
 def test_names_are_different() -> None:
     names = [row.name for row in target_rows()]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("known", NAMED_TARGETS, ids=lambda known: known.name)
+def test_what_is_listed_of_a_target_is_what_llvm_knows_of_it(known: NamedTarget) -> None:
+    target, vectors = parse_target(known.name), known.vectors
+    assert known.features == target.features
+    assert known.format is target.format
+    assert (vectors.bytes, vectors.registers, vectors.fused) == (
+        target.vector_bytes,
+        target.vector_registers,
+        target.fused,
+    )
