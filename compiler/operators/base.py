@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from tvm import relax, te
 from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
-from nnefc.network import Body, Control, Loop, call_control
+from nnefc.network import MAX_ITEMS, Body, Control, Loop, call_control
 
 __all__ = [
     "Array",
@@ -23,8 +24,10 @@ __all__ = [
     "Operator",
     "Shape",
     "build_main",
+    "check_size",
     "check_table",
     "dtype_of",
+    "is_empty",
     "numpy_dtype",
     "rank_of",
     "shape_of",
@@ -53,6 +56,27 @@ def rank_of(operand: Operand) -> int:
 def dtype_of(operand: Operand) -> str:
     """The element type of an array or an expression of Relax."""
     return str(operand.dtype if isinstance(operand, np.ndarray) else operand.ty.dtype)
+
+
+def is_empty(shape: Shape) -> bool:
+    """Whether tensors of this shape have no items."""
+    return any(isinstance(size, int) and size == 0 for size in shape)
+
+
+def check_size(shape: Sequence[int]) -> Shape:
+    """The shape, if a tensor may have it.
+
+    Raises:
+        CompileError: a dimension is negative, or there would be too many items.
+    """
+    if any(size < 0 for size in shape):
+        raise CompileError(f"a tensor cannot have the shape {list(shape)}")
+    if math.prod(shape) > MAX_ITEMS:
+        raise CompileError(
+            f"a tensor of the shape {list(shape)} would have {math.prod(shape):,} items, at most {MAX_ITEMS:,} are "
+            "supported"
+        )
+    return tuple(shape)
 
 
 def check_table(entries: int) -> None:
@@ -143,6 +167,11 @@ class Emitter:
         """The results of an expression that has several, each bound to a variable."""
         whole = self.builder.emit(expr, self.hint)
         return [self.emit(relax.TupleGetItem(whole, index)) for index in range(len(whole.ty.fields))]
+
+    def apply(self, operator: Operator, *operands: Operand | None) -> Any:
+        """The result of an operator, bound to a variable if it is computed; a list of them if it has several."""
+        made = operator.lower(self, *operands)
+        return [self.bound(part) for part in made] if isinstance(made, list | tuple) else self.bound(made)
 
     def bound(self, operand: Operand) -> Operand:
         """The operand, bound to a variable if it is an expression that is computed."""
@@ -320,6 +349,9 @@ class Operator:
 
     KINDS: ClassVar[list[type[Operator]]] = []
     """All operators, in the order of their declaration."""
+
+    moves: ClassVar[bool] = False
+    """Whether the items of the results are items of the first operand as they are, of any element type."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

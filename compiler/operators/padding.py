@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
+from nnefc.operators.base import (
+    Emitter,
+    Operand,
+    Operator,
+    Shape,
+    check_size,
+    check_table,
+    dtype_of,
+    is_empty,
+    numpy_dtype,
+    shape_of,
+)
+from nnefc.operators.shape import Slice
 from nnefc.operators.window import Padding
 
 __all__ = ["PADDING_MODES", "FoldPadding", "Pad"]
@@ -36,16 +48,20 @@ class Pad(Operator):
     padding: Padding
     mode: str = "constant"
     value: float = 0.0
+    moves: ClassVar[bool] = True
 
     def shape(self, x: Shape, fill: Shape = ()) -> Shape:
-        """The extents with their padding."""
-        return tuple(extent + before + after for extent, (before, after) in zip(x, self.padding, strict=True))
+        """The sizes with their padding."""
+        if any(size + before + after < 0 for size, (before, after) in zip(x, self.padding, strict=True)):
+            raise CompileError(f"the padding leaves nothing of the shape {list(x)}")
+        return check_size([size + before + after for size, (before, after) in zip(x, self.padding, strict=True)])
 
     def lower(self, at: Emitter, x: Operand, fill: Operand | None = None) -> Operand:
         """`fill`, without axes, is the constant where it is not known."""
         shape = self.shape(shape_of(x))
-        if any(extent < 0 for extent in shape):
-            raise CompileError(f"the padding leaves nothing of the shape {list(shape_of(x))}")
+        self._check_mode(shape_of(x))
+        if is_empty(shape):
+            return np.zeros(shape, numpy_dtype(dtype_of(x)))
         x = _cropped(at, x, self.padding)
         padding = tuple((max(before, 0), max(after, 0)) for before, after in self.padding)
         if not any(before or after for before, after in padding):
@@ -55,9 +71,6 @@ class Pad(Operator):
                 return Pad(padding, "constant", fill.item()).lower(at, x)
             return self._filled(at, x, fill, padding, shape)
         extents = shape_of(x)
-        for extent, pair in zip(extents, padding, strict=True):
-            if pair != (0, 0) and not extent:
-                raise CompileError(f"the padding '{self.mode}' has nothing to repeat in the shape {list(extents)}")
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             axes = zip(index, extents, padding, strict=True)
@@ -66,6 +79,11 @@ class Pad(Operator):
             )
 
         return at.elements(shape, element, x, name="pad")
+
+    def _check_mode(self, x: Shape) -> None:
+        for size, (before, after) in zip(x, self.padding, strict=True):
+            if self.mode != "constant" and max(before, after) > 0 and size + min(before, 0) + min(after, 0) <= 0:
+                raise CompileError(f"the padding '{self.mode}' has nothing to repeat in the shape {list(x)}")
 
     def _filled(self, at: Emitter, x: Operand, fill: relax.Expr | None, padding: Padding, shape: Shape) -> relax.Expr:
         dtype = dtype_of(x)
@@ -107,12 +125,13 @@ def _source(place: tirx.Expr, extent: int, pair: tuple[int, int], mode: str) -> 
 
 def _cropped(at: Emitter, x: Operand, padding: Padding) -> Operand:
     """What negative amounts leave of a tensor."""
-    axes = [axis for axis, (before, after) in enumerate(padding) if before < 0 or after < 0]
-    if not axes:
-        return x
-    begin = [max(0, -padding[axis][0]) for axis in axes]
-    end = [shape_of(x)[axis] + min(0, padding[axis][1]) for axis in axes]
-    return at.emit(relax.op.strided_slice(at.expr(x), axes, begin, end, [1] * len(axes)))
+    parts = {}
+    for axis, (size, (before, after)) in enumerate(zip(shape_of(x), padding, strict=True)):
+        if before < 0 or after < 0:
+            first = max(0, -before)
+            parts[axis] = (first, size - first + min(0, after), 1)
+    cropped: Operand = at.apply(Slice(parts), x)
+    return cropped
 
 
 @dataclass(frozen=True)

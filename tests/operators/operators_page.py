@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,9 +35,11 @@ def page(folder: Path) -> str:
     """The page; `folder` is for models."""
     rows: dict[type[Operator], list[set[str]]] = {}
     for computation in COMPUTATIONS:
-        with _first_lowered() as found:
+        with _lowered() as found:
             modules_of(computation, folder)
-        for names, name in zip(rows.setdefault(found[0], [set(), set(), set()]), _names(computation), strict=True):
+        # Beside the operator itself, others may bring its operands into shape.
+        kind = next((kind for kind in found if not kind.moves), found[-1])
+        for names, name in zip(rows.setdefault(kind, [set(), set(), set()]), _names(computation), strict=True):
             names |= {f"`{name}`"} if name else set()
     lines = []
     for kind in sorted(rows, key=lambda kind: (kind.__module__, kind.__name__)):
@@ -57,15 +59,22 @@ def _names(computation: Computation) -> tuple[str, str, str]:
 
 
 @contextmanager
-def _first_lowered() -> Iterator[list[type[Operator]]]:
-    """The operators that are lowered inside, those that others are made of after them."""
+def _lowered() -> Iterator[list[type[Operator]]]:
+    """The operators that are lowered inside, without those that others are made of."""
     found: list[type[Operator]] = []
     kinds = {kind: kind.__dict__["lower"] for kind in Operator.KINDS if "lower" in kind.__dict__}
+    inside = False
 
-    def noting(lower: object) -> object:
+    def noting(lower: Callable[..., object]) -> object:
         def noted(self: Operator, *operands: object) -> object:
-            found.append(type(self))
-            return lower(self, *operands)
+            nonlocal inside
+            before, inside = inside, True
+            if not before:
+                found.append(type(self))
+            try:
+                return lower(self, *operands)
+            finally:
+                inside = before
 
         return noted
 

@@ -226,19 +226,20 @@ class Context:
         Raises:
             CompileError: the shape of the result is not known at compile time.
         """
-        fixed = self._is_fixed(expr)
+        return self._value(self.bind(expr), dtype)
+
+    def bind(self, expr: relax.Expr) -> relax.Var:
+        """Bind an expression to a variable, of which it is noted whether constants alone determine it."""
+        fixed = all(var in self._fixed for var in relax.analysis.free_vars(expr))
         var = self.builder.emit(expr, self.at.hint)
-        return self._value(var, var.ty, fixed, dtype)
+        if fixed:
+            self._fixed[var] = None
+        return var
 
     def emit_tuple(self, expr: relax.Expr) -> list[Value]:
         """Bind an expression of several results; each of them as a value."""
-        fixed = self._is_fixed(expr)
-        var = self.builder.emit(expr, self.at.hint)
-        values = []
-        for index in range(len(var.ty.fields)):
-            part = self.builder.emit(relax.TupleGetItem(var, index), self.at.hint)
-            values.append(self._value(part, part.ty, fixed, None))
-        return values
+        var = self.bind(expr)
+        return [self.emit(relax.TupleGetItem(var, index)) for index in range(len(var.ty.fields))]
 
     def emit_te(self, function: Callable[..., Any], *values: Value, name: str, dtype: str | None = None) -> Any:
         """Call a TE computation on tensors, as a kernel of its own called `name`.
@@ -257,19 +258,28 @@ class Context:
         Returns:
             A `Value`, or a list of them if the operator has several results.
         """
-        given = [None if v is None else self._operand(v) for v in operands]
+        moves = operator_.moves
+        given = [None if v is None else self._operand(v, moves) for v in operands]
         made = operator_.lower(self.at, *given)
-        return [self._made(part) for part in made] if isinstance(made, tuple | list) else self._made(made)
+        dtype = operands[0].dtype if moves and operands[0] is not None else None
 
-    def _operand(self, value: Value) -> Operand:
-        return self.expr(value) if value.array is None or value.dtype in STORAGE else value.array
+        def value(part: Operand) -> Value:
+            same = next((own for own, operand in zip(operands, given, strict=True) if operand is part), None)
+            return self._made(part, dtype) if same is None else same
 
-    def _made(self, operand: Operand) -> Value:
+        return [value(part) for part in made] if isinstance(made, tuple | list) else value(made)
+
+    def _operand(self, value: Value, stored: bool) -> Operand:
+        """A tensor for an operator of the library; with `stored`, arrays are of the storage type."""
+        if value.array is None or (value.dtype in STORAGE and not stored):
+            return self.expr(value)
+        return to_storage(value.array)
+
+    def _made(self, operand: Operand, dtype: str | None) -> Value:
+        """What an operator of the library has made; `dtype` names its element type where `STORAGE` hides it."""
         if isinstance(operand, np.ndarray):
-            return self.known(operand)
-        if not isinstance(operand, relax.Var):
-            return self.emit(operand)
-        return self._value(operand, operand.ty, operand in self._fixed, None)
+            return self.known(operand if dtype is None else from_storage(operand, dtype))
+        return self._value(operand, dtype) if isinstance(operand, relax.Var) else self.emit(operand, dtype)
 
     def _visible(self, expr: relax.Expr, value: Value) -> relax.Expr:
         """What stands for the variable of a value here: itself, or in a body a constant or a parameter."""
@@ -308,7 +318,7 @@ class Context:
             results: values like those that it gives, for their types; none of them without items.
         """
         made = self.at.control(control, list(map(self.expr, operands)), list(map(self._type, results)))
-        return [self._value(part, part.ty, False, like.dtype) for part, like in zip(made, results, strict=True)]
+        return [self._value(part, like.dtype) for part, like in zip(made, results, strict=True)]
 
     def run_graph(self, graph: Subgraph, values: SequenceOf[AnyValue]) -> list[AnyValue]:
         """Inline a subgraph with `values` for its inputs, in order; returns its outputs."""
@@ -320,21 +330,16 @@ class Context:
         assert self.lower is not None
         return self.lower(op_type, operands, outputs, attributes)
 
-    def _is_fixed(self, expr: relax.Expr) -> bool:
-        return all(var in self._fixed for var in relax.analysis.free_vars(expr))
-
-    def _value(self, var: relax.Var, ty: relax.Type, fixed: bool, dtype: str | None) -> Value:
-        shape = shape_of_type(ty)
-        name = dtype or str(ty.dtype)
-        if fixed:
-            self._fixed[var] = None
+    def _value(self, var: relax.Var, dtype: str | None) -> Value:
+        shape = shape_of_type(var.ty)
+        name = dtype or str(var.ty.dtype)
         if math.prod(shape) > MAX_ITEMS:
             raise CompileError(
                 f"its result {list(shape)} has {math.prod(shape):,} items, a tensor may have {MAX_ITEMS:,}"
             )
         if 0 in shape:
             return Value.empty(shape, name)
-        return Value(shape, name, expr=var, fixed=fixed)
+        return Value(shape, name, expr=var, fixed=var in self._fixed)
 
 
 class _Emitter(Emitter):

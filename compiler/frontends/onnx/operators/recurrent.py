@@ -23,10 +23,10 @@ from tvm import te, tirx
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.matrix import matmul
-from nnefc.frontends.onnx.operators.shape import concatenated, sliced
 from nnefc.frontends.onnx.operators.tensors import (
     cast,
     compute,
+    concatenated,
     dtype_of,
     fail,
     input_at,
@@ -35,6 +35,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     permuted,
     reshaped,
     shape_of,
+    sliced,
     spell,
 )
 from nnefc.network import Loop

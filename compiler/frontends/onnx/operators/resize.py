@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, operator
-from nnefc.frontends.onnx.operators.shape import check_size
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
     has_input,
@@ -16,6 +15,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.operators.base import check_size
 from nnefc.operators.resize import COORDINATES, ROUNDINGS, Interpolation, Resize, Scaling
 
 __all__: list[str] = []
@@ -48,7 +48,7 @@ def _resize(ctx: Context, node: Node) -> Any:
     else:
         _check_scales(node, scales, len(axes))
         sizes = [math.floor(shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
-    check_size(node, sizes)
+    check_size(sizes)
     coordinates, rounding = node.attributes["coordinate_transformation_mode"], node.attributes["nearest_mode"]
     mode = _table_name(node.attributes["mode"])
     if coordinates not in _COORDINATES or mode not in ("nearest", "linear", "cubic") or rounding not in ROUNDINGS:
@@ -102,7 +102,7 @@ def _upsample(ctx: Context, node: Node) -> Any:
     mode = _table_name(node.attributes["mode"])
     if mode not in ("nearest", "linear"):
         raise fail(node, f"does not know the mode '{mode}'")
-    sizes = check_size(node, [math.floor(extent * scale) for extent, scale in zip(shape, scales, strict=True)])
+    sizes = check_size([math.floor(extent * scale) for extent, scale in zip(shape, scales, strict=True)])
     pairs = enumerate(zip(shape, sizes, scales, strict=True))
     resized = tuple((axis, Scaling(extent, size, scale)) for axis, (extent, size, scale) in pairs if size != extent)
     return ctx.apply(Resize(resized, Interpolation(mode, "asymmetric")), x)

@@ -8,8 +8,8 @@ import numpy as np
 
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Sequence, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
-from nnefc.frontends.onnx.operators.shape import concatenated, sliced
 from nnefc.frontends.onnx.operators.tensors import (
+    concatenated,
     fail,
     has_input,
     input_at,
@@ -18,6 +18,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     required_value,
     reshaped,
     shape_of,
+    sliced,
     spell,
 )
 from nnefc.frontends.onnx.values import Optional

@@ -4,57 +4,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from tvm import relax, te, tirx
+from tvm import te, tirx
 
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.elementwise import broadcast_shapes
 from nnefc.frontends.onnx.operators.tensors import (
-    compute,
+    concatenated,
     dtype_of,
     fail,
     has_input,
     input_at,
     integers,
     known,
-    known_arrays,
     normal_axes,
     normal_axis,
-    permuted,
     required_value,
     reshaped,
     shape_of,
     single,
+    sliced,
     spell,
-    value_of,
 )
-from nnefc.frontends.onnx.values import STORAGE, SparseTensor, numpy_dtype
-from nnefc.network import MAX_ITEMS
+from nnefc.frontends.onnx.values import SparseTensor, numpy_dtype
+from nnefc.operators.base import check_size
 from nnefc.operators.padding import Pad
+from nnefc.operators.shape import (
+    DepthToSpace,
+    Expand,
+    Reshape,
+    SpaceToDepth,
+    Split,
+    Squeeze,
+    Tile,
+    Transpose,
+    Unsqueeze,
+)
 
-__all__ = ["concatenated", "sliced"]
-
-_MOST_SPREAD = 1 << 24
-"""Items that a constant may become by repetition; larger ones are spread out by the program, not stored in it."""
+__all__: list[str] = []
 
 _LARGEST_CONSTANT = 1 << 28
 """Items of a constant that is written in few words."""
-
-
-def check_size(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape, if a tensor may have it.
-
-    Raises:
-        CompileError: an extent is negative, or there would be too many items.
-    """
-    if any(extent < 0 for extent in shape) or math.prod(shape) > MAX_ITEMS:
-        raise fail(node, f"a tensor cannot have the shape {spell(shape)}")
-    return tuple(shape)
 
 
 def _check_constant(node: Node, shape: Sequence[int]) -> None:
@@ -63,12 +56,12 @@ def _check_constant(node: Node, shape: Sequence[int]) -> None:
     Raises:
         CompileError: no tensor may have it, or a few bytes of a model would become a gigabyte and more.
     """
-    if math.prod(check_size(node, shape)) > _LARGEST_CONSTANT:
+    if math.prod(check_size(shape)) > _LARGEST_CONSTANT:
         raise fail(node, f"a constant of the shape {spell(shape)} is too large")
 
 
 @operator("Reshape", since=(1, 5, 13, 14, 19, 21, 23, 24, 25))
-def _reshape(ctx: Context, node: Node) -> Value:
+def _reshape(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     wanted = list(node.attributes["shape"]) if node.version == 1 else integers(ctx, node, 1, "shape") or []
     shape, keep_zero = shape_of(x), bool(node.attributes.get("allowzero", 0))
@@ -79,14 +72,7 @@ def _reshape(ctx: Context, node: Node) -> Value:
                 raise fail(node, f"the shape {spell(wanted)} copies extent {axis} of {spell(shape)}")
             extent = shape[axis]
         target.append(extent)
-    if target.count(-1) == 1:
-        rest = math.prod(extent for extent in target if extent != -1)
-        if not rest or math.prod(shape) % rest:
-            raise fail(node, f"{spell(shape)} cannot take the shape {spell(wanted)}")
-        target[target.index(-1)] = math.prod(shape) // rest
-    if any(extent < 0 for extent in target) or math.prod(target) != math.prod(shape):
-        raise fail(node, f"{spell(shape)} cannot take the shape {spell(wanted)}")
-    return reshaped(ctx, x, target)
+    return ctx.apply(Reshape(tuple(target)), x)
 
 
 @operator("Flatten", since=(1, 9, 11, 13, 21, 23, 24, 25))
@@ -104,34 +90,23 @@ def _named_axes(ctx: Context, node: Node) -> list[int] | None:
 
 
 @operator("Squeeze", since=(1, 11, 13, 21, 23, 24, 25))
-def _squeeze(ctx: Context, node: Node) -> Value:
+def _squeeze(ctx: Context, node: Node) -> Any:
     x, axes = input_at(node, 0), _named_axes(ctx, node)
-    shape = shape_of(x)
     if axes is None:
-        return reshaped(ctx, x, [extent for extent in shape if extent != 1])
-    axes = normal_axes(node, axes, len(shape))
-    if any(shape[axis] != 1 for axis in axes):
-        raise fail(node, f"not all of the axes {spell(axes)} of {spell(shape)} have the extent 1")
-    return reshaped(ctx, x, [extent for axis, extent in enumerate(shape) if axis not in axes])
+        axes = [axis for axis, size in enumerate(shape_of(x)) if size == 1]
+    return ctx.apply(Squeeze(tuple(normal_axes(node, axes, x.rank))), x)
 
 
 @operator("Unsqueeze", since=(1, 11, 13, 21, 23, 24, 25))
-def _unsqueeze(ctx: Context, node: Node) -> Value:
+def _unsqueeze(ctx: Context, node: Node) -> Any:
     x, axes = input_at(node, 0), _named_axes(ctx, node) or []
-    rank = len(shape_of(x)) + len(axes)
-    axes = normal_axes(node, axes, rank)
-    extents = iter(shape_of(x))
-    return reshaped(ctx, x, [1 if axis in axes else next(extents) for axis in range(rank)])
+    return ctx.apply(Unsqueeze(tuple(normal_axes(node, axes, x.rank + len(axes)))), x)
 
 
 @operator("Transpose", since=(1, 13, 21, 23, 24, 25))
-def _transpose(ctx: Context, node: Node) -> Value:
+def _transpose(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    rank = len(shape_of(x))
-    order = list(node.attributes.get("perm") or range(rank)[::-1])
-    if sorted(order) != list(range(rank)):
-        raise fail(node, f"{spell(order)} is no order of the axes of {spell(shape_of(x))}")
-    return permuted(ctx, x, order)
+    return ctx.apply(Transpose(tuple(node.attributes.get("perm") or range(x.rank)[::-1])), x)
 
 
 @operator("Identity", since=(1, 13, 14, 16, 19, 21, 23, 24, 25))
@@ -155,32 +130,15 @@ def _size(ctx: Context, node: Node) -> Value:
     return known(ctx, np.array(math.prod(shape_of(input_at(node, 0))), np.int64))
 
 
-def concatenated(ctx: Context, values: Sequence[Value], axis: int) -> Value:
-    """Tensors one after the other along an axis counted from the front."""
-    if len(values) == 1:
-        return values[0]
-    arrays = known_arrays(values)
-    if arrays is not None:
-        return known(ctx, np.concatenate(arrays, axis))
-    filled = [value for value in values if shape_of(value)[axis]]
-    if len(filled) < 2:
-        return (filled or list(values))[0]
-    return ctx.emit(relax.op.concat([ctx.expr(value) for value in filled], axis), values[0].dtype)
-
-
 @operator("Concat", since=(1, 4, 11, 13))
 def _concat(ctx: Context, node: Node) -> Value:
     values = [input_at(node, i) for i in range(len(node.inputs))]
-    rank = len(shape_of(values[0]))
-    axis = normal_axis(node, 1 if node.attributes.get("axis") is None else node.attributes["axis"], rank)
-    rests = {shape_of(value)[:axis] + shape_of(value)[axis + 1 :] for value in values}
-    if len(rests) != 1 or any(len(shape_of(value)) != rank for value in values):
-        raise fail(node, f"{', '.join(spell(shape_of(v)) for v in values)} do not fit together along axis {axis}")
-    return concatenated(ctx, values, axis)
+    axis = 1 if node.attributes.get("axis") is None else node.attributes["axis"]
+    return concatenated(ctx, values, normal_axis(node, axis, values[0].rank))
 
 
 @operator("Split", since=(1, 2, 11, 13, 18))
-def _split(ctx: Context, node: Node) -> list[Value]:
+def _split(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape = shape_of(x)
     axis = normal_axis(node, node.attributes.get("axis") or 0, len(shape))
@@ -190,47 +148,9 @@ def _split(ctx: Context, node: Node) -> list[Value]:
         size = -(-shape[axis] // parts) if node.version >= 18 else shape[axis] // parts
         sizes = [size] * (parts - 1)
         sizes.append(shape[axis] - sum(sizes))
-    if sum(sizes) != shape[axis] or any(size < 0 for size in sizes) or len(sizes) != len(node.outputs):
+    if len(sizes) != len(node.outputs):
         raise fail(node, f"{spell(shape)} cannot be split into {spell(list(sizes))} along axis {axis}")
-    return split_at(ctx, x, axis, list(sizes))
-
-
-def split_at(ctx: Context, x: Value, axis: int, sizes: list[int]) -> list[Value]:
-    """Parts of these extents along an axis."""
-    starts = [0, *accumulate(sizes[:-1])]
-    # TVM takes quadratic time for the results of one operator.
-    few = 1 < len(sizes) <= 1024
-    if value_of(ctx, x) is not None or 0 in sizes or not few or x.dtype in STORAGE:
-        return [sliced(ctx, x, {axis: (start, size, 1)}) for start, size in zip(starts, sizes, strict=True)]
-    return ctx.emit_tuple(relax.op.split(ctx.expr(x), starts[1:], axis))
-
-
-def sliced(ctx: Context, x: Value, ranges: dict[int, tuple[int, int, int]]) -> Value:
-    """Part of a tensor: `(start, count, step)` by axis; the step may be negative, the positions must exist."""
-    shape = shape_of(x)
-    ranges = {a: r for a, r in ranges.items() if r != (0, shape[a], 1)}
-    if not ranges:
-        return x
-    array = value_of(ctx, x)
-    if array is not None:
-        for axis, (start, count, step) in ranges.items():
-            array = np.take(array, start + step * np.arange(count), axis)
-        return known(ctx, array)
-    if all(step > 0 and count for _, count, step in ranges.values()):
-        axes = list(ranges)
-        begin = [ranges[a][0] for a in axes]
-        end = [ranges[a][0] + (ranges[a][1] - 1) * ranges[a][2] + 1 for a in axes]
-        strides = [ranges[a][2] for a in axes]
-        return ctx.emit(relax.op.strided_slice(ctx.expr(x), axes, begin, end, strides), x.dtype)
-    target = [ranges[a][1] if a in ranges else extent for a, extent in enumerate(shape)]
-    if 0 in target:
-        return known(ctx, np.zeros(target, numpy_dtype(dtype_of(x))))
-
-    def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        places = [ranges[a][0] + i * ranges[a][2] if a in ranges else i for a, i in enumerate(index)]
-        return tensors[0](*places)
-
-    return compute(ctx, target, item, x, name="slice", dtype=x.dtype)
+    return ctx.apply(Split(axis, tuple(sizes)), x)
 
 
 @operator("Slice", since=(1, 10, 11, 13))
@@ -258,9 +178,9 @@ _PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @operator("Pad", since=(1, 2, 11, 13, 18, 19, 21, 23, 24, 25))
-def _pad(ctx: Context, node: Node) -> Value:
+def _pad(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    shape, rank = shape_of(x), len(shape_of(x))
+    rank = x.rank
     mode = node.attributes.get("mode", "constant")
     if mode not in _PAD_MODES:
         raise fail(node, f"the mode '{mode}' is not one of {', '.join(_PAD_MODES)}")
@@ -275,18 +195,12 @@ def _pad(ctx: Context, node: Node) -> Value:
     if len(amounts) != 2 * len(axes):
         raise fail(node, f"'pads' has {len(amounts)} items for {len(axes)} axes")
     pads = {axis: (amounts[i], amounts[i + len(axes)]) for i, axis in enumerate(axes)}
-    target = check_size(node, [e + sum(pads.get(axis, (0, 0))) for axis, e in enumerate(shape)])
-    if mode != "constant" and any(sum(max(0, p) for p in pads[a]) and not shape[a] for a in pads):
-        raise fail(node, f"the mode '{mode}' has nothing to repeat in {spell(shape)}")
     padding = tuple(pads.get(axis, (0, 0)) for axis in range(rank))
-    if not target or 0 in target:
-        return known(ctx, np.zeros(target, numpy_dtype(x.dtype)))
-    made: Value = ctx.apply(Pad(padding, mode), x, reshaped(ctx, fill, ()))
-    return replace(made, dtype=x.dtype)
+    return ctx.apply(Pad(padding, mode), x, reshaped(ctx, fill, ()))
 
 
 @operator("Tile", since=(1, 6, 13))
-def _tile(ctx: Context, node: Node) -> Value:
+def _tile(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape = shape_of(x)
     if node.version == 1:
@@ -295,68 +209,23 @@ def _tile(ctx: Context, node: Node) -> Value:
         repeats = [count if a == axis else 1 for a in range(len(shape))]
     else:
         repeats = integers(ctx, node, 1, "repeats") or []
-    if len(repeats) != len(shape):
-        raise fail(node, f"'repeats' has {len(repeats)} items for {spell(shape)}")
-    target = check_size(node, [extent * count for extent, count in zip(shape, repeats, strict=True)])
-    array = value_of(ctx, x)
-    if array is not None and math.prod(target) <= max(_MOST_SPREAD, 4 * array.size):
-        return known(ctx, np.tile(array, repeats))
-
-    def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        return tensors[0](*(tirx.floormod(i, e) if e != 1 else 0 for i, e in zip(index, shape, strict=True)))
-
-    return compute(ctx, target, item, x, name="tile", dtype=x.dtype)
+    return ctx.apply(Tile(tuple(repeats)), x)
 
 
 @operator("Expand", since=(8, 13))
-def _expand(ctx: Context, node: Node) -> Value:
+def _expand(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     wanted = tuple(integers(ctx, node, 1, "shape") or [])
-    target = check_size(node, broadcast_shapes(shape_of(x), wanted))
-    return broadcast(ctx, x, target)
-
-
-def broadcast(ctx: Context, x: Value, target: Sequence[int]) -> Value:
-    """A tensor repeated to a shape that it broadcasts to."""
-    shape = shape_of(x)
-    if shape == tuple(target):
-        return x
-    array = value_of(ctx, x)
-    if array is not None and math.prod(target) <= max(_MOST_SPREAD, 4 * array.size):
-        return known(ctx, np.ascontiguousarray(np.broadcast_to(array, tuple(target))))
-
-    def item(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        own = index[len(index) - len(shape) :]
-        return tensors[0](*(0 if e == 1 else i for i, e in zip(own, shape, strict=True)))
-
-    return compute(ctx, target, item, x, name="expand", dtype=x.dtype)
+    return ctx.apply(Expand(broadcast_shapes(shape_of(x), wanted)), x)
 
 
 @operator("DepthToSpace", since=(1, 11, 13, 28))
-def _depth_to_space(ctx: Context, node: Node) -> Value:
-    x, size = input_at(node, 0), node.attributes["blocksize"]
-    shape = shape_of(x)
-    if len(shape) != 4 or size < 1 or shape[1] % (size * size):
-        raise fail(node, f"blocks of {size} do not fit {spell(shape)}")
-    n, c, h, w = shape
-    depth = c // (size * size)
-    if node.attributes.get("mode", "DCR") == "CRD":
-        whole, order = (n, depth, size, size, h, w), [0, 1, 4, 2, 5, 3]
-    else:
-        whole, order = (n, size, size, depth, h, w), [0, 3, 4, 1, 5, 2]
-    return reshaped(ctx, permuted(ctx, reshaped(ctx, x, whole), order), (n, depth, h * size, w * size))
-
-
 @operator("SpaceToDepth", since=(1, 13, 28))
-def _space_to_depth(ctx: Context, node: Node) -> Value:
-    x, size = input_at(node, 0), node.attributes["blocksize"]
-    shape = shape_of(x)
-    if len(shape) != 4 or size < 1 or shape[2] % size or shape[3] % size:
-        raise fail(node, f"blocks of {size} do not fit {spell(shape)}")
-    n, c, h, w = shape
-    parts = reshaped(ctx, x, (n, c, h // size, size, w // size, size))
-    order = [0, 1, 3, 5, 2, 4] if node.attributes.get("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
-    return reshaped(ctx, permuted(ctx, parts, order), (n, c * size * size, h // size, w // size))
+def _blocks(ctx: Context, node: Node) -> Any:
+    x, kind = input_at(node, 0), DepthToSpace if node.op_type == "DepthToSpace" else SpaceToDepth
+    if x.rank != 4:
+        raise fail(node, f"{spell(shape_of(x))} has not 4 dimensions")
+    return ctx.apply(kind(node.attributes["blocksize"], node.attributes.get("mode", "DCR") == "DCR"), x)
 
 
 @operator("Col2Im", since=(18,))
@@ -397,7 +266,7 @@ def _col2im(ctx: Context, node: Node) -> Value:
 
 
 @operator("CenterCropPad", since=(18,))
-def _center_crop_pad(ctx: Context, node: Node) -> Value:
+def _center_crop_pad(ctx: Context, node: Node) -> Any:
     x, wanted = input_at(node, 0), integers(ctx, node, 1, "shape") or []
     shape = shape_of(x)
     axes = normal_axes(node, node.attributes.get("axes") or range(len(shape)), len(shape))
@@ -411,11 +280,7 @@ def _center_crop_pad(ctx: Context, node: Node) -> Value:
             before = (extent - shape[axis]) // 2
             pads[axis] = (before, extent - shape[axis] - before)
     cropped = sliced(ctx, x, ranges)
-    target = check_size(node, [e + sum(pads.get(axis, (0, 0))) for axis, e in enumerate(shape_of(cropped))])
-    if target == shape_of(cropped):
-        return cropped
-    made: Value = ctx.apply(Pad(tuple(pads.get(axis, (0, 0)) for axis in range(len(target)))), cropped)
-    return made
+    return ctx.apply(Pad(tuple(pads.get(axis, (0, 0)) for axis in range(len(shape)))), cropped)
 
 
 # What makes tensors from shapes and numbers.
@@ -445,7 +310,7 @@ def _constant(ctx: Context, node: Node) -> Value:
 
 @operator("ConstantOfShape", since=(9, 20, 21, 23, 24, 25))
 def _constant_of_shape(ctx: Context, node: Node) -> Value:
-    shape = check_size(node, integers(ctx, node, 0, "input") or [])
+    shape = check_size(integers(ctx, node, 0, "input") or [])
     value = node.attributes.get("value")
     item = np.zeros(1, np.float32) if value is None else np.asarray(value)
     _check_constant(node, shape)

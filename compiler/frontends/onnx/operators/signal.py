@@ -10,7 +10,6 @@ import numpy as np
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.matrix import matmul
-from nnefc.frontends.onnx.operators.shape import sliced
 from nnefc.frontends.onnx.operators.tensors import (
     Array,
     compute,
@@ -25,6 +24,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     required_value,
     reshaped,
     shape_of,
+    sliced,
     spell,
 )
 from nnefc.frontends.onnx.values import numpy_dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.advice import advice_on_data
 from nnefc.frontends.onnx.operator import Context, Node, Value
 from nnefc.frontends.onnx.values import Array, numpy_dtype
+from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
 
 __all__ = [
     "Array",
     "cast",
     "compute",
+    "concatenated",
     "dtype_of",
     "fail",
     "has_input",
@@ -35,6 +37,7 @@ __all__ = [
     "scalar_type",
     "shape_of",
     "single",
+    "sliced",
     "spell",
     "value_of",
 ]
@@ -196,24 +199,26 @@ def known_arrays(values: Sequence[Value]) -> list[Array] | None:
 
 def reshaped(ctx: Context, value: Value, shape: Sequence[int]) -> Value:
     """The same items in another shape."""
-    if shape_of(value) == tuple(shape):
-        return value
-    array = value_of(ctx, value)
-    if array is not None:
-        return known(ctx, array.reshape(tuple(shape)))
-    if 0 in shape:
-        return known(ctx, np.zeros(tuple(shape), numpy_dtype(value.dtype)))
-    return ctx.emit(relax.op.reshape(ctx.expr(value), tuple(shape)), value.dtype)
+    made: Value = ctx.apply(Reshape(tuple(shape)), value)
+    return made
 
 
 def permuted(ctx: Context, value: Value, axes: Sequence[int]) -> Value:
     """The axes in another order."""
-    if list(axes) == list(range(len(axes))):
-        return value
-    array = value_of(ctx, value)
-    if array is not None:
-        return known(ctx, np.ascontiguousarray(array.transpose(tuple(axes))))
-    return ctx.emit(relax.op.permute_dims(ctx.expr(value), list(axes)), value.dtype)
+    made: Value = ctx.apply(Transpose(tuple(axes)), value)
+    return made
+
+
+def concatenated(ctx: Context, values: Sequence[Value], axis: int) -> Value:
+    """Tensors one after the other along an axis counted from the front."""
+    made: Value = ctx.apply(Concat(axis), *values)
+    return made
+
+
+def sliced(ctx: Context, value: Value, ranges: Mapping[int, tuple[int, int, int]]) -> Value:
+    """Part of a tensor: `(start, count, step)` by axis; the step may be negative, the positions must exist."""
+    made: Value = ctx.apply(Slice(ranges), value)
+    return made
 
 
 def cast(ctx: Context, value: Value, dtype: str) -> Value:
