@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
-from nnefc.operators.reducers import first_largest, largest, least
+from nnefc.operators.reducers import extreme_position, largest, least
 from nnefc.operators.window import Window
 
 __all__ = [
@@ -286,7 +286,7 @@ class ArgMaxPool(_Pool):
     def _positions(self, result: Shape) -> Callable[[te.Tensor], te.Tensor]:
         lead = len(result) - self.window.rank
         dtype, nowhere = ("int32", 2**31 - 1) if self.within == "window" else ("int64", 2**62)
-        reducer = first_largest(nowhere)
+        reducer = extreme_position(maximum=True, nowhere=nowhere)
 
         def argmax(x: te.Tensor) -> te.Tensor:
             shape = [int(extent) for extent in x.shape]

@@ -1,33 +1,65 @@
-"""What extremes are found with: reducers that start where nothing is lower or later."""
+"""What extremes are found with: reducers that start where nothing is lower, higher or later."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
 
-__all__ = ["first_largest", "largest", "least"]
+__all__ = ["extreme", "extreme_position", "largest", "least", "more_extreme", "most"]
 
 
 def least(dtype: Any) -> tirx.Expr:
     """What no element is smaller than."""
-    return tirx.const(-math.inf, dtype) if "float" in str(dtype) else tirx.min_value(dtype)
+    return tirx.const(-math.inf, dtype) if _is_float(dtype) else tirx.min_value(dtype)
 
 
-# TE's own maximum starts from the least finite number.
+def most(dtype: Any) -> tirx.Expr:
+    """What no element is larger than."""
+    return tirx.const(math.inf, dtype) if _is_float(dtype) else tirx.max_value(dtype)
+
+
+def _is_float(dtype: Any) -> bool:
+    return "float" in str(dtype)
+
+
+# TE's own maximum starts from the least finite number. This one may lose what is not a number.
 largest = te.comm_reducer(lambda a, b: tirx.max(a, b), least, name="largest")
 
 
-def first_largest(nowhere: int) -> Any:
-    """A reducer of pairs (position, value) to the largest value; of equal ones that with the smallest position.
+def more_extreme(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:
+    """The larger or the smaller of two values; NaN if one is."""
 
-    It starts at the position `nowhere`, which must be larger than all others, so that it loses to every element, also
-    to the least one.
+    def better(a: Any, b: Any) -> tirx.Expr:
+        ahead = a > b if maximum else a < b
+        return tirx.Select(tirx.any(ahead, tirx.isnan(a)) if _is_float(a.expr_ty().dtype) else ahead, a, b)
+
+    return better
+
+
+def extreme(maximum: bool) -> Any:
+    """A reducer to the largest or the smallest value; to NaN where one is."""
+    better = more_extreme(maximum)
+    name = "largest" if maximum else "smallest"
+    return te.comm_reducer(lambda a, b: better(a, b), least if maximum else most, name=name)  # TE counts arguments
+
+
+def extreme_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
+    """A reducer of pairs (position, value) to the largest or smallest value; NaN is beyond all others.
+
+    Of equal ones it takes that with the smallest position, or with the largest. It starts at the position `nowhere`,
+    which must come after all others in this order, so that it loses to every element.
     """
 
     def better(a: Any, b: Any) -> Any:
-        take = tirx.any(a[1] > b[1], tirx.all(a[1] == b[1], a[0] <= b[0]))
+        ahead, same = a[1] > b[1] if maximum else a[1] < b[1], a[1] == b[1]
+        if _is_float(a[1].expr_ty().dtype):
+            none, other = tirx.isnan(a[1]), tirx.isnan(b[1])
+            ahead, same = tirx.any(ahead, tirx.all(none, tirx.Not(other))), tirx.any(same, tirx.all(none, other))
+        take = tirx.any(ahead, tirx.all(same, a[0] >= b[0] if last else a[0] <= b[0]))
         return tirx.Select(take, a[0], b[0]), tirx.Select(take, a[1], b[1])
 
-    return te.comm_reducer(better, lambda i, v: (tirx.const(nowhere, i), least(v)), name="first_largest")
+    start = least if maximum else most
+    return te.comm_reducer(better, lambda i, v: (tirx.const(nowhere, i), start(v)), name="extreme_position")

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import tvm
-from tvm import relax, s_tir, te, tirx
-from tvm.ir.expr import TensorLoad
+from tvm import relax, te, tirx
 
+from nnefc.operators.reducers import extreme, more_extreme
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
 from nnefc.passes.schedule.border import Machine
-from nnefc.passes.schedule.reducers import reducer_of
 
 __all__ = ["LowerRows"]
 
@@ -48,8 +47,12 @@ class _Reducer:
 _REDUCERS = {
     "sum": _Reducer(te.sum, operator.add),
     "max": _Reducer(te.max, tirx.max),
-    "min": _Reducer(te.min, tirx.min),
+    "maximum": _Reducer(extreme(maximum=True), more_extreme(maximum=True)),
+    "minimum": _Reducer(extreme(maximum=False), more_extreme(maximum=False)),
 }
+"""Of which `max`, for softmax, may lose what is not a number: the sum of its powers is not one either."""
+
+_EXTREMES = {"max": "maximum", "min": "minimum"}
 
 
 def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
@@ -75,49 +78,10 @@ def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> t
     return te.compute(first.shape, lambda *i: reducer.join(first(*i), rest[0](*i)), name="whole") if rest else first
 
 
-def _row_reduction(func: tirx.PrimFunc) -> tuple[_Reducer, int] | None:
-    """How a kernel reduces its one operand, of reals, over its last axes, and how many; None if it does not."""
-    *operands, _ = func.params
-    node = _only_block(func)
-    if node is None or len(operands) != 1 or "float" not in str(operands[0].dtype):
-        return None
-    reduced = [axis.var for axis in node.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
-    kept = [axis.var for axis in node.iter_vars if axis.var not in reduced and int(axis.dom.extent) > 1]
-    found = reducer_of(node) if reduced and node.init is not None else None
-    if found is None or len(found.elements) != 1 or not isinstance(found.elements[0], TensorLoad):
-        return None
-    element = found.elements[0]
-    axes = [(i, int(extent)) for i, extent in zip(element.indices, operands[0].shape, strict=True)]
-    rows = axes[: len(axes) - len(reduced)]
-    read = [index for index, extent in rows if extent > 1] + [index for index, _ in axes[len(rows) :]]
-    wanted = [*kept, *reduced]
-    if not element.source.same_as(operands[0]) or len(read) != len(wanted):
-        return None
-    if not all(index.same_as(var) for index, var in zip(read, wanted, strict=True)):
-        return None
-    if any(int(axis.dom.extent) == 1 and axis.var in reduced for axis in node.iter_vars):
-        return None
-
-    def join(left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-        return found.joined([left], [right])[0]
-
-    over = te.comm_reducer(lambda a, b: join(a, b), lambda _dtype: found.first[0], name="reduction")
-    return _Reducer(over, join), len(reduced)
-
-
-def _only_block(func: tirx.PrimFunc) -> s_tir.SBlock | None:
-    """The one computation of a kernel, if it has one inside loops alone."""
-    stmt = func.body.block.body if isinstance(func.body, s_tir.SBlockRealize) else func.body
-    while isinstance(stmt, tirx.For):
-        stmt = stmt.body
-    return stmt.block if isinstance(stmt, s_tir.SBlockRealize) else None
-
-
 class _Lowerer(Rewriter):
     def __init__(self, mod: tvm.IRModule, target: Machine) -> None:
         super().__init__(mod)
         self._target = target
-        self._kernels = {gv: func for gv, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         name = call.op.name.removeprefix("relax.") if isinstance(call.op, tvm.ir.Op) else ""
@@ -161,25 +125,16 @@ class _Lowerer(Rewriter):
 
     def reduction(self, call: relax.Call) -> relax.Expr | None:
         """A sum, mean, maximum or minimum over the last axes."""
-        data, name = call.args[0], call.op.name.removeprefix("relax.")
+        data, name = (
+            call.args[0],
+            call.op.name.removeprefix("relax.").replace("max", "maximum").replace("min", "minimum"),
+        )
         axes = range(len(shape_of(data))) if call.attrs.axis is None else call.attrs.axis
         count = self._trailing(data, axes)
         if count is None or "float" not in str(data.ty.dtype):
             return None
-        kept = self._mean(data, count) if name == "mean" else self._reduce(data, count, name)
+        kept = self._mean(data, count) if name == "mean" else self._reduce(data, count, _EXTREMES.get(name, name))
         return kept if call.attrs.keepdims else relax.op.reshape(kept, shape_of(data)[:-count])
-
-    def of_kernel(self, call: relax.Call) -> relax.Expr | None:
-        """A reduction that a front end wrote out, for it begins or combines otherwise than Relax's."""
-        found = _row_reduction(self._kernels[call.args[0]]) if call.args[0] in self._kernels else None
-        if found is None:
-            return None
-        reducer, count = found
-        (data,) = call.args[1].fields
-        lanes, attrs = self._target.lanes(str(data.ty.dtype)), {FUSION: OpPattern.INJECTIVE}
-        kept = self.emit_te(reduce_rows, data, count, reducer, lanes, name="row_reduction", attrs=attrs)
-        wanted = shape_of(relax.Var("result", call.ty_args[0]))  # the call itself may have no type yet
-        return kept if shape_of(kept) == wanted else relax.op.reshape(kept, wanted)
 
     def _reduce(self, data: relax.Expr, count: int, name: str) -> relax.Var:
         attrs = {FUSION: OpPattern.INJECTIVE}
@@ -218,5 +173,4 @@ _RULES: dict[str, Callable[[_Lowerer, relax.Call], relax.Expr | None]] = {
     "mean": _Lowerer.reduction,
     "max": _Lowerer.reduction,
     "min": _Lowerer.reduction,
-    "call_tir": _Lowerer.of_kernel,
 }

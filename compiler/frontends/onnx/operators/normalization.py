@@ -11,7 +11,6 @@ from tvm import tirx
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, elementwise, unary
 from nnefc.frontends.onnx.operators.random import draw
-from nnefc.frontends.onnx.operators.reduction import mean, reduce_with
 from nnefc.frontends.onnx.operators.tensors import (
     cast,
     dtype_of,
@@ -35,6 +34,7 @@ from nnefc.operators.normalization import (
     Standardization,
 )
 from nnefc.operators.random import Dropout
+from nnefc.operators.reduction import Mean, Norm
 
 __all__: list[str] = []
 
@@ -80,11 +80,11 @@ def _training_normalization(
     ctx: Context, node: Node, x: Value, scale: Value, bias: Value, average: Value, variance: Value
 ) -> list[Value]:
     shape, work = shape_of(x), _work(dtype_of(x))
-    axes = [axis for axis in range(len(shape)) if axis != 1]
     wide = cast(ctx, x, work)
-    m = mean(ctx, wide, axes)
+    mean = Mean(tuple(axis for axis in range(len(shape)) if axis != 1), keepdims=True)
+    m = ctx.apply(mean, wide)
     centred = binary(ctx, "Sub", wide, m)
-    v = mean(ctx, binary(ctx, "Mul", centred, centred), axes)
+    v = ctx.apply(mean, binary(ctx, "Mul", centred, centred))
     s, b = (_channelwise(ctx, x, cast(ctx, value, work)) for value in (scale, bias))
     factor = binary(ctx, "Mul", _inverse_root(ctx, v, node.attributes["epsilon"]), s)
     y = cast(ctx, binary(ctx, "Add", binary(ctx, "Mul", centred, factor), b), dtype_of(x))
@@ -141,11 +141,11 @@ def _rms_normalization(ctx: Context, node: Node) -> Any:
 @operator("MeanVarianceNormalization", since=(9, 13))
 def _mean_variance_normalization(ctx: Context, node: Node) -> Value:
     x = input_at(node, 0)
-    axes = [normal_axis(node, axis, len(shape_of(x))) for axis in node.attributes["axes"]]
+    axes = sorted(normal_axis(node, axis, len(shape_of(x))) for axis in node.attributes["axes"])
+    mean = Mean(tuple(axes), keepdims=True)
     work = cast(ctx, x, _work(dtype_of(x)))
-    m = mean(ctx, work, axes)
-    centred = binary(ctx, "Sub", work, m)
-    deviation = unary(ctx, "Sqrt", mean(ctx, binary(ctx, "Mul", centred, centred), axes))
+    centred = binary(ctx, "Sub", work, ctx.apply(mean, work))
+    deviation = unary(ctx, "Sqrt", ctx.apply(mean, binary(ctx, "Mul", centred, centred)))
     floor = known(ctx, np.array(1e-9).astype(dtype_of(work)))
     return cast(ctx, binary(ctx, "Div", centred, binary(ctx, "Add", deviation, floor)), dtype_of(x))
 
@@ -156,7 +156,7 @@ def _lp_normalization(ctx: Context, node: Node) -> Value:
     if p not in (1, 2):
         raise fail(node, f"'p' is {p}, neither 1 nor 2")
     axis = normal_axis(node, node.attributes["axis"], len(shape_of(x)))
-    norm = reduce_with(ctx, f"ReduceL{p}", x, [axis], keepdims=True)
+    norm = ctx.apply(Norm((axis,), keepdims=True, order=p), x)
 
     def divide(a: Any, b: Any) -> Any:
         zero = tirx.const(0, scalar_type(b))

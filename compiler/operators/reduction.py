@@ -1,0 +1,372 @@
+"""Reductions over axes, positions of extremes, and running sums and products.
+
+Sums, means, products, maxima and minima are Relax's own operators: they stay in the layout of what they follow, and are
+joined with the element-wise steps around them. Results of no items are those that change nothing in the reduction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.reducers import extreme_position
+
+__all__ = [
+    "AllTrue",
+    "AnyTrue",
+    "ArgExtreme",
+    "Cumulative",
+    "Hardmax",
+    "LogSumExp",
+    "Maximum",
+    "Mean",
+    "Minimum",
+    "Norm",
+    "Product",
+    "Reduction",
+    "Sum",
+    "Variance",
+]
+
+_NOWHERE = 2**31 - 1  # after all positions in a tensor
+
+
+@dataclass(frozen=True)
+class Reduction(Operator):
+    """A reduction of the items along axes to one.
+
+    Attributes:
+        axes: in ascending order, counted from the front; without any the items stay what they are.
+        keepdims: whether the axes stay, with the size 1.
+    """
+
+    axes: Shape
+    keepdims: bool = False
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand without the axes, or with the size 1 along them."""
+        kept = enumerate(x)
+        return tuple(1 if axis in self.axes else size for axis, size in kept if self.keepdims or axis not in self.axes)
+
+    def _count(self, x: Operand) -> int:
+        """The number of items that become one."""
+        shape = shape_of(x)
+        return math.prod(shape[axis] for axis in self.axes)
+
+    def _reduced(
+        self,
+        at: Emitter,
+        x: Operand,
+        build: Callable[..., relax.Expr],
+        known: Callable[..., Array] | None,
+        empty: float,
+    ) -> Operand:
+        """Reduced by Relax's operator, or by NumPy's function if the value is at hand."""
+        if not self.axes:
+            return x
+        if self._count(x) == 0:
+            return np.full(self.shape(shape_of(x)), empty, at.number(0, x).dtype)
+        if isinstance(x, np.ndarray) and known is not None:
+            wide = x.astype(np.float64) if _is_float(x) else x
+            return np.asarray(known(wide, axis=self.axes, keepdims=self.keepdims)).astype(x.dtype)
+        return build(at.expr(x), list(self.axes), keepdims=self.keepdims)
+
+
+def _is_float(x: Operand) -> bool:
+    return "float" in dtype_of(x)
+
+
+def _magnitude(at: Emitter, x: Operand) -> Operand:
+    """Absolute values."""
+    return x if dtype_of(x).startswith(("uint", "bool")) else at.emit(relax.op.abs(at.expr(x)))
+
+
+@dataclass(frozen=True)
+class Sum(Reduction):
+    """The sum of the items along axes, in their type."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return self._reduced(at, x, relax.op.sum, np.sum, 0)
+
+
+@dataclass(frozen=True)
+class Product(Reduction):
+    """The product of the items along axes, in their type."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return self._reduced(at, x, relax.op.prod, np.prod, 1)
+
+
+@dataclass(frozen=True)
+class Mean(Reduction):
+    """The mean of the items along axes; of integers without its fraction."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if _is_float(x):
+            return self._reduced(at, x, relax.op.mean, np.mean, math.nan)
+        total = at.bound(Sum(self.axes, self.keepdims).lower(at, x))
+        return relax.op.divide(at.expr(total), at.expr(at.number(max(1, self._count(x)), x)))
+
+
+@dataclass(frozen=True)
+class Maximum(Reduction):
+    """The largest item along axes; NaN where one is."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if dtype_of(x) == "bool":
+            return AnyTrue(self.axes, self.keepdims).lower(at, x)
+        empty = -math.inf if _is_float(x) else np.iinfo(dtype_of(x)).min
+        return self._reduced(at, x, relax.op.max, np.max, empty)
+
+
+@dataclass(frozen=True)
+class Minimum(Reduction):
+    """The smallest item along axes; NaN where one is."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if dtype_of(x) == "bool":
+            return AllTrue(self.axes, self.keepdims).lower(at, x)
+        empty = math.inf if _is_float(x) else np.iinfo(dtype_of(x)).max
+        return self._reduced(at, x, relax.op.min, np.min, empty)
+
+
+@dataclass(frozen=True)
+class _Quantifier(Reduction):
+    """Truth values from those of the items along axes; an item is true where it is not zero."""
+
+    def _truths(self, at: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
+        """The extreme of zeros and ones."""
+        if isinstance(x, np.ndarray):
+            return np.asarray(known(x, axis=self.axes, keepdims=self.keepdims))
+        if not self.axes and dtype_of(x) == "bool":
+            return x
+
+        def function(x: te.Tensor) -> te.Tensor:
+            found = _along(
+                x, self.axes, lambda item, _, axes: reduce(_truth(item), axis=axes) if axes else _truth(item)
+            )
+            return te.compute(found.shape, lambda *index: found(*index).astype("bool"), name="truth")
+
+        name = "all" if reduce is te.min else "any"
+        return at.reshaped(at.emit(at.compute(function, x, name=name)), self.shape(shape_of(x)))
+
+
+@dataclass(frozen=True)
+class AnyTrue(_Quantifier):
+    """Whether any item along axes is true."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return self._truths(at, x, te.max, np.any)
+
+
+@dataclass(frozen=True)
+class AllTrue(_Quantifier):
+    """Whether all items along axes are true."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return self._truths(at, x, te.min, np.all)
+
+
+def _truth(item: tirx.Expr) -> tirx.Expr:
+    """1 for what is true, 0 for what is false; NaN is true."""
+    dtype = str(item.expr_ty().dtype)
+    if dtype == "bool":
+        return item.astype("int8")
+    return tirx.Select(item == tirx.const(0, dtype), tirx.const(0, "int8"), tirx.const(1, "int8"))
+
+
+def _along(x: te.Tensor, axes: Shape, item: Callable[..., Any]) -> Any:
+    """A reduction in TE that keeps its axes, with the size 1.
+
+    `item(value, position, axes)` makes the reduced value of an item, its position, row-major along the axes, as int32,
+    and the reduction's variables.
+    """
+    along = {axis: te.reduce_axis((0, x.shape[axis]), f"along{axis}") for axis in axes}
+    position: Any = tirx.const(0, "int32")
+    for variable in along.values():
+        position = position * variable.dom.extent.astype("int32") + variable.var.astype("int32")
+
+    def element(*index: tirx.Var) -> Any:
+        place = [along.get(axis, i) for axis, i in enumerate(index)]
+        return item(x(*place), position, list(along.values()))
+
+    kept = [1 if axis in along else size for axis, size in enumerate(x.shape)]
+    return te.compute(kept, element, name="reduction")
+
+
+@dataclass(frozen=True)
+class ArgExtreme(Reduction):
+    """Where the largest or smallest item along axes is, row-major along them; NaN is beyond all others.
+
+    Attributes:
+        largest: whether the largest is looked for.
+        last: whether of equal items the last one counts, not the first.
+        dtype: of the result.
+    """
+
+    largest: bool = True
+    last: bool = False
+    dtype: str = "int64"
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if dtype_of(x) == "bool":
+            raise CompileError("truth values have no largest one")
+        count = self._count(x)
+        if count == 0:
+            raise CompileError("an axis without items has no largest one")
+        if count == 1:
+            return np.zeros(self.shape(shape_of(x)), self.dtype)
+        reducer = extreme_position(self.largest, -1 if self.last else _NOWHERE, self.last)
+
+        def function(x: te.Tensor) -> te.Tensor:
+            found, _ = _along(x, self.axes, lambda item, position, axes: reducer((position, item), axis=axes))
+            return te.compute(found.shape, lambda *index: found(*index).astype(self.dtype), name="position")
+
+        name = "argmax" if self.largest else "argmin"
+        return at.reshaped(at.emit(at.compute(function, x, name=name)), self.shape(shape_of(x)))
+
+
+@dataclass(frozen=True)
+class Hardmax(Operator):
+    """1 at the first of the largest items along an axis, 0 elsewhere."""
+
+    axis: int
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        first = at.emit(at.expr(ArgExtreme((self.axis,), keepdims=True, dtype="int32").lower(at, x)))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            place = tensors[0](*index[: self.axis], 0, *index[self.axis + 1 :])
+            return (place == index[self.axis].astype("int32")).astype(dtype_of(x))
+
+        return at.elements(shape_of(x), element, first, name="hardmax")
+
+
+@dataclass(frozen=True)
+class LogSumExp(Reduction):
+    """The logarithm of the sum of eˣ along axes, the largest item taken out first, so that nothing overflows.
+
+    Of integers without its fraction.
+    """
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if not self.axes:
+            return x
+        if not _is_float(x):
+            real = at.emit(relax.op.astype(at.expr(x), "float32"))
+            return relax.op.astype(at.expr(at.bound(self.lower(at, real))), dtype_of(x))
+        result = self.shape(shape_of(x))
+        if self._count(x) == 0:
+            return np.full(result, -math.inf, at.number(0, x).dtype)
+        data, axes = at.expr(x), list(self.axes)
+        largest = at.emit(relax.op.max(data, axes, keepdims=True))
+        infinity = tirx.const(math.inf, dtype_of(x))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            value = tensors[0](*index)
+            return tirx.Select(tirx.abs(value) == infinity, tirx.const(0, dtype_of(x)), value)
+
+        finite = at.emit(at.elements(shape_of(largest), element, largest, name="finite"))
+        powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(data, finite))))
+        total = at.emit(relax.op.log(at.emit(relax.op.sum(powers, axes, keepdims=True))))
+        return at.reshaped(at.emit(relax.op.add(total, finite)), result)
+
+
+@dataclass(frozen=True)
+class Norm(Reduction):
+    """`(sum of |x|^order)^(1 / order)` along axes; the largest or smallest `|x|` for infinite orders.
+
+    Of integers without its fraction.
+    """
+
+    order: float = 2.0
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if self.order == 0:
+            raise CompileError("the norm 0 is not supported")
+        if not self.axes:
+            return _magnitude(at, x)
+        if self.order == 2:
+            squares = at.emit(relax.op.multiply(at.expr(x), at.expr(x)))
+            return _root(at, at.bound(self._of(Sum, at, squares)))
+        values = _magnitude(at, x)
+        if math.isinf(self.order):
+            return self._of(Maximum if self.order > 0 else Minimum, at, values)
+        if self.order == 1:
+            return self._of(Sum, at, values)
+        order, inverse = (at.expr(at.number(value, x)) for value in (self.order, 1 / self.order))
+        total = self._of(Sum, at, at.emit(relax.op.power(at.expr(values), order)))
+        return relax.op.power(at.expr(at.bound(total)), inverse)
+
+    def _of(self, kind: type[Reduction], at: Emitter, x: Operand) -> Operand:
+        made: Operand = kind(self.axes, self.keepdims).lower(at, x)
+        return made
+
+
+def _root(at: Emitter, x: Operand) -> relax.Expr:
+    """The square root; of integers without its fraction."""
+    if _is_float(x):
+        return relax.op.sqrt(at.expr(x))
+    wide = at.emit(relax.op.astype(at.expr(x), "float64"))
+    return relax.op.astype(at.emit(relax.op.sqrt(wide)), dtype_of(x))
+
+
+@dataclass(frozen=True)
+class Variance(Reduction):
+    """The sum of squared distances from the mean along axes, divided by the number of items less `correction`."""
+
+    correction: float = 1.0
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        count = self._count(x) - self.correction
+        if not self.axes or count <= 0:
+            raise CompileError("there are too few elements for a variance")
+        data, axes = at.expr(x), list(self.axes)
+        centred = at.emit(relax.op.subtract(data, at.emit(relax.op.mean(data, axes, keepdims=True))))
+        squares = at.emit(relax.op.multiply(centred, centred))
+        total = at.emit(relax.op.sum(squares, axes, keepdims=self.keepdims))
+        return relax.op.multiply(total, at.expr(at.number(1 / count, x)))
+
+
+@dataclass(frozen=True)
+class Cumulative(Operator):
+    """Running sums or products along an axis, in the type of the items.
+
+    Attributes:
+        axis: counted from the front.
+        product: whether items are multiplied, not added.
+        exclusive: whether a result is of the items before it, without its own.
+        reverse: whether it runs from the end.
+    """
+
+    axis: int
+    product: bool = False
+    exclusive: bool = False
+    reverse: bool = False
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        """Half floats are added up in float32."""
+        half = dtype_of(x) in ("float16", "bfloat16")
+        data = at.emit(relax.op.astype(at.expr(x), "float32")) if half else at.expr(x)
+        scan = relax.op.cumprod if self.product else relax.op.cumsum
+        made = at.emit(scan(self._turned(at, data), self.axis, exclusive=self.exclusive))
+        made = self._turned(at, made)
+        return relax.op.astype(made, dtype_of(x)) if half else made
+
+    def _turned(self, at: Emitter, x: relax.Expr) -> relax.Expr:
+        return at.emit(relax.op.flip(x, self.axis)) if self.reverse else x

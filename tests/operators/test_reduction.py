@@ -1,0 +1,71 @@
+"""Reductions keep what is not a number and what is infinite, in rows and in columns, in whatever format they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from nnefc.driver import compile_network
+from nnefc.formats import load_network
+from nnefc.network import Network
+from nnefc.targets.machine.target import parse_target
+
+X = np.random.default_rng(3).standard_normal((6, 37)).astype(np.float32)
+X[0], X[1], X[2, 36], X[3, 0], X[4, 5], X[:, 7] = -np.inf, np.inf, np.nan, -np.inf, np.inf, np.nan
+
+
+def nnef(folder: Path) -> Network:
+    path = folder / "model.nnef"
+    lines = [f"x = external(shape = {list(X.shape)});"]
+    lines += [
+        f"{name}{axis} = {name}_reduce(x, axes = [{axis}]);"
+        for axis in (0, 1)
+        for name in ("max", "min", "argmax", "argmin")
+    ]
+    results = ", ".join(line.partition(" ")[0] for line in lines[1:])
+    path.write_text("\n".join(["version 1.0;", f"graph g(x) -> ({results})", "{", *lines, "}", ""]))
+    return load_network(path)
+
+
+def onnx_(folder: Path) -> Network:
+    nodes = [
+        *(
+            helper.make_node(f"Reduce{name}", ["x"], [f"{name.lower()}{axis}"], axes=[axis])
+            for axis in (0, 1)
+            for name in ("Max", "Min")
+        ),
+        *(
+            helper.make_node(f"Arg{name}", ["x"], [f"arg{name.lower()}{axis}"], axis=axis)
+            for axis in (0, 1)
+            for name in ("Max", "Min")
+        ),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)
+    ends = [
+        helper.make_tensor_value_info(
+            node.output[0], TensorProto.INT64 if node.output[0].startswith("arg") else TensorProto.FLOAT, None
+        )
+        for node in nodes
+    ]
+    path = folder / "model.onnx"
+    graph = helper.make_graph(nodes, "g", [x], ends)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=10), path)
+    return load_network(path)
+
+
+@pytest.mark.parametrize("read", [nnef, onnx_], ids=["nnef", "onnx"])
+@pytest.mark.parametrize("items", [X, X[:, 8:36]], ids=["with NaN", "infinite"])
+def test_extremes_are_those_of_numpy(read: Callable[[Path], Network], items: np.ndarray, tmp_path: Path) -> None:
+    made = compile_network(read(tmp_path), parse_target("llvm"))
+    given = np.full(X.shape, items[5, 9], np.float32)
+    given[:, : items.shape[1]] = items
+    with made.load(threads=1) as model:
+        results = model.run({"x": given})
+    for name, result in results.items():
+        function = getattr(np, name[:-1])
+        np.testing.assert_array_equal(result, function(given, axis=int(name[-1]), keepdims=True), err_msg=name)
