@@ -191,18 +191,19 @@ class Graph:
     def convolve(
         self,
         x: Value,
-        weights: np.ndarray,
+        weights: np.ndarray | Value,
         strides: int | Sequence[int] = 1,
         padding: int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
     ) -> Value:
-        """A convolution of one to three spatial dimensions."""
-        rank = weights.ndim - 2
+        """A convolution of one to three spatial dimensions; several may have one constant as their filter."""
+        filters = weights if isinstance(weights, Value) else self.constant(weights)
+        rank = filters.array.ndim - 2
         strides, dilation = _each(strides, rank), _each(dilation, rank)
         padding = _each(padding, 2 * rank)
-        expr = _CONVOLUTIONS[rank](x.expr, relax.const(weights, str(weights.dtype)), strides, padding, dilation, groups)
-        return self.emit(expr, reference.convolve(x.array, weights, strides, padding, dilation, groups))
+        expr = _CONVOLUTIONS[rank](x.expr, filters.expr, strides, padding, dilation, groups)
+        return self.emit(expr, reference.convolve(x.array, filters.array, strides, padding, dilation, groups))
 
     def max_pool(
         self, x: Value, size: int | Sequence[int], strides: int | Sequence[int] = 1,

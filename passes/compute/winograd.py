@@ -1,15 +1,17 @@
-"""3 × 3 convolutions by Winograd's minimal filtering F(4×4, 3×3) (Lavin and Gray, 2016), in blocked layout.
+"""3 × 3 convolutions by Winograd's minimal filtering F(m × n, 3 × 3) (Lavin and Gray, 2016), in blocked layout.
 
-    V[36, C, tiles] = Bᵀ d B        for each tile of 6 × 6 inputs
-    M[36, O, tiles] = U V           36 matrix products, U = G g Gᵀ computed at compile time
-    Y[O, 4 × 4 per tile] = Aᵀ M A
+    V[(m + 2) (n + 2), C, tiles] = Bᵀ d B        for each tile of (m + 2) × (n + 2) inputs
+    M[(m + 2) (n + 2), O, tiles] = U V           as many matrix products, U = G g Gᵀ computed at compile time
+    Y[O, m × n per tile] = Aᵀ M A
 
-A tile of 16 results takes 36 multiplications for each pair of channels instead of 144.
+m and n are 2 or 4. Of 9 multiplications for each result and pair of channels F(4 × 4) leaves 36/16, and F(2 × 2) 16/4;
+their transformed filters have 36 and 16 numbers instead of 9.
 
-The tiles are seen as polynomials, multiplied at the points 0, ±p, ±q and infinity. Rounding errors grow with how unlike
-the powers of the points are: with the usual 1 and 2 they are three times as large as with 5/8 and 3/2, for random
-values. (Barabasz, Anderson, Soodhalter and Gregg, 2020, and Alam, Anderson, Barabasz and Gregg, 2022, have the search
-for points.) All coefficients of data and products are exact in float32; the filter is transformed in float64.
+The tiles are seen as polynomials, multiplied at a few points and at infinity: 0, ±1 for two results, 0, ±p, ±q for
+four. Rounding errors grow with how unlike the powers of the points are: with the usual 1 and 2 they are three times as
+large as with 5/8 and 3/2, for random values. (Barabasz, Anderson, Soodhalter and Gregg, 2020, and Alam, Anderson,
+Barabasz and Gregg, 2022, have the search for points.) All coefficients of data and products are exact in float32; the
+filter is transformed in float64.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from tvm import te, tirx
 from nnefc.passes.compute.choice import PERIODS, chosen
 from nnefc.passes.compute.long_sums import LONGEST_PART
 
-__all__ = ["OUTPUT_TILE", "multiply_tiles", "tiles_of", "transform_filter", "transform_input", "transform_output"]
+__all__ = ["Tile", "multiply_tiles", "tiles_of", "transform_filter", "transform_input", "transform_output"]
 
-OUTPUT_TILE = 4
-_INPUT_TILE = OUTPUT_TILE + 2
+Tile = tuple[int, int]
+"""Rows and columns of results that are computed together: 2 or 4 of each."""
+
+_TAPS = 3
 _PART = 128  # terms of a sum over channels, whose rounding the transform of the result makes larger
 _P, _Q = 5 / 8, 3 / 2
 _PRODUCT, _SUM = _P**2 * _Q**2, _P**2 + _Q**2  # (x² - p²) (x² - q²) = x⁴ - sum · x² + product
@@ -38,37 +42,58 @@ def _filter_row(point: float, others: tuple[float, ...]) -> list[float]:
     return [point**power / math.prod(point - other for other in others) for power in range(3)]
 
 
-_G = np.array(
-    [
-        _filter_row(0, (_P, -_P, _Q, -_Q)),
-        _filter_row(_P, (0, -_P, _Q, -_Q)),
-        _filter_row(-_P, (0, _P, _Q, -_Q)),
-        _filter_row(_Q, (0, _P, -_P, -_Q)),
-        _filter_row(-_Q, (0, _P, -_P, _Q)),
-        [0, 0, 1],
-    ]
-)
+# By the number of results: what each point makes of three taps of the filter.
+_FILTER_ROWS = {
+    2: np.array([_filter_row(0, (1, -1)), _filter_row(1, (0, -1)), _filter_row(-1, (0, 1)), [0, 0, 1]]),
+    4: np.array(
+        [
+            _filter_row(0, (_P, -_P, _Q, -_Q)),
+            _filter_row(_P, (0, -_P, _Q, -_Q)),
+            _filter_row(-_P, (0, _P, _Q, -_Q)),
+            _filter_row(_Q, (0, _P, -_P, -_Q)),
+            _filter_row(-_Q, (0, _P, -_P, _Q)),
+            [0, 0, 1],
+        ]
+    ),
+}
 
 
-def tiles_of(extent: int) -> int:
-    """How many tiles cover a dimension of the result."""
-    return -(-extent // OUTPUT_TILE)
+def tiles_of(extent: int, results: int) -> int:
+    """How many tiles of so many results cover a dimension of the result."""
+    return -(-extent // results)
 
 
-def transform_filter(packed: np.ndarray) -> np.ndarray:
-    """`[O blocks, I blocks, 3, 3, i, o]` → `[36, O blocks, I blocks, i, o]`, computed in float64."""
+def points_of(tile: Tile) -> int:
+    """How many products a tile takes for each pair of channels, and how many numbers its transformed filter has."""
+    rows, columns = tile
+    return (rows + _TAPS - 1) * (columns + _TAPS - 1)
+
+
+def transform_filter(packed: np.ndarray, tile: Tile) -> np.ndarray:
+    """`[O blocks, I blocks, 3, 3, i, o]` → `[points, O blocks, I blocks, i, o]`, computed in float64."""
     outer, inner, _, _, *block = packed.shape
-    transform = np.kron(_G, _G)
+    rows, columns = tile
+    points, transform = points_of(tile), np.kron(_FILTER_ROWS[rows], _FILTER_ROWS[columns])
     # In TVM's memory, so that a constant of it needs no copy.
-    transformed = np.from_dlpack(tvm.runtime.empty((36, outer, inner, *block), str(packed.dtype)))
+    transformed = np.from_dlpack(tvm.runtime.empty((points, outer, inner, *block), str(packed.dtype)))
     # By parts that stay in the cache, and for which BLAS wakes no threads: on a busy machine those take far longer.
     for o in range(outer):
         for i in range(inner):
-            transformed[:, o, i] = (transform @ packed[o, i].reshape(9, -1).astype(np.float64)).reshape(36, *block)
+            transformed[:, o, i] = (transform @ packed[o, i].reshape(9, -1).astype(np.float64)).reshape(points, *block)
     return transformed
 
 
-def _input_row(d: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+def _input_of_two(d: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """Bᵀ times a column of four."""
+    return [d[2] - d[0], d[1] + d[2], d[2] - d[1], d[3] - d[1]]
+
+
+def _output_of_two(m: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """Aᵀ times a column of four."""
+    return [m[0] + (m[1] + m[2]), (m[1] - m[2]) + m[3]]
+
+
+def _input_of_four(d: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     """Bᵀ times a column of six; common terms are written once, and found again by the code generator."""
     p, q, p2, q2, total, product = _constants(d[0], _P, _Q, _P**2, _Q**2, _SUM, _PRODUCT)
     near_even, near_odd = d[4] - q2 * d[2], p * (d[3] - q2 * d[1])
@@ -83,7 +108,7 @@ def _input_row(d: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     ]
 
 
-def _output_row(m: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+def _output_of_four(m: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     """Aᵀ times a column of six."""
     p, q, p2, q2, p3, q3 = _constants(m[0], _P, _Q, _P**2, _Q**2, _P**3, _Q**3)
     near, near_difference, far, far_difference = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
@@ -99,78 +124,86 @@ def _constants(like: tirx.Expr, *values: float) -> list[tirx.Expr]:
     return [tirx.const(value, like.expr_ty().dtype) for value in values]
 
 
+_INPUT_ROWS = {2: _input_of_two, 4: _input_of_four}
+_OUTPUT_ROWS = {2: _output_of_two, 4: _output_of_four}
+
+
 def _columns(
-    count: int, shape: tuple[object, ...], transform: Callable[..., list[tirx.Expr]], load: Callable[..., tirx.Expr]
+    count: int,
+    shape: tuple[object, ...],
+    transform: Callable[[Sequence[tirx.Expr]], list[tirx.Expr]],
+    load: Callable[..., tirx.Expr],
+    width: int,
 ) -> list[te.Tensor]:
-    """One tensor for each column of a tile transformed along its rows; the first axis of each is the row."""
+    """One tensor for each column of a tile whose rows, of `width` numbers, are transformed; axis 0 is the row."""
 
     def column(q: int) -> te.Tensor:
         def element(r: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-            return transform([load(r, k, *rest) for k in range(_INPUT_TILE)])[q]
+            return transform([load(r, k, *rest) for k in range(width)])[q]
 
         return te.compute(shape, element, name=f"column{q}")
 
     return [column(q) for q in range(count)]
 
 
-def transform_input(data: te.Tensor, height: int, width: int) -> te.Tensor:
+def transform_input(data: te.Tensor, height: int, width: int, tile: Tile) -> te.Tensor:
     """Bᵀ d B for all tiles.
 
     Args:
-        data: `[N, I blocks, 4 · height + 2, 4 · width + 2, b]`, padded.
+        data: `[N, I blocks, m · height + 2, n · width + 2, b]`, padded, for tiles of m × n results.
         height, width: the number of tiles.
 
     Returns:
-        `[6, 6, I blocks, N · height · width, b]`.
+        `[m + 2, n + 2, I blocks, N · height · width, b]`.
     """
     batch, blocks, _, _, size = data.shape
     tiles = int(batch) * height * width
+    steps = tile
+    rows, columns = (results + _TAPS - 1 for results in tile)
 
     def load(r: tirx.Var, k: int, cb: tirx.Var, t: tirx.Var, lane: tirx.Var) -> tirx.Expr:
         n, y, x = t // (height * width), t // width % height, t % width
-        return data(n, cb, y * OUTPUT_TILE + r, x * OUTPUT_TILE + k, lane)
+        return data(n, cb, y * steps[0] + r, x * steps[1] + k, lane)
 
-    columns = _columns(_INPUT_TILE, (_INPUT_TILE, blocks, tiles, size), _input_row, load)
+    along = _columns(columns, (rows, blocks, tiles, size), _INPUT_ROWS[tile[1]], load, columns)
 
     def element(a: tirx.Var, b: tirx.Var, cb: tirx.Var, t: tirx.Var, lane: tirx.Var) -> tirx.Expr:
-        rows = [_input_row([column(r, cb, t, lane) for r in range(_INPUT_TILE)]) for column in columns]
-        return chosen(b, [chosen(a, row) for row in rows])
+        made = [_INPUT_ROWS[tile[0]]([column(r, cb, t, lane) for r in range(rows)]) for column in along]
+        return chosen(b, [chosen(a, column) for column in made])
 
-    periods = [_INPUT_TILE, _INPUT_TILE, 1, 1, 1]
-    return te.compute((_INPUT_TILE, _INPUT_TILE, blocks, tiles, size), element, name="tile", attrs={PERIODS: periods})
+    return te.compute(
+        (rows, columns, blocks, tiles, size), element, name="tile", attrs={PERIODS: [rows, columns, 1, 1, 1]}
+    )
 
 
 def multiply_tiles(transformed: te.Tensor, weights: te.Tensor) -> te.Tensor:
-    """The 36 matrix products: `[6, 6, I blocks, tiles, i]` and `[36, O blocks, I blocks, i, o]` to
-    `[6, 6, O blocks, tiles, o]`."""
-    _, _, blocks, tiles, size = transformed.shape
+    """The matrix products: `[m + 2, n + 2, I blocks, tiles, i]` and `[points, O blocks, I blocks, i, o]` to
+    `[m + 2, n + 2, O blocks, tiles, o]`."""
+    rows, columns, blocks, tiles, size = transformed.shape
     _, outer, _, _, lanes = weights.shape
     rc, ri = te.reduce_axis((0, blocks), "rc"), te.reduce_axis((0, size), "ri")
     return te.compute(
-        (_INPUT_TILE, _INPUT_TILE, outer, tiles, lanes),
+        (rows, columns, outer, tiles, lanes),
         lambda a, b, o, t, lane: te.sum(
-            transformed(a, b, rc, t, ri) * weights(a * _INPUT_TILE + b, o, rc, ri, lane), axis=[rc, ri]
+            transformed(a, b, rc, t, ri) * weights(a * columns + b, o, rc, ri, lane), axis=[rc, ri]
         ),
         name="products",
         attrs={LONGEST_PART: _PART},
     )
 
 
-def transform_output(products: te.Tensor, batch: int, height: int, width: int) -> te.Tensor:
-    """Aᵀ M A for all tiles: `[6, 6, O blocks, tiles, b]` to `[N, O blocks, height, width, b]`."""
-    _, _, blocks, tiles, size = products.shape
-    rows, cols = tiles_of(height), tiles_of(width)
-    columns = _columns(
-        OUTPUT_TILE,
-        (_INPUT_TILE, blocks, tiles, size),
-        _output_row,
-        lambda r, k, cb, t, lane: products(r, k, cb, t, lane),
-    )
+def transform_output(products: te.Tensor, batch: int, height: int, width: int, tile: Tile) -> te.Tensor:
+    """Aᵀ M A for all tiles: `[m + 2, n + 2, O blocks, tiles, b]` to `[N, O blocks, height, width, b]`."""
+    rows, columns, blocks, _, size = products.shape
+    down, across = tile
+    tile_rows, tile_columns = tiles_of(height, down), tiles_of(width, across)
+    along = _columns(across, (rows, blocks, products.shape[3], size), _OUTPUT_ROWS[across], products, int(columns))
 
     def element(n: tirx.Var, o: tirx.Var, y: tirx.Var, x: tirx.Var, lane: tirx.Var) -> tirx.Expr:
-        t = (n * rows + y // OUTPUT_TILE) * cols + x // OUTPUT_TILE
-        results = [_output_row([column(r, o, t, lane) for r in range(_INPUT_TILE)]) for column in columns]
-        return chosen(x % OUTPUT_TILE, [chosen(y % OUTPUT_TILE, result) for result in results])
+        t = (n * tile_rows + y // down) * tile_columns + x // across
+        made = [_OUTPUT_ROWS[down]([column(r, o, t, lane) for r in range(int(rows))]) for column in along]
+        return chosen(x % across, [chosen(y % down, column) for column in made])
 
-    periods = [1, 1, OUTPUT_TILE, OUTPUT_TILE, 1]
-    return te.compute((batch, blocks, height, width, size), element, name="result", attrs={PERIODS: periods})
+    return te.compute(
+        (batch, blocks, height, width, size), element, name="result", attrs={PERIODS: [1, 1, down, across, 1]}
+    )

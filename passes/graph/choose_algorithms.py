@@ -10,7 +10,8 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks
-from nnefc.passes.graph.choose_convolution import Shape, winograd_bytes, winograd_saving
+from nnefc.passes.compute.winograd import Tile
+from nnefc.passes.graph.choose_convolution import TILES, Shape, winograd_bytes, winograd_saving
 from nnefc.passes.graph.choose_product import constant_factor, strassen_bytes, strassen_saving
 from nnefc.passes.graph.fast_algorithms import Candidate, FastAlgorithms, most_saving
 from nnefc.passes.graph.layout_rules.convolution import Sliding, result_extents, sliding_of
@@ -32,7 +33,7 @@ def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: f
         budget: what the constants may grow to, as a factor of their size, or of `SMALL_NETWORK` if that is larger.
     """
     sizes: dict[int, int] = {}
-    found: dict[int, Candidate] = {}
+    found: dict[tuple[int, Tile | None], Candidate] = {}
     for module in modules:
         for expr in _constants(module):
             array = array_of(expr)
@@ -41,12 +42,12 @@ def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: f
     rate = target.costs.bytes_per_cycle(size)
     for module in modules:
         for candidate in _candidates(module, rate, target):
-            same = found.get(candidate.constant)
-            found[candidate.constant] = (
-                candidate if same is None else replace(candidate, saved=same.saved + candidate.saved)
-            )
+            same = found.setdefault((candidate.constant, candidate.tile), candidate)
+            if same is not candidate:
+                found[candidate.constant, candidate.tile] = replace(same, saved=same.saved + candidate.saved)
     allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
-    return FastAlgorithms(frozenset(c.constant for c in most_saving(list(found.values()), allowance)))
+    saving = [candidate for candidate in found.values() if candidate.saved > 0]
+    return FastAlgorithms.of(most_saving(saving, allowance))
 
 
 def _constants(module: tvm.IRModule) -> Iterator[relax.Expr]:
@@ -63,40 +64,38 @@ def _bindings(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Expr]]:
 
 
 def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[Candidate]:
-    """What of a module gains by another algorithm, if constants are read at this rate, in bytes in a cycle."""
+    """What each computation of a module gains by other algorithms, if constants are read at this rate, in bytes in a
+    cycle. It may be less than nothing: a constant has one form for all that read it."""
     definitions = dict(_bindings(module))
     for value in definitions.values():
         if is_call(value, "nn.conv2d"):
-            found = _convolution(value, rate, target)
+            yield from _convolution(value, rate, target)
         elif is_call(value, "nn.conv2d_transpose"):
-            found = _deconvolution(value, rate, target)
+            yield from _deconvolution(value, rate, target)
         elif is_call(value, "matmul"):
-            found = _product(value, definitions, target)
-        else:
-            continue
-        if found is not None and found.saved > 0:
-            yield found
+            yield from _product(value, definitions, target)
 
 
-def _convolution(call: relax.Call, rate: float, target: Target) -> Candidate | None:
+def _convolution(call: relax.Call, rate: float, target: Target) -> Iterator[Candidate]:
     data, weights = call.args
     if not is_constant(weights) or {str(data.ty.dtype), str(weights.ty.dtype)} != {"float32"}:
-        return None  # narrow constants stay so
+        return  # narrow constants stay so
     shape = shape_of(weights)
-    return _by_winograd(array_of(weights), shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, target)
+    yield from _by_winograd(array_of(weights), shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, target)
 
 
-def _deconvolution(call: relax.Call, rate: float, target: Target) -> Candidate | None:
+def _deconvolution(call: relax.Call, rate: float, target: Target) -> Iterator[Candidate]:
     geometry = geometry_of(call, shape_of(call.args[0])[2:], max(target.lanes("float32"), 8))
     if geometry is None or not is_constant(call.args[1]):
-        return None
+        return
     filters = (geometry.channels, shape_of(call.args[1])[0], *geometry.taps)
-    return _by_winograd(array_of(call.args[1]), shape_of(call.args[0]), filters, geometry.sliding, rate, target)
+    data = shape_of(call.args[0])
+    yield from _by_winograd(array_of(call.args[1]), data, filters, geometry.sliding, rate, target)
 
 
 def _by_winograd(
     constant: np.ndarray, data: Sequence[int], filters: Sequence[int], sliding: Sliding, rate: float, target: Target
-) -> Candidate:
+) -> Iterator[Candidate]:
     """Of shapes `[N, C, H, W]` of the data and `[O, C / groups, h, w]` of the filter, which comes from `constant`."""
     outputs, inputs, *kernel = filters
     size = max(target.lanes("float32"), 8)
@@ -105,14 +104,16 @@ def _by_winograd(
     shape = Shape(
         data[0], height, width, inputs, *counts, tuple(kernel), sliding.strides, sliding.dilation, sliding.groups
     )
-    return Candidate(constant.ctypes.data, winograd_saving(shape, rate, target), winograd_bytes(shape, size))
+    for tile in TILES:
+        saved, added = winograd_saving(shape, tile, rate, target), winograd_bytes(shape, tile, size)
+        yield Candidate(constant.ctypes.data, tile, saved, added)
 
 
-def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Candidate | None:
+def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Iterator[Candidate]:
     left, right = call.args
     factor = constant_factor(definitions.get(right, right), len(shape_of(left)), target)
     if factor is None or str(left.ty.dtype) != str(factor.dtype) or 0 in shape_of(left):
-        return None
+        return
     depth, columns = factor.shape
     saved = strassen_saving(shape_of(left), depth, columns, str(factor.dtype), target)
-    return Candidate(factor.ctypes.data, saved, strassen_bytes(factor))
+    yield Candidate(factor.ctypes.data, None, saved, strassen_bytes(factor))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnefc.passes.compute.winograd import tiles_of
+from nnefc.passes.compute.winograd import Tile, points_of, tiles_of
 from nnefc.passes.schedule.cpu.contraction import choose_tile
 from nnefc.targets.machine.target import Target
 
-__all__ = ["Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
+__all__ = ["TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
 
-# Vector instructions that transform one tile of 6 × 6 vectors, counted in `passes/compute/winograd.py`.
-_TRANSFORM_ARITHMETIC = 168
+TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2), (4, 4))
+"""Results that Winograd's algorithm may compute together."""
+
+# Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
+# both, counted in `passes/compute/winograd.py`.
+_TRANSFORM_ARITHMETIC = {2: 4, 4: 14}
 _TRANSFORM_WAITING = 1.3  # of loads, stores, and results that are not there yet
 _LEAST_GAIN = 1.15
 _MOST_COLUMNS_TO_ADD = 8
@@ -34,45 +39,52 @@ class Shape:
     groups: int
 
 
-def winograd_saving(shape: Shape, constants_rate: float, target: Target) -> float:
-    """Cycles that Winograd's algorithm saves, transforms and memory traffic included; 0 where it is not worth it.
+def winograd_saving(shape: Shape, tile: Tile, constants_rate: float, target: Target) -> float:
+    """Cycles that Winograd's algorithm saves, transforms and memory traffic included; negative where it takes more.
 
-    It multiplies whole blocks of input channels; the direct sum has no use for what fills up the last one.
+    It multiplies whole blocks of input channels; the direct sum has no use for what fills up the last one. What it
+    saves less than a good part of counts as nothing, and what it cannot compute costs infinitely much.
 
     Args:
         constants_rate: bytes of a filter that arrive in a cycle.
     """
     if shape.kernel != (3, 3) or any(s != 1 for s in (*shape.strides, *shape.dilation)) or shape.groups != 1:
-        return 0
+        return -math.inf
     costs, lanes = target.costs, target.lanes("float32")
     size = max(lanes, 8)
-    tiles = shape.batch * tiles_of(shape.height) * tiles_of(shape.width)
+    tiles = shape.batch * tiles_of(shape.height, tile[0]) * tiles_of(shape.width, tile[1])
     pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one place
     filters = 4 * size * size * shape.in_blocks * shape.out_blocks
     positions = shape.batch * shape.height * shape.width
     direct = 9 * positions * shape.inputs * shape.out_blocks * size / lanes / costs.multiply_adds
     direct += 9 * filters / constants_rate / 2  # half of it is hidden behind the arithmetic
-    vectors = (shape.in_blocks + shape.out_blocks) * tiles
-    cost = 36 * tiles * pairs / costs.multiply_adds
-    cost += vectors * _TRANSFORM_ARITHMETIC * _TRANSFORM_WAITING * size / lanes / costs.multiply_adds
-    cost += 2 * 36 * vectors * 4 * size / _exchange_rate(36 * vectors * 4 * size, target)
-    cost += 36 * filters / constants_rate  # the transformed filter, once a run
-    return direct - cost if direct > _LEAST_GAIN * cost else 0
+    vectors, points = (shape.in_blocks + shape.out_blocks) * tiles, points_of(tile)
+    cost = points * tiles * pairs / costs.multiply_adds
+    cost += vectors * _transform_arithmetic(tile) * _TRANSFORM_WAITING * size / lanes / costs.multiply_adds
+    cost += 2 * points * vectors * 4 * size / _exchange_rate(points * vectors * 4 * size, target)
+    cost += points * filters / constants_rate  # the transformed filter, once a run
+    return min(direct - cost, 0) if direct <= _LEAST_GAIN * cost else direct - cost
 
 
-def winograd_bytes(shape: Shape, size: int) -> int:
+def _transform_arithmetic(tile: Tile) -> int:
+    """Vector instructions for a tile of vectors: its rows, and the columns of what has become of them."""
+    down, across = tile
+    return (down + 2) * _TRANSFORM_ARITHMETIC[across] + (across + 2) * _TRANSFORM_ARITHMETIC[down]
+
+
+def winograd_bytes(shape: Shape, tile: Tile, size: int) -> int:
     """How much larger the transformed filter is than the packed one, whose last block of inputs is not filled up."""
     inputs = shape.inputs if shape.inputs % size else shape.in_blocks * size
-    return 4 * shape.out_blocks * size * (36 * shape.in_blocks * size - 9 * inputs)
+    return 4 * shape.out_blocks * size * (points_of(tile) * shape.in_blocks * size - 9 * inputs)
 
 
 def _exchange_rate(size: int, target: Target) -> float:
     """Bytes in a cycle that are written to a tensor of so many bytes, and later read.
 
-    A write to the second cache takes three times as long as a read: the line comes in, and goes out again.
+    A write to an outer cache takes three times as long as a read: the line comes in, and goes out again.
     """
     costs = target.costs
-    return costs.l2_bytes_per_cycle / 2 if size <= costs.l2_bytes else costs.l3_bytes_per_cycle
+    return (costs.l2_bytes_per_cycle if size <= costs.l2_bytes else costs.l3_bytes_per_cycle) / 2
 
 
 def columns_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:

@@ -21,10 +21,10 @@ _LEAST_SAVING = 1.5  # cycles saved for each cycle spent
 
 
 def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, target: Target) -> float:
-    """Cycles that products of quarters save; 0 where that is not worth it.
+    """Cycles that products of quarters save; negative where they take more.
 
     An eighth of the multiply-adds is set against the sums, and against three quarters more of the constant factor,
-    which comes from memory.
+    which comes from memory. What saves little counts as nothing, and what cannot be computed so costs infinitely much.
 
     Args:
         left: the shape of the left factor, `[…, M, K]`.
@@ -33,13 +33,13 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
     *batch, rows, _ = left
     costs, lanes = target.costs, target.lanes(dtype)
     if math.prod(batch) != 1 or depth % (2 * lanes) or columns % (2 * lanes):
-        return 0
+        return -math.inf
     vectors = depth * columns / lanes
     saved = rows * vectors / 8 / costs.multiply_adds
     accesses = rows * (_SUM_ACCESSES * depth + _RESULT_ACCESSES * columns) / lanes
     spent = accesses / (costs.loads + costs.stores)
     spent += 0.75 * vectors * target.vector_bytes / costs.memory_bytes_per_cycle
-    return saved - spent if saved > _LEAST_SAVING * spent else 0
+    return min(saved - spent, 0) if saved <= _LEAST_SAVING * spent else saved - spent
 
 
 def strassen_bytes(factor: np.ndarray) -> int:

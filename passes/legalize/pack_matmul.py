@@ -61,7 +61,7 @@ class _Packer(Rewriter):
         columns, rows = shape_of(right)[-1], shape_of(left)[-2]
         size = self._block_size(columns, str(right.ty.dtype))
         weights = constant_factor(self.definition(right), len(shape_of(left)), self._target)
-        if weights is not None and self._algorithms.take(weights):
+        if weights is not None and self._algorithms.by_quarters(weights):
             return self._by_quarters(left, weights, size)
         if weights is not None:
             height = math.prod(shape_of(left)[:-1])

@@ -20,7 +20,7 @@ from nnefc.passes.compute.convolution import (
     scale_inputs,
 )
 from nnefc.passes.compute.winograd import (
-    OUTPUT_TILE,
+    Tile,
     multiply_tiles,
     tiles_of,
     transform_filter,
@@ -75,8 +75,8 @@ def _from_call(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     filters = filters_of(layouts, weights)
     if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
         return None
-    fast = layouts.algorithms.take(filters)
-    return convolution(layouts, data, filters, sliding_of(call, filters.ndim - 2), fast)
+    tile = layouts.algorithms.tile(filters)
+    return convolution(layouts, data, filters, sliding_of(call, filters.ndim - 2), tile)
 
 
 def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | None:
@@ -92,12 +92,12 @@ def sliding_of(call: relax.Call, rank: int) -> Sliding:
 
 
 def convolution(
-    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, fast: bool
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, tile: Tile | None
 ) -> relax.Expr:
     """The convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower.
 
     Args:
-        fast: by Winograd's algorithm; the filters are float32 then.
+        tile: by Winograd's algorithm in such tiles, if given; the filters are float32 then.
     """
     outputs, inputs = filters.shape[:2]
     groups = sliding.groups
@@ -105,8 +105,8 @@ def convolution(
         return _depthwise(layouts, data, filters.astype(np.float32, copy=False), sliding)
     if groups == 1:
         data, filters = _in_order(layouts, data, filters)
-    if fast:
-        return _winograd(layouts, data, filters, sliding)
+    if tile is not None:
+        return _winograd(layouts, data, filters, sliding, tile)
     layout = layouts.layout_of(data)
     aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
     if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
@@ -203,17 +203,19 @@ def groups_in_a_block(outputs: int, groups: int, size: int) -> int:
     return next(count for count in range(room // outputs, 0, -1) if groups % count == 0)
 
 
-def _winograd(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+def _winograd(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, tile: Tile
+) -> relax.Expr:
     """A 3 × 3 convolution in three kernels; the padding is widened to whole tiles."""
     batch, _, *extents = layouts.plain_shape(data)
-    height, width = (e + b + a - 2 for e, b, a in zip(extents, sliding.before, sliding.after, strict=True))
-    rows, columns = tiles_of(height), tiles_of(width)
-    wider = (sliding.after[0] + rows * OUTPUT_TILE - height, sliding.after[1] + columns * OUTPUT_TILE - width)
+    height, width = result_extents(extents, filters.shape[2:], sliding)
+    rows, columns = tiles_of(height, tile[0]), tiles_of(width, tile[1])
+    wider = (sliding.after[0] + rows * tile[0] - height, sliding.after[1] + columns * tile[1] - width)
     padded = layouts.padded(layouts.blocked(data), sliding.before, wider)
-    weights = to_constant(transform_filter(pack_filter(filters, layouts.size, layouts.size, 1)))
-    tiles = layouts.emit(transform_input, padded, rows, columns, pattern=OpPattern.OPAQUE)
+    weights = to_constant(transform_filter(pack_filter(filters, layouts.size, layouts.size, 1), tile))
+    tiles = layouts.emit(transform_input, padded, rows, columns, tile, pattern=OpPattern.OPAQUE)
     products = layouts.kernel(multiply_tiles, tiles, weights, name="multiply_tiles")
-    result = layouts.kernel(transform_output, products, batch, height, width, name="transform_output")
+    result = layouts.kernel(transform_output, products, batch, height, width, tile, name="transform_output")
     return layouts.as_blocked(result, filters.shape[0])
 
 

@@ -31,7 +31,7 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
         return None
     strides = integers(call.attrs.strides)
     made = _phase_filters(filters, strides, geometry.taps, layouts.size)
-    phases = convolution(layouts, data, made, geometry.sliding, layouts.algorithms.take(filters))
+    phases = convolution(layouts, data, made, geometry.sliding, layouts.algorithms.tile(filters))
     before, _ = split_padding(call.attrs.padding, len(strides))
     result = layouts.emit(interleave, phases, strides, before, geometry.outputs)
     return layouts.as_blocked(result, filters.shape[1])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relax_programs import Case, Graph, Value, build, differences, program, target, with_fast_memory
+from relax_programs import Case, Graph, Value, build, check, differences, program, target, with_fast_memory
 
 import nnefc
 from nnefc.backends import backend_of
@@ -27,8 +27,11 @@ def no_network_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "SMALL_NETWORK", 0)
 
 
-CANDIDATES = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 100_000)), max_size=8).map(
-    lambda pairs: [Candidate(place, float(saved), added) for place, (saved, added) in enumerate(pairs)]
+FORMS = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 100_000)), min_size=1, max_size=3)
+CANDIDATES = st.lists(FORMS, max_size=5).map(
+    lambda constants: [
+        Candidate(place, (2, 2), float(saved), added) for place, forms in enumerate(constants) for saved, added in forms
+    ]
 )
 
 
@@ -47,16 +50,16 @@ def test_the_choice_keeps_to_the_budget_and_saves_as_much_as_any(candidates: lis
     allowance = share * added(candidates)
     chosen = most_saving(candidates, allowance)
     assert added(chosen) <= allowance
+    assert len({candidate.constant for candidate in chosen}) == len(chosen)
     unit = -(-added(candidates) // 4096)
-    subsets = itertools.chain.from_iterable(itertools.combinations(candidates, n) for n in range(len(candidates) + 1))
-    least = max(
-        saved(list(some)) for some in subsets if added(list(some)) + unit * len(some) <= max(allowance - unit, 0)
-    )
+    forms = [[None, *group] for _, group in itertools.groupby(candidates, lambda candidate: candidate.constant)]
+    choices = [[form for form in choice if form is not None] for choice in itertools.product(*forms)]
+    least = max(saved(some) for some in choices if added(some) + unit * len(some) <= max(allowance - unit, 0))
     assert saved(chosen) >= least
 
 
 @settings(max_examples=100, deadline=None)
-@given(CANDIDATES, st.lists(st.integers(0, 900_000), min_size=2, max_size=6))
+@given(CANDIDATES, st.lists(st.integers(0, 1_500_000), min_size=2, max_size=6))
 def test_more_memory_never_saves_less(candidates: list[Candidate], allowances: list[int]) -> None:
     savings = [saved(most_saving(candidates, allowance)) for allowance in sorted(allowances)]
     assert savings == sorted(savings)
@@ -95,6 +98,16 @@ def test_constants_grow_within_the_budget_and_not_at_all_without_one() -> None:
     assert sizes[math.inf] == 4 * SMALL + 4 * LARGE + FACTOR * 7 // 4
 
 
+@pytest.mark.usefixtures("no_network_is_small")
+def test_a_filter_becomes_as_much_larger_as_there_is_room_for() -> None:
+    filters = values(128, 128, 3, 3)
+    module = program("x[1, 128, 56, 56] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=filters)
+    tiles = {
+        budget: list(choose_algorithms([module], MACHINE, budget).tiles.values()) for budget in (1.7, 1.8, 2.6, 2.7, 4)
+    }
+    assert tiles == {1.7: [], 1.8: [(2, 2)], 2.6: [(2, 2)], 2.7: [(2, 4)], 4: [(4, 4)]}
+
+
 def test_a_small_network_may_grow_by_a_part_of_a_larger_one() -> None:
     share = 3 * (SMALL + LARGE) + 3 / 4 * FACTOR
     assert constant_bytes(1) == MODEL
@@ -106,8 +119,19 @@ def test_a_small_network_may_grow_by_a_part_of_a_larger_one() -> None:
 def test_a_constant_that_several_computations_read_is_added_once() -> None:
     module = build([CASE]).network.module
     room = 1 + 3 / 4 * FACTOR / MODEL * 1.01  # for the products' factor alone; a convolution's takes more
-    assert len(choose_algorithms([module], MACHINE, room).constants) == 1
-    assert not choose_algorithms([module], MACHINE, 1 + 0.9 * (room - 1)).constants
+    assert len(choose_algorithms([module], MACHINE, room).quarters) == 1
+    assert not choose_algorithms([module], MACHINE, 1 + 0.9 * (room - 1)).quarters
+
+
+def test_a_filter_that_a_strided_or_dilated_convolution_reads_too_stays_as_it_is() -> None:
+    """As where one filter looks at several scales."""
+
+    def scales(graph: Graph, x: Value) -> list[Value]:
+        filters = graph.constant(values(64, 64, 3, 3))
+        alike = [graph.convolve(x, filters, padding=1) for _ in range(2)]
+        return [*alike, graph.convolve(x, filters, strides=2), graph.convolve(x, filters, dilation=2)]
+
+    check([Case([values(1, 64, 28, 28)], scales, 1e-4)], MACHINE)
 
 
 @pytest.mark.usefixtures("no_network_is_small")
@@ -128,11 +152,11 @@ def test_transposed_convolutions_whose_phases_are_3_by_3_are_chosen_too() -> Non
     text = "x[1, 64, 28, 28] -> y\ny = R.nn.conv2d_transpose(x, W, strides=[2, 2], padding=[2, 2, 2, 2])"
     for kernel, expected in ((6, 1), (4, 0)):
         module = program(text, W=values(64, 64, kernel, kernel))
-        assert len(choose_algorithms([module], target("llvm"), math.inf).constants) == expected
+        assert len(choose_algorithms([module], target("llvm"), math.inf).tiles) == expected
 
 
 @pytest.mark.usefixtures("no_network_is_small")
 def test_choices_and_loops_share_the_budget_with_the_network_around_them() -> None:
     body = program("x[1, 64, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(64, 64, 3, 3))
     around = program("x[1, 64, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(64, 64, 3, 3))
-    assert [len(choose_algorithms([around, body], target("llvm"), b).constants) for b in (2, 2.6, 4.1)] == [0, 1, 2]
+    assert [len(choose_algorithms([around, body], target("llvm"), b).tiles) for b in (1.3, 1.5, 1.8)] == [0, 1, 2]

@@ -11,6 +11,7 @@ import pytest
 from relax_programs import Case, Graph, Value, build, check, target
 
 from nnefc.backends import backend_of
+from nnefc.passes.graph import choose_algorithms
 from nnefc.passes.pipeline import lower
 
 TARGETS = ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"]
@@ -297,10 +298,15 @@ def test_the_rule_made_for_a_kind_of_kernel_takes_it(case: Case, rule: str) -> N
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_winograd_at_extents_that_are_no_multiple_of_its_tiles(name: str) -> None:
+@pytest.mark.parametrize("tile", choose_algorithms.TILES, ids=str)
+def test_winograd_at_extents_that_are_no_multiple_of_its_tiles(
+    name: str, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose_algorithms, "TILES", (tile,))
+    monkeypatch.setattr(choose_algorithms, "winograd_saving", lambda *_: 1.0)  # however small
     cases = [
-        convolution((n, 64, h, w), o, (3, 3), padding=p)
-        for n, h, w, o, p in [(1, 29, 30, 64, 1), (2, 31, 28, 48, [0, 1, 2, 0]), (1, 28, 27, 70, 0)]
+        convolution((n, i, h, w), o, (3, 3), padding=p)
+        for n, i, h, w, o, p in [(1, 19, 13, 14, 33, 1), (2, 16, 7, 8, 17, [0, 1, 2, 0]), (1, 33, 4, 19, 8, 0)]
     ]
     if name == "llvm":
         assert "TileTransformRule" in rules(cases[0])
