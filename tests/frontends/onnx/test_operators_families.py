@@ -243,6 +243,10 @@ def images(rng: np.random.Generator) -> Cases:
     # onnxruntime warns that its maximum over several samples is wrong.
     attributes = {"mode": "avg", "output_height": 2, "output_width": 3, "sampling_ratio": 2}
     cases.append(Case("RoiAlign", [x, rois, batches], attributes))
+    cases.append(Case("RoiAlign", [x, rois, batches], {**attributes, "sampling_ratio": 0, "spatial_scale": 0.5}))
+    whole = np.array([[0, 0, 0, 3, 4], [0, 2.4, 1.6, 11, 3], [0, -3, 2, 1, 2], [0, 7, 7, 9, 9]], np.float32)
+    cases.append(Case("MaxRoiPool", [x, whole], {"pooled_shape": [2, 3]}))
+    cases.append(Case("MaxRoiPool", [x, whole * 2], {"pooled_shape": [3, 7], "spatial_scale": 0.25}))
     return cases
 
 
