@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-from tvm import relax
-
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import broadcast_shapes, spell_shape
-from nnefc.frontends.nnef.operations.elementwise import binary
-from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, shape_of_operand
+from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
+from nnefc.operators.matrix import Gemm, MatMul
 
 __all__: list[str] = []
 
@@ -34,19 +31,6 @@ def _matmul_shape(args: Arguments) -> Shape:
     return (*broadcast_shapes(a[:-2], b[:-2]), rows, columns)
 
 
-def _matmul(lowering: Lowering, a: Operand, b: Operand, flag_a: bool, flag_b: bool) -> relax.Expr:
-    return relax.op.matmul(_transposed(lowering, a, flag_a), _transposed(lowering, b, flag_b))
-
-
-def _transposed(lowering: Lowering, x: Operand, flag: bool) -> relax.Expr:
-    """The last two axes exchanged if the flag says so; of constants too, for passes see what becomes of them."""
-    if not flag:
-        return lowering.expr(x)
-    rank = len(shape_of_operand(x))
-    axes = [*range(rank - 2), rank - 1, rank - 2]
-    return lowering.emit(relax.op.permute_dims(lowering.expr(x), axes), "transposed")
-
-
 @operation(
     "fragment matmul(A: tensor<scalar>, B: tensor<scalar>, transposeA: logical = false, transposeB: logical = false) "
     "-> (C: tensor<scalar>)",
@@ -61,7 +45,7 @@ def _transposed(lowering: Lowering, x: Operand, flag: bool) -> relax.Expr:
     target="R.permute_dims, R.matmul",
 )
 def _lower_matmul(lowering: Lowering, args: Arguments) -> Operand:
-    return _matmul(lowering, lowering.operand(args.A), lowering.operand(args.B), *_flags(args))
+    return MatMul(*_flags(args)).lower(lowering, lowering.operand(args.A), lowering.operand(args.B))
 
 
 def _linear_shape(args: Arguments) -> Shape:
@@ -98,11 +82,5 @@ _LINEAR = (
     target="R.matmul, R.add",
 )
 def _linear(lowering: Lowering, args: Arguments) -> Operand:
-    product = _matmul(lowering, lowering.operand(args.input), lowering.operand(args.filter), False, True)
-    if args.bias == 0.0:
-        return product
-    bias = lowering.operand(args.bias)
-    if len(shape_of_operand(bias)) == 1:  # a vector of channels, as some documents write it
-        row = (1, *shape_of_operand(bias))
-        bias = bias.reshape(row) if isinstance(bias, np.ndarray) else lowering.emit(relax.op.reshape(bias, row))
-    return binary(lowering, "add", lowering.emit(product, "product"), bias)
+    bias = None if args.bias == 0.0 else lowering.operand(args.bias)
+    return Gemm(transpose_b=True).lower(lowering, lowering.operand(args.input), lowering.operand(args.filter), bias)

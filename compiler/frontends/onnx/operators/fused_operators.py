@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
-from nnefc.frontends.onnx.operators.matrix import matmul
-from nnefc.frontends.onnx.operators.tensors import fail, input_at, known, optional_input, permuted
+from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input
 from nnefc.operators.activation import Gelu
+from nnefc.operators.matrix import Gemm
 from nnefc.operators.normalization import Standardization
 
 __all__: list[str] = []
@@ -28,18 +26,9 @@ def _fused_matmul(ctx: Context, node: Node) -> Value:
     """`alpha · A · B`, of which each may be transposed in its last two axes; a vector has nothing to transpose."""
     if node.attributes["transBatchA"] or node.attributes["transBatchB"]:
         raise fail(node, "matrices whose first axis is behind the axes of the batch are not supported")
-    a, b = (
-        _transposed(ctx, input_at(node, index)) if node.attributes[name] else input_at(node, index)
-        for index, name in enumerate(("transA", "transB"))
-    )
-    product, alpha = matmul(ctx, a, b), node.attributes["alpha"]
-    return product if alpha == 1 else binary(ctx, "Mul", product, known(ctx, np.array(alpha, np.float32)))
-
-
-def _transposed(ctx: Context, x: Value) -> Value:
-    if x.rank < 2:
-        return x
-    return permuted(ctx, x, [*range(x.rank - 2), x.rank - 1, x.rank - 2])
+    gemm = Gemm(node.attributes["alpha"], 1.0, bool(node.attributes["transA"]), bool(node.attributes["transB"]))
+    made: Value = ctx.apply(gemm, input_at(node, 0), input_at(node, 1))
+    return made
 
 
 @operator("SkipLayerNormalization", since=(1,), domain=DOMAIN)

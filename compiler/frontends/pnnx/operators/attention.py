@@ -10,7 +10,8 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array, Lowering, Tensor, broadcast_shapes, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, operator
-from nnefc.frontends.pnnx.operators.matrix import linear, matmul, transposed
+from nnefc.frontends.pnnx.operators.matrix import linear
+from nnefc.operators.matrix import MatMul
 
 __all__: list[str] = []
 
@@ -22,7 +23,7 @@ def _attend(
 ) -> tuple[relax.Expr, relax.Expr]:
     """`softmax(query · keyᵀ · scale + mask) · value`, and the softmax."""
     scaled = at.emit(relax.op.multiply(at.expr(query), at.expr(np.array(scale, dtype_of(query)))))
-    scores: relax.Expr = at.emit(matmul(at, scaled, transposed(at, key)))
+    scores: relax.Expr = at.emit(at.expr(MatMul(transpose_b=True).lower(at, scaled, key)))
     rows, columns = shape_of(scores)[-2:]
     if causal:
         future = np.triu(np.full((rows, columns), _MINUS_INFINITY, dtype_of(query)), 1)
@@ -30,7 +31,7 @@ def _attend(
     if mask is not None:
         scores = at.emit(relax.op.add(scores, _additive(at, mask, scores)))
     weights = at.emit(relax.op.nn.softmax(scores, rank_of(scores) - 1))
-    return at.emit(matmul(at, weights, value)), weights
+    return at.emit(at.expr(MatMul().lower(at, weights, value))), weights
 
 
 def _additive(at: Lowering, mask: Tensor, scores: relax.Expr) -> relax.Expr:

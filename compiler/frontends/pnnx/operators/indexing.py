@@ -22,6 +22,7 @@ from nnefc.frontends.pnnx.operators.declaration import (
 )
 from nnefc.frontends.pnnx.operators.embedding import bounded, need_integers
 from nnefc.frontends.pnnx.operators.shape import joined
+from nnefc.operators.matrix import Triangle
 
 __all__: list[str] = []
 
@@ -222,21 +223,14 @@ def _typed(value: Tensor | Number, beside: Tensor | Number) -> Tensor:
     return own.astype(dtype) if rank[0] <= rank[1] and dtype != "bfloat16" else own
 
 
-def _triangle(at: Lowering, input: Tensor, diagonal: int, lower: bool) -> Result:
-    shape = need_rank(input, *range(2, 17))
-    rows, columns = np.arange(shape[-2])[:, None], np.arange(shape[-1])
-    kept = columns - rows <= diagonal if lower else columns - rows >= diagonal
-    return relax.op.where(at.expr(kept), at.expr(input), at.expr(np.zeros((), dtype_of(input))))
-
-
 @operator("torch.tril", "Tensor.tril")
 def _tril(at: Lowering, input: Tensor, diagonal: int = 0) -> Result:
-    return _triangle(at, input, diagonal, lower=True)
+    return Triangle(upper=False, diagonal=diagonal).lower(at, input)
 
 
 @operator("torch.triu", "Tensor.triu")
 def _triu(at: Lowering, input: Tensor, diagonal: int = 0) -> Result:
-    return _triangle(at, input, diagonal, lower=False)
+    return Triangle(upper=True, diagonal=diagonal).lower(at, input)
 
 
 @operator("torch.diag", limits="from a matrix")
