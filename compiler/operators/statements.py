@@ -19,7 +19,7 @@ from tvm.script.ir_builder import tirx as T
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
 
-__all__ = ["Failure", "Result", "T", "looped", "report"]
+__all__ = ["Failure", "Result", "T", "each", "looped", "report"]
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
@@ -72,6 +72,15 @@ def looped(
         np.zeros(shape, at.number(0, part).dtype) if 0 in shape else at.reshaped(part, shape)
         for part, (shape, _) in zip(parts, results, strict=True)
     )
+
+
+_PARALLEL_WORK = 1 << 14
+"""Items from which on it is worth waking another thread."""
+
+
+def each(count: int, work: int) -> Any:
+    """A loop whose rounds are independent of each other, on several threads if they have work for them in all."""
+    return T.parallel(0, count) if work >= _PARALLEL_WORK and count > 1 else T.serial(0, count)
 
 
 def report(message: str) -> None:

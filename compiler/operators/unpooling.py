@@ -16,7 +16,7 @@ from nnefc.operators.pooling import window_counts
 from nnefc.operators.reducers import largest, least
 from nnefc.operators.window import Window
 
-__all__ = ["MaxUnpool", "SampleWindows", "SpreadWindows"]
+__all__ = ["Fold", "MaxUnpool", "SampleWindows", "SpreadWindows"]
 
 
 @dataclass(frozen=True)
@@ -183,3 +183,47 @@ class MaxUnpool(Operator):
             return te.compute(target, lambda *i: tirx.Select(best(*i) == low, zero, best(*i)), name="unpool_zeros")
 
         return at.compute(unpool, x, index, name="max_unpool")
+
+
+@dataclass(frozen=True)
+class Fold(Operator):
+    """Columns added to the image that they were cut from: `[N, C · items, windows]` to `[N, C, *image]`. ONNX `Col2Im`.
+
+    Attributes:
+        window: over the image.
+        image: its sizes.
+    """
+
+    window: Window
+    image: Shape
+
+    def shape(self, x: Shape) -> Shape:
+        """The image's, for each batch item and channel."""
+        items, windows = math.prod(self.window.size), math.prod(self.window.results(self.image))
+        if len(x) != 3 or x[1] % items or x[2] != windows:
+            raise CompileError(f"columns {list(x)} do not make an image of {list(self.image)}")
+        return (x[0], x[1] // items, *self.image)
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        """Gathered: each pixel adds the items of all columns that hold it."""
+        shape, window, counts = self.shape(shape_of(x)), self.window, self.window.results(self.image)
+
+        def fold(x: te.Tensor) -> te.Tensor:
+            offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(window.size)]
+
+            def item(n: tirx.Var, c: tirx.Var, *index: tirx.Var) -> tirx.Expr:
+                inside: list[Any] = []
+                row: Any = c
+                column: Any = 0
+                for axis, i in enumerate(index):
+                    start = i + window.before[axis] - offsets[axis] * window.dilation[axis]
+                    place = tirx.floordiv(start, window.stride[axis])
+                    inside += [start >= 0, tirx.floormod(start, window.stride[axis]) == 0, place < counts[axis]]
+                    row, column = row * window.size[axis] + offsets[axis], column * counts[axis] + place
+                return te.sum(
+                    tirx.if_then_else(tirx.all(*inside), x(n, row, column), tirx.const(0, x.dtype)), axis=offsets
+                )
+
+            return te.compute(shape, item, name="col2im")
+
+        return at.compute(fold, x, name="col2im")

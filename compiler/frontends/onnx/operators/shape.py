@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import te, tirx
 
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
@@ -25,7 +24,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     required_value,
     reshaped,
     shape_of,
-    single,
     sliced,
     spell,
 )
@@ -43,6 +41,8 @@ from nnefc.operators.shape import (
     Transpose,
     Unsqueeze,
 )
+from nnefc.operators.unpooling import Fold
+from nnefc.operators.window import Window
 
 __all__: list[str] = []
 
@@ -229,40 +229,16 @@ def _blocks(ctx: Context, node: Node) -> Any:
 
 
 @operator("Col2Im", since=(18,))
-def _col2im(ctx: Context, node: Node) -> Value:
-    """Gathered: each pixel adds the items of all columns that hold it."""
-    x = input_at(node, 0)
+def _col2im(ctx: Context, node: Node) -> Any:
     image, block = integers(ctx, node, 1, "image_shape") or [], integers(ctx, node, 2, "block_shape") or []
-    rank, shape = len(image), shape_of(x)
+    rank = len(image)
     pads = list(node.attributes.get("pads") or [0] * (2 * rank))
     strides = list(node.attributes.get("strides") or [1] * rank)
     dilations = list(node.attributes.get("dilations") or [1] * rank)
     if not len(block) == len(strides) == len(dilations) == len(pads) // 2 == rank or min([*strides, *block]) < 1:
         raise fail(node, "the attributes and the shapes of image and block do not fit each other")
-    counts = [
-        (e + pads[a] + pads[a + rank] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1
-        for a, e in enumerate(image)
-    ]
-    size = math.prod(block)
-    if len(shape) != 3 or shape[1] % size or shape[2] != math.prod(counts):
-        raise fail(node, f"columns {spell(shape)} do not make an image of {spell(image)}")
-
-    def function(x: Any) -> Any:
-        offsets = [te.reduce_axis((0, extent), f"offset{a}") for a, extent in enumerate(block)]
-
-        def item(n: Any, c: Any, *index: Any) -> Any:
-            inside, row, column = [], c, 0
-            for a, i in enumerate(index):
-                start = i + pads[a] - offsets[a] * dilations[a]
-                at = tirx.floordiv(start, strides[a])
-                inside += [start >= 0, tirx.floormod(start, strides[a]) == 0, at < counts[a]]
-                row, column = row * block[a] + offsets[a], column * counts[a] + at
-            value = tirx.if_then_else(tirx.all(*inside), x(n, row, column), tirx.const(0, x.dtype))
-            return te.sum(value, axis=offsets)
-
-        return te.compute((shape[0], shape[1] // size, *image), item, name="col2im")
-
-    return single(ctx, function, x, name="col2im")
+    window = Window.of(block, strides, dilations, tuple(zip(pads[:rank], pads[rank:], strict=True)))
+    return ctx.apply(Fold(window, tuple(image)), input_at(node, 0))
 
 
 @operator("CenterCropPad", since=(18,))

@@ -1,0 +1,86 @@
+"""The largest or smallest items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, numpy_dtype, shape_of
+from nnefc.operators.statements import T, each, looped
+
+__all__ = ["TopK"]
+
+
+@dataclass(frozen=True)
+class TopK(Operator):
+    """The `k` largest items along a dimension in descending order, and their positions in int64.
+
+    Of equal items the first comes first.
+
+    Attributes:
+        axis: the dimension.
+        k: how many.
+        largest: whether they are the largest, else the smallest in ascending order.
+    """
+
+    axis: int
+    k: int
+    largest: bool = True
+
+    def shape(self, x: Shape) -> tuple[Shape, Shape]:
+        """With `k` positions along the dimension."""
+        if not 0 <= self.k <= x[self.axis]:
+            raise CompileError(f"there are no {self.k} items along a dimension of {x[self.axis]}")
+        result = (*x[: self.axis], self.k, *x[self.axis + 1 :])
+        return result, result
+
+    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, ...]:
+        shape, dtype, k = shape_of(x), dtype_of(x), self.k
+        result, _ = self.shape(shape)
+        if is_empty(result):
+            return np.zeros(result, numpy_dtype(dtype)), np.zeros(result, np.int64)
+        size, stride = shape[self.axis], math.prod(shape[self.axis + 1 :])
+        lines = math.prod(shape) // size
+
+        def ahead(a: Any, b: Any) -> Any:
+            return a > b if self.largest else a < b
+
+        def write(x: Any, values: Any, indices: Any) -> None:
+            """Insertion into a sorted list of k items, of which the last falls out."""
+            with each(lines, lines * size * max(1, k.bit_length())) as line:
+                base = tirx.floordiv(line, stride) * (size * stride) + tirx.floormod(line, stride)
+                sink = tirx.floordiv(line, stride) * (k * stride) + tirx.floormod(line, stride)
+                with T.serial(0, size) as i:
+                    item = x[base + i * stride]
+                    last = sink + (k - 1) * stride
+                    with T.If(tirx.any(i < k, ahead(item, values[last]))), T.Then():
+                        _insert(values, indices, item, i, sink, stride, k, ahead)
+
+        return looped(at, write, [x], [(result, dtype), (result, "int64")], "top_k")
+
+
+def _insert(
+    values: Any, indices: Any, item: Any, i: Any, sink: Any, stride: int, k: int, ahead: Callable[[Any, Any], Any]
+) -> None:
+    """Move up from the end of the list past all items that come after this one."""
+    filled = tirx.min(i, tirx.const(k - 1, "int64"))
+    with T.serial(0, k) as step:
+        at = filled - step
+        before = sink + tirx.max(at - 1, tirx.const(0, "int64")) * stride
+        moves = tirx.all(at > 0, ahead(item, values[before]))
+        here = sink + tirx.max(at, tirx.const(0, "int64")) * stride
+        with T.If(tirx.all(at >= 0, moves)):
+            with T.Then():
+                values[here] = values[before]
+                indices[here] = indices[before]
+            with T.Else(), T.If(at >= 0), T.Then():
+                values[here] = item
+                indices[here] = i.astype("int64")
+                if k > 1:  # a loop of one round is none after simplification: this would leave the one around
+                    T.evaluate(tirx.break_loop())
