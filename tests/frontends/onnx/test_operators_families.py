@@ -250,7 +250,26 @@ def images(rng: np.random.Generator) -> Cases:
     return cases
 
 
-FAMILIES = [elementwise, windows, matrices, reductions, shapes, normalizations, recurrent, images]
+def signals(rng: np.random.Generator) -> Cases:
+    def number(value: int | None) -> np.ndarray | None:
+        return None if value is None else ints(value).reshape(())
+
+    x, spectrum = real(rng, 2, 7, 5, 1), real(rng, 2, 7, 5, 2)
+    cases = [
+        Case("DFT", [x, number(length), number(axis)], {"onesided": onesided}, frozenset({1, 2}))
+        for length, axis, onesided in ((None, 1, 0), (6, 1, 1), (9, -2, 1), (4, -2, 0))
+    ]
+    cases += [
+        Case("DFT", [spectrum, None, number(axis)], {"inverse": inverse}, frozenset({2}))
+        for axis, inverse in ((1, 1), (2, 0))
+    ]
+    for onesided, window in product((0, 1), (None, real(rng, 6))):
+        operands = [real(rng, 2, 20, 1), number(3), window, None if window is not None else number(6)]
+        cases.append(Case("STFT", operands, {"onesided": onesided}, frozenset({1, 3})))
+    return cases
+
+
+FAMILIES = [elementwise, windows, matrices, reductions, shapes, normalizations, recurrent, images, signals]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)

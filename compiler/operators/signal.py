@@ -1,0 +1,192 @@
+"""Spectra: discrete Fourier transforms, of whole signals and of frames, as products with constant matrices; mel bands.
+
+Signals and spectra have a last dimension for the real and the imaginary part; that of real signals has the size 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, shape_of
+from nnefc.operators.shape import Slice, Transpose
+
+__all__ = ["FourierTransform", "MelWeights", "ShortTimeFourierTransform"]
+
+_MOST = 1 << 14
+"""The longest transform: its matrix has the square of this."""
+
+
+def _forward(count: int, length: int, bins: int, parts: int) -> Array:
+    """`[count * parts, bins * 2]`: from interleaved signals to interleaved spectra; items beyond `length` are cut."""
+    angle = -2 * np.pi * (np.arange(count)[:, None] * np.arange(bins)[None, :] % length) / length
+    cosine, sine = np.cos(angle), np.sin(angle)
+    whole = np.zeros((count, parts, bins, 2))
+    whole[:, 0, :, 0], whole[:, 0, :, 1] = cosine, sine
+    if parts == 2:
+        whole[:, 1, :, 0], whole[:, 1, :, 1] = -sine, cosine
+    return whole.reshape(count * parts, bins * 2)
+
+
+def _inverse(count: int, length: int, parts: int) -> Array:
+    """The same back: `[count * parts, length * 2]`."""
+    turned = _forward(count, length, length, parts).reshape(count, parts, length, 2)
+    turned[:, 0, :, 1] *= -1
+    turned[:, 1:, :, 0] *= -1
+    return turned.reshape(count * parts, length * 2) / length
+
+
+def _inverse_of_half(count: int, length: int, parts: int) -> Array:
+    """From the lower half of a real signal's spectrum to the signal: `[count * parts, length]`."""
+    both = np.array([1.0 if k == 0 or 2 * k == length else 2.0 for k in range(count)])
+    angle = 2 * np.pi * (np.arange(count)[:, None] * np.arange(length)[None, :] % length) / length
+    whole = np.stack([np.cos(angle), -np.sin(angle)], 1)[:, :parts] * both[:, None, None]
+    return np.asarray(whole.reshape(count * parts, length) / length)
+
+
+def _multiplied(at: Emitter, rows: Operand, matrix: Array) -> Operand:
+    """The product, bound to a variable."""
+    own = matrix.astype(at.number(0, rows).dtype)
+    return rows @ own if isinstance(rows, np.ndarray) else at.emit(relax.op.matmul(at.expr(rows), at.expr(own)))
+
+
+@dataclass(frozen=True)
+class FourierTransform(Operator):
+    """The discrete Fourier transform along an axis, or back. ONNX `DFT`.
+
+    Attributes:
+        axis: counted from the front; not the last one.
+        length: of the transform: signals are cut to it, or zeros follow them; None: what the operand has.
+        inverse: from spectra to signals, divided by the length.
+        onesided: of real signals, spectra are the lower half, which determines the other.
+    """
+
+    axis: int
+    length: int | None = None
+    inverse: bool = False
+    onesided: bool = False
+
+    def shape(self, x: Shape) -> Shape:
+        """As many frequencies, or items of the signal, along the axis."""
+        if len(x) < 2 or x[-1] not in (1, 2):
+            raise CompileError(f"the last dimension of {list(x)} is neither 1 nor 2")
+        if self.axis == len(x) - 1:
+            raise CompileError(f"axis {self.axis} holds the real and imaginary parts")
+        length = self._length(x)
+        if not 0 < length <= _MOST:
+            raise CompileError(f"a transform of {length} items is not supported, the most are {_MOST}")
+        count = length // 2 + 1 if self.onesided and not self.inverse else length
+        return (*x[: self.axis], count, *x[self.axis + 1 : -1], 1 if self.onesided and self.inverse else 2)
+
+    def _length(self, x: Shape) -> int:
+        if self.length is not None:
+            return self.length
+        return 2 * (x[self.axis] - 1) if self.inverse and self.onesided else x[self.axis]
+
+    def _matrix(self, count: int, length: int, parts: int) -> Array:
+        if self.inverse:
+            return (_inverse_of_half if self.onesided else _inverse)(count, length, parts)
+        return _forward(count, length, length // 2 + 1 if self.onesided else length, parts)
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape, result = shape_of(x), self.shape(shape_of(x))
+        length, parts, last = self._length(shape), shape[-1], len(shape) - 1
+        count = min(shape[self.axis], length // 2 + 1 if self.inverse and self.onesided else length)
+        order = [*(axis for axis in range(last) if axis != self.axis), self.axis, last]
+        cut = at.apply(Slice({self.axis: (0, count, 1)}), x)
+        lead = [shape[axis] for axis in order[:-2]]
+        rows = at.reshaped(at.apply(Transpose(tuple(order)), cut), (math.prod(lead), count * parts))
+        product = _multiplied(at, rows, self._matrix(count, length, parts))
+        made = at.reshaped(product, (*lead, *(result[axis] for axis in order[-2:])))
+        return Transpose(tuple(map(order.index, range(last + 1)))).lower(at, made)
+
+
+@dataclass(frozen=True)
+class ShortTimeFourierTransform(Operator):
+    """The discrete Fourier transform of each frame of signals `[N, items, parts]`: `[N, frames, bins, 2]`. ONNX `STFT`.
+
+    Attributes:
+        step: between the beginnings of frames.
+        length: of a frame; it is multiplied by the second operand, a window, if there is one.
+        onesided: whether spectra are the lower half only.
+    """
+
+    step: int
+    length: int
+    onesided: bool
+
+    def shape(self, x: Shape, window: Shape | None = None) -> Shape:
+        """`[N, frames, bins, 2]`."""
+        if len(x) not in (2, 3) or self.step < 1 or not 0 < self.length <= min(x[1], _MOST):
+            raise CompileError(f"frames of {self.length} items every {self.step} do not fit {list(x)}")
+        if window not in (None, (self.length,)):
+            raise CompileError(f"the window {list(window or ())} does not fit frames of {self.length} items")
+        frames = (x[1] - self.length) // self.step + 1
+        return x[0], frames, self.length // 2 + 1 if self.onesided else self.length, 2
+
+    def lower(self, at: Emitter, x: Operand, window: Operand | None = None) -> Operand:
+        """Real signals may be `[N, items]`."""
+        result = self.shape(shape_of(x), None if window is None else shape_of(window))
+        count, items, *parts = shape_of(x)
+        parts = parts or [1]
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            n, frame, item, part = index
+            value = tensors[0](n, frame * self.step + item, part)
+            return value * tensors[1](item) if window is not None else value
+
+        operands = [at.reshaped(x, (count, items, *parts)), *([] if window is None else [window])]
+        frames = at.elements((*result[:2], self.length, *parts), element, *operands, name="frames")
+        rows = at.reshaped(at.emit(frames), (count * result[1], self.length * parts[0]))
+        return at.reshaped(_multiplied(at, rows, _forward(self.length, self.length, result[2], parts[0])), result)
+
+
+@dataclass(frozen=True)
+class MelWeights(Operator):
+    """The matrix from spectra to bands, `[length // 2 + 1, bands]`, an array. ONNX `MelWeightMatrix`.
+
+    Bands are triangles that rise and fall between neighbours among frequencies evenly spaced in mel.
+
+    Attributes:
+        bands: how many.
+        length: of the transforms that the spectra are of.
+        rate: items of a signal a second.
+        low, high: edges of the first and the last band, in Hz.
+    """
+
+    bands: int
+    length: int
+    rate: int
+    low: float
+    high: float
+
+    def shape(self) -> Shape:
+        """A row for each frequency, a column for each band."""
+        if not (0 < self.bands <= _MOST and 0 < self.length <= 1 << 20 and self.rate > 0):
+            raise CompileError(f"cannot make {self.bands} bands of {self.length} items at {self.rate} Hz")
+        return self.length // 2 + 1, self.bands
+
+    def lower(self, at: Emitter) -> Array:
+        weights = np.zeros(self.shape())
+        if min(self.low, self.high) <= -700:
+            raise CompileError(f"bands from {self.low} to {self.high} Hz have no place in mel")
+        low, high = (2595 * np.log10(1 + edge / 700) for edge in (self.low, self.high))
+        mel = np.arange(self.bands + 2) * ((high - low) / (self.bands + 2)) + low
+        places = np.floor((self.length + 1) * 700 * (10 ** (mel / 2595) - 1) / self.rate).astype(np.int64)
+        if places.min() < 0 or places.max() > len(weights):
+            raise CompileError("the edges are beyond half of the sample rate")
+        for band, (first, centre, last) in enumerate(zip(places, places[1:], places[2:], strict=False)):
+            if centre == first:
+                weights[centre, band] = 1
+            else:
+                rising = np.arange(first, min(centre + 1, len(weights)))
+                weights[rising, band] = (rising - first) / (centre - first)
+            if last > centre:
+                falling = np.arange(centre, min(last, len(weights)))
+                weights[falling, band] = (last - falling) / (last - centre)
+        return weights
