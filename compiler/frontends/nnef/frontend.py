@@ -181,6 +181,7 @@ def build_network(
         tuple(State(label, np.array(values[label])) for label in updates),
         {name: Quantized(by.operation.name, by.arguments) for name, by in quantization.items()},
         tuple(values),
+        controls=lowering.controls,
     )
 
 

@@ -252,25 +252,31 @@ class Context:
             return self.emit_tuple(expr)
         return self.emit(expr, dtype)
 
-    def apply(self, operator_: Operator, *operands: Value | None) -> Any:
-        """Lower an operator of the library.
+    def apply(self, operator_: Operator, *operands: Value | SequenceOf[Any] | None) -> Any:
+        """Lower an operator of the library; operands may be sequences, and named tuples, of such.
 
         Returns:
             A `Value`, or a list of them if the operator has several results.
         """
         moves = operator_.moves
-        given = [None if v is None else self._operand(v, moves) for v in operands]
+        given = [self._operand(v, moves) for v in operands]
         made = operator_.lower(self.at, *given)
-        dtype = operands[0].dtype if moves and operands[0] is not None else None
+        dtype = operands[0].dtype if moves and isinstance(operands[0], Value) else None
 
         def value(part: Operand) -> Value:
-            same = next((own for own, operand in zip(operands, given, strict=True) if operand is part), None)
+            pairs = zip(operands, given, strict=True)
+            same = next((own for own, operand in pairs if operand is part and isinstance(own, Value)), None)
             return self._made(part, dtype) if same is None else same
 
         return [value(part) for part in made] if isinstance(made, tuple | list) else value(made)
 
-    def _operand(self, value: Value, stored: bool) -> Operand:
-        """A tensor for an operator of the library; with `stored`, arrays are of the storage type."""
+    def _operand(self, value: Value | SequenceOf[Any] | None, stored: bool) -> Any:
+        """A tensor, or tensors, for an operator of the library; with `stored`, arrays are of the storage type."""
+        if value is None:
+            return None
+        if not isinstance(value, Value):
+            parts = [self._operand(part, stored) for part in value]
+            return value._make(parts) if hasattr(value, "_make") else parts
         if value.array is None or (value.dtype in STORAGE and not stored):
             return self.expr(value)
         return to_storage(value.array)

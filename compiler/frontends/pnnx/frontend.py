@@ -20,6 +20,7 @@ from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declar
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import Network
+from nnefc.operators.base import build_main
 from nnefc.outline import OpenTensor, shape_option
 
 __all__ = ["expressions_of", "is_supported", "load", "name_of"]
@@ -79,24 +80,20 @@ def _build(
         if op.type == "pnnx.Input"
         if _one(op)
     }
-    builder = relax.BlockBuilder()
-    failure: CompileError | None = None
+    at = Lowering(relax.BlockBuilder())
     outputs: dict[str, Any] = {}
-    with builder.function("main", list(inputs.values())):
-        with builder.dataflow():
-            at = Lowering(builder)
-            try:
-                values, results = _lower_all(at, graph, inputs, weights)
-                outputs = {f"pnnx_output_{index}": result for index, result in enumerate(results)}
-                if output_tensors:
-                    outputs = {name: _output_tensor(values | outputs, name) for name in output_tensors}
-            except CompileError as error:
-                failure = error  # a builder that is left inside a function complains
-            made = builder.emit_output(relax.Tuple(_distinct(at, list(outputs.values()))))
-        builder.emit_func_output(made)
-    if failure is not None:
-        raise failure
-    return Network(name, builder.finalize(), tuple(var.name for var in inputs.values()), tuple(outputs))
+
+    def make() -> list[relax.Expr]:
+        values, results = _lower_all(at, graph, inputs, weights)
+        outputs.update((f"pnnx_output_{index}", result) for index, result in enumerate(results))
+        if output_tensors:
+            found = {name: _output_tensor(values | outputs, name) for name in output_tensors}
+            outputs.clear()
+            outputs.update(found)
+        return _distinct(at, list(outputs.values()))
+
+    module = build_main(at.builder, make, lambda: list(inputs.values()))
+    return Network(name, module, tuple(var.name for var in inputs.values()), tuple(outputs), controls=at.controls)
 
 
 def _lower_all(

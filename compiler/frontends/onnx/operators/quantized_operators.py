@@ -11,30 +11,18 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
-from tvm import relax, tirx
 
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Lowering, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
-from nnefc.frontends.onnx.operators.quantization import IntegerMatrix, quantized_to_bytes
-from nnefc.frontends.onnx.operators.recurrent import (
-    check_ranks,
-    direction_count,
-    item_of,
-    recurrence,
-    sequence_lengths,
-)
 from nnefc.frontends.onnx.operators.tensors import (
-    compute,
     dtype_of,
     fail,
     has_input,
     input_at,
     known,
     optional_input,
-    reshaped,
     shape_of,
-    spell,
 )
 
 __all__: list[str] = []
@@ -133,47 +121,3 @@ def _by_columns(ctx: Context, node: Node) -> Value:
     axis = 0 if node.attributes["transB"] else 1
     parts = input_at(node, 3), input_at(node, 4), input_at(node, 5)
     return cast(Value, ctx.call("DequantizeLinear", *parts, axis=axis)[0])
-
-
-@operator("DynamicQuantizeLSTM", since=(1,), domain=DOMAIN)
-def _dynamic_quantize_lstm(ctx: Context, node: Node) -> list[Value]:
-    """The input of all steps is quantized with one scale, and so is, at each step, the hidden state of the batch."""
-    check_ranks(node)
-    count, x = direction_count(node), input_at(node, 0)
-    (time, batch, depth), size = shape_of(x), shape_of(input_at(node, 2))[1]
-    inputs = _matrices(ctx, node, 1, (count, depth, 4 * size))
-    hidden = [(matrix,) for matrix in _matrices(ctx, node, 2, (count, size, 4 * size))]
-    rows = reshaped(ctx, _before_the_end(ctx, node, x), (time * batch, depth))
-    data = quantized_to_bytes(ctx, rows)
-    projected = [reshaped(ctx, matrix.product_of(ctx, *data), (time, batch, 4 * size)) for matrix in inputs]
-    return recurrence(ctx, node, projected, hidden, size, ended_is_zero=node.wants(0))
-
-
-def _matrices(ctx: Context, node: Node, index: int, shape: tuple[int, int, int]) -> list[IntegerMatrix]:
-    """The weights of each direction; W's scales and zero points are the inputs 8 and 9, R's 10 and 11."""
-    weights, place = input_at(node, index), 6 + 2 * index
-    if shape_of(weights) != shape:
-        raise fail(node, f"its weights {spell(shape_of(weights))} should be {spell(shape)}")
-    parts = []
-    for value in (input_at(node, place), input_at(node, place + 1)):
-        given = shape_of(value)
-        whole = given in ((shape[0],), (shape[0], 1))
-        if not whole and given != (shape[0], shape[2]):
-            raise fail(node, f"{spell(given)} scales do not fit the weights {spell(shape)}, by direction or by column")
-        parts.append([reshaped(ctx, item_of(ctx, value, d), () if whole else (1, shape[2])) for d in range(shape[0])])
-    return [
-        IntegerMatrix(item_of(ctx, weights, d), scale, zero) for d, (scale, zero) in enumerate(zip(*parts, strict=True))
-    ]
-
-
-def _before_the_end(ctx: Context, node: Node, x: Value) -> Value:
-    """`x` with zeros behind the end of the longest sequence: they are no part of the range that it is quantized in."""
-    lengths = sequence_lengths(ctx, node, shape_of(x)[0])
-    if lengths is None:
-        return x
-    longest = ctx.emit(relax.op.max(ctx.expr(lengths)))
-
-    def item(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
-        return tirx.Select(i[0].astype("int32") < t[1](), t[0](*i), tirx.const(0, "float32"))
-
-    return compute(ctx, shape_of(x), item, x, longest, name="before_the_end")
