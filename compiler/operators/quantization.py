@@ -80,15 +80,6 @@ def _converted(at: Emitter, x: Operand, dtype: str) -> Operand:
     return x.astype(dtype) if isinstance(x, np.ndarray) else at.emit(relax.op.astype(at.expr(x), dtype))
 
 
-def part_of(at: Emitter, x: Operand, axis: int, start: int, count: int) -> Operand:
-    """Some consecutive positions of a dimension."""
-    if (start, count) == (0, shape_of(x)[axis]):
-        return x
-    if isinstance(x, np.ndarray):
-        return x[(*[slice(None)] * axis, slice(start, start + count))]
-    return at.emit(relax.op.strided_slice(at.expr(x), [axis], [start], [start + count]))
-
-
 def _sum_over(at: Emitter, x: Operand, axes: Sequence[int]) -> Operand:
     """The sums over `axes` in int32; the dimensions stay, with the size 1."""
     if isinstance(x, np.ndarray):

@@ -20,7 +20,8 @@ from tvm import relax, te, tirx
 
 from nnefc.operators.activation import softplus
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
-from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor, arithmetic, part_of, quantized_product
+from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor, arithmetic, quantized_product
+from nnefc.operators.shape import Concat, Slice
 
 __all__ = ["ACTIVATIONS", "Activation", "BeforeTheEnd", "Cell", "Gru", "Lstm", "Recurrence", "Rnn", "Weights"]
 
@@ -321,7 +322,7 @@ class Recurrence(Operator):
         parts = self.cell.parts(size)
         if len(parts) > 1:
             assert not isinstance(weights.hidden, QuantizedTensor)
-            matrices = [part_of(at, weights.hidden, 1, *part) for part in parts]
+            matrices = [at.apply(Slice({1: (first, count, 1)}), weights.hidden) for first, count in parts]
         return at.expr(projected), _Loop(matrices, apart, weights.peepholes, weights.projection)
 
     def _biases(self, at: Emitter, weights: Weights, size: int, dtype: str) -> tuple[Operand | None, Operand | None]:
@@ -332,12 +333,8 @@ class Recurrence(Operator):
             zeros, rest = np.zeros(size, dtype), (self.cell.gates - 1) * size
             apart = zeros
             if second is not None:
-                apart = part_of(at, second, 0, rest, size)
-                head = part_of(at, second, 0, 0, rest)
-                if isinstance(head, np.ndarray):
-                    second = np.concatenate([head, zeros])
-                else:
-                    second = at.emit(relax.op.concat([head, at.expr(zeros)], 0))
+                apart = at.apply(Slice({0: (rest, size, 1)}), second)
+                second = at.apply(Concat(0), at.apply(Slice({0: (0, rest, 1)}), second), zeros)
         if first is None or second is None:
             return second if first is None else first, apart
         return arithmetic(at, "add", first, second), apart

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array, Lowering, Shape, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, operator
 from nnefc.operators import recurrent
-from nnefc.operators.quantization import part_of
 from nnefc.operators.recurrent import Activation, Cell, Gru, Lstm, Recurrence, Rnn
+from nnefc.operators.shape import Concat, Slice, Transpose
 
 __all__: list[str] = []
 
@@ -67,7 +66,7 @@ def _recurrent(
     batched = len(shape) == 3
     x: Tensor = at.reshaped(input, (shape[0], 1, shape[1])) if not batched else input
     if batched and batch_first:
-        x = at.emit(relax.op.permute_dims(at.expr(x), [1, 0, 2]))
+        x = at.apply(Transpose((1, 0, 2)), x)
     steps, batch, _ = shape_of(x)
     directions = 2 if bidirectional else 1
     sizes = [projected or hidden, hidden][: cell.states]
@@ -78,28 +77,24 @@ def _recurrent(
         for backwards in (False, True)[:directions]:
             suffix = f"l{number}{'_reverse' if backwards else ''}"
             own = _weights(weights, cell, shape_of(x)[2], hidden, projected, suffix, bias)
-            states = [at.reshaped(part_of(at, s, 0, len(last), 1), shape_of(s)[1:]) for s in first]
+            states = [at.reshaped(at.apply(Slice({0: (len(last), 1, 1)}), s), shape_of(s)[1:]) for s in first]
             result, *after = Recurrence(cell, backwards).lower(at, x, own, states)
             outputs.append(result)
             last.append(after)
-        x = _joined(at, outputs, 2)
+        x = at.apply(Concat(2), *outputs)
     if not batched:
         x = at.reshaped(x, (steps, sizes[0] * directions))
     elif batch_first:
-        x = relax.op.permute_dims(at.expr(x), [1, 0, 2])
+        x = at.apply(Transpose((1, 0, 2)), x)
     if at.results == 1:
         return x
     ends = [
-        _joined(at, [at.reshaped(state, (1, *shape_of(state))) for state in kind], 0)
+        at.apply(Concat(0), *[at.reshaped(state, (1, *shape_of(state))) for state in kind])
         for kind in zip(*last, strict=True)
     ]
     if not batched:
         ends = [at.reshaped(state, (len(last), shape_of(state)[2])) for state in ends]
     return (x, *ends) if at.results == 1 + cell.states else (x, tuple(ends))
-
-
-def _joined(at: Lowering, parts: Sequence[Tensor], axis: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else at.emit(relax.op.concat(list(map(at.expr, parts)), axis))
 
 
 def _initial(at: Lowering, given: Sequence[Tensor], index: int, shape: Shape, batched: bool) -> Tensor:
