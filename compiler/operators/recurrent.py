@@ -20,6 +20,7 @@ from tvm import relax, te, tirx
 
 from nnefc.operators.activation import softplus
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.matrix import MatMul
 from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor, arithmetic, quantized_product
 from nnefc.operators.shape import Concat, Slice
 
@@ -365,9 +366,7 @@ def _product(at: Emitter, x: Operand | QuantizedTensor, matrix: Operand | Quanti
             x = QuantizedTensor(*DynamicQuantization().lower(at, x))
         return quantized_product(at, x, matrix)
     assert not isinstance(x, QuantizedTensor)
-    if 0 in shape_of(matrix):
-        return at.expr(np.zeros((shape_of(x)[0], shape_of(matrix)[1]), np.dtype(dtype_of(x))))
-    return at.emit(relax.op.matmul(at.expr(x), at.expr(matrix)))
+    return at.expr(at.apply(MatMul(), x, matrix))
 
 
 def _while(

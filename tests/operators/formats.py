@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from nnefc.frontends.nnef.operations.lowering import by_definition
 from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.onnx import load as load_onnx
 from nnefc.frontends.pnnx import load as load_pnnx
+from nnefc.network import Body, Network
 
 __all__ = ["Computation", "modules_of", "real"]
 
@@ -44,6 +45,7 @@ class Computation:
         onnx: the operator, its operands, and its attributes.
         pnnx: the operator and its parameters as the file spells them, and its tensors by the constants that they are.
         results: how many.
+        kept: which of them are outputs; None: all.
         result: their element type.
         opset: of ONNX.
         dtype: of `x`.
@@ -61,6 +63,12 @@ class Computation:
     opset: int = 21
     dtype: str = "float32"
     inputs: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    kept: tuple[int, ...] | None = None
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Which results are outputs."""
+        return tuple(range(self.results)) if self.kept is None else self.kept
 
     @property
     def operands(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -71,8 +79,8 @@ class Computation:
         return self.name
 
 
-def modules_of(computation: Computation, folder: Path) -> dict[str, tvm.IRModule]:
-    """What the front ends make of the computation, by format."""
+def modules_of(computation: Computation, folder: Path) -> dict[str, list[tvm.IRModule]]:
+    """What the front ends make of the computation, by format: the network's module, then those of bodies in it."""
     found = {}
     if computation.nnef is not None:
         found["nnef"] = _from_nnef(computation)
@@ -83,10 +91,17 @@ def modules_of(computation: Computation, folder: Path) -> dict[str, tvm.IRModule
     clean = tvm.transform.Sequential(
         [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
     )
-    return {format_: clean(module) for format_, module in found.items()}
+    return {format_: list(map(clean, _modules(network))) for format_, network in found.items()}
 
 
-def _from_nnef(computation: Computation) -> tvm.IRModule:
+def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
+    yield part.module
+    for control in part.controls:
+        for body in control.bodies:
+            yield from _modules(body)
+
+
+def _from_nnef(computation: Computation) -> Network:
     names = [f"y{index}" for index in range(computation.results)]
     lines = [
         f"{name} = external<{_NNEF_TYPES[np.dtype(dtype).kind]}>(shape = {list(shape)});"
@@ -102,14 +117,14 @@ def _from_nnef(computation: Computation) -> tvm.IRModule:
         f"{head}graph g({', '.join(computation.operands)}) -> ({', '.join(names)})\n{{\n" + "\n".join(lines) + "\n}\n"
     )
     flat = evaluate(parse(text, "test.nnef"), registry=STANDARD, expand=_expanded)
-    return build_network(flat, {}, {tensor.name: tensor for tensor in flat.outputs}, {}).module
+    return build_network(flat, {}, {tensor.name: tensor for tensor in flat.outputs}, {})
 
 
 def _expanded(operation: Any) -> bool:
     return operation.lower is by_definition
 
 
-def _from_onnx(computation: Computation, folder: Path) -> tvm.IRModule:
+def _from_onnx(computation: Computation, folder: Path) -> Network:
     assert computation.onnx is not None
     kind, operands, attributes = computation.onnx
     names = [f"y{index}" for index in range(computation.results)]
@@ -120,20 +135,21 @@ def _from_onnx(computation: Computation, folder: Path) -> tvm.IRModule:
         for name, (shape, dtype) in computation.operands.items()
     ]
     element = helper.np_dtype_to_tensor_dtype(np.dtype(computation.result))
-    outputs = [helper.make_tensor_value_info(name, element, None) for name in names]
+    outputs = [helper.make_tensor_value_info(names[index], element, None) for index in computation.outputs]
     graph = helper.make_graph([node], "g", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", computation.opset)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return load_onnx(path).module
+    return load_onnx(path)
 
 
-def _from_pnnx(computation: Computation, folder: Path) -> tvm.IRModule:
+def _from_pnnx(computation: Computation, folder: Path) -> Network:
     assert computation.pnnx is not None
     text, tensors = computation.pnnx
     kind, _, parameters = text.partition(" ")
     given: Sequence[np.ndarray] = [np.zeros(shape, dtype) for shape, dtype in computation.operands.values()]
     own = {name: computation.constants[constant] for name, constant in tensors.items()}
     path = operator_network(folder, kind, given, parameters, outputs=computation.results, **own)
-    return load_pnnx(path).module
+    wanted = [f"pnnx_output_{index}" for index in computation.outputs]
+    return load_pnnx(path, output_tensors=tuple(wanted) if computation.kept is not None else ())

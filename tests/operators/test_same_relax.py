@@ -16,11 +16,13 @@ from operators_page import PAGE, page
 def test_formats_make_the_same_relax(computation: Computation, tmp_path: Path) -> None:
     modules = modules_of(computation, tmp_path)
     assert len(modules) >= 2
-    for (one, left), (other, right) in pairwise(modules.items()):
-        try:
-            tvm.ir.assert_structural_equal(left, right)
-        except ValueError as error:
-            pytest.fail(f"{one} and {other} differ: {error}\n{left}\n{right}")
+    for (one, first), (other, second) in pairwise(modules.items()):
+        assert len(first) == len(second)
+        for left, right in zip(first, second, strict=True):
+            try:
+                tvm.ir.assert_structural_equal(left, right)
+            except ValueError as error:
+                pytest.fail(f"{one} and {other} differ: {error}\n{left}\n{right}")
 
 
 def test_the_page_of_operators_is_up_to_date(tmp_path: Path) -> None:
