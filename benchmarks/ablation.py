@@ -58,7 +58,7 @@ def _without_vector_functions(pipeline: Any) -> None:
 
 def _without_views(pipeline: Any) -> None:
     in_place_of = pipeline.in_place_of
-    pipeline.in_place_of = lambda func: replace(in_place_of(func), concatenation=False, parts=False)
+    pipeline.in_place_of = lambda kernel: replace(in_place_of(kernel), concatenation=False, parts=False)
 
 
 def _never(module: str, function: str, answer: object = False) -> Callable[[Any], None]:

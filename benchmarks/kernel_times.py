@@ -21,6 +21,7 @@ from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import Buffer, Kind, Program, program_of
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.schedule.rule import scheduled
@@ -63,7 +64,8 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     program = program_of(network)
     reads = {step.kernel.name_hint: step.reads for step in program.steps}
     calls = Counter(step.kernel.name_hint for step in program.steps)
-    sources = {gv: scheduled(func, CPU_RULES, target) for gv, func in program.kernels.items() if _is_timed(func)}
+    timed = {gv: KernelAnalysis(func) for gv, func in program.kernels.items() if _is_timed(func)}
+    sources = {gv: scheduled(kernel, CPU_RULES, target) for gv, kernel in timed.items()}
     kernels = {gv: lower_kernel(func) for gv, func in sources.items()}
     library = _compiled({gv.name_hint: kernel.func for gv, kernel in kernels.items()}, target)
     found = []
@@ -88,7 +90,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
 
 def _is_timed(func: tirx.PrimFunc) -> bool:
     """Whether the memory plan leaves something to do, and it needs no library's runtime, as reports of errors do."""
-    allowed = in_place_of(func)
+    allowed = in_place_of(KernelAnalysis(func))
     return not (allowed.is_view or "nnefc_kernel_error" in external_calls(func))
 
 

@@ -14,6 +14,7 @@ from itertools import accumulate
 import tvm
 from tvm import relax
 
+from nnefc.element_types import item_bytes
 from nnefc.network import Body, Control, Loop, Network, control_index
 
 __all__ = ["Inspection", "Tensor", "inspect_network"]
@@ -129,8 +130,7 @@ def _bytes(value: tvm.ir.Type) -> int:
         case relax.TupleType():
             return sum(map(_bytes, value.fields))
         case relax.TensorType():
-            bits = int(tvm.DataType(str(value.dtype)).bits)
-            return math.prod(_extents(value)) * ((bits + 7) // 8)
+            return math.prod(_extents(value)) * item_bytes(str(value.dtype))
     return 0
 
 

@@ -26,6 +26,7 @@ from nnefc.passes.graph.split_groups import CutRule
 from nnefc.passes.plan.entry import ENTRY, Memory
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Program
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.targets.machine.any_target import AnyTarget
@@ -73,14 +74,14 @@ class KernelUse:
 
     Attributes:
         name: unique in the program.
-        func: its parameters are what it reads, then what it writes.
+        kernel: what it computes; its parameters are what it reads, then what it writes.
         results: how many of them it writes.
         in_place: what the memory plan may do with its operands.
         aligned: whether all operands begin at multiples of the backend's alignment.
     """
 
     name: str
-    func: tirx.PrimFunc
+    kernel: KernelAnalysis
     results: int
     in_place: InPlace
     aligned: bool

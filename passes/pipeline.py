@@ -30,6 +30,7 @@ from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.plan.entry import ENTRY, entry_function
 from nnefc.passes.plan.memory import plan_memory
 from nnefc.passes.plan.program import called_with_items, kernel_steps, program_of
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.in_place import in_place_of
 
 __all__ = [
@@ -161,15 +162,17 @@ def lower(
     with backend.target.host.to_tvm():
         network = optimized(network, backend, observe, strict, memory_budget)
 
-    # Phase 6. Ask each kernel what the memory plan may do with its operands, then give it its schedule.
+    # Phase 6. Analyse each kernel: what the memory plan may do with its operands, and what schedule suits it.
     program = program_of(network)
     results = {step.kernel: len(step.writes) for step in kernel_steps(program)}
     unaligned = set(called_with_items(program, backend.alignment))
-    in_place = {gv: in_place_of(func) for gv, func in program.kernels.items()}
+    analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
+    in_place = {gv: in_place_of(kernel) for gv, kernel in analyses.items()}
     kernels: dict[GlobalVar, LoweredKernel] = {}
-    for gv, func in sorted(program.kernels.items(), key=lambda item: item[0].name_hint):
+    for gv in sorted(analyses, key=lambda gv: gv.name_hint):
+        analysis = analyses.pop(gv)
         if not in_place[gv].is_view:
-            use = KernelUse(gv.name_hint, func, results[gv], in_place[gv], gv not in unaligned)
+            use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned)
             kernels[gv] = kernel = backend.lower(use)
             if kernel.host is not None:
                 receive(kernel.host)

@@ -34,10 +34,10 @@ ALLOWED: dict[str, Set[str]] = {
     "passes/graph": {"operators", "passes/compute", "passes/schedule", "passes/schedule/cpu", "passes/tir"}
     | {"shared", "targets/machine"},
     "passes/schedule/cpu": {"passes/compute", "passes/schedule", "passes/tir", "targets/machine"},
-    "passes/schedule/cuda": {"passes/schedule", "passes/tir", "targets/codegen", "targets/machine"},
+    "passes/schedule/cuda": {"passes/schedule", "passes/tir", "shared", "targets/codegen", "targets/machine"},
     "passes/schedule": {"passes/compute", "passes/tir"},
-    "passes/compute": {"operators", "passes/tir", "targets/machine"},
-    "passes/tir": {"targets/codegen"},
+    "passes/compute": {"operators", "passes/tir", "shared", "targets/machine"},
+    "passes/tir": {"shared"},
     "targets/link": {"shared", "targets/description", "targets/machine"},
     "targets/codegen/cpu": {"shared", "targets/machine"},
     "targets/codegen/cuda": {"shared", "targets/codegen", "targets/description", "targets/machine"},

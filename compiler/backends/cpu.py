@@ -66,7 +66,7 @@ class CpuBackend(Backend):
         )
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
-        func = scheduled(kernel.func, CPU_RULES, self.target)
+        func = scheduled(kernel.kernel, CPU_RULES, self.target)
         if not self.target.widens("float16"):
             func = with_integer_conversions(func)
         lowered = lower_kernel(func)

@@ -21,13 +21,14 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.exact_doubles import with_exact_doubles
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.passes.tir.shifted_remainders import with_safe_remainders
+from nnefc.passes.tir.sizes import tensor_bytes
 from nnefc.passes.tir.statements import rounds_of
+from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.targets.codegen.attributes import NO_ALIAS
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceKernel, NotOnDevice, device_kernel, joined
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
-from nnefc.targets.codegen.workspace_buffers import buffer_bytes
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["CudaBackend", "make_backend"]
@@ -72,23 +73,24 @@ class CudaBackend(Backend):
 
     def _for_device(self, kernel: KernelUse) -> LoweredKernel:
         target = self.target if kernel.aligned else replace(self.target, load_bytes=1)
-        func = with_exact_doubles(with_safe_remainders(scheduled(kernel.func, CUDA_RULES, target)))
+        func = with_exact_doubles(with_safe_remainders(scheduled(kernel.kernel, CUDA_RULES, target)))
         if kernel.in_place.overwritable:  # the result may be written over an operand
             func = func.with_attr(NO_ALIAS, False)
-        code = device_kernel(kernel.name, func, target)
+        placed, buffers = with_workspace_parameters(func)
+        code = device_kernel(kernel.name, placed, len(buffers), target)
         serial = all(launch.threads == 1 for launch in code.function.launches)
-        if serial and rounds_of(kernel.func.body) > _MOST_SERIAL_WORK:
+        if serial and rounds_of(kernel.kernel.func.body) > _MOST_SERIAL_WORK:
             raise NotOnDevice(f"{kernel.name} is much work for one thread")
         workspace = code.function.workspace_bytes
         return LoweredKernel(func, [BYTE_POINTER] * (len(func.params) + bool(workspace)), workspace, code=code)
 
     def _for_host(self, kernel: KernelUse) -> LoweredKernel:
-        func = scheduled(kernel.func, CPU_RULES, self.target.host)
+        func = scheduled(kernel.kernel, CPU_RULES, self.target.host)
         lowered = lower_kernel(func)
         symbol = f"nnefc_host_{kernel.name}"
         reads = len(func.params) - kernel.results
         operands = [
-            Operand(buffer_bytes(param), Access.READ if position < reads else Access.WRITE)
+            Operand(tensor_bytes(param), Access.READ if position < reads else Access.WRITE)
             for position, param in enumerate(func.params)
         ]
         if lowered.workspace_bytes:

@@ -25,6 +25,7 @@ from tvm import te, tirx
 from tvm.ir import _ffi_api as ir_ffi
 from tvm.ir import register_op_attr
 
+from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.targets.machine.target import Target
 
@@ -65,7 +66,7 @@ class DotProduct:
     @property
     def terms(self) -> int:
         """Products in a word."""
-        return 32 // int(tvm.DataType(self.left).bits)
+        return 32 // bits_of(self.left)
 
     def __call__(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
         """The sum of the products of two words."""
@@ -147,7 +148,7 @@ def convert(data: te.Tensor, dtype: str) -> te.Tensor:
 
     def element(*index: tirx.Var) -> tirx.Expr:
         item = data(*index)
-        if int(tvm.DataType(dtype).bits) > 8:
+        if bits_of(dtype) > 8:
             return item.astype(dtype)
         return (item ^ tirx.const(-128 if data.dtype == "int8" else 128, data.dtype)).astype(dtype)
 
@@ -186,7 +187,7 @@ def words(data: te.Tensor) -> te.Tensor:
 
     The bytes are the same on a little-endian machine: the memory plan need not run this.
     """
-    bits = int(tvm.DataType(data.dtype).bits)
+    bits = bits_of(data.dtype)
     terms = 32 // bits
     *outer, extent = data.shape
 
@@ -200,7 +201,7 @@ def words(data: te.Tensor) -> te.Tensor:
 def pack_words(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
     """`[…, K, N]` → words `[…, N / size, K / terms, size]`, filled up with zeros, at run time."""
     *batch, depth, columns = matrix.shape
-    bits = int(tvm.DataType(matrix.dtype).bits)
+    bits = bits_of(matrix.dtype)
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, block, word, lane = index
@@ -288,7 +289,7 @@ def _by_arithmetic(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right
 
 def _item(word: tirx.Expr, dtype: str, term: int) -> tirx.Expr:
     """Item `term` of a word, as an int32."""
-    bits = int(tvm.DataType(dtype).bits)
+    bits = bits_of(dtype)
     if dtype.startswith("uint"):
         return (word >> tirx.const(bits * term, "int32")) & tirx.const((1 << bits) - 1, "int32")
     return (word << tirx.const(32 - bits * (term + 1), "int32")) >> tirx.const(32 - bits, "int32")

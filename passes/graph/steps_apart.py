@@ -18,8 +18,9 @@ from tvm import relax, tirx
 
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import operands
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step
 from nnefc.passes.schedule.in_place import in_place_of
-from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of
+from nnefc.passes.tir.expressions import is_number
 
 __all__ = ["values_between"]
 
@@ -51,7 +52,7 @@ def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Kind:
     """What a kernel does.
 
     Attributes:
@@ -66,24 +67,20 @@ class _Step:
 
 
 @lru_cache(maxsize=1024)
-def _kind(kernel: tirx.PrimFunc) -> _Step:
-    sch = schedule_of(kernel)
-    blocks = root_blocks(sch)
-    reduces = any(is_reduction(sch, block) for block in blocks)
-    joined = int(kernel.attrs[FUSION]) <= OpPattern.INJECTIVE
-    moves = any(_reads_elsewhere(sch.get(block)) for block in blocks if not is_reduction(sch, block))
-    return _Step(in_place_of(kernel).reshape, reduces and joined, moves)
+def _kind(func: tirx.PrimFunc) -> _Kind:
+    kernel = KernelAnalysis(func)
+    joined = int(func.attrs[FUSION]) <= OpPattern.INJECTIVE
+    moves = any(_reads_elsewhere(step) for step in kernel.steps if not step.is_reduction)
+    return _Kind(in_place_of(kernel).reshape, bool(kernel.reductions) and joined, moves)
 
 
-def _reads_elsewhere(block: tvm.s_tir.SBlock) -> bool:
-    axes = list(block.iter_vars)
-    for region in (*block.reads, *block.writes):
-        pairs = zip(reversed(region.region), reversed(axes), strict=False)
-        if len(region.region) > len(axes) or not all(_is_own(place, axis) for place, axis in pairs):
+def _reads_elsewhere(step: Step) -> bool:
+    for region in (*step.reads, *step.writes):
+        pairs = zip(reversed(region.region), reversed(step.axes), strict=False)
+        if len(region.region) > len(step.axes) or not all(_is_own(place, axis) for place, axis in pairs):
             return True
     return False
 
 
-def _is_own(place: tvm.ir.Range, axis: tirx.IterVar) -> bool:
-    at_zero = isinstance(place.min, tirx.IntImm) and int(place.min) == 0
-    return at_zero or bool(place.min.same_as(axis.var))
+def _is_own(place: tvm.ir.Range, axis: Axis) -> bool:
+    return is_number(place.min, 0) or bool(place.min.same_as(axis.var))

@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.element_types import item_bytes
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 from nnefc.passes.graph.rewriter import array_of, is_constant
 
@@ -56,7 +57,7 @@ class Buffer:
     @property
     def bytes(self) -> int:
         """Size; booleans and narrow integers take a byte each."""
-        return int(np.prod(self.shape, dtype=np.int64)) * max(1, int(tvm.DataType(self.dtype).bits) // 8)
+        return int(np.prod(self.shape, dtype=np.int64)) * item_bytes(self.dtype)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import Protocol
 from tvm import s_tir, tirx
 
 from nnefc.passes.compute.padding import BORDER, Border
-from nnefc.passes.schedule.structure import root_blocks, vector_lanes
+from nnefc.passes.schedule.schedules import root_blocks, vector_lanes
 from nnefc.passes.tir.expressions import int64
+from nnefc.passes.tir.sizes import sizes_of
 
 __all__ = ["Machine", "fill_border"]
 
@@ -60,12 +61,12 @@ def _after(stmts: Sequence[tirx.Stmt], func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _filled(buffer: tirx.Var, border: Border, lanes: int) -> list[tirx.Stmt]:
     """Loops over the boxes that the border consists of, which do not overlap."""
-    shape = [int(extent) for extent in buffer.shape]
-    whole = [(0, extent) for extent in shape]
+    shape = sizes_of(buffer)
+    whole = [(0, size) for size in shape]
     inside = [(low, e - high) for low, e, high in zip(border.before, shape, border.after, strict=True)]
     stmts = []
-    for axis, (extent, (first, end)) in enumerate(zip(shape, inside, strict=True)):
-        for side in ((0, first), (end, extent)):
+    for axis, (size, (first, end)) in enumerate(zip(shape, inside, strict=True)):
+        for side in ((0, first), (end, size)):
             box = [*inside[:axis], side, *whole[axis + 1 :]]
             if all(start < stop for start, stop in box):
                 stmts.append(_fill(buffer, box, border.value, lanes))
@@ -78,17 +79,17 @@ def _fill(buffer: tirx.Var, box: Sequence[tuple[int, int]], value: int, lanes: i
     One loop, which computes where it is: of several inside each other, LLVM writes out the rounds of the inner ones,
     and takes longer for the border than for what is inside.
     """
-    extents = [stop - start for start, stop in box]
-    lanes = vector_lanes(extents[-1], lanes)
-    if extents[-1] % lanes:
+    sizes = [stop - start for start, stop in box]
+    lanes = vector_lanes(sizes[-1], lanes)
+    if sizes[-1] % lanes:
         lanes = 1
-    extents[-1] //= lanes
+    sizes[-1] //= lanes
     loop = tirx.Var("b", "int64")
     places: list[tirx.Expr] = []
     inner = 1  # rounds of the loop for a step along the present axis
-    for extent in reversed(extents):
-        places.insert(0, tirx.floormod(tirx.floordiv(loop, int64(inner)), int64(extent)))
-        inner *= extent
+    for size in reversed(sizes):
+        places.insert(0, tirx.floormod(tirx.floordiv(loop, int64(inner)), int64(size)))
+        inner *= size
     places[-1] = places[-1] * int64(lanes)
     index = [place + int64(start) for place, (start, _) in zip(places, box, strict=True)]
     item: tirx.Expr = tirx.const(value, str(buffer.dtype))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 from tvm.ir.expr import TensorRegion
 
-from nnefc.passes.schedule.structure import root_blocks, schedule_of
+from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.tir.expressions import is_number
+from nnefc.passes.tir.sizes import elements_of, sizes_of
 
 __all__ = ["CONCATENATION", "PARTS", "SAME_BYTES", "InPlace", "in_place_of"]
 
@@ -46,8 +46,9 @@ class InPlace:
         return self.reshape or self.concatenation or self.parts
 
 
-def in_place_of(func: tirx.PrimFunc) -> InPlace:
-    """What the kernel `func`, whose last parameter is its result (or parameters, its results), allows."""
+def in_place_of(kernel: KernelAnalysis) -> InPlace:
+    """What a kernel, whose last parameter is its result (or parameters, its results), allows."""
+    func = kernel.func
     if func.attrs and CONCATENATION in func.attrs:
         return InPlace(concatenation=True)
     if func.attrs and PARTS in func.attrs:
@@ -56,7 +57,7 @@ def in_place_of(func: tirx.PrimFunc) -> InPlace:
         return InPlace(reshape=True)
     if len(func.params) == 2 and _same_size(*func.params) and relax.analysis.has_reshape_pattern(func):
         return InPlace(reshape=True)
-    return InPlace(overwritable=_overwritable(func))
+    return InPlace(overwritable=_overwritable(kernel))
 
 
 def _same_type(left: tirx.Var, right: tirx.Var) -> bool:
@@ -65,77 +66,56 @@ def _same_type(left: tirx.Var, right: tirx.Var) -> bool:
 
 def _same_size(left: tirx.Var, right: tirx.Var) -> bool:
     """Whether two tensors have as many elements, of the same type; what TVM calls a reshape may also write a part."""
-    return _same_type(left, right) and math.prod(_shape(left)) == math.prod(_shape(right))
+    return _same_type(left, right) and elements_of(left) == elements_of(right)
 
 
-def _overwritable(func: tirx.PrimFunc) -> tuple[int, ...]:
+def _overwritable(kernel: KernelAnalysis) -> tuple[int, ...]:
     """Operands that are read, element by element, only where the result's same element is computed."""
-    *operands, result = func.params
-    sch = schedule_of(func)
-    blocks = [sch.get(block) for block in root_blocks(sch)]
-    readers: dict[tirx.Var, list[s_tir.SBlock]] = {}
-    for block in blocks:
-        for tensor in {read.source: None for read in block.reads}:
-            readers.setdefault(tensor, []).append(block)
-    direct = _element_wise_tail(blocks, readers, result)
+    *operands, result = kernel.func.params
+    readers: dict[tirx.Var, list[Step]] = {}
+    for step in kernel.steps:
+        for tensor in {read.source: None for read in step.reads}:
+            readers.setdefault(tensor, []).append(step)
+    direct = _element_wise_tail(kernel.steps, readers, result)
     return tuple(
         position
         for position, operand in enumerate(operands)
         if _same_type(operand, result)
-        and _shape(operand) == _shape(result)
+        and sizes_of(operand) == sizes_of(result)
         and _read_by_own_elements(readers.get(operand, ()), operand, direct)
     )
 
 
-_Readers: TypeAlias = "Mapping[tirx.Var, Sequence[s_tir.SBlock]]"
+def _element_wise_tail(steps: Sequence[Step], readers: Mapping[tirx.Var, Sequence[Step]], result: tirx.Var) -> set[str]:
+    """Names of the steps whose elements matter to the same elements of `result` only, through such steps only.
 
-
-def _element_wise_tail(blocks: Sequence[s_tir.SBlock], readers: _Readers, result: tirx.Var) -> set[str]:
-    """Names of the blocks whose elements matter to the same elements of `result` only, through such blocks only.
-
-    Whoever else reads such a block's tensor forbids it: a schedule may compute the block anew where that reader is.
+    Whoever else reads such a step's tensor forbids it: a schedule may compute the step anew where that reader is.
     """
     names: set[str] = set()
-    for block in reversed(blocks):
-        if len(block.writes) != 1 or _is_reduction(block) or not _is_identity(block, block.writes[0]):
+    for step in reversed(steps):
+        if len(step.writes) != 1 or step.is_reduction or not _is_identity(step, step.writes[0]):
             continue
-        written = block.writes[0].source
-        if _shape(written) != _shape(result):
+        if sizes_of(step.result) != sizes_of(result):
             continue
-        if written.same_as(result) or _read_by_own_elements(readers.get(written, ()), written, names):
-            names.add(block.name_hint)
+        if step.result.same_as(result) or _read_by_own_elements(readers.get(step.result, ()), step.result, names):
+            names.add(step.name)
     return names
 
 
-def _is_reduction(block: s_tir.SBlock) -> bool:
-    return any(axis.iter_type == tirx.IterVar.CommReduce for axis in block.iter_vars)
+def _read_by_own_elements(readers: Sequence[Step], tensor: tirx.Var, direct: set[str]) -> bool:
+    """Whether steps of `direct` alone read `tensor`, each of their elements the same element of it."""
+    return bool(readers) and all(step.name in direct and _reads_own_element(step, tensor) for step in readers)
 
 
-def _read_by_own_elements(readers: Sequence[s_tir.SBlock], tensor: tirx.Var, direct: set[str]) -> bool:
-    """Whether blocks of `direct` alone read `tensor`, each of their elements the same element of it."""
-    return bool(readers) and all(b.name_hint in direct and _reads_own_element(b, tensor) for b in readers)
+def _reads_own_element(step: Step, operand: tirx.Var) -> bool:
+    return all(_is_identity(step, read) for read in step.reads if read.source.same_as(operand))
 
 
-def _reads_own_element(block: s_tir.SBlock, operand: tirx.Var) -> bool:
-    return all(_is_identity(block, read) for read in block.reads if read.source.same_as(operand))
-
-
-def _is_identity(node: s_tir.SBlock, region: TensorRegion) -> bool:
-    """Whether a block touches exactly the element that its axes name."""
-    axes = list(node.iter_vars)
-    if len(axes) != len(region.region):
+def _is_identity(step: Step, region: TensorRegion) -> bool:
+    """Whether a step touches exactly the element that its axes name."""
+    if len(step.axes) != len(region.region):
         return False
-    pairs = zip(axes, region.region, strict=True)
     return all(
-        _is_number(r.extent, 1) and (r.min.same_as(a.var) or (int(a.dom.extent) == 1 and _is_number(r.min, 0)))
-        for a, r in pairs
+        is_number(part.extent, 1) and (part.min.same_as(axis.var) or (axis.size == 1 and is_number(part.min, 0)))
+        for axis, part in zip(step.axes, region.region, strict=True)
     )
-
-
-def _is_number(expr: tirx.Expr, number: int) -> bool:
-    # A region that depends on data has an extent that is no number.
-    return isinstance(expr, tirx.IntImm) and int(expr) == number
-
-
-def _shape(buffer: tirx.Var) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in buffer.shape)

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from tvm import s_tir, tirx
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine, fill_border
 
 __all__ = ["ScheduleRule", "scheduled"]
@@ -19,17 +20,17 @@ _Target = TypeVar("_Target", bound=Machine)
 class ScheduleRule(Protocol[_Machine]):
     """Knows how to run computations of one kind fast. Recognizes them by structure, never by name."""
 
-    def apply(self, func: tirx.PrimFunc, target: _Machine) -> s_tir.Schedule | None:
-        """The schedule of `func`, or None if the computation is not of this rule's kind."""
+    def apply(self, kernel: KernelAnalysis, target: _Machine) -> s_tir.Schedule | None:
+        """The schedule of a kernel, or None if its computation is not of this rule's kind."""
 
 
-def scheduled(func: tirx.PrimFunc, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
+def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     """A kernel with the schedule of the first of `rules` that knows its kind."""
     for rule in rules:
         try:
-            schedule = rule.apply(func, target)
+            schedule = rule.apply(kernel, target)
         except s_tir.ScheduleError:
             continue  # of the rule's kind at first sight, but not quite: the next rule is slower, and right too
         if schedule is not None:
             return fill_border(schedule, target).with_attr("nnefc.rule", type(rule).__name__)
-    return func
+    return kernel.func

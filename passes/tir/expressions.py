@@ -1,16 +1,41 @@
-"""Rebuilding expressions and making flat indices of them: what rules that write their own loops share."""
+"""Expressions: what is in them, what they cost, rebuilding them, and flat indices."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
+from tvm.sym import detect_linear_equation
 
-__all__ = ["conjuncts", "flat_offset", "inside", "int64", "number", "parts_of", "rebuilt", "replaced", "substituted"]
+from nnefc.passes.tir.sizes import sizes_of, strides_of
+
+__all__ = [
+    "IF_THEN_ELSE",
+    "conditions_of",
+    "conjuncts",
+    "flat_offset",
+    "inside",
+    "int64",
+    "is_number",
+    "linear_steps",
+    "loads_of",
+    "number",
+    "parts_of",
+    "rebuilt",
+    "replaced",
+    "substituted",
+    "variables_of",
+    "work_of",
+]
+
+IF_THEN_ELSE = ("prim.if_then_else", "tirx.if_then_else")
+"""The operators that compute only one of two values."""
+
+_WORK_OF_A_CALL = 8  # of an elementary function, in additions
+_ONE_INSTRUCTION = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isnan")
 
 
 def number(value: int) -> tirx.IntImm:
@@ -21,6 +46,11 @@ def number(value: int) -> tirx.IntImm:
 def int64(value: int) -> tirx.IntImm:
     """A constant, as TE's indices are."""
     return tirx.IntImm("int64", value)
+
+
+def is_number(expr: tirx.Expr, value: int) -> bool:
+    """Whether an expression is this constant; a size that depends on data is none."""
+    return isinstance(expr, tirx.IntImm | tirx.FloatImm) and bool(expr.value == value)
 
 
 def conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
@@ -96,16 +126,60 @@ def replaced(expr: tirx.Expr, known: Sequence[tuple[tirx.Expr, tirx.Expr]]) -> t
     return rebuilt(expr, lambda part: replaced(part, known))
 
 
-def flat_offset(shape: Sequence[int], indices: Sequence[tirx.Expr]) -> tirx.Expr:
-    """The place of an element in a tensor that lies in memory row by row."""
-    total: tirx.Expr = number(0)
-    for axis, index in enumerate(indices):
-        total = total + index * number(math.prod(shape[axis + 1 :]))
-    return total
-
-
 def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
     """The expression and all of those inside."""
     yield expr
     for part in parts_of(expr):
         yield from inside(part)
+
+
+def loads_of(expr: tirx.Expr) -> list[TensorLoad]:
+    """All places where an expression reads tensors."""
+    return [part for part in inside(expr) if isinstance(part, TensorLoad)]
+
+
+def variables_of(exprs: Iterable[tirx.Expr]) -> set[tirx.Var]:
+    """The variables in some expressions."""
+    return {var for expr in exprs for var in tirx.analysis.undefined_vars(tirx.Evaluate(expr), [])}
+
+
+def conditions_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:
+    """What the choices in an expression depend on."""
+    for part in inside(expr):
+        match part:
+            case tirx.Select():
+                yield part.condition
+            case Call(op=tvm.ir.Op()) if part.op.name in IF_THEN_ELSE:
+                yield part.args[0]
+
+
+def work_of(expr: tirx.Expr) -> int:
+    """Instructions that computing `expr` takes, very roughly; those of indices are not counted."""
+    match expr:
+        case tirx.IntImm() | tirx.FloatImm() | tirx.Var():
+            return 0
+        case TensorLoad():
+            return 1
+        case Call() if not isinstance(expr.op, tvm.ir.Op) or expr.op.name not in _ONE_INSTRUCTION:
+            own = _WORK_OF_A_CALL
+        case _:
+            own = 1
+    return own + sum(map(work_of, parts_of(expr)))
+
+
+def flat_offset(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
+    """The place of an element in a tensor that lies in memory row by row."""
+    dtypes = {str(index.ty.dtype) for index in indices} or {"int32"}
+    dtype = dtypes.pop() if len(dtypes) == 1 else "int64"
+    total: tirx.Expr = tirx.IntImm(dtype, 0)
+    for index, stride in zip(indices, strides_of(sizes_of(tensor)), strict=True):
+        total = total + (index.astype(dtype) if dtypes else index) * tirx.IntImm(dtype, stride)
+    return total
+
+
+def linear_steps(place: tirx.Expr, variables: Sequence[tirx.Var]) -> list[int] | None:
+    """How far a place moves with each of the variables; None if that is not always the same."""
+    linear = detect_linear_equation(place, list(variables))
+    if not linear or not all(isinstance(step, tirx.IntImm) for step in linear[:-1]):
+        return None
+    return [int(step) for step in linear[:-1]]

@@ -17,8 +17,9 @@ from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
+from nnefc.passes.tir.sizes import size_of, tensor_bytes
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
-from nnefc.targets.codegen.workspace_buffers import buffer_bytes, lift_own_buffers
+from nnefc.passes.tir.workspace import with_workspace_parameters
 
 __all__ = ["Kernel", "lower_kernel"]
 
@@ -26,13 +27,6 @@ _ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM le
 _LARGEST_ON_THE_STACK = 4 << 10  # bytes of one buffer
 _MOST_ON_THE_STACK = 64 << 10  # bytes of a kernel's buffers: some C libraries give threads 128 KiB
 
-_PLACE_BUFFERS = tvm.ir.transform.Sequential(
-    [
-        s_tir.transform.CanonicalizeLoop(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-    ]
-)
 _FLATTEN = tvm.ir.transform.Sequential(
     [
         s_tir.transform.ConvertBlocksToOpaque(),
@@ -62,8 +56,7 @@ class Kernel:
 
 def lower_kernel(func: tirx.PrimFunc) -> Kernel:
     """Lower a scheduled kernel to flat loops over raw pointers."""
-    func = _PLACE_BUFFERS(tvm.IRModule({"main": func}))["main"]
-    func, own = lift_own_buffers(func)
+    func, own = with_workspace_parameters(func)
     func = _FLATTEN(tvm.IRModule({"main": func}))["main"]
     func = tirx.PrimFunc(func.params, with_aligned_frames(with_whole_vectors(func.body)), func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func)
@@ -77,10 +70,10 @@ def lower_kernel(func: tirx.PrimFunc) -> Kernel:
         params.append(workspace)
         base = tirx.decl_buffer((1 << 40,), "uint8", name="workspace", data=workspace)
         prologue.append(tirx.DeclBuffer(base, data=workspace))
-        for pointer, size in zip(pointers[count:], own, strict=True):
+        for pointer, buffer in zip(pointers[count:], own, strict=True):
             address = tirx.address_of(base[offset])
             prologue.append(tirx.Bind(pointer, tirx.reinterpret(pointer.ty, address)))
-            offset += aligned(size)
+            offset += aligned(tensor_bytes(buffer))
     views = [tirx.DeclBuffer(param, data=pointer) for param, pointer in zip(func.params, pointers, strict=True)]
     # Scratch buffers of 1024 bytes and more ask for the device; the body must return a status.
     body = tirx.AttrStmt(
@@ -109,14 +102,14 @@ def _with_small_buffers_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     epilogue; what lies elsewhere it writes there and reads back.
     """
     small = [buffer for buffer in _allocations(func.body) if _is_small(buffer)]
-    if sum(aligned(buffer_bytes(buffer)) for buffer in small) > _MOST_ON_THE_STACK:
+    if sum(aligned(tensor_bytes(buffer)) for buffer in small) > _MOST_ON_THE_STACK:
         return func
     body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, _onto_the_stack))
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
 def _is_small(buffer: tirx.Var) -> bool:
-    return buffer_bytes(buffer) <= _LARGEST_ON_THE_STACK
+    return tensor_bytes(buffer) <= _LARGEST_ON_THE_STACK
 
 
 def _onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
@@ -127,7 +120,7 @@ def _onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
 
 def _scratch_bytes(body: tirx.Stmt) -> int:
     """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
-    return sum(aligned(buffer_bytes(buffer)) for buffer in _allocations(body))
+    return sum(aligned(tensor_bytes(buffer)) for buffer in _allocations(body))
 
 
 def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:
@@ -138,7 +131,7 @@ def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:
         case tirx.SeqStmt():
             return [buffer for part in stmt.seq for buffer in _allocations(part)]
         case tirx.For() if stmt.kind == tirx.ForKind.UNROLLED:  # its copies lie in one scope, all alive to its end
-            return _allocations(stmt.body) * int(stmt.extent)
+            return _allocations(stmt.body) * size_of(stmt.extent)
         case tirx.For() | tirx.AttrStmt() | tirx.While():
             return _allocations(stmt.body)
         case tirx.IfThenElse():

@@ -1,4 +1,4 @@
-"""How often lowered statements run."""
+"""Statements: what they compute, and how often they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from tvm import s_tir, tirx
 
-__all__ = ["rounds_of"]
+__all__ = ["rounds_of", "values_of"]
 
 
 def rounds_of(stmt: tirx.Stmt) -> float:
@@ -26,3 +26,20 @@ def rounds_of(stmt: tirx.Stmt) -> float:
         case tirx.AttrStmt():
             return rounds_of(stmt.body)
     return 1
+
+
+def values_of(stmt: tirx.Stmt) -> list[tirx.Expr]:
+    """What the assignments in the statements of a block compute, and where they write it."""
+    match stmt:
+        case tirx.BufferStore():
+            return [stmt.value, *stmt.indices]
+        case tirx.Bind():
+            return [stmt.value]
+        case tirx.SeqStmt():
+            return [value for part in stmt.seq for value in values_of(part)]
+        case tirx.IfThenElse():
+            rest = [] if stmt.else_case is None else values_of(stmt.else_case)
+            return [stmt.condition, *values_of(stmt.then_case), *rest]
+        case tirx.For():
+            return values_of(stmt.body)
+    return []

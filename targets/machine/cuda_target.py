@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import tvm
 
 from nnefc.diagnostics import CompileError
+from nnefc.element_types import bits_of
 from nnefc.targets.machine.named import DEFAULT_GPUS
 from nnefc.targets.machine.spellings import near
 from nnefc.targets.machine.system import FileFormat
@@ -98,7 +99,7 @@ class CudaTarget:
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` that a thread loads at once."""
-        return max(1, self.load_bytes * 8 // int(tvm.DataType(dtype).bits))
+        return max(1, self.load_bytes * 8 // bits_of(dtype))
 
     def to_tvm(self) -> tvm.target.Target:
         """The same machine, as TVM's code generator wants it."""

@@ -18,6 +18,7 @@ import tvm
 from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
+from nnefc.element_types import bits_of
 from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture, architecture_of
 from nnefc.targets.machine.costs import Costs, microarchitecture_of
 from nnefc.targets.machine.named import NAMED_TARGETS
@@ -88,7 +89,7 @@ class Target:
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in one vector register."""
-        return max(1, self.vector_bytes * 8 // int(tvm.DataType(dtype).bits))
+        return max(1, self.vector_bytes * 8 // bits_of(dtype))
 
     def with_precision(self, precision: str) -> Target:
         """The same machine, asked for one of PRECISIONS.

@@ -80,7 +80,7 @@ class BoardBackend(Backend):
         return GraphPasses(rows=self.target.host, scans=self.target.host, computations=CONTRACTIONS)
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
-        func = scheduled(kernel.func, [FallbackRule()], self.target.host)
+        func = scheduled(kernel.kernel, [FallbackRule()], self.target.host)
         flat = lower_kernel(func)
         return LoweredKernel(
             func,

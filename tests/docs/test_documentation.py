@@ -17,6 +17,7 @@ from relax_programs import target
 from runtime_samples import CPP
 from tvm import relax, te
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
 
@@ -138,7 +139,7 @@ def test_the_rule_of_the_page_on_schedule_rules_takes_what_it_says(columns: int,
     x = te.placeholder((7, columns))
     func = te.create_prim_func([x, te.compute(x.shape, lambda i, j: x(i, j) * x(i, j))])
     machine = target("llvm -mcpu=x86-64-v3")
-    scheduled_func = scheduled(func, (example.LastAxisRule(), *CPU_RULES), machine)
+    scheduled_func = scheduled(KernelAnalysis(func), (example.LastAxisRule(), *CPU_RULES), machine)
     assert (scheduled_func.attrs["nnefc.rule"] == "LastAxisRule") is vectors
     if vectors:
         assert "T.vectorized(8)" in scheduled_func.script()

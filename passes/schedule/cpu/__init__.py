@@ -1,26 +1,26 @@
 """Schedule rules for CPUs, in the order in which they are tried."""
 
-from nnefc.passes.schedule.cpu.channel_window import NeighboursRule
-from nnefc.passes.schedule.cpu.column_reduction import ColumnsRule
+from nnefc.passes.schedule.cpu.channel_window import ChannelWindowRule
+from nnefc.passes.schedule.cpu.column_reduction import ColumnReductionRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.cpu.integer_contraction import IntegerContractionRule
-from nnefc.passes.schedule.cpu.row_reduction import RowsRule
-from nnefc.passes.schedule.cpu.strassen import QuarterProductsRule, QuarterSumsRule
+from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
+from nnefc.passes.schedule.cpu.strassen import StrassenProductsRule, StrassenSumsRule
 from nnefc.passes.schedule.cpu.tile_transform import TileTransformRule
 from nnefc.passes.schedule.cpu.windows import WindowsRule
 
 __all__ = ["CPU_RULES"]
 
 CPU_RULES = (
-    QuarterProductsRule(),
-    QuarterSumsRule(),
+    StrassenProductsRule(),
+    StrassenSumsRule(),
     ContractionRule(),
     IntegerContractionRule(),
     TileTransformRule(),
-    NeighboursRule(),
+    ChannelWindowRule(),
     WindowsRule(),
-    RowsRule(),
-    ColumnsRule(),
+    RowReductionRule(),
+    ColumnReductionRule(),
     FallbackRule(),
 )

@@ -7,92 +7,80 @@ for the positions, parallel:
 
 from __future__ import annotations
 
-import math
-
 from tvm import s_tir, tirx
 from tvm.ir import Range
-from tvm.ir.expr import TensorRegion
-from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.schedule.structure import (
-    epilogue_into_one_block,
-    is_reduction,
-    root_blocks,
-    schedule_of,
-)
+from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.schedule.schedules import epilogue_into_one_block, trip_count
+from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.targets.machine.target import Target
 
-__all__ = ["NeighboursRule"]
+__all__ = ["ChannelWindowRule"]
 
 
-class NeighboursRule:
+class ChannelWindowRule:
     """Two steps without reductions; the second reads windows along the last axis of what the first has made."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        blocks = root_blocks(sch)
-        if any(is_reduction(sch, block) for block in blocks):
+    def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
+        if kernel.reductions:
             return None
-        pairs = [
-            (line, reader)
-            for line in blocks
-            if len(readers := sch.get_consumers(line)) == 1
-            for reader in readers
-            if (read := _read_of(sch, reader, line)) is not None and len(read.region) and _extent(read.region[-1]) > 1
-        ]
+        pairs = [(line, reader) for line in kernel.steps if (reader := _window_reader(kernel, line)) is not None]
         if len(pairs) != 1:
             return None
         line, reader = pairs[0]
-        positions = self._positions(sch, line, reader)
-        lanes = target.lanes(str(sch.get(reader).writes[0].source.dtype))
-        lengths = [int(sch.get(block).iter_vars[-1].dom.extent) for block in (line, reader)]
-        if positions is None or any(length % lanes for length in lengths):
+        positions = _position_axes(line, reader)
+        lanes = target.lanes(reader.dtype)
+        if positions is None or any(step.sizes[-1] % lanes for step in (line, reader)):
             return None
-        return self._schedule(sch, line, reader, positions, target)
-
-    def _positions(self, sch: s_tir.Schedule, line: SBlockRV, reader: SBlockRV) -> list[int] | None:
-        """The axes of the reader that say which line it reads; the line has no others but its own."""
-        axes = list(sch.get(reader).iter_vars)
-        read = _read_of(sch, reader, line)
-        assert read is not None
-        found = []
-        for place in read.region[:-1]:
-            axis = next((i for i, a in enumerate(axes[:-1]) if a.var.same_as(place.min)), None)
-            if axis is None or _extent(place) != 1:
-                return None
-            found.append(axis)
-        return found if found == sorted(set(found)) and found else None
+        return self._schedule(kernel.schedule(), line, reader, positions, target)
 
     def _schedule(
-        self, sch: s_tir.Schedule, line: SBlockRV, reader: SBlockRV, positions: list[int], target: Target
+        self, sch: s_tir.Schedule, line: Step, reader: Step, positions: list[int], target: Target
     ) -> s_tir.Schedule:
-        lanes = target.lanes(str(sch.get(reader).writes[0].source.dtype))
-        last = epilogue_into_one_block(sch, reader)
+        lanes = target.lanes(reader.dtype)
+        line_block, reader_block = (sch.get_sblock(step.name) for step in (line, reader))
+        last = epilogue_into_one_block(sch, reader_block)
         if last is None:
-            last = reader
+            last = reader_block
         else:
-            sch.compute_inline(reader)
+            sch.compute_inline(reader_block)
         loops = sch.get_loops(last)
-        work = math.prod(int(sch.get(loop).extent) for loop in loops)
+        work = trip_count(sch, *loops)
         outer = [loops[axis] for axis in positions]
         inner = [loop for axis, loop in enumerate(loops) if axis not in positions]
         sch.reorder(*outer, *inner)
-        sch.compute_at(line, outer[-1])
-        for block in (line, last):
+        sch.compute_at(line_block, outer[-1])
+        for block in (line_block, last):
             *_, vector = sch.get_loops(block)
             _, lane = sch.split(vector, [None, lanes])
             sch.vectorize(lane)
-        if work >= target.parallel_grain and math.prod(int(sch.get(loop).extent) for loop in outer) > 1:
+        if work >= target.parallel_grain and trip_count(sch, *outer) > 1:
             sch.parallel(sch.fuse(*outer))
         return sch
 
 
-def _extent(places: Range) -> int:
+def _window_reader(kernel: KernelAnalysis, line: Step) -> Step | None:
+    """The one step that reads what `line` makes, if it reads several neighbours along the last axis at once."""
+    if len(line.consumers) != 1:
+        return None
+    reader = kernel.by_name[line.consumers[0]]
+    read = reader.read_of(line.result)
+    return reader if read is not None and len(read.region) and _length(read.region[-1]) > 1 else None
+
+
+def _position_axes(line: Step, reader: Step) -> list[int] | None:
+    """The axes of the reader that say which line it reads; the line has no others but its own."""
+    read = reader.read_of(line.result)
+    assert read is not None
+    found = []
+    for place in read.region[:-1]:
+        axis = next((i for i, a in enumerate(reader.axes[:-1]) if a.var.same_as(place.min)), None)
+        if axis is None or _length(place) != 1:
+            return None
+        found.append(axis)
+    return found if found == sorted(set(found)) and found else None
+
+
+def _length(places: Range) -> Size:
     """How many places are read; 0 where that depends on data."""
-    return int(places.extent) if isinstance(places.extent, tirx.IntImm) else 0
-
-
-def _read_of(sch: s_tir.Schedule, reader: SBlockRV, source: SBlockRV) -> TensorRegion | None:
-    """What one block reads of another's result."""
-    written = sch.get(source).writes[0].source
-    return next((read for read in sch.get(reader).reads if read.source.same_as(written)), None)
+    return size_of(places.extent) if isinstance(places.extent, tirx.IntImm) else 0

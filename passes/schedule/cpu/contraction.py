@@ -16,19 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
-from nnefc.passes.schedule.structure import (
-    Contraction,
-    contraction_of,
-    covers_result,
-    epilogue_into_one_block,
-    is_reduction,
-    root_blocks,
-    schedule_of,
-)
+from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.targets.machine.target import Target
 
 __all__ = ["ContractionRule", "Tile", "choose_tile"]
@@ -82,25 +75,21 @@ def _divisors(extent: int) -> list[int]:
 class ContractionRule:
     """A sum of products whose last axis indexes one factor only, in whole vectors."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        reductions = [b for b in root_blocks(sch) if is_reduction(sch, b)]
-        if len(reductions) != 1:
+    def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
+        if len(kernel.reductions) != 1:
             return None
-        block = reductions[0]
-        roles = contraction_of(sch, block)
+        (step,) = kernel.reductions
+        roles = step.contraction
         if roles is None or not roles.only_right:
             return None
-        axes = sch.get(block).iter_vars
-        extents = [int(a.dom.extent) for a in axes]
         vector = roles.only_right[-1]
-        lanes = _vector_length(extents[vector], target.lanes(str(sch.get(block).writes[0].source.dtype)))
+        lanes = _vector_length(step.sizes[vector], target.lanes(step.dtype))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
             return None
-        for step in root_blocks(sch):
-            if sch.get_consumers(step) and not is_reduction(sch, step) and _feeds(sch, step, block):
-                return None  # a producer inside: rules for such computations come before
-        return self._schedule(sch, block, roles, lanes, target)
+        if step.producers:
+            return None  # a producer inside: rules for such computations come before
+        sch = kernel.schedule()
+        return self._schedule(sch, sch.get_sblock(step.name), roles, lanes, target)
 
     def _schedule(
         self, sch: s_tir.Schedule, block: SBlockRV, roles: Contraction, lanes: int, target: Target
@@ -110,22 +99,22 @@ class ContractionRule:
             epilogue = sch.cache_write(block, 0, "global")
         parts = sum_in_parts(sch, block)
         loops = sch.get_loops(block)
-        extents = [int(sch.get(loop).extent) for loop in loops]
+        sizes = [trip_count(sch, loop) for loop in loops]
         vector = roles.only_right[-1]
-        vectors = extents[vector] // lanes
+        vectors = sizes[vector] // lanes
         column = vector if vectors > 1 or len(roles.only_right) == 1 else roles.only_right[-2]
-        columns = vectors if column == vector else extents[column]
-        rows = [axis for axis in roles.only_left if extents[axis] > 1][-2:]
-        outer_extent, extent = [1] * (2 - len(rows)) + [extents[axis] for axis in rows]
-        tile = choose_tile(outer_extent, extent, columns, target)
+        columns = vectors if column == vector else sizes[column]
+        rows = [axis for axis in roles.only_left if sizes[axis] > 1][-2:]
+        outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
+        tile = choose_tile(outer_size, size, columns, target)
 
         vector_outer, lane = sch.split(loops[vector], [None, lanes])
         loops[vector] = vector_outer
         column_outer, column_inner = sch.split(loops[column], [None, tile.columns])
         loops[column] = column_outer
         row_loops: list[LoopRV] = []
-        for axis, size in zip(reversed(rows), (tile.rows, tile.outer_rows), strict=False):
-            loops[axis], inner = sch.split(loops[axis], [None, size])
+        for axis, count in zip(reversed(rows), (tile.rows, tile.outer_rows), strict=False):
+            loops[axis], inner = sch.split(loops[axis], [None, count])
             row_loops.insert(0, inner)
         reduced = loops[roles.reduced[0] :]
         right = [loops[axis] for axis in roles.only_right]
@@ -140,7 +129,7 @@ class ContractionRule:
         sch.vectorize(lane)
         for loop in (*row_loops, column_inner):
             sch.unroll(loop)
-        sides = sum(int(sch.get(loop).extent) > 1 for loop in (*row_loops, column_inner))
+        sides = sum(trip_count(sch, loop) > 1 for loop in (*row_loops, column_inner))
         if parts is not None:
             _schedule_parts(sch, parts, reduced[0], rows, column, vector, lanes)
             keep_totals_aligned(sch, fused, target)
@@ -157,11 +146,6 @@ def _vector_length(extent: int, lanes: int) -> int:
     return lanes
 
 
-def _feeds(sch: s_tir.Schedule, step: SBlockRV, block: SBlockRV) -> bool:
-    name = sch.get(block).name_hint
-    return any(sch.get(consumer).name_hint == name for consumer in sch.get_consumers(step))
-
-
 def _schedule_parts(
     sch: s_tir.Schedule, parts: SBlockRV, part: LoopRV, rows: Sequence[int], column: int, vector: int, lanes: int
 ) -> None:
@@ -172,16 +156,16 @@ def _schedule_parts(
         rows, column, vector: positions of the tile's axes among those of the undivided sum.
     """
     sch.compute_at(parts, part, preserve_unit_loops=True)
-    axes = sch.get(parts).iter_vars
-    _, *loops = sch.get_loops(parts)[-len(axes) :]
-    reduced = [loop for loop, axis in zip(loops, axes[1:], strict=True) if axis.iter_type == tirx.IterVar.CommReduce]
+    _, *axes = step_of(sch, parts).axes
+    loops = sch.get_loops(parts)[-len(axes) :]
+    reduced = [loop for loop, axis in zip(loops, axes, strict=True) if axis.is_reduced]
     loops[vector], lane = sch.split(loops[vector], [None, lanes])
     tile = [loops[axis] for axis in (*rows, column)]
     sch.reorder(*reduced, *tile, lane)
     sch.vectorize(lane)
     for loop in tile:
         sch.unroll(loop)
-    sides = sum(int(sch.get(loop).extent) > 1 for loop in tile)
+    sides = sum(trip_count(sch, loop) > 1 for loop in tile)
     _unroll_and_vectorize(sch, sch.decompose_reduction(parts, reduced[0]), sides)
 
 
@@ -200,7 +184,7 @@ def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, fused: LoopRV, lanes: i
     if not inner:
         return
     *others, last = inner
-    if int(sch.get(last).extent) > lanes:
+    if trip_count(sch, last) > lanes:
         column, last = sch.split(last, [None, lanes])
         others.append(column)
     sch.vectorize(last)

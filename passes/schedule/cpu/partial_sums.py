@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import math
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.compute.long_sums import LONGEST_PART
+from nnefc.passes.schedule.analysis import step_of
+from nnefc.passes.schedule.schedules import trip_count
 from nnefc.passes.tir.aligned_frames import ALIGNED_FRAME
+from nnefc.passes.tir.sizes import Size
 from nnefc.targets.machine.target import Target
 
 __all__ = ["keep_totals_aligned", "part_of_sum", "sum_in_parts"]
@@ -27,19 +30,19 @@ _LONGEST = 400  # terms of a part: below that, adding the parts up takes a hundr
 _SHORTEST = 64
 
 
-def part_of_sum(extents: list[int], longest: int = _LONGEST) -> tuple[int, int] | None:
-    """Where to cut a sum over axes of these extents, the last one varying fastest.
+def part_of_sum(sizes: list[Size], longest: int = _LONGEST) -> tuple[int, int] | None:
+    """Where to cut a sum over axes of these sizes, the last one varying fastest.
 
     Returns:
         An axis and how much of it belongs to one part, with the whole of the axes after it; None for no cut.
     """
-    if math.prod(extents) <= longest:
+    if math.prod(sizes) <= longest:
         return None
     cuts: dict[int, tuple[int, int]] = {}  # by the number of terms in a part
     inner = 1
-    for axis in reversed(range(len(extents))):
-        cuts |= {inner * size: (axis, size) for size in range(1, extents[axis] + 1) if extents[axis] % size == 0}
-        inner *= extents[axis]
+    for axis in reversed(range(len(sizes))):
+        cuts |= {inner * size: (axis, size) for size in range(1, sizes[axis] + 1) if sizes[axis] % size == 0}
+        inner *= sizes[axis]
     del cuts[inner]
     short = max((length for length in cuts if length <= longest), default=1)
     if short >= _SHORTEST:
@@ -49,18 +52,18 @@ def part_of_sum(extents: list[int], longest: int = _LONGEST) -> tuple[int, int] 
 
 
 def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
-    """Sum the block's terms up in parts, if they are many, and reals.
+    """Sum the block's terms up in parts, if they are many, and floats.
 
     Returns:
         The computation of the parts, which has the number of the part as an axis before all others; `block` is then
         the sum of the parts, with one reduced axis. None if the block is left as it was.
     """
-    if not str(sch.get(block).writes[0].source.dtype).startswith("float"):
+    step = step_of(sch, block)
+    if not step.dtype.startswith("float"):
         return None  # integers are exact
-    count = sum(axis.iter_type == tirx.IterVar.CommReduce for axis in sch.get(block).iter_vars)
-    loops = sch.get_loops(block)[-count:]
-    longest = int(sch.get(block).annotations.get(LONGEST_PART, _LONGEST))
-    cut = part_of_sum([int(sch.get(loop).extent) for loop in loops], longest)
+    loops = sch.get_loops(block)[-len(step.reduced) :]
+    longest = int(step.node.annotations.get(LONGEST_PART, _LONGEST))
+    cut = part_of_sum([trip_count(sch, loop) for loop in loops], longest)
     if cut is None:
         return None
     axis, size = cut

@@ -5,167 +5,190 @@ for row in parallel:
     for the row, in vectors: partial[:] = combine(partial[:], x[row, :])
     total = combine of the lanes of partial
     for the row, in vectors: y[row, :] = f(x[row, :], total)
+
+The steps of a kernel, for rows of 8 and a vector of 4:
+
+    m[i, 0]  = max over j of x[i, j]            a reduction that keeps its axis; becomes a partial one, and one of lanes
+    e[i, j]  = exp(x[i, j] - m[i, 0])           element-wise along rows, costly: once, where its first reader is
+    b[j]     = scale[j] * 2                     of no row: computed where it is read
+    y[i, j]  = e[i, j] * b[j]                   the output, whose loop over `i` all others move into
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 
 from tvm import s_tir, tirx
+from tvm.ir import Range
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV
 
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
 from nnefc.passes.schedule.reducers import register_reducer
-from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of
+from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
+from nnefc.passes.tir.expressions import parts_of
+from nnefc.passes.tir.sizes import Size
 from nnefc.targets.machine.target import Target
 
-__all__ = ["RowsRule"]
+__all__ = ["RowReductionRule"]
 
 
-class RowsRule:
+class RowReductionRule:
     """Reductions over the last axes, all of the same rows, which keep the reduced axes; and element-wise steps."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        reductions = [b for b in root_blocks(sch) if is_reduction(sch, b)]
-        if not reductions:
-            return None
-        shapes = {_rows(sch, b) for b in reductions}
-        rows = shapes.pop()
-        if shapes or rows is None:
-            return None
-        outputs = [b for b in root_blocks(sch) if not sch.get_consumers(b)]
-        if len(outputs) != 1 or not sch.get_loops(outputs[0]):
+    def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
+        rows = _common_rows(kernel.reductions)
+        if rows is None or len(kernel.outputs) != 1 or not kernel.outputs[0].trip_counts:
             return None  # TVM cannot compute anything at the only element of a scalar
-        self._inline_spread(sch, rows)
-        if not all(_is_of_rows(sch, b, rows) for b in root_blocks(sch)):
+        sch = kernel.schedule()
+        _inline_operands_of_all_rows(sch, rows)
+        steps = steps_of(sch)
+        made = {step.result for step in steps}
+        if not all(_is_of_rows(step, rows, made) for step in steps):
             return None
-        self._inline(sch, outputs[0])
-        self._schedule(sch, outputs[0], len(rows), math.prod(rows), target)
+        output = sch.get_sblock(kernel.outputs[0].name)
+        _inline_cheap_steps(sch, kernel.outputs[0].name)
+        _compute_row_by_row(sch, output, rows, target)
         return sch
 
-    def _inline_spread(self, sch: s_tir.Schedule, rows: tuple[int, ...]) -> None:
-        """Compute cheap steps on operands that all rows share, or several, where they are used."""
-        for block in root_blocks(sch):
-            if is_reduction(sch, block) or not sch.get_consumers(block) or not sch.get_loops(block):
-                continue
-            if not sch.get_producers(block) and not _is_of_rows(sch, block, rows) and _is_element_wise(sch, block):
-                sch.compute_inline(block)
 
-    def _inline(self, sch: s_tir.Schedule, output: SBlockRV) -> None:
-        """Compute cheap steps where they are used; costly ones only if they are used once."""
-        for block in root_blocks(sch):
-            if is_reduction(sch, block) or sch.get(block).name_hint == sch.get(output).name_hint:
-                continue
-            if len(sch.get_consumers(block)) == 1 or not _is_costly(sch.get(block).body):
-                sch.compute_inline(block)
-
-    def _schedule(self, sch: s_tir.Schedule, output: SBlockRV, rank: int, rows: int, target: Target) -> None:
-        lanes = target.lanes(str(sch.get(output).writes[0].source.dtype))
-        partial: set[str] = set()
-        longest = 0
-        for block in root_blocks(sch):
-            if is_reduction(sch, block):
-                first = next(
-                    i for i, a in enumerate(sch.get(block).iter_vars) if a.iter_type == tirx.IterVar.CommReduce
-                )
-                loops = sch.get_loops(block)
-                column = sch.fuse(*loops[first:]) if len(loops) - first > 1 else loops[first]
-                length = int(sch.get(column).extent)
-                longest = max(longest, length)
-                if length % lanes == 0 and length > lanes:
-                    register_reducer(sch.get(block))
-                    _, lane = sch.split(column, [None, lanes])
-                    partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
-        loops = sch.get_loops(output)
-        row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0] if rank else sch.add_unit_loop(loops[0])
-        for block in reversed(root_blocks(sch)):
-            if sch.get(block).name_hint != sch.get(output).name_hint:
-                sch.compute_at(block, row, preserve_unit_loops=True)
-        steps = []  # of the sums in vectors, along their rows
-        for block in sch.get_child_blocks(row):
-            inner = sch.get_loops(block)[1:]
-            if sch.get(block).name_hint in partial:
-                steps.append((block, self._accumulate_in_vectors(sch, block, inner)))
-            elif not is_reduction(sch, block) and inner:
-                column = sch.fuse(*inner) if len(inner) > 1 else inner[0]
-                if int(sch.get(column).extent) % lanes == 0:
-                    _, lane = sch.split(column, [None, lanes])
-                    sch.vectorize(lane)
-        if rows > 1 and rows * longest >= target.parallel_grain:
-            sch.parallel(row)
-        for block, step in steps:  # last, for the other primitives refuse a block in two parts
-            sch.vectorize(sch.get_loops(sch.decompose_reduction(block, step))[-1])
-
-    def _accumulate_in_vectors(self, sch: s_tir.Schedule, block: SBlockRV, loops: list[LoopRV]) -> LoopRV:
-        """Order the loops of a block made by `rfactor`: along the row outside, which is returned, the lanes inside."""
-        axes = sch.get(block).iter_vars
-        roles = list(zip(axes, loops, strict=True))
-        step = next(loop for axis, loop in roles if axis.iter_type == tirx.IterVar.CommReduce)
-        lane = next(
-            loop for axis, loop in roles if axis.iter_type == tirx.IterVar.DataPar and int(sch.get(loop).extent) > 1
-        )
-        sch.reorder(step, lane)
-        sch.vectorize(lane)
-        return step
+def _common_rows(reductions: Sequence[Step]) -> tuple[Size, ...] | None:
+    """The sizes of the axes that count the rows, if these are the same for all reductions."""
+    shapes = {_rows_of(step) for step in reductions}
+    return shapes.pop() if len(shapes) == 1 else None
 
 
-def _rows(sch: s_tir.Schedule, block: SBlockRV) -> tuple[int, ...] | None:
-    """Extents of the rows' axes of a reduction that keeps its reduced axes, the last ones."""
-    axes = list(sch.get(block).iter_vars)
-    spatial = [int(a.dom.extent) for a in axes if a.iter_type == tirx.IterVar.DataPar]
-    reduced = [int(a.dom.extent) for a in axes if a.iter_type == tirx.IterVar.CommReduce]
-    rows = len(spatial) - len(reduced)
-    if rows < 0 or any(extent != 1 for extent in spatial[rows:]):
+def _rows_of(step: Step) -> tuple[Size, ...] | None:
+    """The sizes of the rows' axes of a reduction that keeps its reduced axes, the last ones."""
+    rank = len(step.spatial) - len(step.reduced)
+    if rank < 0 or any(axis.size != 1 for axis in step.spatial[rank:]):
         return None
-    for region in sch.get(block).reads:  # the row must be read along its axes, and nothing else
-        if [r.min.same_as(a.var) for r, a in zip(region.region[:rows], axes[:rows], strict=False)] != [True] * rows:
+    for read in step.reads:  # the row must be read along its axes, and nothing else
+        if len(read.region) < rank or not all(map(_goes_along, read.region[:rank], step.axes)):
             return None
-    return tuple(spatial[:rows])
+    return tuple(axis.size for axis in step.spatial[:rank])
 
 
-def _is_of_rows(sch: s_tir.Schedule, block: SBlockRV, rows: tuple[int, ...]) -> bool:
-    """Whether the block's first axes are the rows', and it writes each element of a row in its place."""
-    node = sch.get(block)
-    axes = list(node.iter_vars)[: len(rows)]
-    if tuple(int(a.dom.extent) for a in axes) != rows or len(node.writes) != 1:
+def _goes_along(place: Range, axis: Axis) -> bool:
+    return bool(place.min.same_as(axis.var))
+
+
+def _is_of_rows(step: Step, rows: tuple[Size, ...], made: Collection[tirx.Var]) -> bool:
+    """Whether a step's first axes are the rows', it writes each element of a row in its place, and reads of what other
+    steps have `made` only the same row.
+    """
+    axes = step.axes[: len(rows)]
+    if tuple(axis.size for axis in axes) != rows or len(step.writes) != 1:
         return False
-    own = node.writes[0].region[: len(rows)]
-    if not all(int(a.dom.extent) == 1 or r.min.same_as(a.var) for r, a in zip(own, axes, strict=False)):
+    own = [*step.writes, *(read for read in step.reads if read.source in made)]
+    return all(
+        axis.size == 1 or _goes_along(place, axis)
+        for region in own
+        for place, axis in zip(region.region[: len(rows)], axes, strict=False)
+    )
+
+
+def _inline_operands_of_all_rows(sch: s_tir.Schedule, rows: tuple[Size, ...]) -> None:
+    """Compute cheap steps on operands that all rows share, or several, where they are used."""
+    for block in root_blocks(sch):
+        step = step_of(sch, block)
+        if step.is_reduction or step.producers or not step.consumers or not step.trip_counts:
+            continue
+        if not _is_of_rows(step, rows, ()) and _is_element_wise(step) and not _is_costly(step):
+            sch.compute_inline(block)
+
+
+def _inline_cheap_steps(sch: s_tir.Schedule, output: str) -> None:
+    """Compute cheap steps where they are used; costly ones only if they are used once."""
+    for block in root_blocks(sch):
+        step = step_of(sch, block)
+        if not step.is_reduction and step.name != output and (len(step.consumers) == 1 or not _is_costly(step)):
+            sch.compute_inline(block)
+
+
+def _compute_row_by_row(sch: s_tir.Schedule, output: SBlockRV, rows: tuple[Size, ...], target: Target) -> None:
+    """One loop over the rows with all steps inside, each of them along the row in vectors."""
+    lanes = target.lanes(step_of(sch, output).dtype)
+    longest, partial = _reduce_in_lanes(sch, lanes)
+    row = _row_loop(sch, output, len(rows))
+    for block in reversed(root_blocks(sch)):
+        if sch.get(block).name_hint != sch.get(output).name_hint:
+            sch.compute_at(block, row, preserve_unit_loops=True)
+    along_row = [(block, sch.get_loops(block)[1:]) for block in sch.get_child_blocks(row)]
+    accumulated = []
+    for block, loops in along_row:
+        if sch.get(block).name_hint in partial:
+            accumulated.append((block, _accumulate_in_vectors(sch, block, loops)))
+        elif not is_reduction(sch, block) and loops:
+            _vectorize(sch, loops, lanes)
+    if math.prod(rows) > 1 and math.prod(rows) * longest >= target.parallel_grain:
+        sch.parallel(row)
+    for block, step in accumulated:  # last, for the other primitives refuse a block in two parts
+        sch.vectorize(sch.get_loops(sch.decompose_reduction(block, step))[-1])
+
+
+def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
+    """Give reductions of rows of several whole vectors a partial result for each lane.
+
+    Returns:
+        The length of the longest row, and the names of the new steps that compute partial results.
+    """
+    longest, partial = 0, set()
+    for block in root_blocks(sch):
+        step = step_of(sch, block)
+        if step.is_reduction:
+            first = next(position for position, axis in enumerate(step.axes) if axis.is_reduced)
+            column = fused(sch, sch.get_loops(block)[first:])
+            length = trip_count(sch, column)
+            longest = max(longest, length)
+            if length % lanes == 0 and length > lanes:
+                register_reducer(sch.get(block))
+                _, lane = sch.split(column, [None, lanes])
+                partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
+    return longest, partial
+
+
+def _row_loop(sch: s_tir.Schedule, output: SBlockRV, rank: int) -> LoopRV:
+    """The loops over the output's rows as one; a new one if there is a single row."""
+    loops = sch.get_loops(output)
+    return fused(sch, loops[:rank]) if rank else sch.add_unit_loop(loops[0])
+
+
+def _accumulate_in_vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV]) -> LoopRV:
+    """Order the loops of a block made by `rfactor`: along the row outside, which is returned, the lanes inside."""
+    axes = step_of(sch, block).axes
+    step = next(loop for axis, loop in zip(axes, loops, strict=True) if axis.is_reduced)
+    lane = next(loop for axis, loop in zip(axes, loops, strict=True) if axis.is_spatial and trip_count(sch, loop) > 1)
+    sch.reorder(step, lane)
+    sch.vectorize(lane)
+    return step
+
+
+def _vectorize(sch: s_tir.Schedule, loops: Sequence[LoopRV], lanes: int) -> None:
+    """Loops along a row in vectors, where these fit."""
+    column = fused(sch, loops)
+    if trip_count(sch, column) % lanes == 0:
+        _, lane = sch.split(column, [None, lanes])
+        sch.vectorize(lane)
+
+
+def _is_element_wise(step: Step) -> bool:
+    """Whether a step writes each element in its place."""
+    if len(step.writes) != 1 or len(step.writes[0].region) != len(step.axes):
         return False
-    inner = {
-        producer_name
-        for producer in sch.get_producers(block)
-        for producer_name in [sch.get(producer).writes[0].source.name]
-    }
-    for read in node.reads:  # what other blocks of the kernel made is read from the same row
-        if read.source.name in inner:
-            pairs = zip(read.region[: len(rows)], axes, strict=False)
-            if not all(int(a.dom.extent) == 1 or r.min.same_as(a.var) for r, a in pairs):
-                return False
-    return True
+    return all(map(_goes_along, step.writes[0].region, step.axes))
 
 
-def _is_element_wise(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether a block writes each element in its place, by cheap arithmetic."""
-    node = sch.get(block)
-    if len(node.writes) != 1 or _is_costly(node.body):
-        return False
-    places = zip(node.writes[0].region, node.iter_vars, strict=False)
-    return len(node.writes[0].region) == len(node.iter_vars) and all(r.min.same_as(a.var) for r, a in places)
+def _is_costly(step: Step) -> bool:
+    """Whether a step calls an elementary function."""
+    return step.value is not None and _has_call(step.value)
 
 
-def _is_costly(node: object) -> bool:
-    """Whether an expression calls an elementary function."""
-    match node:
-        case tirx.BufferStore():
-            return _is_costly(node.value)
+def _has_call(expr: tirx.Expr) -> bool:
+    match expr:
         case TensorLoad():
             return False
-        case tirx.Cast():
-            return _is_costly(node.value)
-        case tirx.Select():
-            return any(map(_is_costly, (node.condition, node.true_value, node.false_value)))
         case Call():
             return True
-    return any(_is_costly(part) for part in (getattr(node, "a", None), getattr(node, "b", None)) if part is not None)
+    return any(map(_has_call, parts_of(expr)))

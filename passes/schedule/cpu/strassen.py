@@ -13,39 +13,34 @@ from __future__ import annotations
 
 import math
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.compute.strassen import PRODUCTS_OF_QUARTERS
+from nnefc.passes.schedule.analysis import KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
-from nnefc.passes.schedule.structure import (
-    epilogue_into_one_block,
-    periods_of,
-    root_blocks,
-    schedule_of,
-    spatial_extents,
-)
+from nnefc.passes.schedule.schedules import epilogue_into_one_block
 from nnefc.targets.machine.target import Target
 
-__all__ = ["QuarterProductsRule", "QuarterSumsRule"]
+__all__ = ["StrassenProductsRule", "StrassenSumsRule"]
 
 
-class QuarterProductsRule:
+class StrassenProductsRule:
     """Seven products whose sums are the quarters of a matrix."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        found = [b for b in root_blocks(sch) if PRODUCTS_OF_QUARTERS in sch.get(b).annotations]
+    def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
+        found = [step for step in kernel.steps if PRODUCTS_OF_QUARTERS in step.node.annotations]
         if len(found) != 1:
             return None
         (products,) = found
-        *batch, _, rows, columns = spatial_extents(sch, products)
-        lanes = target.lanes(str(sch.get(products).writes[0].source.dtype))
+        *batch, _, rows, columns = (axis.size for axis in products.spatial)
+        lanes = target.lanes(products.dtype)
         if math.prod(batch) != 1 or columns % lanes:
             return None
         tile = choose_tile(1, rows, columns // lanes, target)
-        self._schedule(sch, products, tile, lanes, target)
+        sch = kernel.schedule()
+        self._schedule(sch, sch.get_sblock(products.name), tile, lanes, target)
         return sch
 
     def _schedule(self, sch: s_tir.Schedule, products: SBlockRV, tile: Tile, lanes: int, target: Target) -> None:
@@ -82,10 +77,10 @@ def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, place: LoopRV, lane
         The outermost reduced loop.
     """
     sch.compute_at(block, place, preserve_unit_loops=True)
-    axes = sch.get(block).iter_vars
+    axes = step_of(sch, block).axes
     loops = list(zip(sch.get_loops(block)[-len(axes) :], axes, strict=True))
-    reduced = [loop for loop, axis in loops if axis.iter_type == tirx.IterVar.CommReduce]
-    *_, row, column = [loop for loop, axis in loops if axis.iter_type == tirx.IterVar.DataPar]
+    reduced = [loop for loop, axis in loops if axis.is_reduced]
+    *_, row, column = [loop for loop, axis in loops if axis.is_spatial]
     vectors, lane = sch.split(column, [None, lanes])
     sch.reorder(*reduced, row, vectors, lane)
     sch.vectorize(lane)
@@ -99,20 +94,19 @@ def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, place: LoopRV, lane
     return reduced[0]
 
 
-class QuarterSumsRule:
+class StrassenSumsRule:
     """An element-wise computation that has seven formulas, one for each place along an axis before the last two."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        blocks = root_blocks(sch)
-        if len(blocks) != 1 or len(sch.get_loops(blocks[0])) < 4:
+    def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
+        if len(kernel.steps) != 1 or len(kernel.steps[0].trip_counts) < 4:
             return None
-        node = sch.get(blocks[0])
-        choices = list(periods_of(node))
-        *outer, column = sch.get_loops(blocks[0])
-        lanes = target.lanes(str(node.writes[0].source.dtype))
-        if len(choices) != 1 or choices[0] > len(outer) - 2 or int(sch.get(column).extent) % lanes:
+        (step,) = kernel.steps
+        lanes = target.lanes(step.dtype)
+        choices = list(step.periods)
+        if len(choices) != 1 or choices[0] > len(step.trip_counts) - 3 or step.trip_counts[-1] % lanes:
             return None
+        sch = kernel.schedule()
+        *outer, column = sch.get_loops(sch.get_sblock(step.name))
         choice = outer.pop(choices[0])
         column, lane = sch.split(column, [None, lanes])
         sch.reorder(*outer, column, choice, lane)

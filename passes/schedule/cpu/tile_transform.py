@@ -9,16 +9,10 @@ Unrolled, each place knows its formula, and nothing of the choice is left.
 
 from __future__ import annotations
 
-from tvm import s_tir, tirx
-from tvm.s_tir.schedule import SBlockRV
+from tvm import s_tir
 
-from nnefc.passes.schedule.structure import (
-    epilogue_into_one_block,
-    is_reduction,
-    periods_of,
-    root_blocks,
-    schedule_of,
-)
+from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.schedule.schedules import epilogue_into_one_block
 from nnefc.targets.machine.target import Target
 
 __all__ = ["TileTransformRule"]
@@ -27,22 +21,16 @@ __all__ = ["TileTransformRule"]
 class TileTransformRule:
     """An element-wise computation that has a formula for each place of a tile along two or more of its axes."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        blocks = root_blocks(sch)
-        if any(is_reduction(sch, block) for block in blocks):
+    def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
+        choosing = [step for step in kernel.steps if len(step.periods) > 1]
+        if kernel.reductions or len(choosing) != 1:
             return None
-        choosing = [(block, periods) for block in blocks if len(periods := periods_of(sch.get(block))) > 1]
-        if len(choosing) != 1:
-            return None
-        block, periods = choosing[0]
-        lanes = target.lanes(str(sch.get(block).writes[0].source.dtype))
-        if int(sch.get(sch.get_loops(block)[-1]).extent) % lanes:
-            return None
-        self._schedule(sch, block, periods, lanes)
-        return sch
+        (step,) = choosing
+        lanes = target.lanes(step.dtype)
+        return None if step.trip_counts[-1] % lanes else self._schedule(kernel.schedule(), step, lanes)
 
-    def _schedule(self, sch: s_tir.Schedule, block: SBlockRV, periods: dict[int, int], lanes: int) -> None:
+    def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int) -> s_tir.Schedule:
+        block = sch.get_sblock(step.name)
         columns = sch.get_producers(block)
         last = epilogue_into_one_block(sch, block)
         if last is None:
@@ -51,7 +39,7 @@ class TileTransformRule:
             sch.compute_inline(block)
         loops = sch.get_loops(last)
         unrolled = []
-        for axis, period in periods.items():
+        for axis, period in step.periods.items():
             loops[axis], inner = sch.split(loops[axis], [None, period])
             unrolled.append(inner)
         *outer, channel = loops
@@ -68,3 +56,4 @@ class TileTransformRule:
         for loop in unrolled:
             sch.unroll(loop)
         sch.parallel(sch.fuse(*outer[:-2]))
+        return sch

@@ -11,80 +11,80 @@ from __future__ import annotations
 
 import math
 
+import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
-from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.schedule.structure import (
+from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.schedule.schedules import (
     covers_result,
     epilogue_into_one_block,
-    is_reduction,
+    fused,
     largest_divisor,
-    root_blocks,
-    schedule_of,
+    trip_count,
     vector_lanes,
 )
+from nnefc.passes.tir.expressions import is_number
 from nnefc.targets.machine.target import Target
 
 __all__ = ["WindowsRule"]
 
-_LARGEST_UNROLLED = 16  # positions of a window
-_POSITIONS_AT_ONCE = 7  # of the result: they share the filter, and what their windows have in common
+_LARGEST_UNROLLED = 16
+"""Positions of a window that are written out, up to 4 × 4: code of larger ones falls out of the cache of decoded
+instructions, and saves no more than a loop's branch in several loads."""
+
+_RESULTS_AT_ONCE = 7
+"""Neighbouring results, which share the filter and most of their windows. As many as keep multiply-adds going that take
+four cycles, two of which begin in each; and a divisor of the widths that images have after halving: 7, 14, 28, …"""
 
 
 class WindowsRule:
     """One reduction whose last spatial axis is the last axis of all that it reads and writes, in whole vectors."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        blocks = root_blocks(sch)
-        reductions = [b for b in blocks if is_reduction(sch, b)]
-        if len(reductions) != 1 or sch.get_producers(reductions[0]):
+    def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
+        if len(kernel.reductions) != 1:
             return None
-        block = reductions[0]
-        node = sch.get(block)
-        spatial = [a for a in node.iter_vars if a.iter_type == tirx.IterVar.DataPar]
-        if len(spatial) < 2:
+        (step,) = kernel.reductions
+        if step.producers or len(step.spatial) < 2 or not step.axes[0].is_spatial:
             return None
-        channels = int(spatial[-1].dom.extent)
-        lanes = vector_lanes(channels, target.lanes(str(node.writes[0].source.dtype)))
-        if channels % lanes or not node.iter_vars[0].same_as(spatial[0]):
+        channels = step.spatial[-1]
+        lanes = vector_lanes(channels.size, target.lanes(step.dtype))
+        if channels.size % lanes:
             return None
-        if not all(self._last_index_is(region, spatial[-1].var) for region in (*node.reads, *node.writes)):
+        if not all(_ends_with(region, channels.var) for region in (*step.reads, *step.writes)):
             return None
-        return self._schedule(sch, block, len(spatial), lanes)
+        return self._schedule(kernel.schedule(), step, lanes)
 
-    def _last_index_is(self, region: TensorRegion, var: tirx.Var) -> bool:
-        if not len(region.region):
-            return False
-        last = region.region[-1]
-        return isinstance(last.min, tirx.Var) and last.min.same_as(var) and int(last.extent) == 1
-
-    def _schedule(self, sch: s_tir.Schedule, block: SBlockRV, spatial: int, lanes: int) -> s_tir.Schedule | None:
+    def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int) -> s_tir.Schedule | None:
+        block, count = sch.get_sblock(step.name), len(step.spatial)
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
             epilogue = sch.cache_write(block, 0, "global")
         loops = sch.get_loops(block)
-        outer, channel, window = loops[: spatial - 1], loops[spatial - 1], loops[spatial:]
+        outer, channel, window = loops[: count - 1], loops[count - 1], loops[count:]
         channel, lane = sch.split(channel, [None, lanes])
-        positions = math.prod(int(sch.get(loop).extent) for loop in window)
-        tile = largest_divisor(int(sch.get(outer[-1]).extent), _POSITIONS_AT_ONCE)
-        outer[-1], at_once = sch.split(outer[-1], [None, tile])
-        sch.reorder(*outer, channel, *window, at_once, lane)
+        at_once = largest_divisor(trip_count(sch, outer[-1]), _RESULTS_AT_ONCE)
+        outer[-1], results = sch.split(outer[-1], [None, at_once])
+        sch.reorder(*outer, channel, *window, results, lane)
         sch.reverse_compute_at(epilogue, channel)
         if not covers_result(sch, epilogue):
             return None
-        fused = sch.fuse(*outer[:-1]) if len(outer) > 1 else outer[0]
-        sch.parallel(fused)
+        sch.parallel(fused(sch, outer[:-1] or outer))
         sch.vectorize(lane)
-        sch.unroll(at_once)
-        if positions <= _LARGEST_UNROLLED:
+        sch.unroll(results)
+        if math.prod(axis.size for axis in step.reduced) <= _LARGEST_UNROLLED:
             for loop in window:
                 sch.unroll(loop)
         start = sch.decompose_reduction(block, window[0])
         for part in (start, epilogue):
             *others, last = sch.get_loops(part)
             sch.vectorize(last)
-            if tile > 1:
+            if at_once > 1:
                 sch.unroll(others[-1])
         return sch
+
+
+def _ends_with(region: TensorRegion, var: tirx.Var) -> bool:
+    """Whether the last index of a tensor is this variable."""
+    places: list[tvm.ir.Range] = list(region.region)
+    return bool(places) and places[-1].min.same_as(var) and is_number(places[-1].extent, 1)

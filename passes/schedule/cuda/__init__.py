@@ -6,7 +6,7 @@ from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.passes.schedule.cuda.loops import LoopsRule
 from nnefc.passes.schedule.cuda.reduction import ReductionRule
-from nnefc.passes.schedule.cuda.rows import RowsRule
+from nnefc.passes.schedule.cuda.row_reduction import RowReductionRule
 from nnefc.passes.schedule.cuda.tensor_core import TensorCoreRule
 from nnefc.passes.schedule.cuda.transposition import TranspositionRule
 from nnefc.passes.schedule.cuda.vector_product import VectorProductRule
@@ -18,7 +18,7 @@ CUDA_RULES = (
     VectorProductRule(),
     TensorCoreRule(),
     ContractionRule(),
-    RowsRule(),
+    RowReductionRule(),
     TranspositionRule(),
     ElementWiseRule(),
     ReductionRule(),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, tile_of
 from nnefc.passes.schedule.cuda.product import Product, product_of
@@ -34,11 +35,11 @@ _GROUP = 4  # neighbouring rows, and columns, of a thread: one load from shared 
 class ContractionRule:
     """A sum of products with axes that index one operand only, on both sides."""
 
-    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
-        product = product_of(func, target)
+    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(kernel, target)
         if product is None or product.accumulator not in ITEMS or not product.columns.variables:
             return None
-        tiling = choose_tiling(product.batch.extent, product.rows.extent, product.columns.extent, product.depth.extent)
+        tiling = choose_tiling(product.batch.size, product.rows.size, product.columns.size, product.depth.size)
         return tiled(product, tiling, _Launch)
 
 

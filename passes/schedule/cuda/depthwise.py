@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from tvm import s_tir, tirx
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.nest import Nest, kernel_schedule, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
 from nnefc.passes.schedule.cuda.product import Product, product_of
@@ -33,19 +34,19 @@ _TURNS = (4, 2, 1)  # results of one thread, which share the filter
 class DepthwiseRule:
     """A short sum of products without rows: one operand is the same for all columns of a batch."""
 
-    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
-        product = product_of(func, target)
-        if product is None or product.rows.extent > 1 or product.depth.extent > _MOST_PRODUCTS:
+    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(kernel, target)
+        if product is None or product.rows.size > 1 or product.depth.size > _MOST_PRODUCTS:
             return None
-        if product.batch.extent == 1 or lies_along_depth(product.operands[1]):
+        if product.batch.size == 1 or lies_along_depth(product.operands[1]):
             return None  # a product of a vector and a matrix
-        launch = _by_channel(product) if product.columns.extent >= 4 * _THREADS else _by_result(product)
+        launch = _by_channel(product) if product.columns.size >= 4 * _THREADS else _by_result(product)
         return kernel_schedule(product.func, product.params, [launch])
 
 
 def _by_channel(product: Product) -> tirx.Stmt:
     """Blocks that stay in one channel."""
-    nest, columns, batch = Nest(product.aligned), product.columns.extent, product.batch.extent
+    nest, columns, batch = Nest(product.aligned), product.columns.size, product.batch.size
 
     def tiles(turns: int) -> int:
         return -(-columns // (turns * _THREADS))
@@ -63,8 +64,8 @@ def _by_channel(product: Product) -> tirx.Stmt:
 
 def _by_result(product: Product) -> tirx.Stmt:
     """Blocks of threads over channels as they come: for small images."""
-    nest, columns = Nest(product.aligned), product.columns.extent
-    results = product.batch.extent * columns
+    nest, columns = Nest(product.aligned), product.columns.size
+    results = product.batch.size * columns
     sums = nest.buffer("sums", 1, product.accumulator, "local")
 
     def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
@@ -82,7 +83,7 @@ def _summed(
 ) -> tirx.Stmt:
     """The sums of one thread, whose batch and column in each turn are `place(turn)`."""
     left, right = product.operands
-    columns, dtype = product.columns.extent, product.accumulator
+    columns, dtype = product.columns.size, product.accumulator
 
     def add(depth: tirx.Expr) -> tirx.Stmt:
         def one(turn: tirx.Expr) -> tirx.Stmt:
@@ -99,7 +100,7 @@ def _summed(
         batch, column = place(turn)
         return write_one(nest, product, batch, number(0), column, load(sums, turn))
 
-    depth = product.depth.extent
+    depth = product.depth.size
     over = nest.unrolled if depth <= _MOST_UNROLLED else nest.loop
     return sequence(
         nest.unrolled(turns, lambda turn: store(sums, tirx.const(0, dtype), turn)),

@@ -13,15 +13,18 @@ result does, or are not indexed at all, one thread takes 16 bytes at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-import tvm
 from tvm import s_tir, tirx
+from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
-from nnefc.passes.schedule.cuda.analysis import conditions_of, flat_index, loads_of, strides_of
+from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.cuda.threads import bind_flat
-from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of, variables_of
+from nnefc.passes.schedule.schedules import SBlockRV, root_blocks
+from nnefc.passes.tir.expressions import flat_offset, loads_of, variables_of
+from nnefc.passes.tir.sizes import Size, strides_of
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["ElementWiseRule", "bind_elements"]
@@ -32,10 +35,10 @@ _LEAST_THREADS = 1 << 14  # that keep a device busy: before, shorter vectors rat
 class ElementWiseRule:
     """Steps without reductions; those that are not joined with their readers are launches of their own."""
 
-    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        if any(is_reduction(sch, block) or not is_simple(sch, block) for block in root_blocks(sch)):
+    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+        if kernel.reductions or not all(map(is_simple, kernel.steps)):
             return None
+        sch = kernel.schedule()
         join_steps(sch)
         for block in root_blocks(sch):
             bind_elements(sch, block, target)
@@ -44,52 +47,49 @@ class ElementWiseRule:
 
 def bind_elements(sch: s_tir.Schedule, block: SBlockRV, target: CudaTarget) -> None:
     """Bind a simple block without reductions to threads."""
-    lanes = _lanes(sch.get(block), target)
+    lanes = _lanes(step_of(sch, block), target)
     bind_flat(sch, sch.get_loops(block) or [sch.add_unit_loop(block)], target, lanes)
 
 
-def _lanes(node: s_tir.SBlock, target: CudaTarget) -> int:
+def _lanes(step: Step, target: CudaTarget) -> int:
     """How many neighbouring elements one thread computes: as many as it can load and store as a vector."""
-    if not isinstance(node.body, tirx.BufferStore) or not node.iter_vars:
+    if step.value is None or not step.axes:
         return 1
-    value, target_buffer = node.body.value, node.writes[0].source
-    loads = list(loads_of(value))
-    dtypes = [str(buffer.dtype) for buffer in (target_buffer, *(load.source for load in loads))]
-    if any(dtype == "bool" for dtype in dtypes) or any(isinstance(i, tirx.Ramp) for i in node.body.indices):
+    loads = loads_of(step.value)
+    dtypes = [step.dtype, *(str(load.source.dtype) for load in loads)]
+    if "bool" in dtypes or any(isinstance(index, tirx.Ramp) for index in step.node.body.indices):
         return 1
-    rounds = math.prod(int(axis.dom.extent) for axis in node.iter_vars)
-    most = max(1, min(min(map(target.lanes, dtypes)), 8, rounds // _LEAST_THREADS))
+    most = max(1, min(min(map(target.lanes, dtypes)), 8, step.rounds // _LEAST_THREADS))
     lanes = 1
-    while lanes * 2 <= most and _is_whole(node, loads, lanes * 2):
+    while lanes * 2 <= most and _is_whole(step, loads, lanes * 2):
         lanes *= 2
     return lanes
 
 
-def _is_whole(node: s_tir.SBlock, loads: list[tirx.Expr], lanes: int) -> bool:
+def _is_whole(step: Step, loads: Sequence[TensorLoad], lanes: int) -> bool:
     """Whether vectors of `lanes` elements along the last axes are, of each tensor, a vector or one element."""
-    axes = list(node.iter_vars)
-    extents = [int(axis.dom.extent) for axis in axes]
-    inner = next((n for n in range(1, len(axes) + 1) if math.prod(extents[-n:]) % lanes == 0), None)
+    sizes = step.sizes
+    inner = next((n for n in range(1, len(sizes) + 1) if math.prod(sizes[-n:]) % lanes == 0), None)
     if inner is None:
         return False
-    analyzer = Analyzer()
-    for axis in axes:
-        analyzer.bind(axis.var, tvm.ir.Range(0, axis.dom.extent))
-    moving = [axis.var for axis in axes[-inner:]]
-    if any(variables_of([c]) & set(moving) for c in conditions_of(node.body.value)):
+    moving = step.axes[-inner:]
+    if variables_of(step.conditions) & {axis.var for axis in moving}:
         return False
-    strides = strides_of(extents)[-inner:]
-    places = [flat_index(load.source, load.indices) for load in loads]
-    written = flat_index(node.writes[0].source, node.body.indices)
+    analyzer = Analyzer()
+    for own in step.node.iter_vars:
+        analyzer.bind(own.var, own.dom)
 
-    def steps(place: tirx.Expr) -> list[int] | None:
-        linear = detect_linear_equation(analyzer.simplify(place), moving)
+    def steps(place: tirx.Expr) -> list[Size] | None:
+        """How far the place moves with each of the axes, if it begins at a multiple of the lanes or never moves."""
+        linear = detect_linear_equation(analyzer.simplify(place), [axis.var for axis in moving])
         if not linear or not all(isinstance(step, tirx.IntImm) for step in linear[:-1]):
             return None
         aligned = analyzer.modular_set(linear[-1])
-        found = [int(step) if e > 1 else 0 for step, e in zip(linear[:-1], extents[-inner:], strict=True)]
+        found = [int(step) if axis.size > 1 else 0 for step, axis in zip(linear[:-1], moving, strict=True)]
         whole = aligned.coeff % lanes == 0 and aligned.base % lanes == 0
         return found if whole or not any(found) else None
 
-    line = [stride if extent > 1 else 0 for stride, extent in zip(strides, extents[-inner:], strict=True)]
+    line = [stride if axis.size > 1 else 0 for stride, axis in zip(strides_of(sizes)[-inner:], moving, strict=True)]
+    places = [flat_offset(load.source, load.indices) for load in loads]
+    written = flat_offset(step.result, step.node.body.indices)
     return steps(written) == line and all(steps(place) in (line, [0] * inner) for place in places)

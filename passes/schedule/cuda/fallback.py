@@ -12,32 +12,29 @@ one thread.
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 
-from tvm import s_tir, tirx
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm import s_tir
+from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of
+from nnefc.passes.schedule.analysis import KernelAnalysis, step_of, steps_of
+from nnefc.passes.schedule.cuda.threads import bind_flat
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["FallbackRule"]
-
-_THREADS = 256  # of a block
-_LEAST_BLOCKS = 128  # smaller blocks, rather than fewer of them: devices have about so many processors
 
 
 class FallbackRule:
     """Any computation."""
 
-    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        for block in root_blocks(sch):
-            if sch.get_consumers(block) and not is_reduction(sch, block):
+    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+        sch = kernel.schedule()
+        for step in kernel.steps:
+            if step.consumers and not step.is_reduction:
                 with suppress(s_tir.ScheduleError):  # not of the form that can be inlined: it keeps its own loops
-                    sch.compute_inline(block)
-        for name in [sch.get(block).name_hint for block in root_blocks(sch)]:
-            sch = _bound(sch, name, target)
+                    sch.compute_inline(sch.get_sblock(step.name))
+        for step in steps_of(sch):
+            sch = _bound(sch, step.name, target)
         return sch
 
 
@@ -54,37 +51,21 @@ def _bound(sch: s_tir.Schedule, name: str, target: CudaTarget) -> s_tir.Schedule
 
 
 def _each_thread_an_element(sch: s_tir.Schedule, block: SBlockRV, target: CudaTarget) -> None:
-    loops, axes = sch.get_loops(block), list(sch.get(block).iter_vars)
-    if len(loops) != len(axes):
-        _one_thread(sch, block, target)
-        return
-    kinds = [axis.iter_type for axis in axes]
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.DataPar]
-    others = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != tirx.IterVar.DataPar]
-    if not spatial:
+    step, loops = step_of(sch, block), sch.get_loops(block)
+    spatial = [loop for axis, loop in zip(step.axes, loops, strict=False) if axis.is_spatial]
+    others = [loop for axis, loop in zip(step.axes, loops, strict=False) if not axis.is_spatial]
+    if len(loops) != len(step.axes) or not spatial:
         _one_thread(sch, block, target)
         return
     sch.reorder(*spatial, *others)
     results = []
-    if others and all(kind in (tirx.IterVar.DataPar, tirx.IterVar.CommReduce) for kind in kinds):
-        results = [sch.cache_write(block, index, "local") for index in range(len(sch.get(block).writes))]
-    thread = _bind(sch, spatial, target)
+    if others and all(axis.is_spatial or axis.is_reduced for axis in step.axes):
+        results = [sch.cache_write(block, index, "local") for index in range(len(step.writes))]
+    thread = bind_flat(sch, spatial, target)
     for result in results:
         sch.reverse_compute_at(result, thread)
     if results:
         sch.decompose_reduction(block, others[0])
-
-
-def _bind(sch: s_tir.Schedule, loops: list[LoopRV], target: CudaTarget) -> LoopRV:
-    """Share the rounds of some loops among blocks of threads; returns the loop over the threads."""
-    rounds = math.prod(int(sch.get(loop).extent) for loop in loops)
-    threads = _THREADS
-    while threads > target.threads_per_warp and rounds < threads * _LEAST_BLOCKS:
-        threads //= 2
-    blocks, thread = sch.split(sch.fuse(*loops), [None, min(threads, rounds)])
-    sch.bind(blocks, "blockIdx.x")
-    sch.bind(thread, "threadIdx.x")
-    return thread
 
 
 def _one_thread(sch: s_tir.Schedule, block: SBlockRV, _target: CudaTarget) -> None:

@@ -13,8 +13,9 @@ from contextlib import suppress
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.cuda.analysis import loads_of, values_of, work_of
-from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks
+from nnefc.passes.schedule.analysis import Step, step_of
+from nnefc.passes.schedule.schedules import root_blocks
+from nnefc.passes.tir.sizes import size_of
 
 __all__ = ["is_simple", "join_steps"]
 
@@ -24,32 +25,25 @@ _MOST_WORK = 64  # for an element: about as many instructions as a place in memo
 def join_steps(sch: s_tir.Schedule) -> None:
     """Move steps without reductions into those that read them, the first ones first."""
     for block in root_blocks(sch):
-        if sch.get_consumers(block) and not is_reduction(sch, block) and _is_worth_joining(sch, block):
-            with suppress(s_tir.ScheduleError):  # not of the form that can be moved
-                sch.compute_inline(block)
+        step = step_of(sch, block)
+        if step.consumers and not step.is_reduction and step.value is not None:
+            readers = [step_of(sch, reader) for reader in sch.get_consumers(block)]
+            if all(step.work * _reads(reader, step.result) <= _MOST_WORK for reader in readers):
+                with suppress(s_tir.ScheduleError):  # not of the form that can be moved
+                    sch.compute_inline(block)
 
 
-def is_simple(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether the loops of a block are its axes, in their order, each of them reduced or not; a scalar has no loops."""
-    axes, loops = list(sch.get(block).iter_vars), sch.get_loops(block)
-    extents = [int(axis.dom.extent) for axis in axes]
-    if any(axis.iter_type not in (tirx.IterVar.DataPar, tirx.IterVar.CommReduce) for axis in axes):
+def is_simple(step: Step) -> bool:
+    """Whether the loops of a step are its axes, in their order, each of them reduced or not; a scalar has no loops."""
+    if not all(axis.is_spatial or axis.is_reduced for axis in step.axes):
         return False
-    return [int(sch.get(loop).extent) for loop in loops] == extents if loops else extents == [1]
+    return step.loops_are_axes if step.trip_counts else step.sizes == (1,)
 
 
-def _is_worth_joining(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    node = sch.get(block)
-    if not isinstance(node.body, tirx.BufferStore):
-        return False
-    work, (write,) = work_of(node.body.value), node.writes
-    return all(work * _reads(sch.get(reader), write.source) <= _MOST_WORK for reader in sch.get_consumers(block))
-
-
-def _reads(reader: s_tir.SBlock, buffer: tirx.Var) -> int:
-    """How many elements of `buffer` the reader reads for one of its own; one that it reads twice counts as one."""
-    places = [load for value in values_of(reader.body) for load in loads_of(value) if load.source.same_as(buffer)]
-    extents = [r.extent for region in reader.reads if region.source.same_as(buffer) for r in region.region]
-    if not all(isinstance(extent, tirx.IntImm) for extent in extents):  # depends on data
-        return len(places)
-    return min(len(places), math.prod(map(int, extents)))
+def _reads(reader: Step, tensor: tirx.Var) -> int:
+    """How many elements of a tensor the reader reads for one of its own; one that it reads twice counts as one."""
+    places: int = sum(load.source.same_as(tensor) for load in reader.loads)
+    sizes = [place.extent for read in reader.reads if read.source.same_as(tensor) for place in read.region]
+    if not all(isinstance(size, tirx.IntImm) for size in sizes):  # depends on data
+        return places
+    return min(places, math.prod(map(size_of, sizes)))

@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
-from nnefc.passes.schedule.structure import schedule_of
+from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.expressions import int64
+from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.passes.tir.statements import rounds_of
 from nnefc.targets.machine.cuda_target import CudaTarget
 
@@ -30,7 +32,8 @@ _MOST_SERIAL_WORK = 1 << 14  # rounds that a thread may go through by itself; fr
 class LoopsRule:
     """A kernel that is statements, not computations, with at least one loop of independent rounds."""
 
-    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+        func = kernel.func
         statements = _statements(func)
         if statements is None:
             return None
@@ -84,14 +87,18 @@ def _independent(nest: Sequence[tirx.For]) -> list[tirx.For]:
     return independent_loops(nest) or [loop for loop in nest[:1] if loop.kind == tirx.ForKind.PARALLEL]
 
 
+def _rounds(loops: Sequence[tirx.For]) -> Size:
+    return math.prod(size_of(loop.extent) for loop in loops)
+
+
 def _is_serial(stmt: tirx.Stmt, shared: Sequence[tirx.For]) -> bool:
     """Whether the threads that share a statement are few, and have much work."""
-    return rounds_of(stmt) > _MOST_SERIAL_WORK * math.prod(int(loop.extent) for loop in shared)
+    return rounds_of(stmt) > _MOST_SERIAL_WORK * _rounds(shared)
 
 
 def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
     """A statement with its shared loops as threads around the others."""
-    rounds = math.prod(int(loop.extent) for loop in shared)
+    rounds = _rounds(shared)
     threads = threads_for(rounds, target)
     block, thread = (tirx.Var(name, "int64") for name in ("block", "thread"))
     body = nest[-1].body if nest else stmt
@@ -100,13 +107,13 @@ def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For
             body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
     number, below = block * int64(threads) + thread, rounds
     for loop in shared:
-        below //= int(loop.extent)
+        below //= size_of(loop.extent)
         place = tirx.floormod(tirx.floordiv(number, int64(below)), loop.extent)
         body = tirx.SeqStmt([tirx.Bind(loop.loop_var, place), body])
     if rounds % threads:
         body = tirx.IfThenElse(number < int64(rounds), body, None)
-    for var, extent, name in ((thread, threads, "threadIdx.x"), (block, -(-rounds // threads), "blockIdx.x")):
-        extents = Range(int64(0), int64(extent))
-        binding = tirx.IterVar(extents, tirx.Var(name, "int64"), tirx.IterVar.ThreadIndex, name)
-        body = tirx.For(var, extents.min, extents.extent, tirx.ForKind.THREAD_BINDING, body, binding)
+    for var, size, name in ((thread, threads, "threadIdx.x"), (block, -(-rounds // threads), "blockIdx.x")):
+        values = Range(int64(0), int64(size))
+        binding = tirx.IterVar(values, tirx.Var(name, "int64"), tirx.IterVar.ThreadIndex, name)
+        body = tirx.For(var, values.min, values.extent, tirx.ForKind.THREAD_BINDING, body, binding)
     return body

@@ -6,7 +6,6 @@ vectors, sums that are shared out among several launches. Rules for them write t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import tvm
@@ -15,11 +14,11 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.passes.schedule.structure import schedule_of, variables_of
-from nnefc.passes.tir.expressions import number
+from nnefc.passes.schedule.schedules import schedule_of
+from nnefc.passes.tir.expressions import number, variables_of
 from nnefc.targets.codegen.attributes import SYNCHRONIZED
 
-__all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "size_of", "store", "synchronize", "warp_sum"]
+__all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
 
 _MOST_BLOCKS = (1 << 31) - 1  # of a grid, along x
 _ROLLED = "disable_unroll"
@@ -208,8 +207,3 @@ def kernel_schedule(
     body = s_tir.SBlockRealize([], True, root)
     made = tirx.PrimFunc(list(params), body, func.ret_type, func.attrs)
     return schedule_of(made.with_attr(SYNCHRONIZED, True))
-
-
-def size_of(tensor: tirx.Var) -> int:
-    """How many elements a tensor has."""
-    return math.prod(int(extent) for extent in tensor.shape)

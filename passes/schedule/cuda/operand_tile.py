@@ -18,8 +18,7 @@ from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Operand
-from nnefc.passes.schedule.structure import variables_of
-from nnefc.passes.tir.expressions import conjuncts, inside, number, substituted
+from nnefc.passes.tir.expressions import conjuncts, inside, number, substituted, variables_of
 
 __all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "tile_of"]
 
@@ -241,8 +240,8 @@ class _Fetch:
         # Vectors never lie across ends: what their first lane needs is enough.
         limits = (
             present,
-            self._located.first + position < number(operand.positions.extent),
-            self._tile * number(side.depths) + depth < number(operand.depth.extent),
+            self._located.first + position < number(operand.positions.size),
+            self._tile * number(side.depths) + depth < number(operand.depth.size),
         )
         conditions += [nest.simplify(limit) for limit in limits if not nest.holds(limit)]
         stands_for = {**self._stands_for, **self._in_registers(vector)}
@@ -319,13 +318,13 @@ def tile_of(operand: Operand, positions: int, depths: int, threads: int) -> Oper
 
 def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool, widest: int = 4) -> int:
     """Elements, at most `widest`, that lie side by side in memory, aligned, wherever a tile begins."""
-    extent, depth = operand.positions.extent, operand.depth.extent
+    extent, depth = operand.positions.size, operand.depth.size
     for lanes in (lanes for lanes in (8, 4, 2) if lanes <= widest):
         length, of_tile = (depth, depths) if along_depth else (extent, positions)
         if length % lanes or of_tile % lanes:
             continue
         nest = Nest(operand.aligned)
-        batch, group = nest.variable("batch", operand.batch.extent), nest.variable("group", length // lanes)
+        batch, group = nest.variable("batch", operand.batch.size), nest.variable("group", length // lanes)
         other, lane = nest.variable("other", extent if along_depth else depth), nest.variable("lane", lanes)
         place = group * number(lanes) + lane
         value = operand.at(nest, batch, *((other, place) if along_depth else (place, other)))
@@ -337,8 +336,8 @@ def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool
 
 def lies_along_depth(operand: Operand) -> bool:
     """Whether elements of neighbouring depths are neighbours in memory, and those of neighbouring positions are not."""
-    if operand.depth.extent == 1 or operand.positions.extent == 1:
-        return operand.positions.extent == 1
+    if operand.depth.size == 1 or operand.positions.size == 1:
+        return operand.positions.size == 1
     first, next_position, next_depth = (_offset(operand, *at) for at in ((0, 0), (1, 0), (0, 1)))
     if first is None or next_position is None or next_depth is None:
         return False

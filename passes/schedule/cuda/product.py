@@ -8,89 +8,26 @@ depth; a matrix product is one as it stands. Padding is part of an operand: a co
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
-from tvm.sym import detect_linear_equation
 
-from nnefc.passes.schedule.cuda.nest import Nest, buffer, size_of
-from nnefc.passes.schedule.structure import (
-    SBlockRV,
-    epilogue_into_one_block,
-    is_reduction,
-    root_blocks,
-    schedule_of,
-    variables_of,
-)
-from nnefc.passes.tir.expressions import flat_offset, inside, number, substituted
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
+from nnefc.passes.schedule.cuda.axes import Axes
+from nnefc.passes.schedule.cuda.nest import Nest, buffer
+from nnefc.passes.schedule.schedules import SBlockRV, epilogue_into_one_block, schedule_of
+from nnefc.passes.tir.expressions import flat_offset, inside, is_number, number, substituted, variables_of
+from nnefc.passes.tir.sizes import Size, elements_of, size_of, sizes_of
 from nnefc.targets.machine.cuda_target import CudaTarget
 
-__all__ = ["Axes", "Operand", "Product", "product_of"]
+__all__ = ["Operand", "Product", "product_of"]
 
 _VECTOR_BYTES = 16
 _MOST_ELEMENTS = 1 << 30  # of a tensor whose indices, those beyond its end too, are 32 bits wide
-
-
-@dataclass(frozen=True)
-class Axes:
-    """Some axes as one: the last of them runs fastest."""
-
-    variables: tuple[tirx.Var, ...]
-    extents: tuple[int, ...]
-
-    @property
-    def extent(self) -> int:
-        """How many values the fused index has."""
-        return math.prod(self.extents)
-
-    def is_fastest(self, var: tirx.Var) -> bool:
-        """Whether an axis is the last of these."""
-        return bool(self.variables) and var.same_as(self.variables[-1])
-
-    def at(self, index: tirx.Expr, of: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
-        """The values of the axes for a value of the fused index.
-
-        Axes that the expression `of` goes through as if they were one are not told apart: the last of them gets the
-        value of all.
-        """
-        values: dict[tirx.Var, tirx.Expr] = {}
-        inner = 1
-        for run in reversed(self._runs(of)):
-            extent = math.prod(self.extents[position] for position in run)
-            value = tirx.floordiv(index, number(inner)) if inner > 1 else index
-            *others, last = run
-            values[self.variables[last]] = tirx.floormod(value, number(extent)) if run[0] else value
-            values |= {self.variables[position]: number(0) for position in others}
-            inner *= extent
-        return values
-
-    def _runs(self, of: tirx.Expr) -> list[list[int]]:
-        """The axes' positions, those together that an expression needs as one only."""
-        offsets = [part.indices[0] for part in inside(of) if isinstance(part, TensorLoad)]
-        alone = variables_of([substituted(of, {}, lambda source, _: tirx.const(0, str(source.dtype)))])
-        runs: list[list[int]] = []
-        for position, var in enumerate(self.variables):
-            if runs and not {var, self.variables[position - 1]} & alone and self._continue(offsets, position):
-                runs[-1].append(position)
-            else:
-                runs.append([position])
-        return runs
-
-    def _continue(self, offsets: list[tirx.Expr], position: int) -> bool:
-        """Whether the end of a round of an axis is followed in memory by the next round, for all offsets."""
-        pair, extent = list(self.variables[position - 1 : position + 1]), self.extents[position]
-        for offset in offsets:
-            steps = detect_linear_equation(offset, pair)
-            if not steps or not all(isinstance(step, tirx.IntImm) for step in steps[:2]):
-                return False
-            if int(steps[0]) != int(steps[1]) * extent:
-                return False
-        return True
 
 
 @dataclass(frozen=True)
@@ -185,31 +122,27 @@ def with_simple_indices(expr: tirx.Expr, nest: Nest) -> tirx.Expr:
 
 
 @lru_cache(maxsize=1)  # several rules ask for one kernel's
-def product_of(func: tirx.PrimFunc, target: CudaTarget) -> Product | None:
-    """The sum of products that a computation is, with element-wise steps before and after; None if it is another.
+def product_of(kernel: KernelAnalysis, target: CudaTarget) -> Product | None:
+    """The sum of products that a kernel is, with element-wise steps before and after; None if it is another.
 
     Raises:
         ScheduleError: a step cannot be joined with the sum.
     """
-    if any(size_of(tensor) >= _MOST_ELEMENTS or tensor.dtype == "int64" for tensor in _tensors(func)):
+    tensors = (*kernel.func.params, *kernel.func.body.block.alloc_buffers)
+    if any(elements_of(tensor) >= _MOST_ELEMENTS or tensor.dtype == "int64" for tensor in tensors):
         return None
-    narrow = tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": func}))["main"]
+    if len(kernel.reductions) != 1:
+        return None
+    narrow = tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": kernel.func}))["main"]
     sch = schedule_of(narrow)
-    reductions = [b for b in root_blocks(sch) if is_reduction(sch, b)]
-    if len(reductions) != 1:
-        return None
-    block = reductions[0]
+    block = sch.get_sblock(kernel.reductions[0].name)
     _inline_producers(sch, block)
     last = epilogue_into_one_block(sch, block)
-    if len(root_blocks(sch)) != 1 + (last is not None) or not all(_is_plain(sch, b) for b in root_blocks(sch)):
+    steps = steps_of(sch)
+    if len(steps) != 1 + (last is not None) or not all(step.loops_are_axes for step in steps):
         return None
-    epilogue = None if last is None else sch.get(last)
-    return _product(narrow, sch.get(block), epilogue, target.load_bytes >= _VECTOR_BYTES)
-
-
-def _tensors(func: tirx.PrimFunc) -> Iterator[tirx.Var]:
-    yield from func.params
-    yield from func.body.block.alloc_buffers
+    epilogue = None if last is None else step_of(sch, last)
+    return _product(narrow, step_of(sch, block), epilogue, target.load_bytes >= _VECTOR_BYTES)
 
 
 def _inline_producers(sch: s_tir.Schedule, block: SBlockRV) -> None:
@@ -219,56 +152,37 @@ def _inline_producers(sch: s_tir.Schedule, block: SBlockRV) -> None:
             sch.compute_inline(producer)
 
 
-def _is_plain(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether there is a loop for each axis of a block, and nothing else around it."""
-    axes, loops = sch.get(block).iter_vars, sch.get_loops(block)
-    extents = [int(axis.dom.extent) for axis in axes]
-    return len(axes) == len(loops) and extents == [int(sch.get(loop).extent) for loop in loops]
-
-
-def _product(func: tirx.PrimFunc, node: s_tir.SBlock, epilogue: s_tir.SBlock | None, aligned: bool) -> Product | None:
-    factors = _factors(node)
-    if factors is None:
+def _product(func: tirx.PrimFunc, step: Step, epilogue: Step | None, aligned: bool) -> Product | None:
+    factors = _factors(step.node)
+    roles = None if factors is None else _roles_of(step, *factors)
+    write = None if roles is None else _write_of(step, epilogue, roles.values)
+    if roles is None or write is None:
         return None
-    roles = _roles(node, *factors)
-    if roles is None:
-        return None
-    values, batch, rows, columns, depth, left, right = roles
-    flat = {param: buffer(str(param.name), size_of(param), str(param.dtype)) for param in func.params}
-    (sums,) = {write.source for write in node.writes}
-    total = tirx.Var("total", str(sums.dtype))
-    stored = _stored(node, epilogue, sums, values)
-    if stored is None:
-        return None
-    output, indices, value, axes = stored
+    flat = {param: buffer(str(param.name), elements_of(param), str(param.dtype)) for param in func.params}
+    total = tirx.Var("total", step.dtype)
 
     def load(source: tirx.Var, at: Sequence[tirx.Expr]) -> tirx.Expr:
-        return total if source.same_as(sums) else tirx.BufferLoad(flat[source], [_offset(source, at)])
+        return total if source.same_as(step.result) else tirx.BufferLoad(flat[source], [flat_offset(source, at)])
 
-    nest = Nest()
-    for axes_of_role in (batch, rows, columns, depth):
-        for var, extent in zip(axes_of_role.variables, axes_of_role.extents, strict=True):
-            nest.bound(var, extent)
+    def operand(value: tirx.Expr) -> tirx.Expr:
+        return with_simple_indices(substituted(value, roles.values, load), roles.bounds)
+
     return Product(
         func,
         tuple(flat[param] for param in func.params),
-        batch,
-        rows,
-        columns,
-        depth,
-        with_simple_indices(substituted(left, values, load), nest),
-        with_simple_indices(substituted(right, values, load), nest),
-        str(sums.dtype),
-        flat[output],
-        _offset(output, [substituted(index, axes) for index in indices]),
-        total if value is None else substituted(value, axes, load),
+        roles.batch,
+        roles.rows,
+        roles.columns,
+        roles.depth,
+        operand(roles.left),
+        operand(roles.right),
+        step.dtype,
+        flat[write.tensor],
+        flat_offset(write.tensor, [substituted(index, write.axes) for index in write.indices]),
+        total if write.value is None else substituted(write.value, write.axes, load),
         total,
         aligned,
     )
-
-
-def _offset(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
-    return flat_offset([int(extent) for extent in tensor.shape], indices)
 
 
 def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
@@ -276,9 +190,7 @@ def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
     body, init = node.body, node.init
     if not isinstance(body, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
         return None
-    if not isinstance(init.value, tirx.IntImm | tirx.FloatImm) or float(init.value.value) != 0:
-        return None
-    if not isinstance(body.value, tirx.Add):
+    if not is_number(init.value, 0) or not isinstance(body.value, tirx.Add):
         return None
     for total, product in ((body.value.a, body.value.b), (body.value.b, body.value.a)):
         if isinstance(total, TensorLoad) and total.source.same_as(body.buffer) and isinstance(product, tirx.Mul):
@@ -286,94 +198,133 @@ def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
     return None
 
 
-_Roles = tuple[dict[tirx.Var, tirx.Expr], Axes, Axes, Axes, Axes, tirx.Expr, tirx.Expr]
+@dataclass(frozen=True)
+class _Roles:
+    """What the axes of a sum of products are.
+
+        C[n, o, y] += A[n, c, y + k] * B[o, c, k]      batch n, rows o, columns y, depth c and k; left B, right A
+
+    Attributes:
+        values: of the step's own axes, by those that have roles.
+        bounds: knows the sizes of the latter.
+    """
+
+    values: Mapping[tirx.Var, tirx.Expr]
+    batch: Axes
+    rows: Axes
+    columns: Axes
+    depth: Axes
+    left: tirx.Expr
+    right: tirx.Expr
+    bounds: Nest
 
 
-def _roles(node: s_tir.SBlock, left: tirx.Expr, right: tirx.Expr) -> _Roles | None:
-    """Values of the block's axes by new ones of known roles, then these by role, then the operands in order.
+def _roles_of(step: Step, left: tirx.Expr, right: tirx.Expr) -> _Roles | None:
+    """The roles of a step's axes by which of its factors they index; None if it is no product in this sense."""
+    if not all(axis.is_spatial or axis.is_reduced or axis.size == 1 for axis in step.axes):
+        return None
+    values, spatial, reduced = _with_groups_as_axes(step, left, right)
+    bounds = Nest()
+    for var, size in (*spatial, *reduced):
+        bounds.bound(var, size)
 
-    An axis that one operand sees in whole groups only, as output channels of a grouped convolution, becomes two.
+    def indexing(factor: tirx.Expr) -> set[tirx.Var]:
+        return variables_of([bounds.simplify(substituted(factor, values))])
+
+    of_left, of_right = indexing(left), indexing(right)
+    last = spatial[-1][0] if spatial else None
+    if last in of_left and last not in of_right:  # the last axis is one of the columns
+        left, right, of_left, of_right = right, left, of_right, of_left
+
+    def having(axes: Sequence[_SizedAxis], in_left: bool, in_right: bool) -> Axes:
+        found = [(v, size) for v, size in axes if (v in of_left) == in_left and (v in of_right) == in_right]
+        return Axes(tuple(v for v, _ in found), tuple(size for _, size in found))
+
+    batch, depth = having(spatial, True, True), having(reduced, True, True)
+    rows, columns = having(spatial, True, False), having(spatial, False, True)
+    if sum(len(axes.variables) for axes in (batch, depth, rows, columns)) != len(spatial) + len(reduced):
+        return None  # an axis without one of these roles
+    return _Roles(values, batch, rows, columns, depth, left, right, bounds)
+
+
+_SizedAxis = tuple[tirx.Var, Size]
+
+
+def _with_groups_as_axes(
+    step: Step, left: tirx.Expr, right: tirx.Expr
+) -> tuple[dict[tirx.Var, tirx.Expr], list[_SizedAxis], list[_SizedAxis]]:
+    """The axes of a step that has an axis of its own for groups that one factor sees only as a whole.
+
+        C[o] += A[o // 4, c] * B[o, c]    →    C[4 p + q] += A[p, c] * B[4 p + q, c]
+
+    Output channels of grouped convolutions are such groups.
+
+    Returns:
+        Values of the step's axes, where these are not axes themselves; the spatial axes; the reduced ones.
     """
     values: dict[tirx.Var, tirx.Expr] = {}
-    spatial: list[tuple[tirx.Var, int]] = []
-    reduced: list[tuple[tirx.Var, int]] = []
-    for axis in node.iter_vars:
-        extent = int(axis.dom.extent)
-        if extent == 1:
+    spatial: list[_SizedAxis] = []
+    reduced: list[_SizedAxis] = []
+    for axis in step.axes:
+        group = max(_group(factor, axis) for factor in (left, right)) if axis.is_spatial else 1
+        if axis.size == 1:
             values[axis.var] = number(0)
-        elif axis.iter_type == tirx.IterVar.CommReduce:
-            reduced.append((axis.var, extent))
-        elif axis.iter_type == tirx.IterVar.DataPar:
-            group = max(_group(left, axis.var, extent), _group(right, axis.var, extent))
-            if group == 1:
-                spatial.append((axis.var, extent))
-            else:
-                outer, inner = tirx.Var(f"{axis.var.name}_outer", "int32"), tirx.Var(f"{axis.var.name}_inner", "int32")
-                values[axis.var] = outer * number(group) + inner
-                spatial += [(outer, extent // group), (inner, group)]
+        elif axis.is_reduced:
+            reduced.append((axis.var, axis.size))
+        elif group == 1:
+            spatial.append((axis.var, axis.size))
         else:
-            return None
-    nest = Nest()
-    for var, extent in (*spatial, *reduced):
-        nest.bound(var, extent)
-    seen = [variables_of([nest.simplify(substituted(side, values))]) for side in (left, right)]
-    last = spatial[-1][0] if spatial else None
-    if last in seen[0] and last not in seen[1]:  # the last axis is one of the columns
-        left, right, seen = right, left, seen[::-1]
-
-    def having(in_left: bool, in_right: bool) -> Axes:
-        found = [(v, e) for v, e in spatial if (v in seen[0]) == in_left and (v in seen[1]) == in_right]
-        return Axes(tuple(v for v, _ in found), tuple(e for _, e in found))
-
-    if having(False, False).variables or not all(v in seen[0] and v in seen[1] for v, _ in reduced):
-        return None
-    depth = Axes(tuple(v for v, _ in reduced), tuple(e for _, e in reduced))
-    return values, having(True, True), having(True, False), having(False, True), depth, left, right
+            outer, inner = (tirx.Var(f"{axis.var.name}_{part}", "int32") for part in ("outer", "inner"))
+            values[axis.var] = outer * number(group) + inner
+            spatial += [(outer, axis.size // group), (inner, group)]
+    return values, spatial, reduced
 
 
-def _group(expr: tirx.Expr, var: tirx.Var, extent: int) -> int:
+def _group(expr: tirx.Expr, axis: Axis) -> Size:
     """The size of the groups that an expression sees an axis in: 1 if it sees each value, or none."""
-    divisors = {
-        int(part.b)
+    uses = [part for part in inside(expr) if part.same_as(axis.var)]
+    divisors = [
+        size_of(part.b)
         for part in inside(expr)
-        if isinstance(part, tirx.FloorDiv) and part.a.same_as(var) and isinstance(part.b, tirx.IntImm)
-    }
-    (group, *others) = divisors or {1}
-    if others or group == 1 or extent % group:
+        if isinstance(part, tirx.FloorDiv) and part.a.same_as(axis.var) and isinstance(part.b, tirx.IntImm)
+    ]
+    if len(divisors) != len(uses) or len(set(divisors)) != 1 or axis.size % divisors[0]:
         return 1
-    divided = sum(isinstance(part, tirx.FloorDiv) and part.a.same_as(var) for part in inside(expr))
-    return group if divided == sum(part.same_as(var) for part in inside(expr)) else 1
+    return divisors[0]
 
 
-_Stored = tuple[tirx.Var, list[tirx.Expr], tirx.Expr | None, Mapping[tirx.Var, tirx.Expr]]
+@dataclass(frozen=True)
+class _Write:
+    """What becomes of the sums.
+
+    Attributes:
+        value: what is written, by the variables of `axes`; None for the sum itself.
+        axes: the values of these by the roles' axes.
+    """
+
+    tensor: tirx.Var
+    indices: Sequence[tirx.Expr]
+    value: tirx.Expr | None
+    axes: Mapping[tirx.Var, tirx.Expr]
 
 
-def _stored(
-    node: s_tir.SBlock, epilogue: s_tir.SBlock | None, sums: tirx.Var, values: Mapping[tirx.Var, tirx.Expr]
-) -> _Stored | None:
-    """What is written at which indices, its value (None: the sum), and what the variables of both are."""
-    own = list(node.body.indices)
+def _write_of(step: Step, epilogue: Step | None, values: Mapping[tirx.Var, tirx.Expr]) -> _Write | None:
+    """What is written, and where; None if the epilogue moves elements about, or is no single expression."""
+    indices = list(step.node.body.indices)
     if epilogue is None:
-        return sums, own, None, values
-    body = epilogue.body
-    if not isinstance(body, tirx.BufferStore):
+        return _Write(step.result, indices, None, values)
+    places = [load.indices for load in epilogue.loads if load.source.same_as(step.result)]
+    if epilogue.value is None or not places:
         return None
-    extents = {axis.var: int(axis.dom.extent) for axis in epilogue.iter_vars}
-    axes: dict[tirx.Var, tirx.Expr] = {var: number(0) for var, extent in extents.items() if extent == 1}
-    places = [part.indices for part in inside(body.value) if isinstance(part, TensorLoad) and part.source.same_as(sums)]
-    if not places:
-        return None
-    for index, source, extent in zip(places[0], own, map(int, sums.shape), strict=True):
-        if extent == 1:
+    sizes = {axis.var: axis.size for axis in epilogue.axes}
+    axes: dict[tirx.Var, tirx.Expr] = {var: number(0) for var, size in sizes.items() if size == 1}
+    for own, index, size in zip(places[0], indices, sizes_of(step.result), strict=True):
+        if size == 1:
             continue
-        if not isinstance(index, tirx.Var) or index in axes or extents.get(index) != extent:
-            return None  # it moves elements about
-        axes[index] = substituted(source, values)
-    same = all(a.same_as(b) for place in places for a, b in zip(place, places[0], strict=True) if not _is_zero(a))
-    if not same or axes.keys() != extents.keys():
+        if not isinstance(own, tirx.Var) or own in axes or sizes.get(own) != size:
+            return None
+        axes[own] = substituted(index, values)
+    same = all(a.same_as(b) for place in places for a, b in zip(place, places[0], strict=True) if not is_number(a, 0))
+    if not same or axes.keys() != sizes.keys():
         return None
-    return body.buffer, list(body.indices), body.value, axes
-
-
-def _is_zero(expr: tirx.Expr) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr) == 0
+    return _Write(epilogue.result, list(epilogue.node.body.indices), epilogue.value, axes)

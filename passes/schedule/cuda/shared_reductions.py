@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.structure import variables_of
+from nnefc.passes.tir.expressions import variables_of
 
 __all__ = ["can_share_reductions"]
 

@@ -21,6 +21,7 @@ from typing import ClassVar
 from tvm import s_tir, tirx
 from tvm.backend.cuda.op import cuda_func_call
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
@@ -41,18 +42,18 @@ _ROWS, _COLUMNS = 16, 8  # of one instruction
 class TensorCoreRule:
     """A sum of products of half precision; or of single precision, if the target may round it."""
 
-    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
-        product = product_of(func, target)
+    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(kernel, target)
         if product is None or target.oldest < _OLDEST or product.accumulator != "float32":
             return None
-        if min(product.rows.extent, product.columns.extent, product.depth.extent) < _LEAST:
+        if min(product.rows.size, product.columns.size, product.depth.size) < _LEAST:
             return None
-        extents = (product.batch.extent, product.rows.extent, product.columns.extent, product.depth.extent)
+        sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
         halves = [_narrow(operand) for operand in product.operands]
         if all(half is not None for half in halves):
-            return tiled(product, choose_tiling(*extents, HALF_TILES), _HalfLaunch)
+            return tiled(product, choose_tiling(*sizes, HALF_TILES), _HalfLaunch)
         if target.precision == "tf32" and all(half is None for half in halves):
-            return tiled(product, choose_tiling(*extents, SINGLE_TILES), _SingleLaunch)
+            return tiled(product, choose_tiling(*sizes, SINGLE_TILES), _SingleLaunch)
         return None
 
 

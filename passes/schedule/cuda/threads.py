@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
-from nnefc.passes.schedule.structure import largest_divisor
+from nnefc.passes.schedule.schedules import fused, largest_divisor, trip_count
 from nnefc.targets.machine.cuda_target import CudaTarget
 
-__all__ = ["bind_flat", "fused", "rows_at_once", "threads_for", "threads_of_row"]
+__all__ = ["bind_flat", "rows_at_once", "threads_for", "threads_of_row"]
 
 _THREADS = 256  # of a block
 _MOST_THREADS = 512  # of blocks that are few
@@ -30,7 +29,7 @@ def threads_for(rounds: int, target: CudaTarget) -> int:
 
 def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, lanes: int = 1) -> LoopRV:
     """Give each thread one round of some nested loops, or `lanes` rounds as a vector; returns the loop over threads."""
-    rounds = math.prod(int(sch.get(loop).extent) for loop in loops)
+    rounds = trip_count(sch, *loops)
     if not rounds:  # nothing to do; TVM would divide by the extents
         sch.bind(loops[0], "blockIdx.x")
         return loops[-1]
@@ -60,8 +59,3 @@ def rows_at_once(rows: int, threads: int, target: CudaTarget) -> int:
     if threads > target.threads_per_warp:
         return 1
     return largest_divisor(rows, max(1, min(_WARPS_OF_A_BLOCK, rows // _LEAST_BLOCKS)))
-
-
-def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
-    """Nested loops as one."""
-    return sch.fuse(*loops) if len(loops) > 1 else loops[0]

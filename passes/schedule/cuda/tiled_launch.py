@@ -35,7 +35,7 @@ def tiled(
     """The product by tiles of the given sizes, each multiplied as `launch` knows."""
     if tiling.slices == 1:
         return kernel_schedule(product.func, product.params, [launch(product, tiling, None).nest()])
-    size = tiling.slices * product.batch.extent * product.rows.extent * product.columns.extent
+    size = tiling.slices * product.batch.size * product.rows.size * product.columns.size
     slices = buffer("slices", size, product.accumulator)
     launches = [launch(product, tiling, slices).nest(), add_slices(product, slices, tiling.slices)]
     return kernel_schedule(product.func, product.params, launches, [slices])

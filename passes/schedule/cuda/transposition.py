@@ -7,24 +7,34 @@
 
 A tile is 32 × 32; its lines are 33 long in shared memory, so that the threads of a warp read its columns from 32
 different banks.
+
+Axes that both tensors count through as if they were one are one group. Of `C[n, y, x, c] = f(A[n, c, y, x])` these are
+(n), (y, x) and (c): a transposition of matrices, along the group in which neighbours of A lie, and the last one, in
+which neighbours of C lie:
+
+                 c                                (y, x)
+           ┌───┬───┬───                          ┌───┬───┬───
+    (y, x) │   │   │            C              c │   │   │           A: `across` is the group (y, x)
+           ├───┼───┼───                          ├───┼───┼───
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
-from tvm.sym import Analyzer, detect_linear_equation
+from tvm.sym import Analyzer
 
-from nnefc.passes.schedule.cuda.analysis import conditions_of, flat_index, loads_of
+from nnefc.passes.schedule.analysis import KernelAnalysis, Step, steps_of
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
-from nnefc.passes.schedule.structure import is_reduction, root_blocks, schedule_of
-from nnefc.passes.tir.expressions import int64, replaced
+from nnefc.passes.schedule.schedules import schedule_of
+from nnefc.passes.tir.expressions import flat_offset, int64, linear_steps, loads_of, replaced
+from nnefc.passes.tir.sizes import Size, strides_of
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["TranspositionRule"]
@@ -33,6 +43,25 @@ _TILE = 32
 _LINES = 8  # of a tile that a block moves at once
 _FILL = "fill"
 _LEAST_SIDE = 12  # of a matrix that is worth tiles: below, most of a tile is empty
+
+
+class TranspositionRule:
+    """One step without reductions that reads a tensor along another of its axes than the last."""
+
+    def apply(self, kernel: KernelAnalysis, _target: CudaTarget) -> s_tir.Schedule | None:
+        if kernel.reductions or not all(map(is_simple, kernel.steps)):
+            return None
+        sch = kernel.schedule()
+        join_steps(sch)
+        step, *others = steps_of(sch)
+        if others or step.value is None or not step.trip_counts:
+            return None
+        found = _transposition_of(step)
+        if found is None:
+            return None
+        sch = schedule_of(_Tiled(step, found).function(sch.mod["main"]))
+        sch.storage_align(sch.get_sblock(_FILL), 0, 0, _TILE, 1)
+        return sch
 
 
 @dataclass(frozen=True)
@@ -49,124 +78,130 @@ class _Transposition:
     across: int
 
 
-class TranspositionRule:
-    """One step without reductions that reads a tensor along another of its axes than the last."""
-
-    def apply(self, func: tirx.PrimFunc, _target: CudaTarget) -> s_tir.Schedule | None:
-        sch = schedule_of(func)
-        if any(is_reduction(sch, block) or not is_simple(sch, block) for block in root_blocks(sch)):
-            return None
-        join_steps(sch)
-        blocks = root_blocks(sch)
-        node = sch.get(blocks[0])
-        if len(blocks) != 1 or not isinstance(node.body, tirx.BufferStore) or not sch.get_loops(blocks[0]):
-            return None
-        found = _transposition(node)
-        if found is None:
-            return None
-        sch = schedule_of(_through_tiles(sch.mod["main"], node, found))
-        sch.storage_align(sch.get_sblock(_FILL), 0, 0, _TILE, 1)
-        return sch
-
-
-def _transposition(node: s_tir.SBlock) -> _Transposition | None:
-    """The operand that a block reads across, if there is just one, and the matrix is large enough for tiles."""
-    extents = [int(axis.dom.extent) for axis in node.iter_vars]
-    axes = [axis.var for axis in node.iter_vars]
-    if any(str(axis.ty.dtype) != "int64" for axis in axes):
+def _transposition_of(step: Step) -> _Transposition | None:
+    """The operand that a step reads across, if there is just one, and the matrix is large enough for tiles."""
+    if any(str(axis.var.ty.dtype) != "int64" for axis in step.axes) or step.conditions:
+        return None  # what is read under a condition may not be there
+    moving = [position for position, size in enumerate(step.sizes) if size > 1]
+    if not moving:
         return None
-    moved = [position for position, extent in enumerate(extents) if extent > 1]
-    if not moved or any(True for _ in conditions_of(node.body.value)):  # what is not read may not be there
-        return None
-    read = [(load, _steps(load, axes)) for load in loads_of(node.body.value)]
-    found = [(load, steps) for load, steps in read if steps is None or steps[moved[-1]] not in (0, 1)]
-    load, steps = found[0] if len(found) == 1 else (None, None)
+    read = [(load, _steps(load, step)) for load in loads_of(step.value)]
+    elsewhere = [(load, steps) for load, steps in read if steps is None or steps[moving[-1]] not in (0, 1)]
+    load, steps = elsewhere[0] if len(elsewhere) == 1 else (None, None)
     if steps is None:
         return None
-    groups = [[moved[0]]]
-    for before, axis in pairwise(moved):
-        if steps[before] == steps[axis] * extents[axis] and steps[axis]:
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    across = next((g for g, group in enumerate(groups) if steps[group[-1]] == 1), None)
+    groups = _groups(moving, steps, step.sizes)
+    across = next((number for number, group in enumerate(groups) if steps[group[-1]] == 1), None)
     if across is None or across == len(groups) - 1:
         return None
-    sides = [math.prod(extents[axis] for axis in groups[g]) for g in (across, -1)]
+    sides = [math.prod(step.sizes[axis] for axis in groups[g]) for g in (across, -1)]
     return _Transposition(load, tuple(map(tuple, groups)), across) if min(sides) >= _LEAST_SIDE else None
 
 
-def _steps(load: TensorLoad, axes: Sequence[tirx.Var]) -> list[int] | None:
+def _steps(load: TensorLoad, step: Step) -> list[int] | None:
     """How far an operand's place moves with each axis; None if that is not always the same."""
-    linear = detect_linear_equation(Analyzer().simplify(flat_index(load.source, load.indices)), list(axes))
-    if not linear or not all(isinstance(step, tirx.IntImm) for step in linear):
-        return None
-    return [int(step) for step in linear[:-1]]
+    place = Analyzer().simplify(flat_offset(load.source, load.indices))
+    return linear_steps(place, [axis.var for axis in step.axes])
 
 
-def _through_tiles(func: tirx.PrimFunc, node: s_tir.SBlock, found: _Transposition) -> tirx.PrimFunc:
-    """The function with its only block as two: one that fills a tile, and one that computes from it."""
-    extents = [int(axis.dom.extent) for axis in node.iter_vars]
-    sizes = [math.prod(extents[axis] for axis in group) for group in found.groups]
-    across, last = found.across, len(sizes) - 1
-    tiled = [-(-size // _TILE) if g in (across, last) else size for g, size in enumerate(sizes)]
-    number, line, lane = (tirx.Var(name, "int64") for name in ("tile", "line", "lane"))
-    starts = [place * int64(_TILE if g in (across, last) else 1) for g, place in enumerate(_digits(number, tiled))]
-    tile = tirx.decl_buffer([int64(_TILE)] * 2, str(found.load.source.dtype), "tile", scope="shared")
+def _groups(moving: Sequence[int], steps: Sequence[int], sizes: Sequence[Size]) -> list[list[int]]:
+    """The axes with more than one value, those together whose steps in the operand continue each other."""
+    groups = [[moving[0]]]
+    for before, axis in pairwise(moving):
+        if steps[before] == steps[axis] * sizes[axis] and steps[axis]:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
 
-    def steps(name: str, along: int, make: Callable[[_Known, tirx.Var, tirx.Var], tirx.BufferStore]) -> tirx.Stmt:
-        """Four rounds of a block, as far as they are inside; neighbouring threads go along one of the two groups."""
-        step = tirx.Var(f"step_{name}", "int64")
-        row = step * int64(_LINES) + line
-        at = [
-            start + (lane if g == along else row if g in (across, last) else int64(0)) for g, start in enumerate(starts)
+
+class _Tiled:
+    """The kernel with its only step as two: one that fills a tile, and one that computes from it."""
+
+    def __init__(self, step: Step, found: _Transposition) -> None:
+        self._step, self._found = step, found
+        self._sizes = [math.prod(step.sizes[axis] for axis in group) for group in found.groups]
+        self._sides = (found.across, len(found.groups) - 1)  # the groups that the matrix lies along
+        self._number, self._line, self._lane = (tirx.Var(name, "int64") for name in ("tile", "line", "lane"))
+        self._tile = tirx.decl_buffer([int64(_TILE)] * 2, str(found.load.source.dtype), "tile", scope="shared")
+
+    def function(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """`func`, of which this is the step, by tiles."""
+        across, last = self._sides
+        both = tirx.SeqStmt([self._phase(_FILL, across), self._phase("compute", last)])
+        body = _loop(self._line, _LINES, _loop(self._lane, _TILE, both, "threadIdx.x"), "threadIdx.y")
+        body = _loop(self._number, math.prod(self._tiles), body, "blockIdx.x")
+        root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=[self._tile])
+        return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+
+    @property
+    def _tiles(self) -> list[Size]:
+        """How many tiles there are along each group; of a group that is no side there is one for each value."""
+        return [-(-size // _TILE) if g in self._sides else size for g, size in enumerate(self._sizes)]
+
+    def _phase(self, name: str, along: int) -> tirx.Stmt:
+        """Four rounds of a block, as far as they are inside; neighbouring threads go along one of the two sides."""
+        turn = tirx.Var(f"step_{name}", "int64")
+        row = turn * int64(_LINES) + self._line
+        axes = [tirx.Var(f"{axis.var.name}_{name}", "int64") for axis in self._step.axes]
+        line, lane = (tirx.Var(f"{part}_{name}", "int64") for part in ("line", "lane"))
+        known = list(zip((axis.var for axis in self._step.axes), axes, strict=True))
+        store = self._fill(known, line, lane) if name == _FILL else self._compute(known, line, lane)
+        places = self._places(along, row)
+        domains = [*(own.dom for own in self._step.node.iter_vars), *[Range(int64(0), int64(_TILE))] * 2]
+        iter_vars = [
+            tirx.IterVar(domain, var, tirx.IterVar.DataPar)
+            for domain, var in zip(domains, [*axes, line, lane], strict=True)
         ]
-        axes = [tirx.Var(f"{axis.var.name}_{name}", "int64") for axis in node.iter_vars]
-        values: list[tirx.Expr] = [int64(0)] * len(axes)
-        for group, place in zip(found.groups, at, strict=True):
-            for axis, value in zip(group, _digits(place, [extents[axis] for axis in group]), strict=True):
-                values[axis] = value
-        inner = [tirx.Var(f"{part}_{name}", "int64") for part in ("line", "lane")]
-        store = make([*zip((axis.var for axis in node.iter_vars), axes, strict=True)], *inner)
-        doms = [*(axis.dom for axis in node.iter_vars), *[Range(int64(0), int64(_TILE))] * 2]
-        iter_vars = [tirx.IterVar(d, v, tirx.IterVar.DataPar) for d, v in zip(doms, [*axes, *inner], strict=True)]
         reads = [_element(load.source, load.indices) for load in loads_of(store.value)]
         block = s_tir.SBlock(iter_vars, reads, [_element(store.buffer, store.indices)], name, store)
-        inside = tirx.all(*(at[g] < int64(sizes[g]) for g in (across, last)))
-        return _loop(step, _TILE // _LINES, s_tir.SBlockRealize([*values, row, lane], inside, block))
+        inside = tirx.all(*(places[g] < int64(self._sizes[g]) for g in self._sides))
+        values = [*self._axis_values(places), row, self._lane]
+        return _loop(turn, _TILE // _LINES, s_tir.SBlockRealize(values, inside, block))
 
-    def fill(known: _Known, at_line: tirx.Var, at_lane: tirx.Var) -> tirx.BufferStore:
-        return tirx.BufferStore(tile, replaced(found.load, known), [at_line, at_lane])
+    def _fill(self, known: _Known, line: tirx.Var, lane: tirx.Var) -> tirx.BufferStore:
+        return tirx.BufferStore(self._tile, replaced(self._found.load, known), [line, lane])
 
-    def compute(known: _Known, at_line: tirx.Var, at_lane: tirx.Var) -> tirx.BufferStore:
-        value = replaced(node.body.value, [(found.load, tile[at_lane, at_line]), *known])
-        return tirx.BufferStore(node.body.buffer, value, [replaced(index, known) for index in node.body.indices])
+    def _compute(self, known: _Known, line: tirx.Var, lane: tirx.Var) -> tirx.BufferStore:
+        body = self._step.node.body
+        value = replaced(body.value, [(self._found.load, self._tile[lane, line]), *known])
+        return tirx.BufferStore(body.buffer, value, [replaced(index, known) for index in body.indices])
 
-    both = tirx.SeqStmt([steps(_FILL, across, fill), steps("compute", last, compute)])
-    body = _loop(lane, _TILE, both, "threadIdx.x")
-    body = _loop(number, math.prod(tiled), _loop(line, _LINES, body, "threadIdx.y"), "blockIdx.x")
-    root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=[tile])
-    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+    def _places(self, along: int, row: tirx.Expr) -> list[tirx.Expr]:
+        """Where a thread is along each group: in the block's tile at its lane along one side, at `row` of the other."""
+        places = []
+        for g, digit in enumerate(_digits(self._number, self._tiles)):
+            first = digit * int64(_TILE if g in self._sides else 1)
+            places.append(first + (self._lane if g == along else row if g in self._sides else int64(0)))
+        return places
+
+    def _axis_values(self, places: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+        """The values of the step's axes at these places of the groups."""
+        values: dict[int, tirx.Expr] = {}
+        for group, place in zip(self._found.groups, places, strict=True):
+            digits = _digits(place, [self._step.sizes[axis] for axis in group])
+            values |= dict(zip(group, digits, strict=True))
+        return [values.get(axis, int64(0)) for axis in range(len(self._step.axes))]
 
 
 _Known = Sequence[tuple[tirx.Expr, tirx.Expr]]
 
 
-def _digits(number: tirx.Expr, sizes: Sequence[int]) -> list[tirx.Expr]:
+def _digits(number: tirx.Expr, sizes: Sequence[Size]) -> list[tirx.Expr]:
     """The digits of a number whose digits have these many values, the last one first counted through."""
     digits = []
-    for axis, size in enumerate(sizes):
-        digit = tirx.floordiv(number, int64(math.prod(sizes[axis + 1 :])))
+    for axis, (size, below) in enumerate(zip(sizes, strides_of(sizes), strict=True)):
+        digit = tirx.floordiv(number, int64(below))
         digits.append(tirx.floormod(digit, int64(size)) if axis else digit)
     return digits
 
 
-def _loop(var: tirx.Var, extent: int, body: tirx.Stmt, thread: str | None = None) -> tirx.For:
+def _loop(var: tirx.Var, count: int, body: tirx.Stmt, thread: str | None = None) -> tirx.For:
     if thread is None:
-        return tirx.For(var, int64(0), int64(extent), tirx.ForKind.UNROLLED, body)
-    binding = tirx.IterVar(Range(int64(0), int64(extent)), tirx.Var(thread, "int64"), tirx.IterVar.ThreadIndex, thread)
-    return tirx.For(var, int64(0), int64(extent), tirx.ForKind.THREAD_BINDING, body, binding)
+        return tirx.For(var, int64(0), int64(count), tirx.ForKind.UNROLLED, body)
+    binding = tirx.IterVar(Range(int64(0), int64(count)), tirx.Var(thread, "int64"), tirx.IterVar.ThreadIndex, thread)
+    return tirx.For(var, int64(0), int64(count), tirx.ForKind.THREAD_BINDING, body, binding)
 
 
-def _element(buffer: tirx.Var, index: Sequence[tirx.Expr]) -> TensorRegion:
-    return TensorRegion(buffer, [Range.from_min_extent(i, int64(1)) for i in index], buffer.ty)
+def _element(tensor: tirx.Var, index: Sequence[tirx.Expr]) -> TensorRegion:
+    return TensorRegion(tensor, [Range.from_min_extent(i, int64(1)) for i in index], tensor.ty)

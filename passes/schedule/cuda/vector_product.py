@@ -15,15 +15,14 @@ shuffles.
 from __future__ import annotations
 
 from tvm import s_tir, tirx
-from tvm.ir.expr import TensorLoad
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.nest import (
     Nest,
     buffer,
     kernel_schedule,
     load,
     sequence,
-    size_of,
     store,
     synchronize,
     warp_sum,
@@ -32,7 +31,8 @@ from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_dept
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS
 from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
-from nnefc.passes.tir.expressions import inside, number
+from nnefc.passes.tir.expressions import loads_of, number
+from nnefc.passes.tir.sizes import elements_of
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["VectorProductRule"]
@@ -50,18 +50,18 @@ _LEAST_DEPTH_OF_SLICE = 128
 class VectorProductRule:
     """A sum of products with few rows, or few columns."""
 
-    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
-        product = product_of(func, target)
-        if product is None or product.accumulator not in ITEMS or product.depth.extent < _LEAST_DEPTH:
+    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+        product = product_of(kernel, target)
+        if product is None or product.accumulator not in ITEMS or product.depth.size < _LEAST_DEPTH:
             return None
         left, right = product.operands
-        if left.positions.extent <= _MOST_VECTORS and left.positions.extent <= right.positions.extent:
+        if left.positions.size <= _MOST_VECTORS and left.positions.size <= right.positions.size:
             few, many, rows_are_many = left, right, False
-        elif right.positions.extent <= _MOST_VECTORS:
+        elif right.positions.size <= _MOST_VECTORS:
             few, many, rows_are_many = right, left, True
         else:
             return None
-        if many.positions.extent < _LEAST_POSITIONS or not _is_matrix(many):
+        if many.positions.size < _LEAST_POSITIONS or not _is_matrix(many):
             return None
         way = _ByDepth if lies_along_depth(many) else _ByPosition
         return way(product, few, many, rows_are_many).schedule()
@@ -69,8 +69,8 @@ class VectorProductRule:
 
 def _is_matrix(operand: Operand) -> bool:
     """Whether no element is fetched twice; of the windows of a convolution most are."""
-    elements = operand.batch.extent * operand.positions.extent * operand.depth.extent
-    return all(size_of(part.source) >= elements for part in inside(operand.value) if isinstance(part, TensorLoad))
+    elements = operand.batch.size * operand.positions.size * operand.depth.size
+    return all(elements_of(load.source) >= elements for load in loads_of(operand.value))
 
 
 class _VectorProduct:
@@ -78,8 +78,8 @@ class _VectorProduct:
 
     def __init__(self, product: Product, few: Operand, many: Operand, rows_are_many: bool) -> None:
         self._product, self._few, self._many, self._rows_are_many = product, few, many, rows_are_many
-        self._vectors, self._positions = few.positions.extent, many.positions.extent
-        self._batch, self._depth = product.batch.extent, product.depth.extent
+        self._vectors, self._positions = few.positions.size, many.positions.size
+        self._batch, self._depth = product.batch.size, product.depth.size
         self._nest = Nest(product.aligned)
 
     def _guarded(self, value: tirx.Expr, *conditions: tirx.Expr) -> tirx.Expr:
@@ -115,7 +115,7 @@ class _ByPosition(_VectorProduct):
         self._steps = -(-steps // wanted)
         slices = -(-steps // self._steps)
         dtype = product.accumulator
-        size = slices * self._batch * product.rows.extent * product.columns.extent
+        size = slices * self._batch * product.rows.size * product.columns.size
         parts = buffer("slices", size, dtype) if slices > 1 else None
         self._sums = nest.buffer("sums", self._vectors * self._lanes, dtype, "local")
         self._items = nest.buffer("items", self._lanes, dtype, "local")

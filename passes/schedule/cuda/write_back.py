@@ -34,7 +34,7 @@ def write(
         sums: of each of the columns, by its number from 0 on.
         slices: where the sums go as they are, into slice `which`; None: the results go to the output.
     """
-    rows, columns = product.rows.extent, product.columns.extent
+    rows, columns = product.rows.size, product.columns.size
     inside = [c for c in (row < number(rows),) if not nest.holds(c)]
 
     # A single variable: a sum in its place would keep divisions from being resolved.
@@ -46,7 +46,7 @@ def write(
         if slices is None:
             return product.stored(nest, batch, row, own_column, sums(lane))
         assert which is not None
-        line = (which * number(product.batch.extent) + batch) * number(rows) + row
+        line = (which * number(product.batch.size) + batch) * number(rows) + row
         return nest.simplify(line * number(columns) + own_column), sums(lane)
 
     def item(lane: tirx.Expr) -> tirx.Stmt:
@@ -72,13 +72,13 @@ def write_one(
     which: tirx.Expr | None = None,
 ) -> tirx.Stmt:
     """Write what comes of one sum, if the result has it; `slices` and `which` as for :func:`write`."""
-    rows, columns = product.rows.extent, product.columns.extent
+    rows, columns = product.rows.size, product.columns.size
     if slices is None:
         place, value = product.stored(nest, batch, row, column, total)
         stmt = store(product.output, value, place)
     else:
         assert which is not None
-        line = (which * number(product.batch.extent) + batch) * number(rows) + row
+        line = (which * number(product.batch.size) + batch) * number(rows) + row
         stmt = store(slices, total, nest.simplify(line * number(columns) + column))
     return _if(nest, [row < number(rows), column < number(columns)], stmt)
 
@@ -99,10 +99,10 @@ def add_slices(product: Product, slices: tirx.Var, count: int) -> tirx.Stmt:
     """A launch that adds up `count` slices of the sums, and writes the results."""
     nest = Nest(product.aligned)
     dtype = product.accumulator
-    rows, columns = product.rows.extent, product.columns.extent
+    rows, columns = product.rows.size, product.columns.size
     groups = -(-columns // _LANES)
-    size = product.batch.extent * rows * columns
-    items = product.batch.extent * rows * groups
+    size = product.batch.size * rows * columns
+    items = product.batch.size * rows * groups
     sums = nest.buffer("sums", _LANES, dtype, "local")
 
     def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:

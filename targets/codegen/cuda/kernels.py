@@ -1,11 +1,10 @@
 """From scheduled kernels to CUDA source and the launches that run it. No GPU and no CUDA toolkit is needed.
 
-    func(A: Buffer, C: Buffer):                          extern "C" __global__ void func_kernel(float *A, float *B)
-        B = alloc_buffer                          →      extern "C" __global__ void func_kernel_1(float *B, float *C)
-        for i in thread_binding: B[i] = …
+    func(A, C, B):                                       extern "C" __global__ void func_kernel(float *A, float *B)
+        for i in thread_binding: B[i] = …         →      extern "C" __global__ void func_kernel_1(float *B, float *C)
         for i in thread_binding: C[i] = …                launch func_kernel(A, workspace), func_kernel_1(workspace, C)
 
-Buffers that a kernel needs for itself between its launches become parts of its workspace; `shared` and `local` ones
+Buffers between launches are parts of the kernel's workspace; `shared` and `local` ones
 stay inside the device's code.
 """
 
@@ -24,8 +23,8 @@ from tvm import s_tir, tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
+from nnefc.element_types import item_bytes
 from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
-from nnefc.targets.codegen.workspace_buffers import lift_own_buffers
 from nnefc.targets.description.c_source import c_string
 from nnefc.targets.machine.cuda_target import CudaTarget
 
@@ -36,7 +35,6 @@ __all__ = [
     "Launch",
     "NotOnDevice",
     "Parameter",
-    "device_code",
     "device_kernel",
     "joined",
 ]
@@ -47,7 +45,7 @@ class Parameter:
     """A buffer that a function is given, by its place in device memory.
 
     Attributes:
-        offset: of a buffer of the function's own, where in the function's workspace it lies; else None.
+        offset: of a buffer of the function's workspace, where in it it lies; else None.
     """
 
     name: str
@@ -58,7 +56,7 @@ class Parameter:
     @property
     def bytes(self) -> int:
         """Its size."""
-        return math.prod(self.shape) * max(1, int(tvm.DataType(self.dtype).bits) // 8)
+        return math.prod(self.shape) * item_bytes(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class DeviceFunction:
     """What a function of TIR has become: launches, one after the other.
 
     Attributes:
-        parameters: the function's buffers, then those of its own.
+        parameters: the function's buffers, then those of its workspace.
         workspace_bytes: what the latter need together.
     """
 
@@ -127,23 +125,6 @@ class DeviceKernel:
     module: tvm.IRModule
 
 
-def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceCode:
-    """The CUDA source of some kernels.
-
-    Args:
-        kernels: their loops are bound to threads; those with the attribute `global_symbol` are called so, others
-            `kernel0`, `kernel1`, …
-
-    Raises:
-        NotOnDevice: see :func:`device_kernel`.
-    """
-    lowered = []
-    for number, kernel in enumerate(kernels):
-        name = str(kernel.attrs["global_symbol"]) if "global_symbol" in kernel.attrs else f"kernel{number}"
-        lowered.append(device_kernel(name, kernel, target))
-    return joined(lowered, target)
-
-
 def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
     """The source of several functions, in their order."""
     module, functions, messages = tvm.IRModule({}), [], dict[str, int]()
@@ -162,15 +143,6 @@ _ALIGNMENT = 256  # bytes, of what a kernel has for itself
 class NotOnDevice(Exception):
     """A kernel that cannot be code for the device as it is scheduled."""
 
-
-_PLACE_BUFFERS = tvm.ir.transform.Sequential(
-    [
-        s_tir.transform.CanonicalizeLoop(),
-        s_tir.transform.LowerCrossThreadReduction(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-    ]
-)
 
 # TVM's own way from TIR to CUDA, without the passes that know nothing to do here.
 _LOWER = tvm.ir.transform.Sequential(
@@ -238,15 +210,18 @@ _FINISH = tvm.ir.transform.Sequential(
 )
 
 
-def device_kernel(name: str, kernel: tirx.PrimFunc, target: CudaTarget) -> DeviceKernel:
+def device_kernel(name: str, kernel: tirx.PrimFunc, workspace_buffers: int, target: CudaTarget) -> DeviceKernel:
     """How a kernel is launched, and its device's functions.
+
+    Args:
+        kernel: its loops are bound to threads.
+        workspace_buffers: how many of its parameters, the last ones, are its workspace.
 
     Raises:
         NotOnDevice: it has statements outside of bound loops, or launches that no device can do.
     """
-    func = _PLACE_BUFFERS(tvm.IRModule({name: kernel.with_attr("global_symbol", name)}))[name]
-    count = len(func.params)
-    func, _ = lift_own_buffers(func)
+    func = kernel.with_attr("global_symbol", name)
+    count = len(func.params) - workspace_buffers
     parameters, offset = [], 0
     for position, buffer in enumerate(func.params):
         shape = tuple(int(extent) for extent in buffer.shape)

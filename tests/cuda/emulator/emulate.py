@@ -50,7 +50,8 @@ import numpy as np
 from inline_assembly import without_assembly
 from tvm import tirx
 
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction, device_code
+from nnefc.passes.tir.workspace import with_workspace_parameters
+from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, device_kernel, joined
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 HERE = Path(__file__).parent
@@ -174,6 +175,20 @@ class EmulatedKernels:
                     f"kernel {name}: threads in order {order} give another result than in order {orders[0]}"
                 )
             first = results
+
+
+def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceCode:
+    """The CUDA source of some scheduled kernels, called by their symbols, or `kernel0`, `kernel1`, …
+
+    Raises:
+        NotOnDevice: see `device_kernel`.
+    """
+    lowered = []
+    for number, kernel in enumerate(kernels):
+        name = str(kernel.attrs["global_symbol"]) if "global_symbol" in kernel.attrs else f"kernel{number}"
+        placed, buffers = with_workspace_parameters(kernel)
+        lowered.append(device_kernel(name, placed, len(buffers), target))
+    return joined(lowered, target)
 
 
 def run_kernel(

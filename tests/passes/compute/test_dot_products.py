@@ -9,6 +9,7 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, use_dot_products, words_array
 from nnefc.passes.compute.matmul import multiply_packed, pack_right_array
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.machine.target import parse_target
@@ -35,7 +36,9 @@ def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.Pr
 )
 def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: str, instruction: str) -> None:
     machine = parse_target(target)
-    func = scheduled(product(multiplication_of(machine, "uint8", weights), 12, 16, 32), CPU_RULES, machine)
+    func = scheduled(
+        KernelAnalysis(product(multiplication_of(machine, "uint8", weights), 12, 16, 32)), CPU_RULES, machine
+    )
     assert str(func.attrs["nnefc.rule"]) == "IntegerContractionRule"
     library = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=machine.to_tvm())
     lines = [line.split() for line in library.mod.inspect_source("asm").splitlines()]

@@ -15,7 +15,7 @@ from tvm import relax
 
 from nnefc.backends import backend_of
 from nnefc.passes.pipeline import lower
-from nnefc.passes.schedule.structure import root_blocks, schedule_of
+from nnefc.passes.schedule.schedules import root_blocks, schedule_of
 
 TARGETS = ["llvm", "llvm -mcpu=x86-64-v3"]
 

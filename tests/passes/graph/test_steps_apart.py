@@ -54,9 +54,9 @@ def reshape_inside(graph: Graph, x: Value) -> Value:
 @pytest.mark.parametrize(
     ("build_case", "rules"),
     [
-        (reshaped_softmax, ["RowsRule"]),
-        (transposed_rows, ["FallbackRule", "RowsRule"]),
-        (rows_of_transposed_rows, ["RowsRule", "RowsRule"]),
+        (reshaped_softmax, ["RowReductionRule"]),
+        (transposed_rows, ["FallbackRule", "RowReductionRule"]),
+        (rows_of_transposed_rows, ["RowReductionRule", "RowReductionRule"]),
         (reshape_inside, ["FallbackRule"]),
     ],
 )

@@ -6,7 +6,13 @@ from relax_programs import Case, Graph, Value, check
 from tvm import te, tirx, topi
 
 from nnefc.passes.compute.padding import Border, write_inside
-from nnefc.passes.schedule.in_place import CONCATENATION, PARTS, InPlace, in_place_of
+from nnefc.passes.schedule import in_place
+from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.in_place import CONCATENATION, PARTS, InPlace
+
+
+def in_place_of(func: tirx.PrimFunc) -> InPlace:
+    return in_place.in_place_of(KernelAnalysis(func))
 
 
 def tensor(*shape: int, dtype: str = "float32") -> te.Tensor:

@@ -7,6 +7,7 @@ import tvm
 from relax_programs import target
 from tvm import te, tirx
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
 
@@ -17,7 +18,7 @@ def test_windows_whose_extent_depends_on_data_are_left_to_other_rules() -> None:
     line = te.compute(data.shape, lambda row, column: tirx.abs(data(row, column)))
     mean = te.compute(data.shape, lambda row, i: (line(row, low(i)) + line(row, high(i))) * tirx.const(0.5, "float32"))
     machine = target("llvm -mcpu=x86-64-v3")
-    func = scheduled(te.create_prim_func([data, low, high, mean]), CPU_RULES, machine)
+    func = scheduled(KernelAnalysis(te.create_prim_func([data, low, high, mean])), CPU_RULES, machine)
     assert func.attrs["nnefc.rule"] == "FallbackRule"
     library = tvm.compile(func, target=machine.to_tvm())
     rng = np.random.default_rng(0)

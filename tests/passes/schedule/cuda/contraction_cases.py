@@ -14,6 +14,7 @@ from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.graph.rewriter import array_of, constant, shape_of
 from nnefc.passes.legalize.limits import LIMITS
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.machine.cuda_target import CudaTarget
@@ -51,7 +52,11 @@ def lowered(operation: Operation, data: Sequence[np.ndarray], constants: Sequenc
 def kernels(module: tvm.IRModule, target: CudaTarget = TARGET) -> list[tirx.PrimFunc]:
     """The kernels of a module, in the order of their calls, with their schedules."""
     calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
-    return [scheduled(module[call.args[0]], CUDA_RULES, target) for call in calls if isinstance(call, relax.Call)]
+    return [
+        scheduled(KernelAnalysis(module[call.args[0]]), CUDA_RULES, target)
+        for call in calls
+        if isinstance(call, relax.Call)
+    ]
 
 
 def execute(

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from emulate import emulate, run_function
+from emulate import device_code, emulate, run_function
 from tvm import te, tirx
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.codegen.cuda.kernels import DeviceCode, device_code
+from nnefc.targets.codegen.cuda.kernels import DeviceCode
 from nnefc.targets.machine.cuda_target import CudaTarget
 from nnefc.targets.machine.target import parse_target
 
@@ -54,7 +55,10 @@ def case(
 
 def kernels_of(cases: Sequence[Case], rules: Sequence[object] = CUDA_RULES) -> list[tirx.PrimFunc]:
     """The scheduled kernels, called k0, k1, …"""
-    return [scheduled(c.func, rules, TARGET).with_attr("global_symbol", f"k{i}") for i, c in enumerate(cases)]
+    return [
+        scheduled(KernelAnalysis(c.func), rules, TARGET).with_attr("global_symbol", f"k{i}")
+        for i, c in enumerate(cases)
+    ]
 
 
 def rules_of(cases: Sequence[Case]) -> list[str]:

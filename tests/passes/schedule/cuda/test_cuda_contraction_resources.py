@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contraction_cases import TARGET, Operation, kernels, lowered
+from emulate import device_code
 from tvm.relax import op
 
 from nnefc.passes.schedule.cuda.tensor_core import HALF_TILES, SINGLE_TILES
 from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import compile_image
-from nnefc.targets.codegen.cuda.kernels import device_code
 
 Shapes = tuple[tuple[int, ...], ...]
 

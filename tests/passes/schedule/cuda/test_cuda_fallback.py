@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulate import run_kernel
+from emulate import device_code, run_kernel
 from tvm import te, tirx
 from tvm.script import tirx as T
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction, device_code
+from nnefc.targets.codegen.cuda.kernels import DeviceFunction
 from nnefc.targets.machine.cuda_target import parse_cuda_target
 
 TARGET = parse_cuda_target("cuda")
 
 
 def _ran(func: tirx.PrimFunc, *arrays: np.ndarray) -> DeviceFunction:
-    return run_kernel(scheduled(func, (FallbackRule(),), TARGET), arrays, TARGET, checks=True)
+    return run_kernel(scheduled(KernelAnalysis(func), (FallbackRule(),), TARGET), arrays, TARGET, checks=True)
 
 
 def _random(*shape: int) -> np.ndarray:
@@ -106,7 +107,7 @@ def test_names_that_c_does_not_know_do_not_get_into_the_source() -> None:
 
 
 def test_every_kernel_has_a_symbol_of_its_own() -> None:
-    func = scheduled(running_maximum, (FallbackRule(),), TARGET)
+    func = scheduled(KernelAnalysis(running_maximum), (FallbackRule(),), TARGET)
     code = device_code([func.without_attr("global_symbol"), func.with_attr("global_symbol", "scan")], TARGET)
     assert [launch.kernel for launch in code.launches] == ["kernel0_kernel", "scan_kernel"]
     assert code.source.count("__global__") == 4  # declared and defined

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.loops import LoopsRule
 
@@ -155,7 +156,7 @@ def main(x: T.Buffer((T.int64(60),), "float32"), y: T.Buffer((T.int64(1),), "flo
         for v in range(T.int64(60)):
             y[0] = y[0] * T.float32(0.5) + x[v]
 """
-    assert LoopsRule().apply(tvm.script.from_source(text), TARGET) is None
+    assert LoopsRule().apply(KernelAnalysis(tvm.script.from_source(text)), TARGET) is None
 
 
 def test_few_threads_with_much_work_are_left_to_other_rules() -> None:
@@ -170,5 +171,5 @@ def main(x: T.Buffer((T.int64(200000),), "float32"), y: T.Buffer((T.int64(2),), 
                 y[v] = y[v] * T.float32(0.5) + x[v * T.int64(100000) + w]
 """
     few, many = (tvm.script.from_source(text.replace("COUNT", count)) for count in ("100", "100000"))
-    assert LoopsRule().apply(few, TARGET) is not None
-    assert LoopsRule().apply(many, TARGET) is None
+    assert LoopsRule().apply(KernelAnalysis(few), TARGET) is not None
+    assert LoopsRule().apply(KernelAnalysis(many), TARGET) is None

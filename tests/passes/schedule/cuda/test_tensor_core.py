@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contraction_cases import TARGET, execute, kernels, lowered, random
+from emulate import device_code
 from numpy_reference import convolve
 from tvm.relax import op
 
 from nnefc.targets.codegen.cuda.compiler import find_compiler
-from nnefc.targets.codegen.cuda.kernels import device_code
 
 ROUNDED = replace(TARGET, precision="tf32")
 OLD = replace(TARGET, architectures=(75, 90))

@@ -13,7 +13,7 @@ import numpy as np
 from relax_programs import target
 from tvm import te, tirx
 
-from nnefc.passes.schedule.structure import schedule_of
+from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 

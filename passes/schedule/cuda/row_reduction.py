@@ -15,18 +15,21 @@ from __future__ import annotations
 
 import math
 
-import tvm
-from tvm import s_tir, tirx
+from tvm import s_tir
+from tvm.s_tir.schedule import LoopRV
 
-from nnefc.passes.schedule.cuda.analysis import loads_of
+from nnefc.element_types import item_bytes
+from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of, steps_of
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.cuda.shared_reductions import can_share_reductions
-from nnefc.passes.schedule.cuda.threads import bind_flat, fused, rows_at_once, threads_of_row
+from nnefc.passes.schedule.cuda.threads import bind_flat, rows_at_once, threads_of_row
 from nnefc.passes.schedule.reducers import register_reducer
-from nnefc.passes.schedule.structure import SBlockRV, is_reduction, root_blocks, schedule_of, variables_of
+from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
+from nnefc.passes.tir.expressions import loads_of, variables_of
+from nnefc.passes.tir.sizes import Size
 from nnefc.targets.machine.cuda_target import CudaTarget
 
-__all__ = ["RowsRule"]
+__all__ = ["RowReductionRule"]
 
 _LEAST_LENGTH = 32  # of rows that are shared by threads
 _MANY_ROWS = 1 << 12  # that are worth a thread each, however long they are
@@ -36,58 +39,49 @@ _FEW_ROWS = 16
 _SHARED_BYTES = 40 << 10  # that the steps of a block may keep, beside the sums
 
 
-class RowsRule:
+class RowReductionRule:
     """Reductions which all have the same results' axes, and one step at the end that has these and others."""
 
-    def apply(self, func: tirx.PrimFunc, target: CudaTarget) -> s_tir.Schedule | None:
-        func = s_tir.transform.StmtSimplify()(tvm.IRModule({"main": func}))["main"]
-        sch = schedule_of(func)
-        blocks = root_blocks(sch)
-        outputs = [block for block in blocks if not sch.get_consumers(block)]
-        if len(outputs) != 1 or is_reduction(sch, outputs[0]) or not all(is_simple(sch, block) for block in blocks):
+    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+        kernel = kernel.simplified
+        if len(kernel.outputs) != 1 or kernel.outputs[0].is_reduction or not kernel.reductions:
             return None
-        if not any(is_reduction(sch, block) for block in blocks):
+        if not all(map(is_simple, kernel.steps)):
             return None
-        for block in blocks:
-            if is_reduction(sch, block):
-                register_reducer(sch.get(block))
-            elif len(sch.get_consumers(block)) == 1:
-                sch.compute_inline(block)
-        axes = _row_axes(sch, outputs[0])
-        if axes is None:
+        sch = kernel.schedule()
+        for step in kernel.steps:
+            if step.is_reduction:
+                register_reducer(step.node)
+            elif len(step.consumers) == 1:
+                sch.compute_inline(sch.get_sblock(step.name))
+        block = sch.get_sblock(kernel.outputs[0].name)
+        output = step_of(sch, block)
+        axes = _row_axes(sch, output)
+        if axes is None or not output.rounds:
             return None
-        extents = [int(axis.dom.extent) for axis in sch.get(outputs[0]).iter_vars]
-        rows = math.prod(extents[axis] for axis in axes)
-        if not math.prod(extents):
-            return None
-        length = math.prod(extents) // rows
-        leading = all(extents[axis] == 1 or axis in axes for axis in range(max(axes, default=-1) + 1))
+        rows = math.prod(output.sizes[axis] for axis in axes)
+        length = output.rounds // rows
+        leading = all(output.sizes[axis] == 1 or axis in axes for axis in range(max(axes, default=-1) + 1))
         if leading and length >= _LEAST_LENGTH and (length < _LONG or rows > _FEW_ROWS):
-            _share_rows(sch, outputs[0], axes, target)
+            _share_rows(sch, block, axes, target)
         elif rows >= _MANY_ROWS or length <= _SHORT:
-            _a_thread_each(sch, outputs[0], axes, target)
+            _a_thread_each(sch, block, axes, target)
         else:
             return None
         return sch if can_share_reductions(sch) else None
 
 
-def _row_axes(sch: s_tir.Schedule, output: SBlockRV) -> list[int] | None:
+def _row_axes(sch: s_tir.Schedule, output: Step) -> list[int] | None:
     """Positions of the output's axes that tell its rows; None if the reductions are of anything else than its rows."""
-    node = sch.get(output)
-    reductions = [block for block in root_blocks(sch) if is_reduction(sch, block)]
-    results = {region.source for block in reductions for region in sch.get(block).writes}
-    if not isinstance(node.body, tirx.BufferStore):
+    reductions = [step for step in steps_of(sch) if step.is_reduction]
+    results = {region.source for step in reductions for region in step.writes}
+    if output.value is None:
         return None
-    used = {var for load in loads_of(node.body.value) if load.source in results for var in variables_of(load.indices)}
-    axes = [position for position, axis in enumerate(node.iter_vars) if axis.var in used]
-    rows = math.prod(int(node.iter_vars[axis].dom.extent) for axis in axes)
-    if rows == math.prod(int(axis.dom.extent) for axis in node.iter_vars):
-        return None
-    for block in reductions:
-        spatial = [a for a in sch.get(block).iter_vars if a.iter_type == tirx.IterVar.DataPar]
-        if math.prod(int(axis.dom.extent) for axis in spatial) != rows:
-            return None
-    return axes
+    used = {var for load in loads_of(output.value) if load.source in results for var in variables_of(load.indices)}
+    axes = [position for position, axis in enumerate(output.axes) if axis.var in used]
+    rows = math.prod(output.sizes[axis] for axis in axes)
+    of_rows = rows != output.rounds and all(step.elements == rows for step in reductions)
+    return axes if of_rows else None
 
 
 def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: CudaTarget) -> None:
@@ -95,7 +89,7 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
     loops = sch.get_loops(output)
     outer = [loops[axis] for axis in axes] or [sch.add_unit_loop(loops[0])]
     inner = [loop for axis, loop in enumerate(loops) if axis not in axes]
-    rows, length = (math.prod(int(sch.get(loop).extent) for loop in part) for part in (outer, inner))
+    rows, length = (trip_count(sch, *part) for part in (outer, inner))
     threads = threads_of_row(rows, length, target)
     at_once = rows_at_once(rows, threads, target)
     _inline_what_need_not_be_kept(sch, output, rows * length, at_once * length)
@@ -113,15 +107,15 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
         sch.bind(share, "threadIdx.x")
 
 
-def _inline_what_need_not_be_kept(sch: s_tir.Schedule, output: SBlockRV, elements: int, of_a_block: int) -> None:
+def _inline_what_need_not_be_kept(sch: s_tir.Schedule, output: SBlockRV, elements: Size, of_a_block: Size) -> None:
     """Compute steps anew for each of their readers that are of rows as a whole, or too large for shared memory."""
     free = _SHARED_BYTES
     for block in root_blocks(sch):
-        if is_reduction(sch, block) or sch.get(block).name_hint == sch.get(output).name_hint:
+        step = step_of(sch, block)
+        if step.is_reduction or step.name == sch.get(output).name_hint:
             continue
-        node = sch.get(block)
-        size = of_a_block * max(1, int(tvm.DataType(str(node.writes[0].source.dtype)).bits) // 8)
-        if math.prod(int(axis.dom.extent) for axis in node.iter_vars) < elements or size > free:
+        size = of_a_block * item_bytes(step.dtype)
+        if step.rounds < elements or size > free:
             sch.compute_inline(block)
         else:
             free -= size
@@ -133,7 +127,7 @@ def _a_thread_each(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], targe
     loops = sch.get_loops(output)
     outer = [loops[axis] for axis in axes] or [sch.add_unit_loop(loops[0])]
     sch.reorder(*outer, *(loop for axis, loop in enumerate(loops) if axis not in axes))
-    rows = math.prod(int(sch.get(loop).extent) for loop in outer)
+    rows = trip_count(sch, *outer)
     thread = bind_flat(sch, outer, target)
     for block in reversed(root_blocks(sch)):
         if not is_reduction(sch, block):
@@ -145,10 +139,10 @@ def _a_thread_each(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], targe
             sch.set_scope(block, index, "local")
 
 
-def _compute_once(sch: s_tir.Schedule, block: SBlockRV, loop: s_tir.schedule.LoopRV, rows: int) -> None:
+def _compute_once(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV, rows: Size) -> None:
     """Move a block to the loop over rows, unless some of it would be computed for more than one of them."""
-    work = math.prod(int(axis.dom.extent) for axis in sch.get(block).iter_vars)
+    work = step_of(sch, block).rounds
     sch.compute_at(block, loop)
     _, _, *inner = sch.get_loops(block)
-    if rows * math.prod(int(sch.get(around).extent) for around in inner) > work:
+    if rows * trip_count(sch, *inner) > work:
         raise s_tir.ScheduleError("rows overlap")

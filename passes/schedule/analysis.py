@@ -1,0 +1,273 @@
+"""What a kernel computes, found out once and handed to all rules that might schedule it.
+
+    for i in 64, j in 10:                             step "sum": axes i (64), j (10), reduced k (128)
+        for k in 128: C[i, j] += A[i, k] * B[k, j]         reads A[i, k], B[k, j], writes C[i, j]; read by "relu"
+    for i in 64, j in 10:                             step "relu": axes i (64), j (10)
+        D[i, j] = max(C[i, j], 0)                          reads C[i, j], writes D[i, j]; reads what "sum" has made
+
+Rules recognize a kernel by its steps, and change a copy of its schedule. A step of a schedule that has been changed is
+described anew by :func:`step_of`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir.expr import TensorLoad, TensorRegion
+from tvm.s_tir.schedule import SBlockRV
+
+from nnefc.passes.compute.choice import PERIODS
+from nnefc.passes.compute.dot_product import is_dot_product, is_widening
+from nnefc.passes.schedule.schedules import root_blocks, schedule_of
+from nnefc.passes.tir.expressions import conditions_of, loads_of, variables_of, work_of
+from nnefc.passes.tir.sizes import Size, size_of
+from nnefc.passes.tir.statements import values_of
+
+__all__ = ["Axis", "Contraction", "KernelAnalysis", "Step", "step_of", "steps_of"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a step is computed along: `var` goes from 0 to `size`, and `kind` is one of `tirx.IterVar`'s."""
+
+    var: tirx.Var
+    size: Size
+    kind: int
+
+    @property
+    def is_spatial(self) -> bool:
+        """Whether each of its values has results of its own."""
+        return bool(self.kind == tirx.IterVar.DataPar)
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether it is summed over, or searched for a maximum, …"""
+        return bool(self.kind == tirx.IterVar.CommReduce)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One computation of a kernel, a block of a schedule.
+
+    Attributes:
+        trip_counts: of the loops around it, the outermost first.
+        producers, consumers: names of the steps that make what it reads, and that read what it makes.
+    """
+
+    node: s_tir.SBlock
+    axes: tuple[Axis, ...]
+    trip_counts: tuple[Size, ...]
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Unique in the kernel."""
+        return str(self.node.name_hint)
+
+    @cached_property
+    def reads(self) -> tuple[TensorRegion, ...]:
+        """What it reads for one element of its axes."""
+        return tuple(self.node.reads)
+
+    @cached_property
+    def writes(self) -> tuple[TensorRegion, ...]:
+        """What it writes for one element of its axes."""
+        return tuple(self.node.writes)
+
+    @property
+    def result(self) -> tirx.Var:
+        """The first tensor that it writes."""
+        return self.writes[0].source
+
+    @property
+    def dtype(self) -> str:
+        """The type of its (first) result."""
+        return str(self.result.dtype)
+
+    @cached_property
+    def spatial(self) -> tuple[Axis, ...]:
+        """The axes with results of their own."""
+        return tuple(axis for axis in self.axes if axis.is_spatial)
+
+    @cached_property
+    def reduced(self) -> tuple[Axis, ...]:
+        """The axes that are summed over."""
+        return tuple(axis for axis in self.axes if axis.is_reduced)
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether it sums up, or takes a maximum, …"""
+        return bool(self.reduced)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Those of its axes."""
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def elements(self) -> Size:
+        """How many results it has."""
+        return math.prod(axis.size for axis in self.spatial)
+
+    @property
+    def rounds(self) -> Size:
+        """How often it is computed: elements, times the items of each sum."""
+        return math.prod(self.sizes)
+
+    @property
+    def loops_are_axes(self) -> bool:
+        """Whether there is a loop for each axis, in their order, and no other around it."""
+        return self.trip_counts == self.sizes
+
+    @cached_property
+    def periods(self) -> dict[int, int]:
+        """The axes along which it has a formula for each position of a tile, and how many positions there are."""
+        periods = enumerate(map(int, self.node.annotations.get(PERIODS, ())))
+        return {axis: period for axis, period in periods if period > 1}
+
+    @cached_property
+    def loads(self) -> tuple[TensorLoad, ...]:
+        """Where it reads tensors, the index maps among it."""
+        return tuple(load for value in values_of(self.node.body) for load in loads_of(value))
+
+    @property
+    def value(self) -> tirx.Expr | None:
+        """What it computes, if that is one expression."""
+        return self.node.body.value if isinstance(self.node.body, tirx.BufferStore) else None
+
+    @cached_property
+    def conditions(self) -> tuple[tirx.Expr, ...]:
+        """What the choices in its one expression depend on."""
+        return tuple(conditions_of(self.value))
+
+    @cached_property
+    def work(self) -> int:
+        """Instructions for an element of its one expression, very roughly."""
+        return work_of(self.value)
+
+    @cached_property
+    def contraction(self) -> Contraction | None:
+        """The roles of its axes, if it is a sum of products of two tensors."""
+        return _contraction_of(self)
+
+    def read_of(self, tensor: tirx.Var) -> TensorRegion | None:
+        """What it reads of a tensor."""
+        return next((read for read in self.reads if read.source.same_as(tensor)), None)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelAnalysis:
+    """A kernel without its schedule, and its steps."""
+
+    func: tirx.PrimFunc
+
+    @cached_property
+    def _schedule(self) -> s_tir.Schedule:
+        return schedule_of(self.func)
+
+    def schedule(self) -> s_tir.Schedule:
+        """A schedule of the kernel, to be changed at will; it has its steps under their names."""
+        return self._schedule.copy()
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All computations, in order."""
+        return steps_of(self._schedule)
+
+    @cached_property
+    def reductions(self) -> tuple[Step, ...]:
+        """Those that reduce."""
+        return tuple(step for step in self.steps if step.is_reduction)
+
+    @cached_property
+    def outputs(self) -> tuple[Step, ...]:
+        """Those that no other one reads."""
+        return tuple(step for step in self.steps if not step.consumers)
+
+    @cached_property
+    def by_name(self) -> dict[str, Step]:
+        """The steps by their names."""
+        return {step.name: step for step in self.steps}
+
+    @cached_property
+    def simplified(self) -> KernelAnalysis:
+        """The same kernel with its indices simplified."""
+        return KernelAnalysis(s_tir.transform.StmtSimplify()(tvm.IRModule({"main": self.func}))["main"])
+
+
+def step_of(sch: s_tir.Schedule, block: SBlockRV) -> Step:
+    """A step as it is in a schedule now."""
+    node = sch.get(block)
+    return Step(
+        node,
+        tuple(Axis(axis.var, size_of(axis.dom.extent), axis.iter_type) for axis in node.iter_vars),
+        tuple(size_of(sch.get(loop).extent) for loop in sch.get_loops(block)),
+        tuple(str(sch.get(producer).name_hint) for producer in sch.get_producers(block)),
+        tuple(str(sch.get(consumer).name_hint) for consumer in sch.get_consumers(block)),
+    )
+
+
+def steps_of(sch: s_tir.Schedule) -> tuple[Step, ...]:
+    """The steps of a schedule as they are now, in order."""
+    return tuple(step_of(sch, block) for block in root_blocks(sch))
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """`C[…] += A[…] * B[…]`, as a convolution or a matrix product; A is the factor without the last spatial axis.
+
+    Attributes:
+        only_left: spatial axes that index A and not B (rows, or pixels).
+        only_right: spatial axes that index B and not A (columns, or output channels).
+        both: spatial axes that index both (a batch, or a depthwise channel).
+        reduced: the axes summed over.
+        All are positions among the step's axes.
+    """
+
+    only_left: tuple[int, ...]
+    only_right: tuple[int, ...]
+    both: tuple[int, ...]
+    reduced: tuple[int, ...]
+
+
+def _contraction_of(step: Step) -> Contraction | None:
+    if step.node.init is None or not isinstance(step.node.body, tirx.BufferStore):
+        return None
+    factors = [_stored(factor) for factor in _factors(step.node.body.value)]
+    if len(factors) != 2 or not all(isinstance(factor, TensorLoad) for factor in factors):
+        return None
+    left, right = (variables_of(factor.indices) for factor in factors)
+    if step.spatial and step.spatial[-1].var in left and step.spatial[-1].var not in right:
+        left, right = right, left
+
+    def indexing(in_left: bool, in_right: bool) -> tuple[int, ...]:
+        return _positions(
+            axis.is_spatial and (axis.var in left) == in_left and (axis.var in right) == in_right for axis in step.axes
+        )
+
+    reduced = _positions(axis.is_reduced for axis in step.axes)
+    return Contraction(indexing(True, False), indexing(False, True), indexing(True, True), reduced)
+
+
+def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
+    return tuple(position for position, flag in enumerate(flags) if flag)
+
+
+def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
+    """The factors of `sum + a * b`, or of a dot product of narrow integers added to a sum; none of anything else."""
+    if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
+        return value.b.a, value.b.b
+    return value.args[1:] if is_dot_product(value) else ()
+
+
+def _stored(factor: tirx.Expr) -> tirx.Expr:
+    """What a factor is in memory, before it is made wider."""
+    if is_widening(factor):
+        return factor.args[0]
+    return factor.value if isinstance(factor, tirx.Cast) else factor

@@ -1,0 +1,120 @@
+"""Schedules under construction: how one is made of a kernel, and changes that several rules make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from nnefc.passes.tir.sizes import Size, size_of
+
+__all__ = [
+    "SBlockRV",
+    "covers_result",
+    "epilogue_into_one_block",
+    "fused",
+    "is_reduction",
+    "largest_divisor",
+    "root_blocks",
+    "schedule_of",
+    "trip_count",
+    "vector_lanes",
+]
+
+
+class _Schedule(s_tir.Schedule):  # type: ignore[misc]
+    """A copy of a schedule; without the checks of all arguments' types, which take longer than most calls."""
+
+    def __init__(self, source: s_tir.Schedule) -> None:
+        self.__init_handle_by_constructor__(tvm.get_global_func("s_tir.schedule.ScheduleCopy"), source)
+
+    def copy(self) -> _Schedule:
+        """Another one, at the same state."""
+        return _Schedule(self)
+
+
+for _name, _method in vars(s_tir.Schedule).items():
+    if hasattr(_method, "__wrapped__") and _name not in vars(_Schedule):
+        setattr(_Schedule, _name, _method.__wrapped__)
+
+
+def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
+    """A schedule that works on `func` alone; what its errors say is not for users, so that it is never written out."""
+    if func.body.block.name_hint != "root":  # a single opaque computation stands alone; it gets a root of its own
+        root = s_tir.SBlock([], [], [], "root", func.body)
+        func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return _Schedule(s_tir.Schedule(module, error_render_level="none"))
+
+
+def root_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
+    """The computations of the function, in order."""
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether a block, as it is now, sums up, or takes a maximum, … over some axis."""
+    return any(iter_var.iter_type == tirx.IterVar.CommReduce for iter_var in sch.get(block).iter_vars)
+
+
+def trip_count(sch: s_tir.Schedule, *loops: LoopRV) -> Size:
+    """How often the body of some nested loops runs."""
+    return math.prod(size_of(sch.get(loop).extent) for loop in loops)
+
+
+def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
+    """Nested loops as one."""
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
+
+
+def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether the loops around `block` reach all that it computes.
+
+    TVM moves a step into the loops of a producer as if nothing else mattered: zeros that the step puts beside what the
+    producer has computed get lost.
+    """
+    axes = sch.get(block).iter_vars
+    elements = math.prod(size_of(a.dom.extent) for a in axes if a.iter_type == tirx.IterVar.DataPar)
+    return trip_count(sch, *sch.get_loops(block)) >= elements
+
+
+def largest_divisor(size: Size, limit: int) -> int:
+    """The largest number up to `limit` that divides `size`."""
+    return next(d for d in range(min(size, limit), 0, -1) if size % d == 0)
+
+
+def vector_lanes(size: Size, lanes: int) -> int:
+    """The length of vectors along an axis: `lanes`, or its whole size where bytes of a block fill a shorter one."""
+    return size if 16 <= size < lanes and lanes % size == 0 else lanes
+
+
+def epilogue_into_one_block(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
+    """Join all element-wise steps after `block` into one; None if there are none.
+
+    Returns:
+        The block that reads the result of `block` and writes the function's output.
+    """
+    outputs = [b for b in root_blocks(sch) if not sch.get_consumers(b)]
+    last = outputs[0]
+    if len(outputs) != 1 or sch.get(last).name_hint == sch.get(block).name_hint:
+        return None
+    kept = {sch.get(block).name_hint, sch.get(last).name_hint, *_upstream(sch, block)}
+    for step in root_blocks(sch):
+        if sch.get(step).name_hint not in kept and not is_reduction(sch, step):
+            sch.compute_inline(step)
+    return last
+
+
+def _upstream(sch: s_tir.Schedule, block: SBlockRV) -> set[str]:
+    """Names of the blocks that `block` depends on."""
+    names: set[str] = set()
+    waiting = list(sch.get_producers(block))
+    while waiting:
+        producer = waiting.pop()
+        if sch.get(producer).name_hint not in names:
+            names.add(sch.get(producer).name_hint)
+            waiting += sch.get_producers(producer)
+    return names
