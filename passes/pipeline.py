@@ -23,10 +23,11 @@ from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.group_parts import GroupParts
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
-from nnefc.passes.legalize.limits import LIMITS
+from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.lower_rows import LowerRows
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
+from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.plan.entry import ENTRY, entry_function
 from nnefc.passes.plan.memory import plan_memory
 from nnefc.passes.plan.program import called_with_items, kernel_steps, program_of
@@ -75,7 +76,7 @@ def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[Name
         ("lower rows", LowerRows(own.rows)),
         ("lower scans", LowerScans(own.scans)),
         # Phase 4. Every other operation becomes a computation of its own.
-        ("legalize", relax.transform.LegalizeOps({**LIMITS, **QUANTIZATION, **own.computations})),
+        ("legalize", relax.transform.LegalizeOps({**ELEMENT_WISE, **REDUCTIONS, **QUANTIZATION, **own.computations})),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
         ("fuse", fuse(*own.cuts)),

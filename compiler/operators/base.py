@@ -16,6 +16,7 @@ from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
 from nnefc.network import MAX_ITEMS, Body, Control, Loop, call_control
+from nnefc.operators.dtypes import numpy_dtype
 
 __all__ = [
     "Array",
@@ -318,15 +319,6 @@ def build_main(
     if failure is not None:
         raise failure
     return relax.transform.DeadCodeElimination(["main"])(builder.finalize())
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The element type with this name."""
-    if name == "bfloat16":
-        import ml_dtypes
-
-        name = ml_dtypes.bfloat16  # NumPy does not know its name
-    return np.dtype(name)
 
 
 def _identity(array: Array) -> object:

@@ -17,7 +17,8 @@ import numpy as np
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, numpy_dtype, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.statements import T, looped
 
 __all__ = ["Bernoulli", "Dropout", "Key", "Multinomial", "RandomNormal", "RandomUniform", "key_of_seed", "own_key"]

@@ -11,7 +11,8 @@ import numpy as np
 from tvm import tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, numpy_dtype, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.statements import T, each, looped
 
 __all__ = ["TopK"]

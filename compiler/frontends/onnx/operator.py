@@ -252,8 +252,10 @@ class Context:
             return self.emit_tuple(expr)
         return self.emit(expr, dtype)
 
-    def apply(self, operator_: Operator, *operands: Value | SequenceOf[Any] | None) -> Any:
+    def apply(self, operator_: Operator, *operands: Value | SequenceOf[Any] | None, dtype: str | None = None) -> Any:
         """Lower an operator of the library; operands may be sequences, and named tuples, of such.
+
+        `dtype` names the type of the result where `STORAGE` hides it.
 
         Returns:
             A `Value`, or a list of them if the operator has several results.
@@ -261,7 +263,8 @@ class Context:
         moves = operator_.moves
         given = [self._operand(v, moves) for v in operands]
         made = operator_.lower(self.at, *given)
-        dtype = operands[0].dtype if moves and isinstance(operands[0], Value) else None
+        if moves and isinstance(operands[0], Value):
+            dtype = operands[0].dtype
 
         def value(part: Operand) -> Value:
             pairs = zip(operands, given, strict=True)

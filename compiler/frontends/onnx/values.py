@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
+from nnefc.operators.dtypes import HALF_FLOATS, STORAGE, dtype_name, numpy_dtype
 
 __all__ = [
     "HALF_FLOATS",
@@ -27,59 +27,6 @@ __all__ = [
 ]
 
 Array: TypeAlias = "npt.NDArray[Any]"
-
-_OWN = {
-    name: np.dtype(getattr(ml_dtypes, name))
-    for name in (
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-        "float6_e2m3fn",
-        "float6_e3m2fn",
-        "float4_e2m1fn",
-        "int4",
-        "uint4",
-        "int2",
-        "uint2",
-    )
-}
-
-STORAGE = {
-    "int4": "int8",
-    "int2": "int8",
-    "uint4": "uint8",
-    "uint2": "uint8",
-    "float8_e4m3fn": "uint8",
-    "float8_e4m3fnuz": "uint8",
-    "float8_e5m2": "uint8",
-    "float8_e5m2fnuz": "uint8",
-    "float8_e8m0fnu": "uint8",
-    "float6_e2m3fn": "uint8",
-    "float6_e3m2fn": "uint8",
-    "float4_e2m1fn": "uint8",
-}
-"""Element types that no machine computes with, and what the program keeps them in, one item a byte.
-
-Narrow integers are kept as their values, narrow floats as their bit patterns.
-"""
-
-HALF_FLOATS = ("float16", "bfloat16")
-"""Element types that are computed in float32."""
-
-
-def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The name of an element type as NumPy, ml_dtypes and TVM spell it; `string` for objects."""
-    return "string" if dtype == np.dtype(object) else str(dtype)
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The element type with this name; objects for `string`."""
-    if name == "string":
-        return np.dtype(object)
-    return _OWN[name] if name in _OWN else np.dtype(name)
 
 
 @dataclass(frozen=True, eq=False)

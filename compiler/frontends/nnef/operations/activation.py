@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import align, check_fits, same_as
-from nnefc.frontends.nnef.operations.elementwise import unary
+from nnefc.frontends.nnef.operations.elementwise import declare
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.frontends.nnef.operations.reduce import check_reduced_axes
 from nnefc.operators.activation import Elu, LeakyRelu, ParametricRelu, Relu, Silu, Softmax, Softplus
@@ -22,14 +22,7 @@ def _relu(lowering: Lowering, args: Arguments) -> Operand:
     return Relu().lower(lowering, lowering.operand(args.x))
 
 
-@operation(
-    "fragment sigmoid(x: tensor<scalar>) -> (y: tensor<scalar>)",
-    shape=same_as("x"),
-    definition="y = 1.0 / (1.0 + exp(-x));",
-    target="R.sigmoid",
-)
-def _sigmoid(lowering: Lowering, args: Arguments) -> Operand:
-    return unary(lowering, "sigmoid", lowering.operand(args.x))
+declare("sigmoid", "x", definition="y = 1.0 / (1.0 + exp(-x));")
 
 
 @operation(

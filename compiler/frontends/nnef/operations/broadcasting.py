@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from tvm import relax
-
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError, ShapeRule, shape_of
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, shape_of_operand
 
@@ -23,7 +20,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     common: Shape = ()
     for shape in shapes:
         rank = max(len(common), len(shape))
-        a, b = (s + (1,) * (rank - len(s)) for s in (common, shape))
+        a, b = _padded(common, rank), _padded(shape, rank)
         for axis, (x, y) in enumerate(zip(a, b, strict=True)):
             if x != y and 1 not in (x, y):
                 raise ShapeError(
@@ -68,14 +65,13 @@ def align(lowering: Lowering, operands: Sequence[Operand]) -> list[Operand]:
     Rank 0 stays as it is: it fits everything.
     """
     rank = max(len(shape_of_operand(operand)) for operand in operands)
-    return [_extend(lowering, operand, rank) for operand in operands]
+    return [
+        operand
+        if not shape_of_operand(operand)
+        else lowering.reshaped(operand, _padded(shape_of_operand(operand), rank))
+        for operand in operands
+    ]
 
 
-def _extend(lowering: Lowering, operand: Operand, rank: int) -> Operand:
-    shape = shape_of_operand(operand)
-    if len(shape) in (0, rank):
-        return operand
-    extended = shape + (1,) * (rank - len(shape))
-    if isinstance(operand, np.ndarray):
-        return operand.reshape(extended)
-    return lowering.emit(relax.op.reshape(operand, extended), "aligned")
+def _padded(shape: Shape, rank: int) -> Shape:
+    return shape + (1,) * (rank - len(shape))

@@ -17,8 +17,8 @@ from nnefc.frontends.nnef.declarations import (
     shape_of,
 )
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
-from nnefc.frontends.nnef.operations.elementwise import binary
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
+from nnefc.operators.elementwise import Elementwise
 
 __all__: list[str] = []
 
@@ -67,12 +67,8 @@ def _lower_sum(empty: Shape) -> Callable[[Lowering, Arguments], Operand]:
     def lower(lowering: Lowering, args: Arguments) -> Operand:
         if not args.x:
             return np.zeros(empty, np.float32)
-        total, *rest = lowering.operands(args.x)
-        for place, operand in enumerate(rest):
-            total = binary(lowering, "add", total, operand)
-            if place < len(rest) - 1:
-                total = lowering.emit(lowering.expr(total), "partial")
-        return total
+        operands = lowering.operands(args.x)
+        return operands[0] if len(operands) == 1 else Elementwise("add").lower(lowering, *operands)
 
     return lower
 

@@ -12,6 +12,8 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.advice import advice_on_data
 from nnefc.frontends.onnx.operator import Context, Node, Value
 from nnefc.frontends.onnx.values import Array, numpy_dtype
+from nnefc.operators.casting import Cast
+from nnefc.operators.dtypes import is_float, is_signed
 from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
 
 __all__ = [
@@ -90,16 +92,6 @@ def dtype_of(value: Value) -> str:
 def scalar_type(expr: Any) -> str:
     """The element type of an expression over scalars."""
     return str(expr.ty)
-
-
-def is_float(dtype: str) -> bool:
-    """Whether a type is one of the floating-point types."""
-    return "float" in dtype
-
-
-def is_signed(dtype: str) -> bool:
-    """Whether a type has negative values."""
-    return dtype != "bool" and not dtype.startswith("uint")
 
 
 def known(ctx: Context, array: Array) -> Value:
@@ -222,11 +214,6 @@ def sliced(ctx: Context, value: Value, ranges: Mapping[int, tuple[int, int, int]
 
 
 def cast(ctx: Context, value: Value, dtype: str) -> Value:
-    """The items in another element type, by the rules of C; for types of at least 8 bits."""
-    if dtype_of(value) == dtype:
-        return value
-    array = value_of(ctx, value)
-    if array is not None:
-        with np.errstate(all="ignore"):
-            return known(ctx, array.astype(numpy_dtype(dtype)))
-    return compute(ctx, shape_of(value), lambda t, i: t[0](*i).astype(dtype), value, name="cast")
+    """The items in another element type."""
+    made: Value = ctx.apply(Cast(dtype), value)
+    return made

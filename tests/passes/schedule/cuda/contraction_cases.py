@@ -12,7 +12,7 @@ from tvm import relax, tirx
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.graph.rewriter import array_of, constant, shape_of
-from nnefc.passes.legalize.limits import LIMITS
+from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
@@ -43,7 +43,7 @@ def lowered(operation: Operation, data: Sequence[np.ndarray], constants: Sequenc
         with builder.dataflow():
             result = builder.emit_output(builder.normalize(operation(*params, *map(constant, constants))))
         builder.emit_func_output(result)
-    module = relax.transform.LegalizeOps({**LIMITS, **CONTRACTIONS})(builder.finalize())
+    module = relax.transform.LegalizeOps({**ELEMENT_WISE, **CONTRACTIONS})(builder.finalize())
     module = AnnotatePatterns()(FoldConstants()(module))
     module = relax.transform.FuseTIR()(relax.transform.FuseOps()(module))
     return relax.transform.DeadCodeElimination(["main"])(module)

@@ -1,0 +1,207 @@
+"""Changes of the element type; the narrow floating-point types are rounded here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.dtypes import HALF_FLOATS, is_float, numpy_dtype
+from nnefc.operators.elementwise import compute
+from nnefc.operators.functions import truth
+
+__all__ = ["BitCast", "Cast", "cast_array"]
+
+
+@dataclass(frozen=True)
+class Cast(Operator):
+    """The items in another element type: reals towards zero where they become integers, and as 0 or 1 from `bool`.
+
+    True is what is not zero. Integers that do not fit keep their low bits.
+
+    Attributes:
+        dtype: of the result; of a type in `STORAGE` the expression has the type that the program keeps it in.
+        source: the operand's element type, where the program keeps it in another one.
+        saturate: whether narrow floats become the largest number where one is too large, else infinity or no number.
+        rounding: of powers of two (float8_e8m0fnu): "up", "down" or "nearest". Others are rounded to even.
+    """
+
+    dtype: str
+    source: str | None = None
+    saturate: bool = True
+    rounding: str = "up"
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        source, dtype = self.source or dtype_of(x), self.dtype
+        if source == dtype:
+            return x
+        if isinstance(x, np.ndarray):
+            return cast_array(x, dtype, self.saturate, self.rounding)
+        if source in _FORMATS:
+            x, source = at.emit(_widened(at, x, source)), "float32"
+        if dtype in _FORMATS:
+            form = _FORMATS[dtype]
+            wide = at.bound(Cast("float32", source).lower(at, x))
+            return compute(at, lambda item: self._code(form, item), wide, name="narrow", dtype=dtype)
+        if dtype in _BITS:
+            return compute(at, lambda item: _low_bits(item, *_BITS[dtype]), x, name="narrow", dtype=dtype)
+        if dtype == "bool":
+            return compute(at, truth, x, name="truth", dtype=dtype)
+        if is_float(source) and not is_float(dtype):
+            if dtype in ("int8", "uint8", "int16", "uint16"):  # beyond them the low bits stay
+                return compute(at, lambda item: item.astype("int32"), x, name="cast", dtype=dtype)
+            x = at.emit(relax.op.astype(at.expr(x), "float32")) if source in HALF_FLOATS else x
+        return relax.op.astype(at.expr(x), dtype)
+
+    def _code(self, form: _Format, item: tirx.Expr) -> tirx.Expr:
+        if not form.mantissa:
+            return _power_code(form, item, self.saturate, self.rounding)
+        # Four bits have no room for what is not a number.
+        return _code(form, item, self.saturate or self.dtype == "float4_e2m1fn")
+
+
+_BITS = {"int4": (4, True), "uint4": (4, False), "int2": (2, True), "uint2": (2, False)}
+"""Narrow integers: their bits and whether they are signed."""
+
+
+def _low_bits(item: tirx.Expr, bits: int, signed: bool) -> tirx.Expr:
+    """The low bits of the value towards zero, as a value of the storage type."""
+    low = item.astype("int32") & ((1 << bits) - 1)
+    sign = 1 << (bits - 1)
+    return (low ^ sign) - sign if signed else low
+
+
+def _widened(at: Emitter, codes: relax.Expr, dtype: str) -> relax.Expr:
+    """The float32 of every code, by a table."""
+    every = np.arange(16 if dtype == "float4_e2m1fn" else 256, dtype=np.uint8)
+    table = every.view(numpy_dtype(dtype)).astype(np.float32)
+
+    def item(tensors: tuple[te.Tensor, ...], index: tuple[Any, ...]) -> tirx.Expr:
+        return tensors[1](tensors[0](*index).astype("int32"))
+
+    return at.elements(shape_of(codes), item, codes, table, name="widen")
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A narrow floating-point format: sign, exponent, mantissa.
+
+    Attributes:
+        mantissa: bits of the mantissa.
+        bias: of the exponent.
+        largest: the code of the largest finite number.
+        beyond: the code of what is larger, without saturation.
+        nan: the code of what is not a number.
+        sign: the bit of the sign.
+        negative_zero: whether there is one.
+    """
+
+    mantissa: int
+    bias: int
+    largest: int
+    beyond: int
+    nan: int
+    sign: int = 0x80
+    negative_zero: bool = True
+
+
+_FORMATS = {
+    "float8_e4m3fn": _Format(3, 7, 0x7E, beyond=0x7F, nan=0x7F),
+    "float8_e4m3fnuz": _Format(3, 8, 0x7F, beyond=0x80, nan=0x80, negative_zero=False),
+    "float8_e5m2": _Format(2, 15, 0x7B, beyond=0x7C, nan=0x7E),
+    "float8_e5m2fnuz": _Format(2, 16, 0x7F, beyond=0x80, nan=0x80, negative_zero=False),
+    "float8_e8m0fnu": _Format(0, 127, 0xFE, beyond=0xFF, nan=0xFF, sign=0),
+    "float4_e2m1fn": _Format(1, 1, 0x7, beyond=0x7, nan=0x8, sign=0x8),
+}
+
+
+def _code(form: _Format, value: tirx.Expr, saturate: bool) -> tirx.Expr:
+    """`((exponent + bias - 1) << mantissa) + digits`: the digits' leading one counts into the exponent.
+
+    Below the smallest normal number the exponent stays, and the leading digit is zero.
+    """
+    # All in unsigned integers; `exponent` has the bias 127 of float32.
+    bits = tirx.reinterpret("uint32", value)
+    size = bits & _unsigned(0x7FFFFFFF)
+    exponent = tirx.max(size >> _unsigned(23), _unsigned(128 - form.bias))
+    scale = tirx.reinterpret("float32", (_unsigned(254 + form.mantissa) - exponent) << _unsigned(23))
+    digits = tirx.nearbyint(tirx.reinterpret("float32", size) * scale).astype("uint32")
+    made = ((exponent - _unsigned(128 - form.bias)) << _unsigned(form.mantissa)) + digits
+    edge = _unsigned(form.largest if saturate else form.beyond)
+    # Scales of infinities mean nothing.
+    made = tirx.Select(tirx.any(made > _unsigned(form.largest), size >= _unsigned(0x7F800000)), edge, made)
+    negative = bits > _unsigned(0x7FFFFFFF)
+    signed = made | tirx.Select(negative, _unsigned(form.sign), _unsigned(0))
+    if not form.negative_zero:
+        signed = tirx.Select(made == _unsigned(0), _unsigned(0), signed)
+        signed = tirx.Select(made == _unsigned(form.nan), made, signed)
+    return tirx.Select(size > _unsigned(0x7F800000), _unsigned(form.nan), signed)
+
+
+def _unsigned(number: int) -> tirx.Expr:
+    return tirx.const(number, "uint32")
+
+
+def _power_code(form: _Format, value: tirx.Expr, saturate: bool, rounding: str) -> tirx.Expr:
+    """The exponent of the power of two above, below or next to the value; negative values have none."""
+    bits = tirx.reinterpret("int32", value)
+    exponent, rest = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    never = tirx.const(False)
+    more = {"up": rest > 0, "nearest": rest >= 0x400000}.get(rounding, never)
+    # A number below the smallest normal one has the code 0 for 2**-127, which is 0x400000 of its digits.
+    small = {"up": rest > 0x400000, "nearest": rest > 0x600000}.get(rounding, never)
+    made = exponent + tirx.Select(tirx.Select(exponent == 0, small, more), 1, 0)
+    edge = form.largest if saturate else form.nan
+    made = tirx.Select(made > form.largest, tirx.const(edge, "int32"), made)
+    return tirx.Select((bits & 0x7FFFFFFF) > 0x7F800000, tirx.const(form.nan, "int32"), made)
+
+
+def cast_array(array: Array, dtype: str, saturate: bool = True, rounding: str = "up") -> Array:
+    """What `Cast` makes of a value known at compile time, in the element type itself."""
+    if dtype == "float8_e8m0fnu":
+        return _powers_known(array.astype(np.float32), saturate, rounding)
+    with np.errstate(all="ignore"):
+        if not saturate or not dtype.startswith("float8"):
+            return array.astype(numpy_dtype(dtype))
+        limit = float(ml_dtypes.finfo(numpy_dtype(dtype)).max)  # type: ignore[no-untyped-call]
+        wide = array.astype(np.float32)
+        return np.where(np.isnan(wide), wide, np.clip(wide, -limit, limit)).astype(numpy_dtype(dtype))
+
+
+def _powers_known(array: Array, saturate: bool, rounding: str) -> Array:
+    mantissa, exponent = np.frexp(array)
+    code = exponent.astype(np.int64) - 1 + 127
+    code += {"up": mantissa > 0.5, "nearest": mantissa >= 0.75}.get(rounding, np.zeros(array.shape, bool))
+    code = np.clip(code, 0, 254) if saturate else np.where(code > 254, 255, np.maximum(code, 0))
+    code = np.where(np.isinf(array), 254 if saturate else 255, code)
+    return np.where(np.isnan(array), 255, code).astype(np.uint8).view(numpy_dtype("float8_e8m0fnu"))
+
+
+@dataclass(frozen=True)
+class BitCast(Operator):
+    """The same bits as another element type of the same width."""
+
+    dtype: str
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        source = dtype_of(x)
+        if numpy_dtype(self.dtype).itemsize != numpy_dtype(source).itemsize:
+            raise CompileError(f"{source} and {self.dtype} differ in width")
+        if isinstance(x, np.ndarray):
+            return np.ascontiguousarray(x).reshape(-1).view(numpy_dtype(self.dtype)).reshape(x.shape)
+        if "bool" in (self.dtype, source):
+            return Cast(self.dtype).lower(at, x)
+        return at.elements(shape_of(x), lambda t, i: tirx.reinterpret(self.dtype, t[0](*i)), x, name="bit_cast")

@@ -1,0 +1,102 @@
+"""Element-wise operators as the library of operators defines them, where TVM's own computations differ.
+
+What is not a number stays so: `max(a, b)` is `a if a > b else b`, and so of TVM's own `max(x, 0)` the result is 0.
+With the operands in the other order it is the item itself, at the same cost.
+
+    relu(x)              →      max(0, x)
+    clip(x, a, b)        →      min(b, max(a, x))
+    maximum(x, y)        →      x if x > y or isnan(x) else y
+    not_equal(x, y)      →      x != y or isnan(x) or isnan(y)
+    where(c, x, y)       →      x if c else y                    (TVM's own compares c, as an integer, with 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.operators.elementwise import item_at
+from nnefc.operators.functions import FUNCTIONS
+from nnefc.passes.graph.rewriter import array_of, is_constant
+
+__all__ = ["ELEMENT_WISE"]
+
+_Legalization: TypeAlias = "Callable[[relax.BlockBuilder, relax.Call], relax.Expr]"
+
+
+def _relu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return _computed(builder, call, lambda x: _at_least(x, 0.0))
+
+
+def _clip(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    low, high = (float(bound.value) for bound in call.args[1:])
+    return _computed(builder, call, lambda x: _at_most(_at_least(x, low), high), 1)
+
+
+def _at_least(x: tirx.Expr, low: float) -> tirx.Expr:
+    return tirx.Max(tirx.const(low, x.ty.dtype), x)
+
+
+def _at_most(x: tirx.Expr, high: float) -> tirx.Expr:
+    return tirx.Min(tirx.const(high, x.ty.dtype), x)
+
+
+def _where(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return _kernel(builder, call, call.args, tirx.Select)
+
+
+def _not_equal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return _computed(builder, call, FUNCTIONS["not_equal"])
+
+
+def _extremum(name: str, of_numbers: Callable[..., tirx.Expr]) -> _Legalization:
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        x, y = call.args
+        if _of_numbers(y):
+            return _computed(builder, call, lambda x, y: of_numbers(y, x))
+        return _computed(builder, call, of_numbers if _of_numbers(x) else FUNCTIONS[name])
+
+    return legalize
+
+
+def _of_numbers(operand: relax.Expr) -> bool:
+    """Whether it is known that all items are numbers."""
+    return is_constant(operand) and not np.isnan(array_of(operand)).any()
+
+
+def _computed(
+    builder: relax.BlockBuilder, call: relax.Call, scalar: Callable[..., Any], operands: int | None = None
+) -> relax.Expr:
+    """`scalar` on each item of the first operands; of integers what TVM has itself."""
+    args = call.args[:operands]
+    if not str(args[-1].ty.dtype).startswith(("float", "bfloat")):
+        return call.op.get_attr("FLegalize")(builder, call)
+    return _kernel(builder, call, args, scalar)
+
+
+def _kernel(
+    builder: relax.BlockBuilder, call: relax.Call, args: Sequence[relax.Expr], scalar: Callable[..., Any]
+) -> relax.Expr:
+    name = call.op.name.rpartition(".")[2]
+
+    def item(tensors: Sequence[te.Tensor], index: Sequence[tirx.Var]) -> tirx.Expr:
+        return scalar(*(item_at(tensor, index) for tensor in tensors))
+
+    def compute(*tensors: te.Tensor) -> te.Tensor:
+        return te.compute(tuple(call.ty.shape), lambda *index: item(tensors, index), name=name)
+
+    return builder.call_te(compute, *args, primfunc_name_hint=name)
+
+
+ELEMENT_WISE: Mapping[str, _Legalization] = {
+    "relax.nn.relu": _relu,
+    "relax.clip": _clip,
+    "relax.maximum": _extremum("maximum", tirx.Max),
+    "relax.minimum": _extremum("minimum", tirx.Min),
+    "relax.not_equal": _not_equal,
+    "relax.where": _where,
+}
+"""How `relax.transform.LegalizeOps` makes computations of these operators."""
