@@ -74,8 +74,8 @@ def check_size(shape: Sequence[int]) -> Shape:
         raise CompileError(f"a tensor cannot have the shape {list(shape)}")
     if math.prod(shape) > MAX_ITEMS:
         raise CompileError(
-            f"a tensor of the shape {list(shape)} would have {math.prod(shape):,} items, at most {MAX_ITEMS:,} are "
-            "supported"
+            f"a tensor would have the shape {list(shape)}, which is {math.prod(shape):,} items: a tensor may have "
+            f"{MAX_ITEMS:,}"
         )
     return tuple(shape)
 

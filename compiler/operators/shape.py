@@ -138,7 +138,7 @@ class Transpose(Movement):
     def shape(self, x: Shape) -> Shape:
         """The sizes in the order."""
         if sorted(self.order) != list(range(len(x))):
-            raise CompileError(f"{list(self.order)} is no order of the dimensions of {list(x)}")
+            raise CompileError(f"{list(self.order)} is not a permutation of the dimensions of {list(x)}")
         return tuple(x[axis] for axis in self.order)
 
     def lower(self, at: Emitter, x: Operand) -> Operand:

@@ -46,7 +46,7 @@ class Computation:
         pnnx: the operator and its parameters as the file spells them, and its tensors by the constants that they are.
         results: how many.
         kept: which of them are outputs; None: all.
-        result: their element type.
+        result: their element type; several where they have different ones.
         opset: of ONNX.
         dtype: of `x`.
         inputs: shapes and element types of further operands, known at run time. Of PNNX they follow `x`.
@@ -102,6 +102,7 @@ def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
 
 
 def _from_nnef(computation: Computation) -> Network:
+    assert computation.nnef is not None
     names = [f"y{index}" for index in range(computation.results)]
     lines = [
         f"{name} = external<{_NNEF_TYPES[np.dtype(dtype).kind]}>(shape = {list(shape)});"
@@ -111,7 +112,10 @@ def _from_nnef(computation: Computation) -> Network:
         kind = _NNEF_TYPES[value.dtype.kind]
         items = ", ".join(repr(item).lower() if kind == "logical" else repr(item) for item in value.ravel().tolist())
         lines.append(f"{name} = constant<{kind}>(shape = {list(value.shape)}, value = [{items}]);")
-    lines.append(f"{', '.join(names)} = {computation.nnef};")
+    made = ", ".join(names)
+    if computation.nnef.startswith(("split(", "unstack(")):
+        made = f"[{made}]"
+    lines.append(f"{made} = {computation.nnef};")
     head = "version 1.0;\nextension KHR_enable_operator_expressions;\n"
     text = (
         f"{head}graph g({', '.join(computation.operands)}) -> ({', '.join(names)})\n{{\n" + "\n".join(lines) + "\n}\n"
@@ -134,8 +138,11 @@ def _from_onnx(computation: Computation, folder: Path) -> Network:
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
         for name, (shape, dtype) in computation.operands.items()
     ]
-    element = helper.np_dtype_to_tensor_dtype(np.dtype(computation.result))
-    outputs = [helper.make_tensor_value_info(names[index], element, None) for index in computation.outputs]
+    types = computation.result.split() if " " in computation.result else [computation.result] * len(names)
+    outputs = [
+        helper.make_tensor_value_info(names[index], helper.np_dtype_to_tensor_dtype(np.dtype(types[index])), None)
+        for index in computation.outputs
+    ]
     graph = helper.make_graph([node], "g", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", computation.opset)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)

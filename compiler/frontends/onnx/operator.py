@@ -10,7 +10,6 @@ them, with every attribute that has a default in `node.attributes`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import InitVar, dataclass, field, replace
@@ -25,8 +24,8 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
-from nnefc.network import MAX_ITEMS, Body, Control
-from nnefc.operators.base import Emitter, Operand, Operator
+from nnefc.network import Body, Control
+from nnefc.operators.base import Emitter, Operand, Operator, check_size
 
 __all__ = [
     "REGISTRY",
@@ -342,10 +341,7 @@ class Context:
     def _value(self, var: relax.Var, dtype: str | None) -> Value:
         shape = shape_of_type(var.ty)
         name = dtype or str(var.ty.dtype)
-        if math.prod(shape) > MAX_ITEMS:
-            raise CompileError(
-                f"its result {list(shape)} has {math.prod(shape):,} items, a tensor may have {MAX_ITEMS:,}"
-            )
+        check_size(shape)
         if 0 in shape:
             return Value.empty(shape, name)
         return Value(shape, name, expr=var, fixed=var in self._fixed)

@@ -16,11 +16,11 @@ from nnefc.frontends.pnnx.bin import Weights
 from nnefc.frontends.pnnx.expression import Place, parse
 from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Array, Lowering, Shape, check_list
 from nnefc.frontends.pnnx.lowering_expression import lower
-from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest, need_size
+from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import Network
-from nnefc.operators.base import build_main
+from nnefc.operators.base import build_main, check_size
 from nnefc.outline import OpenTensor, shape_option
 
 __all__ = ["expressions_of", "is_supported", "load", "name_of"]
@@ -176,7 +176,7 @@ def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape], option: s
     if any(extent < 1 for extent in shape):
         raise CompileError(f"the input '{operator.name}' has an empty dimension", location=operator.location)
     try:
-        return relax.Var(operator.name, relax.TensorType(need_size(shape), type.dtype or "float32"))
+        return relax.Var(operator.name, relax.TensorType(check_size(shape), type.dtype or "float32"))
     except CompileError as error:
         raise CompileError(error.message, location=operator.location) from None
 

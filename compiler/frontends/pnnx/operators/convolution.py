@@ -6,8 +6,9 @@ from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, shape_of
-from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, need_size, operator, spatial
+from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, operator, spatial
 from nnefc.frontends.pnnx.operators.padding import pad
+from nnefc.operators.base import check_size
 from nnefc.operators.convolution import Convolution, TransposedConvolution
 from nnefc.operators.window import Padding, Window, no_padding, same_padding
 
@@ -166,7 +167,7 @@ def _transposed(
         raise CompileError("'output_padding' must be smaller than the stride or the dilation")
     window = Window(tuple(kernel), strides, dilations, tuple((amount, amount) for amount in cut))
     transposed = TransposedConvolution(window, groups, extra)
-    need_size(transposed.shape(shape_of(data), shape_of(weight)))
+    check_size(transposed.shape(shape_of(data), shape_of(weight)))
     return _unbatched(at, transposed.lower(at, data, weight, bias), unbatched)
 
 

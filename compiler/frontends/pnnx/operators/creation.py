@@ -8,7 +8,8 @@ import numpy as np
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array, Lowering, Tensor, dtype_of, shape_of
-from nnefc.frontends.pnnx.operators.declaration import DType, Ints, Number, Result, need_size, operator
+from nnefc.frontends.pnnx.operators.declaration import DType, Ints, Number, Result, operator
+from nnefc.operators.base import check_size
 
 __all__: list[str] = []
 
@@ -16,7 +17,7 @@ _MOST_ELEMENTS = 1 << 26
 
 
 def _filled(shape: Sequence[int], value: Number, dtype: str) -> Array:
-    size = need_size(shape)
+    size = check_size(shape)
     if int(np.prod(size, dtype=np.int64)) > _MOST_ELEMENTS:
         raise CompileError(f"a constant of the shape {list(size)} is too large")
     # One element, seen as many.
@@ -114,7 +115,7 @@ def _eye(
     at: Lowering, n: int, m: int | None = None, dtype: DType | None = None, device: str | None = None,
     layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    rows, columns = need_size((n, n if m is None else m))
+    rows, columns = check_size((n, n if m is None else m))
     if rows * columns > _MOST_ELEMENTS:
         raise CompileError(f"a constant of the shape {[rows, columns]} is too large")
     return np.eye(rows, columns, dtype=np.dtype(dtype or "float32"))

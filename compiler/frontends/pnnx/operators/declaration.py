@@ -10,7 +10,6 @@ the types: they are checked, and the documentation's table is made from them.
 from __future__ import annotations
 
 import inspect
-import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +23,6 @@ from tvm import relax
 from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.pnnx.lowering import Array, Shape, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.param import DTYPES, Operator
-from nnefc.network import MAX_ITEMS
 
 __all__ = [
     "OPERATORS",
@@ -422,15 +420,3 @@ def spatial(values: Sequence[int], rank: int, name: str, least: int = 1) -> Shap
     if any(not least <= value < 1 << 31 for value in values):
         raise CompileError(f"the items of '{name}' must be at least {least}, they are {list(values)}")
     return values
-
-
-def need_size(shape: Sequence[int]) -> Shape:
-    """A shape of a result, which must have no negative extents and no more items than a tensor may have."""
-    if any(extent < 0 for extent in shape):
-        raise CompileError(f"the result would have the shape {list(shape)}")
-    if math.prod(shape) > MAX_ITEMS:
-        raise CompileError(
-            f"the result would have the shape {list(shape)}, which is {math.prod(shape):,} items: a tensor may have "
-            f"{MAX_ITEMS:,}"
-        )
-    return tuple(shape)

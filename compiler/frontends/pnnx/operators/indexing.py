@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-from tvm import relax, te, tirx
+from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, broadcast_shapes, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Tensor, broadcast_shapes, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import (
     Extents,
     Indices,
@@ -17,12 +17,14 @@ from nnefc.frontends.pnnx.operators.declaration import (
     Result,
     axis_of,
     need_rank,
-    need_size,
     operator,
 )
-from nnefc.frontends.pnnx.operators.embedding import bounded, need_integers
+from nnefc.frontends.pnnx.operators.embedding import positions
 from nnefc.frontends.pnnx.operators.shape import joined
+from nnefc.operators.indexing import AdvancedIndex, Gather, GatherElements
 from nnefc.operators.matrix import Triangle
+from nnefc.operators.shape import Diagonal, Slice, Squeeze
+from nnefc.operators.sorting import TopK
 
 __all__: list[str] = []
 
@@ -38,21 +40,10 @@ def _range(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
     return places.start, len(places)
 
 
-def _sliced(at: Lowering, input: Tensor, parts: dict[int, tuple[int, int, int]]) -> relax.Expr:
-    """The places `start, start + step, …` (`count` of them) along some axes."""
-    expr, shape = at.expr(input), shape_of(input)
-    parts = {axis: part for axis, part in parts.items() if part != (0, shape[axis], 1)}
-    if not parts:
-        return expr
-    if any(count == 0 for _, count, _ in parts.values()):
+def _sliced(at: Lowering, input: Tensor, ranges: Mapping[int, tuple[int, int, int]]) -> Result:
+    if any(count == 0 for _, count, _ in ranges.values()):
         raise CompileError("the part is empty")
-    return relax.op.strided_slice(
-        expr,
-        list(parts),
-        [start for start, _, _ in parts.values()],
-        [start + (count - 1) * step + 1 for start, count, step in parts.values()],
-        [step for _, _, step in parts.values()],
-    )
+    return at.apply(Slice(ranges), input)
 
 
 @operator("Tensor.slice", limits="positive steps")
@@ -88,7 +79,7 @@ def _slice(
         else:
             parts[axis] = (*_range(first, last, stride, shape[axis]), stride)
     made = _sliced(at, input, parts)
-    return relax.op.squeeze(at.emit(made), dropped) if dropped else made
+    return Squeeze(tuple(dropped)).lower(at, made) if dropped else made
 
 
 def _selected(index: int, extent: int) -> int:
@@ -102,7 +93,7 @@ def _select(at: Lowering, input: Tensor, dim: int, index: int) -> Result:
     need_rank(input, *range(1, 17))
     axis = axis_of(dim, rank_of(input))
     made = _sliced(at, input, {axis: (_selected(index, shape_of(input)[axis]), 1, 1)})
-    return relax.op.squeeze(at.emit(made), axis)
+    return Squeeze((axis,)).lower(at, made)
 
 
 @operator("torch.narrow", "Tensor.narrow")
@@ -118,70 +109,23 @@ def _narrow(at: Lowering, input: Tensor, dim: int, start: int, length: int) -> R
 
 @operator("torch.index_select", limits="an index outside reads the nearest place")
 def _index_select(at: Lowering, input: Tensor, dim: int, index: Tensor) -> Result:
-    need_integers(index)
-    (count,) = need_rank(index, 1)
-    axis, shape = axis_of(dim, rank_of(input)), shape_of(input)
-    if not shape or 0 in shape:
-        raise CompileError("there is nothing to select from")
-
-    def element(inputs: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-        chosen = bounded(inputs[1](place[axis]), shape[axis], False)
-        return inputs[0](*place[:axis], chosen, *place[axis + 1 :])
-
-    return at.elements((*shape[:axis], count, *shape[axis + 1 :]), element, input, index, name="index_select")
+    need_rank(index, 1)
+    need_rank(input, *range(1, 17))
+    return Gather(axis_of(dim, rank_of(input)), "clip").lower(at, input, positions(at, index))
 
 
 @operator("torch.gather", limits="an index outside reads the nearest place")
 def _gather(at: Lowering, input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Result:
-    need_integers(index)
-    shape, wanted = shape_of(input), shape_of(index)
-    axis = axis_of(dim, len(shape))
-    fits = len(shape) == len(wanted) and all(
-        b <= a for i, (a, b) in enumerate(zip(shape, wanted, strict=True)) if i != axis
-    )
-    if not fits or not shape or 0 in shape:
-        raise CompileError(f"the index {list(wanted)} does not fit the input {list(shape)}")
-
-    def element(inputs: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-        chosen = bounded(inputs[1](*place), shape[axis], False)
-        return inputs[0](*place[:axis], chosen, *place[axis + 1 :])
-
-    return at.elements(wanted, element, input, index, name="gather")
+    need_rank(input, *range(1, 17))
+    return GatherElements(axis_of(dim, rank_of(input)), "clip").lower(at, input, positions(at, index))
 
 
 @operator("Tensor.index", limits="integer indices; an index outside reads the nearest place")
 def _index(at: Lowering, input: Tensor, expr: Indices) -> Result:
-    """`input[a, :, b, …]`: the indices broadcast together.
-
-    What they select takes the place of the first one's dimension if they stand side by side, else it comes first.
-    """
-    shape = shape_of(input)
-    axes = [axis for axis, index in enumerate(expr) if index is not None]
-    indices = [index for index in expr if index is not None]
-    if not indices or len(expr) > len(shape) or 0 in shape:
-        raise CompileError(f"{len(expr)} indices do not fit an input of the shape {list(shape)}")
-    common: Shape = ()
-    for index in indices:
-        need_integers(index)
-        broadcast = broadcast_shapes(common, shape_of(index))
-        if broadcast is None:
-            raise CompileError("the indices do not broadcast")
-        common = broadcast
-    first = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
-    rest = [axis for axis in range(len(shape)) if axis not in axes]
-    kept = [shape[axis] for axis in rest]
-
-    def element(inputs: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-        own = place[first : first + len(common)]
-        source: dict[int, Any] = dict(zip(rest, [*place[:first], *place[first + len(common) :]], strict=True))
-        for axis, index in zip(axes, inputs[1:], strict=True):
-            extents = [int(n) for n in index.shape]
-            at_ = [0 if n == 1 else i for n, i in zip(extents, own[len(own) - len(extents) :], strict=True)]
-            source[axis] = bounded(index(*at_), shape[axis], True)
-        return inputs[0](*(source[axis] for axis in range(len(shape))))
-
-    result = need_size((*kept[:first], *common, *kept[first:]))
-    return at.elements(result, element, input, *indices, name="index")
+    indices = {axis: positions(at, index) for axis, index in enumerate(expr) if index is not None}
+    if not indices or len(expr) > rank_of(input):
+        raise CompileError(f"{len(expr)} indices do not fit an input of the shape {list(shape_of(input))}")
+    return AdvancedIndex(tuple(indices)).lower(at, input, *indices.values())
 
 
 # Masks.
@@ -207,7 +151,7 @@ def _where(at: Lowering, condition: Tensor, input: Tensor | Number, other: Tenso
     shape = broadcast_shapes(shape_of(left), shape_of(right))
     if shape is None or broadcast_shapes(shape, shape_of(condition)) is None:
         raise CompileError("the shapes of the condition and the values do not broadcast")
-    return relax.op.where(at.emit(at.convert(condition, "bool")), left, right)
+    return relax.op.where(at.emit(at.convert(condition, "bool")), at.expr(left), at.expr(right))
 
 
 def _typed(value: Tensor | Number, beside: Tensor | Number) -> Tensor:
@@ -235,54 +179,13 @@ def _triu(at: Lowering, input: Tensor, diagonal: int = 0) -> Result:
 
 @operator("torch.diag", limits="from a matrix")
 def _diag(at: Lowering, input: Tensor, diagonal: int = 0) -> Result:
-    rows, columns = need_rank(input, 2)
-    count = min(rows, columns - diagonal) if diagonal >= 0 else min(rows + diagonal, columns)
-    if count < 1:
-        raise CompileError(f"there is no diagonal {diagonal} in a matrix {[rows, columns]}")
-    down, right = max(0, -diagonal), max(0, diagonal)
-    return at.elements((count,), lambda inputs, i: inputs[0](i[0] + down, i[0] + right), input, name="diag")
+    need_rank(input, 2)
+    return Diagonal(diagonal).lower(at, input)
 
 
 @operator("torch.topk", limits="sorted, with their places")
 def _topk(at: Lowering, input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Result:
     need_rank(input, *range(1, 17))
-    axis, shape = axis_of(dim, rank_of(input)), shape_of(input)
-    if not 1 <= k <= shape[axis]:
-        raise CompileError(f"there are no {k} elements in a dimension of {shape[axis]}")
-    if shape[axis] > 4096:
-        raise CompileError(f"a dimension of {shape[axis]} is too long: at most 4096 are supported")
-    places = _ranked(at, input, axis, k, largest)
-    values = _gather(at, input, axis, places)
-    return values, places
-
-
-def _ranked(at: Lowering, input: Tensor, axis: int, k: int, largest: bool) -> relax.Var:
-    """The places of the first `k` elements in order: the place whose element has exactly r elements before it."""
-    shape = shape_of(input)
-    extent = shape[axis]
-
-    def before(a: tirx.Expr, i: Any, b: tirx.Expr, j: Any) -> tirx.Expr:
-        wins = a > b if largest else a < b
-        return tirx.any(wins, tirx.all(a == b, i < j))
-
-    def rank(x: te.Tensor) -> te.Tensor:
-        other = te.reduce_axis((0, extent), "other")
-
-        def element(*place: tirx.Var) -> tirx.Expr:
-            them = x(*place[:axis], other, *place[axis + 1 :])
-            return te.sum(before(them, other, x(*place), place[axis]).astype("int32"), axis=[other])
-
-        return te.compute(shape, element, name="rank")
-
-    ranks = at.emit(at.compute(rank, input, name="rank"))
-
-    def place_of(ranks: te.Tensor) -> te.Tensor:
-        source = te.reduce_axis((0, extent), "source")
-
-        def element(*place: tirx.Var) -> tirx.Expr:
-            found = ranks(*place[:axis], source, *place[axis + 1 :]).astype("int64") == place[axis].astype("int64")
-            return te.sum(tirx.Select(found, source.var.astype("int64"), tirx.const(0, "int64")), axis=[source])
-
-        return te.compute((*shape[:axis], k, *shape[axis + 1 :]), element, name="place")
-
-    return at.emit(at.compute(place_of, ranks, name="place"))
+    if k < 1:
+        raise CompileError(f"there are no {k} elements in a dimension")
+    return tuple(at.apply(TopK(axis_of(dim, rank_of(input)), k, largest), input))

@@ -8,8 +8,9 @@ import numpy as np
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
-from nnefc.frontends.pnnx.operators.declaration import Ints, Result, need_size, operator
+from nnefc.frontends.pnnx.operators.declaration import Ints, Result, operator
 from nnefc.frontends.pnnx.promotion import category
+from nnefc.operators.base import check_size
 from nnefc.operators.padding import Pad
 
 __all__ = ["pad"]
@@ -32,7 +33,7 @@ def pad(at: Lowering, input: Tensor, pairs: Pairs, mode: str, value: float) -> T
     Negative numbers take elements away.
     """
     shape, dtype = shape_of(input), dtype_of(input)
-    result = need_size([n + before + after for n, (before, after) in zip(shape, pairs, strict=True)])
+    result = check_size([n + before + after for n, (before, after) in zip(shape, pairs, strict=True)])
     if 0 in result or 0 in shape:
         raise CompileError(f"the padded input would have the shape {list(result)}")
     if mode not in _MODES:

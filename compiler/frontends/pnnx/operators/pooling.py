@@ -9,7 +9,8 @@ from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, shape_of
-from nnefc.frontends.pnnx.operators.declaration import Extents, Ints, Result, need_real, need_size, operator, spatial
+from nnefc.frontends.pnnx.operators.declaration import Extents, Ints, Result, need_real, operator, spatial
+from nnefc.operators.base import check_size
 from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
 from nnefc.operators.window import Window
 
@@ -120,7 +121,7 @@ def _adaptive(at: Lowering, input: Tensor, rank: int, output_size: tuple[Any, ..
     x, restored = _batched(at, input, rank)
     extents = shape_of(x)[2:]
     result = _targets(output_size, extents)
-    need_size((*shape_of(x)[:2], *result))
+    check_size((*shape_of(x)[:2], *result))
     return restored(AdaptivePool(result, average).lower(at, x))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tvm import relax
-
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, shape_of
-from nnefc.frontends.pnnx.operators.declaration import Floats, Ints, Result, need_rank, need_real, need_size, operator
+from nnefc.frontends.pnnx.lowering import Lowering, Tensor, shape_of
+from nnefc.frontends.pnnx.operators.declaration import Floats, Ints, Result, need_real, operator
 from nnefc.frontends.pnnx.operators.pooling import adaptive_average
+from nnefc.operators.base import check_size
 from nnefc.operators.resize import Interpolation, Resize, Scaling
 
 __all__: list[str] = []
@@ -54,7 +53,7 @@ def _resize(
         result = tuple(size) * len(extents) if len(size) == 1 else tuple(size)
     if len(result) != len(extents) or min(result) < 1:
         raise CompileError(f"the size {list(result)} does not fit the extents {list(extents)}")
-    need_size((*shape[:2], *result))
+    check_size((*shape[:2], *result))
     if mode == "area":
         return adaptive_average(at, input, result)
     axes = tuple(
@@ -103,39 +102,3 @@ def _upsample_bilinear(
     at: Lowering, input: Tensor, size: Ints | None = None, scale_factor: Floats | None = None
 ) -> Result:
     return _resize(at, input, size or None, scale_factor or None, "bilinear", True, False)
-
-
-def _shuffled(at: Lowering, input: Tensor, parts: Shape, order: Sequence[int], result: Shape) -> relax.Expr:
-    parted = at.emit(relax.op.reshape(at.expr(input), parts))
-    ordered = at.emit(relax.op.permute_dims(parted, list(order)))
-    return relax.op.reshape(ordered, result)
-
-
-@operator("nn.PixelShuffle", "F.pixel_shuffle", "torch.pixel_shuffle")
-def _pixel_shuffle(at: Lowering, input: Tensor, upscale_factor: int) -> Result:
-    *batch, c, h, w = need_rank(input, 3, 4, 5)
-    r, b = upscale_factor, len(batch)
-    if not 1 <= r < 1 << 15 or c % (r * r):
-        raise CompileError(f"{c} channels cannot be shuffled with the factor {r}")
-    order = [*range(b), b, b + 3, b + 1, b + 4, b + 2]
-    return _shuffled(at, input, (*batch, c // (r * r), r, r, h, w), order, (*batch, c // (r * r), h * r, w * r))
-
-
-@operator("nn.PixelUnshuffle", "F.pixel_unshuffle", "torch.pixel_unshuffle")
-def _pixel_unshuffle(at: Lowering, input: Tensor, downscale_factor: int) -> Result:
-    *batch, c, h, w = need_rank(input, 3, 4, 5)
-    r, b = downscale_factor, len(batch)
-    if not 1 <= r < 1 << 15 or h % r or w % r:
-        raise CompileError(f"the extents {[h, w]} cannot be divided by {r}")
-    order = [*range(b), b, b + 2, b + 4, b + 1, b + 3]
-    return _shuffled(at, input, (*batch, c, h // r, r, w // r, r), order, (*batch, c * r * r, h // r, w // r))
-
-
-@operator("nn.ChannelShuffle", "F.channel_shuffle", "torch.channel_shuffle")
-def _channel_shuffle(at: Lowering, input: Tensor, groups: int) -> Result:
-    shape = shape_of(input)
-    if len(shape) < 3 or groups < 1 or shape[1] % groups:
-        raise CompileError(f"the channels of {list(shape)} cannot be shuffled in {groups} groups")
-    n, c, *rest = shape
-    order = [0, 2, 1, *range(3, len(shape) + 1)]
-    return _shuffled(at, input, (n, groups, c // groups, *rest), order, shape)
