@@ -15,7 +15,7 @@ from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is
 from nnefc.operators.shape import Transpose
 from nnefc.operators.statements import T, looped
 
-__all__ = ["Determinant", "Einsum", "Gemm", "MatMul", "Triangle", "transposed"]
+__all__ = ["Determinant", "Einsum", "Gemm", "MatMul", "Triangle", "broadcasts_to", "transposed"]
 
 _FOLDED = 1 << 16
 """Items of a constant that is computed with at once; a pass packs larger ones, transposed or not, in one go."""
@@ -100,7 +100,7 @@ class Gemm(Operator):
     def shape(self, a: Shape, b: Shape, c: Shape | None = None) -> Shape:
         """That of the product."""
         result = self._product.shape(a, b)
-        if c is not None and (len(c) > len(result) or any(s not in (1, r) for s, r in _from_behind(c, result))):
+        if c is not None and not broadcasts_to(c, result):
             raise CompileError(f"the summand {list(c)} does not broadcast to {list(result)}")
         return result
 
@@ -116,8 +116,10 @@ class Gemm(Operator):
         return relax.op.add(at.expr(at.bound(made)), at.expr(at.bound(_scaled(at, c, self.beta))))
 
 
-def _from_behind(a: Shape, b: Shape) -> list[tuple[int, int]]:
-    return list(zip(reversed(a), reversed(b), strict=False))
+def broadcasts_to(x: Shape, target: Shape) -> bool:
+    """Whether a tensor broadcasts to a shape without enlarging it."""
+    pairs = zip(reversed(x), reversed(target), strict=False)
+    return len(x) <= len(target) and all(size in (1, wanted) for size, wanted in pairs)
 
 
 def _scaled(at: Emitter, x: Operand, factor: float) -> Operand:

@@ -1,52 +1,108 @@
-"""Attention whose scores and probabilities the model changes by graphs of its own."""
+"""Attention, also with scores and probabilities that the model changes by graphs of its own."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
-from nnefc.frontends.onnx.operators.tensors import input_at
+from nnefc.frontends.onnx.operators.tensors import input_at, optional_input
+from nnefc.operators.attention import (
+    Attention,
+    AttentionScores,
+    AttentionValues,
+    MergeHeads,
+    SplitHeads,
+    Stage,
+)
+from nnefc.operators.shape import Concat
 
 __all__: list[str] = []
 
 
+@operator("Attention", since=(23, 24, 25))
+def _attention(ctx: Context, node: Node) -> list[Value]:
+    given = node.attributes
+    flat = input_at(node, 0).rank == 3
+    heads = [given.get(name) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
+    query, key, value = (_with_heads(ctx, input_at(node, i), count) for i, count in enumerate(heads))
+    past_key, past_value = optional_input(node, 4), optional_input(node, 5)
+    if past_key is not None and past_value is not None:
+        key, value = ctx.apply(Concat(2), past_key, key), ctx.apply(Concat(2), past_value, value)
+    mode = int(given.get("qk_matmul_output_mode") or 0)
+    if not 0 <= mode < len(get_args(Stage)):
+        raise CompileError(f"'qk_matmul_output_mode' is {mode}, not from 0 to 3")
+    left, right = (given.get(f"{side}_window_size", -1) for side in ("left", "right"))
+    attention = Attention(
+        given.get("scale"),
+        causal=bool(given.get("is_causal")),
+        past=0 if past_key is None else past_key.shape[2],
+        left=None if left < 0 else left,
+        right=None if right < 0 else right,
+        softcap=given.get("softcap") or 0.0,
+        precision=_precision(node, query),
+        stage=get_args(Stage)[mode] if node.wants(3) else None,
+    )
+    mask = optional_input(node, 3)
+    if mask is not None and mask.rank and node.version >= 24:
+        mask = _as_long(ctx, mask, key.shape[2])
+    made = ctx.apply(attention, query, key, value, mask, optional_input(node, 6))
+    result, *scores = made if node.wants(3) else [made]
+    return [ctx.apply(MergeHeads(), result) if flat else result, key, value, *scores][: len(node.outputs)]
+
+
+def _as_long(ctx: Context, mask: Value, keys: int) -> Value:
+    """A mask of the first keys as one of all, of which the others are not seen."""
+    more = (*mask.shape[:-1], keys - mask.shape[-1])
+    if more[-1] < 1:
+        return mask
+    hidden = np.zeros(more, bool) if mask.dtype == "bool" else np.full(more, -np.inf).astype(mask.dtype)
+    made: Value = ctx.apply(Concat(mask.rank - 1), mask, ctx.known(hidden))
+    return made
+
+
+def _with_heads(ctx: Context, x: Value, heads: int | None) -> Value:
+    """`[N, heads, L, E]`, as it is or from `[N, L, heads · E]`."""
+    if x.rank == 4:
+        return x
+    made: Value = ctx.apply(SplitHeads(heads or 0), x)
+    return made
+
+
 @operator("FlexAttention", since=(1,), domain="ai.onnx.preview")
 def _flex_attention(ctx: Context, node: Node) -> Value:
-    """Heads of queries that share one of keys and values lie one after the other, as rows of one product."""
     query, key, value = (input_at(node, i) for i in range(3))
     if any(operand.rank != 4 for operand in (query, key, value)):
         raise CompileError("its inputs must have four axes")
-    batch, heads, length, size = query.shape
+    batch, heads, _, size = query.shape
     shared, positions = key.shape[1:3]
     if key.shape != (batch, shared, positions, size) or value.shape[:3] != key.shape[:3] or heads % shared:
         raise CompileError(
             f"the shapes {list(query.shape)}, {list(key.shape)} and {list(value.shape)} do not fit each other"
         )
-    scale = node.attributes.get("scale", 1 / math.sqrt(size))
-    if not scale >= 0:
+    scale = node.attributes.get("scale")
+    if scale is not None and not scale >= 0:
         raise CompileError(f"the scale {scale} is no number from 0 on")
-    half = _call(ctx, "CastLike", ctx.known(np.array(math.sqrt(np.float32(scale)))), query)
-    rows = (batch, shared, heads // shared * length)
-    left = _reshaped(ctx, _call(ctx, "Mul", query, half), (*rows, size))
-    right = _call(ctx, "Transpose", _call(ctx, "Mul", key, half), perm=(0, 1, 3, 2))
-    scores = _reshaped(ctx, _call(ctx, "MatMul", left, right), (batch, heads, length, positions))
-    scores = _call(ctx, "Cast", scores, to=_precision(node, query))
+    scores = _call(ctx, "Cast", ctx.apply(AttentionScores(scale), query, key), to=_softmax_type(node, query))
     scores = _changed(ctx, node, "score_mod", scores)
     probabilities = _changed(ctx, node, "prob_mod", _call(ctx, "Softmax", scores, axis=3))
-    weights = _reshaped(ctx, _call(ctx, "CastLike", probabilities, value), (*rows, positions))
-    return _reshaped(ctx, _call(ctx, "MatMul", weights, value), (batch, heads, length, value.shape[3]))
+    made: Value = ctx.apply(AttentionValues(), _call(ctx, "CastLike", probabilities, value), value)
+    return made
 
 
-def _precision(node: Node, query: Value) -> int:
+def _softmax_type(node: Node, query: Value) -> int:
     """The type that the softmax is computed in, by its number in the format."""
     double = query.dtype == "float64"
     default = onnx.TensorProto.DOUBLE if double else onnx.TensorProto.FLOAT
     return int(node.attributes.get("softmax_precision", default))
+
+
+def _precision(node: Node, query: Value) -> str:
+    """The type that the softmax is computed in; float32 is more precise than half floats ask for."""
+    return "float64" if _softmax_type(node, query) == onnx.TensorProto.DOUBLE else "float32"
 
 
 def _changed(ctx: Context, node: Node, name: str, given: Value) -> Value:
@@ -59,10 +115,6 @@ def _changed(ctx: Context, node: Node, name: str, given: Value) -> Value:
     if not isinstance(made, Value) or (made.dtype, made.shape) != (given.dtype, given.shape):
         raise CompileError(f"'{name}' must give one tensor, {given.dtype}{list(given.shape)} as it is given")
     return made
-
-
-def _reshaped(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:
-    return _call(ctx, "Reshape", value, ctx.known(np.array(shape, np.int64)))
 
 
 def _call(ctx: Context, op_type: str, *operands: Value, **attributes: Any) -> Value:
