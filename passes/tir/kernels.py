@@ -17,6 +17,7 @@ from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
+from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
 from nnefc.passes.tir.sizes import size_of, tensor_bytes
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
@@ -58,7 +59,8 @@ def lower_kernel(func: tirx.PrimFunc) -> Kernel:
     """Lower a scheduled kernel to flat loops over raw pointers."""
     func, own = with_workspace_parameters(func)
     func = _FLATTEN(tvm.IRModule({"main": func}))["main"]
-    func = tirx.PrimFunc(func.params, with_aligned_frames(with_whole_vectors(func.body)), func.ret_type, func.attrs)
+    body = with_aligned_frames(with_whole_vectors(with_prefetched_panels(func.body)))
+    func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func)
     pointers = [_pointer(param) for param in func.params]
     count = len(pointers) - len(own)

@@ -12,6 +12,7 @@ strides, and B and C in whole vectors (Georganas et al., 2018; Goto and van de G
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -22,10 +23,12 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
+from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.targets.machine.target import Target
 
 __all__ = ["ContractionRule", "Tile", "choose_tile"]
 
+_CACHE_LINE = 64  # bytes, of all processors with vectors as long
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
 
 
@@ -97,6 +100,7 @@ class ContractionRule:
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
             epilogue = sch.cache_write(block, 0, "global")
+        terms = math.prod(trip_count(sch, sch.get_loops(block)[axis]) for axis in roles.reduced)
         parts = sum_in_parts(sch, block)
         loops = sch.get_loops(block)
         sizes = [trip_count(sch, loop) for loop in loops]
@@ -118,7 +122,9 @@ class ContractionRule:
             row_loops.insert(0, inner)
         reduced = loops[roles.reduced[0] :]
         right = [loops[axis] for axis in roles.only_right]
-        outer = [loops[axis] for axis in roles.both] + right + [loops[axis] for axis in roles.only_left]
+        left = [loops[axis] for axis in roles.only_left]
+        outer = [loops[axis] for axis in roles.both] + right + left
+        apart = _panels_apart(sch, right, left, terms, tile, target)
         sch.reorder(*outer, *reduced, *row_loops, column_inner, lane)
         sch.reverse_compute_at(epilogue, outer[-1])
         if not covers_result(sch, epilogue):
@@ -131,12 +137,35 @@ class ContractionRule:
             sch.unroll(loop)
         sides = sum(trip_count(sch, loop) > 1 for loop in (*row_loops, column_inner))
         if parts is not None:
-            _schedule_parts(sch, parts, reduced[0], rows, column, vector, lanes)
+            reduced = [reduced[0], *_schedule_parts(sch, parts, reduced[0], rows, column, vector, lanes)]
             keep_totals_aligned(sch, fused, target)
+        if apart is not None:
+            sch.annotate(reduced[-1], NEXT_PANEL, apart)
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
         _write_back(sch, epilogue, fused, lanes)
         return sch
+
+
+def _panels_apart(
+    sch: s_tir.Schedule, right: Sequence[LoopRV], left: Sequence[LoopRV], terms: int, tile: Tile, target: Target
+) -> int | None:
+    """How many rounds of the parallel loop read one panel of B, if the next one is to be fetched meanwhile.
+
+    That needs several tiles of rows for each panel, a factor that does not stay in the first cache anyway, lines of the
+    cache that are one vector each, and time for one load more in each step of the sum.
+
+    Args:
+        right, left: the loops over panels and over tiles of rows; of these all but the last are parallel.
+        terms: of the sum.
+    """
+    costs, rows = target.costs, tile.outer_rows * tile.rows
+    panels, *tiles = (math.prod(trip_count(sch, loop) for loop in loops) for loops in (right, left[:-1], left))
+    size = panels * terms * tile.columns * target.vector_bytes
+    loading = rows / costs.broadcasts + (tile.columns + 1) / costs.loads
+    if not left or tiles[1] < 2 or panels < 2 or size <= costs.l1_bytes or target.vector_bytes < _CACHE_LINE:
+        return None
+    return tiles[0] if loading <= rows * tile.columns / costs.multiply_adds else None
 
 
 def _vector_length(extent: int, lanes: int) -> int:
@@ -148,12 +177,15 @@ def _vector_length(extent: int, lanes: int) -> int:
 
 def _schedule_parts(
     sch: s_tir.Schedule, parts: SBlockRV, part: LoopRV, rows: Sequence[int], column: int, vector: int, lanes: int
-) -> None:
+) -> list[LoopRV]:
     """Compute the tile of one part as that of an undivided sum: in registers, its reduced loops outermost.
 
     Args:
         part: the loop over the parts.
         rows, column, vector: positions of the tile's axes among those of the undivided sum.
+
+    Returns:
+        The reduced loops of a part.
     """
     sch.compute_at(parts, part, preserve_unit_loops=True)
     _, *axes = step_of(sch, parts).axes
@@ -167,6 +199,7 @@ def _schedule_parts(
         sch.unroll(loop)
     sides = sum(trip_count(sch, loop) > 1 for loop in tile)
     _unroll_and_vectorize(sch, sch.decompose_reduction(parts, reduced[0]), sides)
+    return reduced
 
 
 def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -> None:
