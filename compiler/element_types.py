@@ -7,16 +7,16 @@ import re
 __all__ = ["bits_of", "item_bytes"]
 
 
-def bits_of(dtype: str) -> int:
-    """The bits of an element; booleans take a byte."""
-    if dtype == "bool":
-        return 8
-    found = re.match(r"[a-z]+(\d+)", dtype)
-    if found is None:
-        raise ValueError(f"{dtype!r} is no type of elements")
-    return int(found[1])
+def bits_of(dtype: object) -> int:
+    """The bits of an element of a type, given by its name or by what is written as it; booleans take a byte."""
+    found = re.match(r"[a-z]+(\d+)", str(dtype))
+    if found is not None:
+        return int(found[1])
+    if str(dtype) != "bool":
+        raise ValueError(f"{dtype} is no type of elements")
+    return 8
 
 
-def item_bytes(dtype: str) -> int:
+def item_bytes(dtype: object) -> int:
     """The bytes that an element takes in memory; booleans and narrow integers take one each."""
     return max(1, bits_of(dtype) // 8)

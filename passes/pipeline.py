@@ -180,8 +180,8 @@ def lower(
     observe("schedule", tvm.IRModule({gv: kernel.scheduled for gv, kernel in kernels.items()}))
 
     # Phase 7. Plan the memory, and make the plan a function that calls the kernels.
-    own_bytes = {gv: kernel.workspace_bytes for gv, kernel in kernels.items()}
-    plan = plan_memory(program, in_place, own_bytes, backend.alignment)
+    workspaces = {gv: kernel.workspace_bytes for gv, kernel in kernels.items()}
+    plan = plan_memory(program, in_place, workspaces, backend.alignment)
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
     entry, called = entry_function(program, plan, signatures, backend.memory())
     on_host = [kernels[gv].host for gv in called]

@@ -8,10 +8,10 @@
         …
         return 0
 
-Offsets are constants, but for the items that a loop takes and makes in each round. Nothing is allocated and nothing is
-checked here: the runtime did both before. It also notes by itself when one of its services fails a kernel, so the
-kernels' own statuses are not looked at (TVM's code generator could only return a constant anyway); a loop asks it
-before each round, for a kernel that failed may not have written what ends the loop.
+Offsets are constants, but for the items that a loop reads and writes in each iteration. Nothing is allocated and
+nothing is checked here: the runtime did both before. It also notes by itself when one of its services fails a kernel,
+so the kernels' own statuses are not looked at (TVM's code generator could only return a constant anyway); a loop asks
+it before each iteration, for a kernel that failed may not have written what ends the loop.
 
 The entry calls the kernels by their symbols, for its code goes into an object of its own: see
 `targets/codegen/cpu/objects.py`.
@@ -71,6 +71,59 @@ class _Area:
 _Areas = Mapping[tuple[str, int], _Area]
 
 
+@dataclass(frozen=True)
+class _LoopAreas:
+    """Where the operands and the results of a loop are.
+
+    Attributes:
+        limit: the trip count, if it is an operand.
+        kept: what is the same in all iterations.
+        first_states, states: the values before the loop, and after each iteration.
+        scanned, stacked: tensors of which each iteration reads, and writes, one item.
+    """
+
+    limit: _Area | None
+    kept: Sequence[_Area]
+    first_states: Sequence[_Area]
+    scanned: Sequence[_Area]
+    states: Sequence[_Area]
+    stacked: Sequence[_Area]
+
+    @staticmethod
+    def of(step: LoopStep, plan: MemoryPlan, areas: _Areas) -> _LoopAreas:
+        """Those of a step of a plan."""
+        reads = [_area(plan.places[buffer], areas) for buffer in step.reads]
+        results = [_area(plan.places[buffer], areas) for buffer in step.writes]
+        counted, count = int(step.loop.counted), len(step.body.states)
+        end = step.first_state + count
+        return _LoopAreas(
+            limit=reads[0] if counted else None,
+            kept=reads[counted : step.first_state],
+            first_states=reads[step.first_state : end],
+            scanned=reads[end:],
+            states=results[:count],
+            stacked=results[count:],
+        )
+
+    def of_body(self, step: LoopStep, iteration: tirx.Var) -> dict[tuple[str, int], _Area]:
+        """The areas of the body's inputs, but for the first, and of its states and outputs, in an iteration."""
+        loop, body = step.loop, step.body
+
+        def item(area: _Area, buffer: Buffer, is_reversed: bool) -> _Area:
+            position = int64((loop.rounds or 0) - 1) - iteration if is_reversed else iteration
+            return area.at(position * int64(buffer.bytes))
+
+        found = {("input", 1 + i): area for i, area in enumerate(self.kept)}
+        found |= {("state", i): area for i, area in enumerate(self.states)}
+        items = body.inputs[1 + len(self.kept) :]
+        for buffer, area, is_reversed in zip(items, self.scanned, loop.reversed_inputs, strict=True):
+            found["input", buffer.index] = item(area, buffer, is_reversed)
+        outputs = zip(body.outputs, self.stacked, loop.reversed_outputs, strict=True)
+        for index, (buffer, area, is_reversed) in enumerate(outputs):
+            found["output", index] = item(area, buffer, is_reversed)
+        return found
+
+
 class Memory(Protocol):
     """How the entry itself reads and writes the memory that its pointers point to."""
 
@@ -88,7 +141,7 @@ class Memory(Protocol):
 
 
 class Counter(Protocol):
-    """The number of a loop's round, where the loop's body reads it."""
+    """The number of a loop's iteration, where the loop's body reads it."""
 
     declared: list[tirx.Stmt]
     value: tirx.Expr
@@ -133,38 +186,38 @@ class _Writer:
         """The actions of a plan whose places are in these areas."""
         made: list[tirx.Stmt] = []
         for time, action in enumerate(plan.actions):
-            place = plan.own_workspace.get(time)
-            own = None if place is None else _area(place, areas)
+            place = plan.step_workspaces.get(time)
+            workspace = None if place is None else _area(place, areas)
             match action:
                 case Step():
-                    made.append(self._call(action, plan, areas, own))
+                    made.append(self._call(action, plan, areas, workspace))
                 case ChoiceStep():
-                    made += self._choice(action, plan, areas, own)
+                    made += self._choice(action, plan, areas, workspace)
                 case LoopStep():
-                    assert own is not None
-                    made += self._loop(action, plan, areas, own)
+                    assert workspace is not None
+                    made += self._loop(action, plan, areas, workspace)
                 case Copy():
                     made.append(
                         self._copy(_area(plan.places[action.source], areas), _area(action.target, areas), action.bytes)
                     )
         return made
 
-    def _call(self, step: Step, plan: MemoryPlan, areas: _Areas, own: _Area | None) -> tirx.Stmt:
+    def _call(self, step: Step, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> tirx.Stmt:
         self.used[step.kernel] = None
         operands = [_area(plan.places[buffer], areas) for buffer in (*step.reads, *step.writes)]
-        if own is not None:
-            operands.append(own)
+        if workspace is not None:
+            operands.append(workspace)
         types = self._signatures[step.kernel]
         arguments = [tirx.reinterpret(t, operand.address) for t, operand in zip(types, operands, strict=True)]
         return tirx.Evaluate(tirx.call_extern("int32", kernel_symbol(step.kernel.name_hint), *arguments))
 
-    def _choice(self, step: ChoiceStep, plan: MemoryPlan, areas: _Areas, own: _Area | None) -> list[tirx.Stmt]:
+    def _choice(self, step: ChoiceStep, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> list[tirx.Stmt]:
         condition, *operands = (_area(plan.places[buffer], areas) for buffer in step.reads)
         results = [_area(plan.places[buffer], areas) for buffer in step.writes]
         around = {key: area for key, area in areas.items() if key[0] == "constant"}
         around |= {("output", i): area for i, area in enumerate(results)}
-        if own is not None:
-            around["workspace", 0] = own
+        if workspace is not None:
+            around["workspace", 0] = workspace
         branches = []
         for body, body_plan in zip(step.bodies, plan.bodies[step], strict=True):
             inputs, operands = operands[: len(body.inputs)], operands[len(body.inputs) :]
@@ -173,53 +226,57 @@ class _Writer:
         declared, holds = self._memory.item(condition.address, "int8")
         return [*declared, tirx.IfThenElse(holds != 0, *branches)]
 
-    def _loop(self, step: LoopStep, plan: MemoryPlan, areas: _Areas, own: _Area) -> list[tirx.Stmt]:
-        loop, body_plan = step.loop, plan.bodies[step][0]
-        reads = [_area(plan.places[buffer], areas) for buffer in step.reads]
-        results = [_area(plan.places[buffer], areas) for buffer in step.writes]
-        count = len(step.body.states)
-        kept = reads[int(loop.counted) : step.first_state]
-        firsts, scanned = reads[step.first_state :][:count], reads[step.first_state + count :]
-        counter = self._memory.counter(own.address)
-        declared, number = counter.declared, counter.value
+    def _loop(self, step: LoopStep, plan: MemoryPlan, areas: _Areas, workspace: _Area) -> list[tirx.Stmt]:
+        """A loop whose counter is at the beginning of its workspace, that of its body behind it:
+
+        counter = 0; states = their first values
+        while the loop goes on: body(iteration = counter); counter = iteration + 1
+        """
+        loop = _LoopAreas.of(step, plan, areas)
+        counter = self._memory.counter(workspace.address)
+        declared, goes_on = self._goes_on(step, loop, counter.value)
+        iteration = tirx.Var("round", "int64")
+        inner = {key: area for key, area in areas.items() if key[0] == "constant"}
+        inner |= {("input", 0): workspace, ("workspace", 0): workspace.at(COUNTER_BYTES)}
+        inner |= loop.of_body(step, iteration)
+        body = [
+            tirx.Bind(iteration, counter.value),
+            *self.statements(plan.bodies[step][0], inner),
+            counter.become(iteration + 1),
+        ]
+        return [
+            *counter.declared,
+            *declared,
+            counter.become(int64(0)),
+            *self._first_states(step, plan, loop),
+            tirx.While(goes_on, tirx.SeqStmt(body)),
+        ]
+
+    def _goes_on(self, step: LoopStep, areas: _LoopAreas, iteration: tirx.Expr) -> tuple[list[tirx.Stmt], tirx.Expr]:
+        """What holds before each iteration of a loop, and what declares the items that it depends on."""
+        declared: list[tirx.Stmt] = []
         conditions = [tirx.call_extern("int32", self._memory.failed) == 0]
-        if loop.rounds is not None:
-            conditions.insert(0, number < int64(loop.rounds))
-        if loop.counted:
-            more, limit = self._memory.item(reads[0].address, "int64")
+        if step.loop.rounds is not None:
+            conditions.insert(0, iteration < int64(step.loop.rounds))
+        if areas.limit is not None:
+            more, limit = self._memory.item(areas.limit.address, "int64")
             declared += more
-            conditions.insert(0, number < limit)
-        if loop.conditional:
-            more, running = self._memory.item(results[0].address, "int8")
+            conditions.insert(0, iteration < limit)
+        if step.loop.conditional:
+            more, running = self._memory.item(areas.states[0].address, "int8")
             declared += more
             conditions.insert(0, running != 0)
-        made = [*declared, counter.become(int64(0))]
-        for buffer, result, first, area in zip(step.body.states, step.writes, firsts, results, strict=False):
-            if plan.places[result] != plan.places[step.reads[step.first_state + buffer.index]]:
-                made.append(self._copy(first, area, buffer.bytes))
-        present = tirx.Var("round", "int64")
-        inner = {key: area for key, area in areas.items() if key[0] == "constant"}
-        inner |= {("input", 0): own, ("workspace", 0): own.at(COUNTER_BYTES)}
-        inner |= {("input", 1 + i): area for i, area in enumerate(kept)}
-        inner |= {("state", i): area for i, area in enumerate(results[:count])}
+        return declared, tirx.all(*conditions)
 
-        def item(area: _Area, buffer: Buffer, backwards: bool) -> _Area:
-            position = int64((loop.rounds or 0) - 1) - present if backwards else present
-            return area.at(position * int64(buffer.bytes))
-
-        items = step.body.inputs[1 + len(kept) :]
-        for buffer, area, backwards in zip(items, scanned, loop.reversed_inputs, strict=True):
-            inner["input", buffer.index] = item(area, buffer, backwards)
-        outputs = zip(step.body.outputs, results[count:], loop.reversed_outputs, strict=True)
-        for index, (buffer, area, backwards) in enumerate(outputs):
-            inner["output", index] = item(area, buffer, backwards)
-        body = [
-            tirx.Bind(present, number),
-            *self.statements(body_plan, inner),
-            counter.become(present + 1),
+    def _first_states(self, step: LoopStep, plan: MemoryPlan, areas: _LoopAreas) -> list[tirx.Stmt]:
+        """Bring the states' first values to where the states live, but for those that are there."""
+        return [
+            self._copy(first, area, state.bytes)
+            for index, (state, first, area) in enumerate(
+                zip(step.body.states, areas.first_states, areas.states, strict=True)
+            )
+            if plan.places[step.writes[index]] != plan.places[step.reads[step.first_state + state.index]]
         ]
-        made.append(tirx.While(tirx.all(*conditions), tirx.SeqStmt(body)))
-        return made
 
     def _copy(self, source: _Area, target: _Area, count: int) -> tirx.Stmt:
         return self._memory.copy(source.address, target.address, count)

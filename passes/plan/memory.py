@@ -20,19 +20,19 @@ A loop's states live where its results are; their first values are brought there
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tvm.ir import GlobalVar
 
+from nnefc.passes.plan.offsets import Storage, assign_offsets, lower_bound, stacked
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
-from nnefc.passes.tir.alignment import aligned
 
 __all__ = ["COUNTER_BYTES", "Copy", "MemoryPlan", "Place", "plan_memory"]
 
 COUNTER_BYTES = 64
-"""What a loop's number of the round takes at the beginning of its workspace, before that of its body."""
+"""What a loop's counter takes at the beginning of its workspace, before that of its body."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class MemoryPlan:
     Attributes:
         actions: kernels, choices, loops and copies, in order.
         places: where each buffer lives.
-        own_workspace: for each of the actions that has one, by its position, where its private workspace begins.
+        step_workspaces: for each of the actions that has one, by its position, where its private workspace begins.
         bodies: the plans of the bodies of each choice and loop.
         workspace_bytes: the size of the workspace.
         lower_bound: the largest sum of buffers alive at one time; no plan needs less.
@@ -76,7 +76,7 @@ class MemoryPlan:
 
     actions: tuple[Action | Copy, ...]
     places: Mapping[Buffer, Place]
-    own_workspace: Mapping[int, Place]
+    step_workspaces: Mapping[int, Place]
     bodies: Mapping[Action, tuple[MemoryPlan, ...]]
     workspace_bytes: int
     lower_bound: int
@@ -86,172 +86,52 @@ class MemoryPlan:
     state_bytes: int
 
 
-@dataclass(eq=False)
-class _Storage:
-    """Memory that one buffer, or several that were brought together, live in."""
-
-    bytes: int
-    first: int
-    last: int
-    output: int | None = None
-    offset: int = 0
-
-
-@dataclass
-class _Planner:
-    program: Program
-    in_place: Mapping[GlobalVar, InPlace]
-    own_bytes: Mapping[GlobalVar, int]
-    bodies: Mapping[Action, tuple[MemoryPlan, ...]]
-    alignment: int
-    parent: dict[Buffer, tuple[Buffer, int]] = field(default_factory=dict)
-    storage: dict[Buffer, _Storage] = field(default_factory=dict)
-
-    def root(self, buffer: Buffer) -> tuple[Buffer, int]:
-        """The buffer that `buffer` is a part of, and where it begins there."""
-        offset = 0
-        while buffer in self.parent:
-            buffer, inner = self.parent[buffer]
-            offset += inner
-        return buffer, offset
-
-    def workspace_of(self, step: Action) -> int:
-        """Bytes that only this step uses."""
-        needed = max((body.workspace_bytes for body in self.bodies.get(step, ())), default=0)
-        match step:
-            case Step():
-                return self.own_bytes.get(step.kernel, 0)
-            case LoopStep():
-                return COUNTER_BYTES + needed
-        return needed
-
-    def overwritable(self, step: Action, position: int) -> list[int]:
-        """Positions of operands that the result at `position` may be written over, if nobody reads them any more."""
-        match step:
-            case Step() if len(step.writes) == 1:
-                return list(self.in_place.get(step.kernel, InPlace()).overwritable)
-            case LoopStep() if position < len(step.body.states):
-                return [step.first_state + position]
-        return []
-
-
 def plan_memory(
-    program: Program, in_place: Mapping[GlobalVar, InPlace], own_bytes: Mapping[GlobalVar, int], alignment: int = 1
+    program: Program,
+    in_place: Mapping[GlobalVar, InPlace],
+    kernel_workspaces: Mapping[GlobalVar, int],
+    alignment: int = 1,
 ) -> MemoryPlan:
     """Plan the memory of a program.
 
     Args:
         program: the steps.
         in_place: what each kernel allows.
-        own_bytes: private workspace of each kernel; kernels without one may be missing.
+        kernel_workspaces: bytes of each kernel's private workspace; kernels without one may be missing.
         alignment: bytes, of what kernels read and write.
     """
     bodies: dict[Action, tuple[MemoryPlan, ...]] = {
-        step: tuple(plan_memory(body, in_place, own_bytes, alignment) for body in step.bodies)
+        step: tuple(plan_memory(body, in_place, kernel_workspaces, alignment) for body in step.bodies)
         for step in program.steps
         if not isinstance(step, Step)
     }
-    planner = _Planner(program, in_place, own_bytes, bodies, alignment)
-    steps = _join_views(planner)
-    return _place(planner, steps)
-
-
-def _join_views(planner: _Planner) -> list[Action | tuple[Buffer, Buffer, int]]:
-    """Resolve reshapes, parts and concatenations; returns the steps left and copies as (source, target, offset)."""
-    left: list[Action | tuple[Buffer, Buffer, int]] = []
-    for step in planner.program.steps:
-        allowed = planner.in_place.get(step.kernel, InPlace()) if isinstance(step, Step) else InPlace()
-        if allowed.reshape:
-            planner.parent[step.writes[0]] = (step.reads[0], 0)
-        elif allowed.parts:
-            offset = 0
-            for part in step.writes:
-                if offset % planner.alignment == 0:
-                    planner.parent[part] = (step.reads[0], offset)
-                else:
-                    there = replace(part)
-                    planner.parent[there] = (step.reads[0], offset)
-                    left.append((there, part, 0))
-                offset += part.bytes
-        elif allowed.concatenation:
-            offset = 0
-            for part in step.reads:
-                root, _ = planner.root(part)
-                free = root.kind is Kind.WORKSPACE and root.bytes == part.bytes and root is not step.writes[0]
-                if free and offset % planner.alignment == 0:
-                    planner.parent[root] = (step.writes[0], offset)
-                else:
-                    left.append((part, step.writes[0], offset))
-                offset += part.bytes
-        else:
-            left.append(step)
-    return left
-
-
-def _place(planner: _Planner, steps: list[Action | tuple[Buffer, Buffer, int]]) -> MemoryPlan:
-    program = planner.program
-    lives = _lives(planner, steps)
-    results = (*program.outputs, *program.new_states)
-    output_of = _outputs_written_directly(planner, program.outputs)
-    for time, step in enumerate(steps):
-        if isinstance(step, tuple):
-            _storage_of(planner, planner.root(step[1])[0], lives, output_of)
-        else:
-            _start_storages(planner, step, time, lives, output_of)
-    own: dict[int, _Storage] = {
-        time: _Storage(size, time, time)
+    aliases = _Aliases()
+    steps = _without_views(program, in_place, alignment, aliases)
+    storages = _Storages(program, in_place, aliases, _lifetimes(program, steps, aliases)).after(steps)
+    workspaces = {
+        time: Storage(size, time, time)
         for time, step in enumerate(steps)
-        if not isinstance(step, tuple) and (size := planner.workspace_of(step))
+        if (size := _workspace_of(step, kernel_workspaces, bodies))
     }
-    saved = _states_to_save(planner, len(steps))
-    storages = [s for s in dict.fromkeys(planner.storage.values()) if s.output is None]
-    storages += [storage for _, storage in saved.values()]
-    workspace_bytes = _assign_offsets([*storages, *own.values()])
-
-    constant_offsets, constant_bytes = _stack(buffer.nbytes for buffer in program.constants)
-    state_offsets, state_bytes = _stack(buffer.bytes for buffer in program.states)
-    places: dict[Buffer, Place] = {}
-
-    def place(buffer: Buffer) -> Place:
-        root, offset = planner.root(buffer)
-        match root.kind:
-            case Kind.INPUT:
-                return Place("input", root.index, offset)
-            case Kind.CONSTANT:
-                return Place("constant", root.index, offset)
-            case Kind.STATE:
-                return Place("state", root.index, offset)
-        storage = planner.storage[root]
-        if storage.output is not None:
-            return Place("output", storage.output, offset)
-        return Place("workspace", 0, storage.offset + offset)
-
-    for step in program.steps:
-        for buffer in (*step.reads, *step.writes):
-            places[buffer] = place(buffer)
-    for buffer in (*results, *program.states):
-        places[buffer] = place(buffer)
-    actions: list[Action | Copy] = []
-    for step in steps:
-        if isinstance(step, tuple):
-            source, target, offset = step
-            base, places[source] = places[target], place(source)
-            actions.append(Copy(source, Place(base.base, base.index, base.offset + offset), source.bytes))
-        else:
-            actions.append(step)
-    for index, buffer in enumerate(program.outputs):
-        if places[buffer] != Place("output", index, 0):
-            actions.append(Copy(buffer, Place("output", index, 0), buffer.bytes))
-    for buffer, storage in saved.values():
-        places[buffer] = Place("workspace", 0, storage.offset)
-    actions += _state_updates(program, places, {new: buffer for new, (buffer, _) in saved.items()})
+    saved = _states_to_save(program, aliases, len(steps))
+    placed = [storage for storage in dict.fromkeys(storages.values()) if storage.output is None]
+    placed += [*(storage for _, storage in saved.values()), *workspaces.values()]
+    workspace_bytes = assign_offsets(placed)
+    addresses = _Addresses(aliases, storages)
+    places = addresses.of_all(program, steps) | {copy: _in_workspace(storage) for copy, storage in saved.values()}
+    constant_offsets, constant_bytes = stacked(buffer.nbytes for buffer in program.constants)
+    state_offsets, state_bytes = stacked(buffer.bytes for buffer in program.states)
     return MemoryPlan(
-        actions=tuple(actions),
+        actions=(
+            *(addresses.copy(step) if isinstance(step, _Move) else step for step in steps),
+            *_output_copies(program, places),
+            *_state_updates(program, places, {new: copy for new, (copy, _) in saved.items()}),
+        ),
         places=places,
-        own_workspace={time: Place("workspace", 0, s.offset) for time, s in own.items()},
-        bodies=planner.bodies,
+        step_workspaces={time: _in_workspace(storage) for time, storage in workspaces.items()},
+        bodies=bodies,
         workspace_bytes=workspace_bytes,
-        lower_bound=_lower_bound([*storages, *own.values()]),
+        lower_bound=lower_bound(placed),
         constant_offsets=constant_offsets,
         state_offsets=state_offsets,
         constant_bytes=constant_bytes,
@@ -259,120 +139,246 @@ def _place(planner: _Planner, steps: list[Action | tuple[Buffer, Buffer, int]]) 
     )
 
 
-def _lives(planner: _Planner, steps: list[Action | tuple[Buffer, Buffer, int]]) -> dict[Buffer, tuple[int, int]]:
-    """First and last time that each root buffer, or a part of it, is touched."""
+# Views: buffers that are parts of others.
+
+
+class _Aliases:
+    """Which buffers are parts of others, and where they begin there; all others are roots."""
+
+    def __init__(self) -> None:
+        self._whole: dict[Buffer, tuple[Buffer, int]] = {}
+
+    def join(self, part: Buffer, whole: Buffer, offset: int) -> None:
+        """Let a root be a part of another buffer, `offset` bytes from its beginning."""
+        self._whole[part] = (whole, offset)
+
+    def root(self, buffer: Buffer) -> tuple[Buffer, int]:
+        """The root that a buffer is a part of, and where it begins there."""
+        path = []
+        while buffer in self._whole:
+            path.append(buffer)
+            buffer, _ = self._whole[buffer]
+        offset = 0
+        for part in reversed(path):  # from the root on; who asks next has one step to go
+            offset += self._whole[part][1]
+            self._whole[part] = (buffer, offset)
+        return buffer, offset
+
+
+@dataclass(frozen=True)
+class _Move:
+    """What is left of a view that could not be resolved: copy `source` to `offset` bytes into `target`."""
+
+    source: Buffer
+    target: Buffer
+    offset: int
+
+    @property
+    def touched(self) -> tuple[Buffer, ...]:
+        """What it reads and writes."""
+        return self.source, self.target
+
+
+_Steps = Sequence[Action | _Move]
+
+
+def _touched(step: Action | _Move) -> tuple[Buffer, ...]:
+    return step.touched if isinstance(step, _Move) else (*step.reads, *step.writes)
+
+
+def _without_views(
+    program: Program, in_place: Mapping[GlobalVar, InPlace], alignment: int, aliases: _Aliases
+) -> _Steps:
+    """Resolve reshapes, parts and concatenations; returns the steps that are left."""
+    left: list[Action | _Move] = []
+    for step in program.steps:
+        allowed = in_place.get(step.kernel, InPlace()) if isinstance(step, Step) else InPlace()
+        if allowed.reshape:
+            aliases.join(step.writes[0], step.reads[0], 0)
+        elif allowed.parts:
+            left += _split(step.reads[0], step.writes, alignment, aliases)
+        elif allowed.concatenation:
+            left += _concatenated(step.reads, step.writes[0], alignment, aliases)
+        else:
+            left.append(step)
+    return left
+
+
+def _split(whole: Buffer, parts: Sequence[Buffer], alignment: int, aliases: _Aliases) -> Iterator[_Move]:
+    """Parts are read where they lie, but for those that would not be aligned."""
+    for part, offset in _one_after_the_other(parts):
+        if offset % alignment == 0:
+            aliases.join(part, whole, offset)
+        else:
+            there = replace(part)
+            aliases.join(there, whole, offset)
+            yield _Move(there, part, 0)
+
+
+def _concatenated(parts: Sequence[Buffer], whole: Buffer, alignment: int, aliases: _Aliases) -> Iterator[_Move]:
+    """Operands are written to their place in the result, if they are not elsewhere already, and aligned there."""
+    for part, offset in _one_after_the_other(parts):
+        root, _ = aliases.root(part)
+        is_free = root.kind is Kind.WORKSPACE and root.bytes == part.bytes and root is not whole
+        if is_free and offset % alignment == 0:
+            aliases.join(root, whole, offset)
+        else:
+            yield _Move(part, whole, offset)
+
+
+def _one_after_the_other(parts: Sequence[Buffer]) -> Iterator[tuple[Buffer, int]]:
+    """The parts with their offsets in the whole."""
+    offset = 0
+    for part in parts:
+        yield part, offset
+        offset += part.bytes
+
+
+# Storages: roots that live in the same memory, one after the other.
+
+
+_Lifetimes = Mapping[Buffer, tuple[int, int]]
+
+
+def _lifetimes(program: Program, steps: _Steps, aliases: _Aliases) -> _Lifetimes:
+    """First and last time that each root, or a part of it, is touched; results are at the end."""
     lives: dict[Buffer, tuple[int, int]] = {}
-
-    def touch(buffer: Buffer, time: int) -> None:
-        root, _ = planner.root(buffer)
-        first, last = lives.get(root, (time, time))
-        lives[root] = (min(first, time), max(last, time))
-
-    for time, step in enumerate(steps):
-        touched = step[:2] if isinstance(step, tuple) else (*step.reads, *step.writes)
-        for buffer in touched:
-            touch(buffer, time)
-    for buffer in (*planner.program.outputs, *planner.program.new_states):
-        touch(buffer, len(steps))
+    touched = [*map(_touched, steps), (*program.outputs, *program.new_states)]
+    for time, buffers in enumerate(touched):
+        for buffer in buffers:
+            root, _ = aliases.root(buffer)
+            first, last = lives.get(root, (time, time))
+            lives[root] = (min(first, time), max(last, time))
     return lives
 
 
-def _outputs_written_directly(planner: _Planner, outputs: Iterable[Buffer]) -> dict[Buffer, int]:
-    """Root buffers that can live in the caller's memory, each by the first output that it is."""
-    direct: dict[Buffer, int] = {}
-    for index, buffer in enumerate(outputs):
-        root, offset = planner.root(buffer)
-        if root.kind is Kind.WORKSPACE and offset == 0 and root.bytes == buffer.bytes:
-            direct.setdefault(root, index)
-    return direct
+class _Storages:
+    """Gives each root in the workspace, or among the outputs, a storage of its own or that of an operand."""
 
+    def __init__(
+        self, program: Program, in_place: Mapping[GlobalVar, InPlace], aliases: _Aliases, lives: _Lifetimes
+    ) -> None:
+        self._in_place, self._aliases, self._lives = in_place, aliases, lives
+        self._storages: dict[Buffer, Storage] = {}
+        self._outputs: dict[Buffer, int] = {}  # roots that can live in the caller's memory, by the first output
+        for index, buffer in enumerate(program.outputs):
+            root, offset = aliases.root(buffer)
+            if root.kind is Kind.WORKSPACE and offset == 0 and root.bytes == buffer.bytes:
+                self._outputs.setdefault(root, index)
 
-def _storage_of(
-    planner: _Planner, root: Buffer, lives: Mapping[Buffer, tuple[int, int]], output_of: Mapping[Buffer, int]
-) -> _Storage:
-    if root not in planner.storage:
-        first, last = lives[root]
-        planner.storage[root] = _Storage(root.bytes, first, last, output_of.get(root))
-    return planner.storage[root]
-
-
-def _start_storages(
-    planner: _Planner,
-    step: Action,
-    time: int,
-    lives: Mapping[Buffer, tuple[int, int]],
-    output_of: Mapping[Buffer, int],
-) -> None:
-    """Give the results of a step storages: those of operands that die here, where the kernel allows it."""
-    for position, result in enumerate(step.writes):
-        root, _ = planner.root(result)
-        if root in planner.storage:
-            continue
-        overwritable = planner.overwritable(step, position)
-        others = {planner.root(b)[0] for i, b in enumerate(step.reads) if i not in overwritable}
-        candidates = [step.reads[i] for i in overwritable]
-        reusable = (b for b in candidates if planner.root(b)[0] not in others)  # else another operand changes too
-        dying = next((s for b in reusable if (s := _dying(planner, b, time, root, lives)) is not None), None)
-        if dying is None or root is not result or root in output_of:
-            _storage_of(planner, root, lives, output_of)
-        else:
-            dying.last = lives[root][1]
-            planner.storage[root] = dying
-
-
-def _dying(
-    planner: _Planner, operand: Buffer, time: int, result: Buffer, lives: Mapping[Buffer, tuple[int, int]]
-) -> _Storage | None:
-    """The storage of `operand`, if it holds nothing else and nobody needs it after `time`."""
-    root, offset = planner.root(operand)
-    if root.kind is not Kind.WORKSPACE or offset or root.bytes != result.bytes or lives[root][1] != time:
-        return None
-    storage = planner.storage[root]
-    return storage if storage.output is None and storage.last == time else None
-
-
-def _assign_offsets(storages: list[_Storage]) -> int:
-    """Choose offsets so that storages alive at the same time do not overlap; returns the bytes in all."""
-    placed: list[_Storage] = []
-    end = 0
-    for storage in sorted(storages, key=lambda s: (-s.bytes, s.first)):
-        size = aligned(storage.bytes)
-        offset = 0
-        for other in placed:  # in order of their offsets
-            if other.last < storage.first or storage.last < other.first:
+    def after(self, steps: _Steps) -> Mapping[Buffer, Storage]:
+        """The storages of all roots, by what the steps do one after the other."""
+        for time, step in enumerate(steps):
+            if isinstance(step, _Move):
+                self._start(self._aliases.root(step.target)[0])
                 continue
-            if other.offset - offset >= size:
-                break
-            offset = max(offset, other.offset + aligned(other.bytes))
-        storage.offset = offset
-        placed.append(storage)
-        placed.sort(key=lambda s: s.offset)
-        end = max(end, offset + size)
-    return end
+            for position, result in enumerate(step.writes):
+                root, _ = self._aliases.root(result)
+                if root not in self._storages:
+                    self._start_result(step, position, root, time)
+        return self._storages
+
+    def _start(self, root: Buffer) -> None:
+        if root not in self._storages:
+            self._storages[root] = Storage(root.bytes, *self._lives[root], self._outputs.get(root))
+
+    def _start_result(self, step: Action, position: int, root: Buffer, time: int) -> None:
+        """Give a result the storage of an operand that dies here, where the kernel allows it, or one of its own."""
+        dying = self._dying_operand(step, position, root, time)
+        if dying is None or root is not step.writes[position] or root in self._outputs:
+            self._start(root)
+        else:
+            dying.last = self._lives[root][1]
+            self._storages[root] = dying
+
+    def _dying_operand(self, step: Action, position: int, result: Buffer, time: int) -> Storage | None:
+        """The storage of an operand that may be overwritten, holds nothing else, and is not needed any more."""
+        overwritable = self._overwritable(step, position)
+        others = {self._aliases.root(b)[0] for i, b in enumerate(step.reads) if i not in overwritable}
+        for index in overwritable:
+            root, offset = self._aliases.root(step.reads[index])
+            if root in others or root.kind is not Kind.WORKSPACE or offset:
+                continue  # another operand would change too, or it is not the plan's memory
+            storage = self._storages[root]
+            if root.bytes == result.bytes and self._lives[root][1] == storage.last == time and storage.output is None:
+                return storage
+        return None
+
+    def _overwritable(self, step: Action, position: int) -> Sequence[int]:
+        """Positions of operands that the result at `position` may be written over, if nobody reads them any more."""
+        match step:
+            case Step() if len(step.writes) == 1:
+                return self._in_place.get(step.kernel, InPlace()).overwritable
+            case LoopStep() if position < len(step.body.states):
+                return [step.first_state + position]
+        return []
 
 
-def _lower_bound(storages: list[_Storage]) -> int:
-    times = {s.first for s in storages}
-    return max((sum(aligned(s.bytes) for s in storages if s.first <= t <= s.last) for t in times), default=0)
+def _workspace_of(
+    step: Action | _Move,
+    kernel_workspaces: Mapping[GlobalVar, int],
+    bodies: Mapping[Action, tuple[MemoryPlan, ...]],
+) -> int:
+    """Bytes that only this step uses."""
+    match step:
+        case _Move():
+            return 0
+        case Step():
+            return kernel_workspaces.get(step.kernel, 0)
+    of_bodies = max((body.workspace_bytes for body in bodies[step]), default=0)
+    return COUNTER_BYTES + of_bodies if isinstance(step, LoopStep) else of_bodies
 
 
-def _stack(sizes: Iterable[int]) -> tuple[tuple[int, ...], int]:
-    """Offsets of areas of these sizes, one after the other, and their end."""
-    offsets, end = [], 0
-    for size in sizes:
-        offsets.append(end)
-        end += aligned(size)
-    return tuple(offsets), end
+# Addresses: where storages have come to lie.
 
 
-def _states_to_save(planner: _Planner, time: int) -> dict[Buffer, tuple[Buffer, _Storage]]:
+@dataclass(frozen=True)
+class _Addresses:
+    aliases: _Aliases
+    storages: Mapping[Buffer, Storage]
+
+    def of_all(self, program: Program, steps: _Steps) -> dict[Buffer, Place]:
+        """Where all buffers live."""
+        buffers = [*program.outputs, *program.new_states, *program.states]
+        for step in (*program.steps, *steps):
+            buffers += _touched(step)
+        return {buffer: self.of(buffer) for buffer in buffers}
+
+    def of(self, buffer: Buffer) -> Place:
+        """Where a buffer lives."""
+        root, offset = self.aliases.root(buffer)
+        if root.kind is not Kind.WORKSPACE:
+            return Place(root.kind.value, root.index, offset)
+        storage = self.storages[root]
+        if storage.output is not None:
+            return Place("output", storage.output, offset)
+        return _in_workspace(storage, offset)
+
+    def copy(self, move: _Move) -> Copy:
+        """The copy that a move is."""
+        target = self.of(move.target)
+        return Copy(move.source, replace(target, offset=target.offset + move.offset), move.source.bytes)
+
+
+def _in_workspace(storage: Storage, offset: int = 0) -> Place:
+    return Place("workspace", 0, storage.offset + offset)
+
+
+def _output_copies(program: Program, places: Mapping[Buffer, Place]) -> Iterator[Copy]:
+    """Bring outputs to the caller's memory that do not live there."""
+    for index, buffer in enumerate(program.outputs):
+        if places[buffer] != Place("output", index, 0):
+            yield Copy(buffer, Place("output", index, 0), buffer.bytes)
+
+
+def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buffer, tuple[Buffer, Storage]]:
     """New values of states that are the old values of others: each is saved before any state changes."""
-    saved: dict[Buffer, tuple[Buffer, _Storage]] = {}
-    for state, new in zip(planner.program.states, planner.program.new_states, strict=True):
-        root, _ = planner.root(new)
+    saved: dict[Buffer, tuple[Buffer, Storage]] = {}
+    for state, new in zip(program.states, program.new_states, strict=True):
+        root, _ = aliases.root(new)
         if root.kind is Kind.STATE and root is not state and new not in saved:
             copy = Buffer(Kind.WORKSPACE, -1 - len(saved), new.shape, new.dtype)
-            saved[new] = copy, _Storage(new.bytes, time, time)
+            saved[new] = copy, Storage(new.bytes, time, time)
     return saved
 
 

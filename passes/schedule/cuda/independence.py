@@ -1,12 +1,18 @@
-"""Whether the rounds of a loop, written as statements, could run in any order, and thus side by side.
+"""Whether the iterations of a loop, written as statements, could run in any order, and thus side by side.
 
     for v in range(12):
         for k in range(2):
             out[v % 3 + v // 3 % 4 * 3 + place[…] * 15] = …       # where 0 <= place[…] < 4
 
-They could if each round has its own places in every tensor that is written. A place is a sum of digits, here of v
-(3 values, 4 values) and of `place`, each times the number of places that the digits below it tell apart: so it tells
-the digits, and these tell v.
+They could if each iteration has its own places in every tensor that is written. A place is read as a number in a mixed
+radix, whose digits are the terms of the index:
+
+    digit            step   values        the digits below it add up to
+    v % 3               1   0 to 2        0
+    v // 3 % 4          3   0 to 3        2 at most: less than its step, so that it can be read off
+    place[…]           15   0 to 3        11 at most
+
+From any place `p` one can tell `v % 3` as `p % 3` and `v // 3 % 4` as `p % 15 // 3`, and from these two, v itself.
 """
 
 from __future__ import annotations
@@ -18,10 +24,10 @@ from dataclasses import dataclass
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.passes.tir.expressions import conjuncts, inside
+from nnefc.passes.tir.expressions import conjuncts, loads_of
+from nnefc.passes.tir.sizes import size_of
 
 __all__ = ["independent_loops"]
 
@@ -42,9 +48,9 @@ class _Unknown(Exception):
 
 
 def independent_loops(nest: Sequence[tirx.For]) -> list[tirx.For]:
-    """Those of some perfectly nested loops, the last of which holds the statements, whose rounds are independent.
+    """Those of some perfectly nested loops, the last of which holds the statements, whose iterations are independent.
 
-    Rounds of different loops among them are independent of each other, too. The order of the others' must be kept.
+    Iterations of different loops among them are independent of each other, too. The order of the others' must be kept.
     """
     try:
         if _leaves(nest[-1].body):
@@ -56,7 +62,7 @@ def independent_loops(nest: Sequence[tirx.For]) -> list[tirx.For]:
     matter = [access for access in accesses if access.buffer in written]
     chosen: list[tirx.For] = []
     for loop in nest:
-        if all(_tells(matter, buffer, [*chosen, loop]) for buffer in written):
+        if all(_are_told([*chosen, loop], matter, tensor) for tensor in written):
             chosen.append(loop)
     return chosen
 
@@ -64,10 +70,9 @@ def independent_loops(nest: Sequence[tirx.For]) -> list[tirx.For]:
 def _accesses(stmt: tirx.Stmt, loops: tuple[tirx.For, ...], conditions: tuple[tirx.Expr, ...]) -> Iterator[_Access]:
     def reads(*exprs: tirx.Expr) -> Iterator[_Access]:
         for expr in exprs:
-            for part in inside(expr):
-                if isinstance(part, TensorLoad):
-                    (index,) = part.indices  # tensors of such kernels are flat
-                    yield _Access(part.source, index, False, loops, conditions)
+            for load in loads_of(expr):
+                (index,) = load.indices  # tensors of such kernels are flat
+                yield _Access(load.source, index, False, loops, conditions)
 
     match stmt:
         case tirx.SeqStmt():
@@ -110,7 +115,7 @@ def _leaves(stmt: tirx.Stmt) -> bool:
 
 @dataclass(frozen=True)
 class _Digit:
-    """A part of a place: `step` times a number from `low` to `high`; of some, `var // divisor % values` of a loop's."""
+    """A term of a place: `step` times a number from `low` to `high`; of some, `var // divisor % values` of a loop's."""
 
     step: int
     low: int
@@ -125,57 +130,60 @@ class _Digit:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """What it adds to a place, at its lowest and its highest."""
-        return self.step * self.low, self.step * self.high
+        """The least and the most that it adds to a place."""
+        least, most = sorted((self.step * self.low, self.step * self.high))
+        return least, most
 
 
-def _tells(accesses: Sequence[_Access], buffer: tirx.Var, loops: Sequence[tirx.For]) -> bool:
-    """Whether from any place of `buffer` that is accessed one can tell the rounds of `loops` in which it is."""
-    extents = {loop.loop_var: int(loop.extent) for loop in loops}
-    places = [_digits(access, extents) for access in accesses if access.buffer.same_as(buffer)]
-    told = {frozenset(digit for digit in digits if digit.var is not None) for digits in places}
-    if len(told) != 1:
-        return False
-    (common,) = told
-    return all(_is_apart(digit, places) for digit in common) and all(
-        _covers(common, var, extent) for var, extent in extents.items()
-    )
+def _are_told(loops: Sequence[tirx.For], accesses: Sequence[_Access], tensor: tirx.Var) -> bool:
+    """Whether any place of a tensor that is accessed tells the iterations of `loops` in which it is."""
+    sizes = {loop.loop_var: size_of(loop.extent) for loop in loops}
+    places = [_digits(access, sizes) for access in accesses if access.buffer.same_as(tensor)]
+    of_loops = {frozenset(digit for digit in digits if digit.var is not None) for digits in places}
+    if len(of_loops) != 1:
+        return False  # the same iteration has another form elsewhere
+    (digits,) = of_loops
+    can_be_read = all(_can_be_read(digit, places) for digit in digits)
+    return can_be_read and all(_tell(digits, var, size) for var, size in sizes.items())
 
 
-def _is_apart(digit: _Digit, places: Iterable[Sequence[_Digit]]) -> bool:
-    """Whether a digit is `place % period // digit.step`, whatever the other parts of the places are."""
+def _can_be_read(digit: _Digit, places: Iterable[Sequence[_Digit]]) -> bool:
+    """Whether a digit is `place % period // digit.step`, whatever the other digits of the places are.
+
+    The higher ones must be multiples of the period, and the sum of the lower ones less than the digit's step.
+    """
     if digit.step <= 0:
         return False
-    below, period = digit.step * digit.values, 0
+    end, period = digit.step * digit.values, 0
     for digits in places:
-        low = high = 0
-        for other in digits:
-            if other == digit:
-                continue
-            if abs(other.step) >= below:
-                period = math.gcd(period, other.step)
-            else:
-                low, high = low + min(other.ends), high + max(other.ends)
-        if low < 0 or high >= digit.step:
+        others = [other for other in digits if other != digit]
+        higher = [other for other in others if abs(other.step) >= end]
+        lower = [other.ends for other in others if abs(other.step) < end]
+        period = math.gcd(period, *(other.step for other in higher))
+        if sum(least for least, _ in lower) < 0 or sum(most for _, most in lower) >= digit.step:
             return False
-    return not period or period >= below
+    return not period or period >= end
 
 
-def _covers(digits: Iterable[_Digit], var: tirx.Var, extent: int) -> bool:
-    """Whether the digits of a variable tell its value, up to `extent`."""
+def _tell(digits: Iterable[_Digit], var: tirx.Var, size: int) -> bool:
+    """Whether digits of a variable below `size` tell its value: `var % 3` and `var // 3 % 4` do, up to 12."""
     told = 1
     own = [digit for digit in digits if digit.var is not None and digit.var.same_as(var)]
     for digit in sorted(own, key=lambda digit: digit.divisor):
         if digit.divisor == told:
             told *= digit.values
-    return told >= extent
+    return told >= size
 
 
-def _digits(access: _Access, extents: Mapping[tirx.Var, int]) -> list[_Digit]:
+def _digits(access: _Access, sizes: Mapping[tirx.Var, int]) -> list[_Digit]:
+    """The terms of a place as digits; those of loops in `sizes` by their variables."""
     analyzer = Analyzer()
     for loop in access.loops:
         analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
-    return [_digit(part, step, access, extents, analyzer) for part, step in _terms(access.index, 1)]
+    return [
+        _digit_of_loop(part, step, sizes) or _Digit(step, *_bounds(part, access.conditions, analyzer))
+        for part, step in _terms(access.index, 1)
+    ]
 
 
 def _terms(expr: tirx.Expr, step: int) -> Iterator[tuple[tirx.Expr, int]]:
@@ -197,22 +205,28 @@ def _terms(expr: tirx.Expr, step: int) -> Iterator[tuple[tirx.Expr, int]]:
             yield expr, step
 
 
-def _digit(expr: tirx.Expr, step: int, access: _Access, extents: Mapping[tirx.Var, int], analyzer: Analyzer) -> _Digit:
-    base, values = (expr.a, int(expr.b)) if _is_of_number(expr, tirx.FloorMod) else (expr, 0)
-    base, divisor = (base.a, int(base.b)) if _is_of_number(base, tirx.FloorDiv) else (base, 1)
-    if base in extents:
-        most = -(-extents[base] // divisor)
-        return _Digit(step, 0, min(values or most, most) - 1, base, divisor)
+def _digit_of_loop(expr: tirx.Expr, step: int, sizes: Mapping[tirx.Var, int]) -> _Digit | None:
+    """`var`, `var // divisor`, `var % values` or `var // divisor % values` of one of the loops."""
+    base, values = (expr.a, int(expr.b)) if _is_by_number(expr, tirx.FloorMod) else (expr, 0)
+    base, divisor = (base.a, int(base.b)) if _is_by_number(base, tirx.FloorDiv) else (base, 1)
+    if base not in sizes:
+        return None
+    most = -(-sizes[base] // divisor)
+    return _Digit(step, 0, min(values or most, most) - 1, base, divisor)
+
+
+def _is_by_number(expr: tirx.Expr, kind: type[tirx.FloorDiv] | type[tirx.FloorMod]) -> bool:
+    return isinstance(expr, kind) and isinstance(expr.b, tirx.IntImm)
+
+
+def _bounds(expr: tirx.Expr, conditions: Iterable[tirx.Expr], analyzer: Analyzer) -> tuple[int, int]:
+    """The least and the greatest value of an expression where the conditions hold."""
     bound = analyzer.const_int_bound(expr)
     low, high = int(bound.min_value), int(bound.max_value)
-    for condition in access.conditions:
+    for condition in conditions:
         match condition:
             case tirx.GE(b=tirx.IntImm()) if tvm_ffi.structural_equal(condition.a, expr):
                 low = max(low, int(condition.b))
             case tirx.LT(b=tirx.IntImm()) if tvm_ffi.structural_equal(condition.a, expr):
                 high = min(high, int(condition.b) - 1)
-    return _Digit(step, low, high)
-
-
-def _is_of_number(expr: tirx.Expr, kind: type[tirx.FloorDiv] | type[tirx.FloorMod]) -> bool:
-    return isinstance(expr, kind) and isinstance(expr.b, tirx.IntImm)
+    return low, high

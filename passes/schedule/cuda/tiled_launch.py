@@ -17,6 +17,7 @@ from collections.abc import Callable
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, sequence, store, synchronize
+from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.schedule.cuda.product import Product
 from nnefc.passes.schedule.cuda.tiling import Tiling
@@ -111,21 +112,17 @@ class TiledLaunch(ABC):
         first_row, first_column = row_tile * number(tile.rows), column_tile * number(tile.columns)
         first_tile = which * number(tiling.tiles_of_slice)
 
-        begin, located = zip(
-            *(
-                side.locate(nest, name, thread, batch, first)
-                for name, (side, _, _), first in zip(
-                    ("left", "right"), self._sides, (first_row, first_column), strict=True
-                )
-            ),
-            strict=True,
-        )
+        operands = [
+            (OperandFetch(side, nest, name, thread, batch, first), registers)
+            for name, (side, registers, _), first in zip(
+                ("left", "right"), self._sides, (first_row, first_column), strict=True
+            )
+        ]
+        begin = [operand.begin() for operand, _ in operands]
 
         def fetch(step: tirx.Expr) -> list[tirx.Stmt]:
-            return [
-                side.fetch(nest, thread, registers, where, first_tile + step, tiling.slices * tiling.tiles_of_slice)
-                for (side, registers, _), where in zip(self._sides, located, strict=True)
-            ]
+            tiles = tiling.slices * tiling.tiles_of_slice
+            return [operand.fetch(registers, first_tile + step, tiles) for operand, registers in operands]
 
         def put(half: tirx.Expr) -> list[tirx.Stmt]:
             return [

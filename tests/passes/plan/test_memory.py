@@ -29,7 +29,7 @@ class Writer:
     constants: list[Buffer] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     in_place: dict[GlobalVar, InPlace] = field(default_factory=dict)
-    own_bytes: dict[GlobalVar, int] = field(default_factory=dict)
+    workspaces: dict[GlobalVar, int] = field(default_factory=dict)
     count: int = 0
 
     def input(self, size: int) -> Buffer:
@@ -50,7 +50,7 @@ class Writer:
         self.count += len(sizes)
         self.steps.append(Step(kernel, tuple(reads), tuple(writes)))
         self.in_place[kernel] = allowed
-        self.own_bytes[kernel] = own
+        self.workspaces[kernel] = own
         return writes
 
     def compute(self, reads: list[Buffer], size: int, overwritable: tuple[int, ...] = (), own: int = 0) -> Buffer:
@@ -75,7 +75,7 @@ class Writer:
             constants=tuple(np.zeros(constant.bytes, np.uint8) for constant in self.constants),
             kernels={},
         )
-        return program, plan_memory(program, self.in_place, self.own_bytes)
+        return program, plan_memory(program, self.in_place, self.workspaces)
 
 
 class Machine:
@@ -133,8 +133,8 @@ class Machine:
         for position, read in enumerate(step.reads):
             assert np.array_equal(self.of(read), self.content[read]), f"operand {position} of {step.kernel}"
         written = [(self.plan.places[write], write.bytes) for write in step.writes]
-        if self.writer.own_bytes[step.kernel]:
-            written.append((self.plan.own_workspace[time], self.writer.own_bytes[step.kernel]))
+        if self.writer.workspaces[step.kernel]:
+            written.append((self.plan.step_workspaces[time], self.writer.workspaces[step.kernel]))
             assert written[-1][0].offset % ALIGNMENT == 0
         overwritable = self.writer.in_place[step.kernel].overwritable
         for i, target in enumerate(written):
@@ -357,7 +357,7 @@ def loop_of(writer: Writer, first: Buffer) -> tuple[LoopStep, Buffer]:
     state = Buffer(Kind.STATE, 0, (256,), "uint8")
     new = Buffer(Kind.WORKSPACE, 0, (256,), "uint8")
     kernel = GlobalVar("round")
-    writer.in_place[kernel], writer.own_bytes[kernel] = InPlace(), 128
+    writer.in_place[kernel], writer.workspaces[kernel] = InPlace(), 128
     number = Buffer(Kind.INPUT, 0, (), "int64")
     body = Program((Step(kernel, (state,), (new,)),), (number,), (state,), (), (new,), (), {})
     last = Buffer(Kind.WORKSPACE, 99, (256,), "uint8")
@@ -379,7 +379,7 @@ def test_a_state_of_a_loop_lives_where_it_begins_unless_that_is_needed_later(nee
     (body,) = plan.bodies[step]
     assert body.workspace_bytes == 256 + 128
     areas = sorted({(plan.places[first].offset, 256), (plan.places[last].offset, 256)})
-    areas = sorted([*areas, (plan.own_workspace[1].offset, COUNTER_BYTES + body.workspace_bytes)])
+    areas = sorted([*areas, (plan.step_workspaces[1].offset, COUNTER_BYTES + body.workspace_bytes)])
     assert all(offset + size <= after for (offset, size), (after, _) in pairwise(areas))
     assert sum(areas[-1]) <= plan.workspace_bytes
 
@@ -400,3 +400,13 @@ def test_a_choice_has_the_workspace_of_its_larger_branch() -> None:
     assert [body.workspace_bytes for body in plan.bodies[step]] == [64, 640]
     assert plan.workspace_bytes == 640
     assert plan.places[made] == Place("output", 0, 0)
+
+
+def test_a_long_chain_of_views_takes_time_in_proportion() -> None:
+    """From each view one step leads to its root, once it was asked for: not 200 million in all."""
+    writer = Writer()
+    x = last = writer.input(64)
+    for _ in range(20_000):
+        last = writer.reshape(last)
+    _, plan = writer.plan([last])
+    assert plan.places[last] == Place("input", 0, 0) == plan.places[x]
