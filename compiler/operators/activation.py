@@ -15,6 +15,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
 
 __all__ = [
+    "Binarizer",
     "Celu",
     "Elu",
     "Gelu",
@@ -148,6 +149,20 @@ class Celu(_Activation):
             return tirx.Select(x <= _like(x, 0), below, x)
 
         return _each(at, x, element, "celu")
+
+
+@dataclass(frozen=True)
+class Binarizer(_Activation):
+    """1 where `x` is above a threshold, else 0; of integers too. ai.onnx.ml `Binarizer`."""
+
+    threshold: float
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        def element(item: tirx.Expr) -> tirx.Expr:
+            above = item.astype("float64") > tirx.const(self.threshold, "float64")
+            return tirx.Select(above, _like(item, 1), _like(item, 0))
+
+        return _each(at, x, element, "binarize")
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,20 @@ import numpy as np
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.pooling import mean_of_channels
+from nnefc.operators.reduction import Norm
 
-__all__ = ["BatchNormalization", "GroupNormalization", "LocalResponse", "RootMeanSquare", "Standardization"]
+__all__ = [
+    "BatchNormalization",
+    "BatchNormalizationInTraining",
+    "GroupNormalization",
+    "LocalResponse",
+    "LpNormalization",
+    "MeanVarianceNormalization",
+    "RootMeanSquare",
+    "Standardization",
+]
 
 
 def _scaled(at: Emitter, x: relax.Expr, scale: Operand | None, offset: Operand | None) -> relax.Expr:
@@ -68,6 +78,56 @@ class BatchNormalization(Operator):
         return _scaled(at, relax.op.multiply(centred, inverse), None, offset)
 
 
+def _moments(at: Emitter, x: relax.Expr, axes: Shape) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """The mean along axes, which stay, with the size 1, the distances from it, and their mean square."""
+    mean = at.emit(relax.op.mean(x, list(axes), keepdims=True))
+    centred = at.emit(relax.op.subtract(x, mean))
+    squares = at.emit(relax.op.multiply(centred, centred))
+    return mean, centred, at.emit(relax.op.mean(squares, list(axes), keepdims=True))
+
+
+@dataclass(frozen=True)
+class BatchNormalizationInTraining(Operator):
+    """Batch normalization with the statistics of the batch, from which running statistics are updated.
+
+    The results are `y`, the running mean and variance, and those of the batch.
+
+    Attributes:
+        momentum: of the running statistics: `running * momentum + batch * (1 - momentum)`.
+    """
+
+    epsilon: float
+    momentum: float
+
+    def shape(self, x: Shape, *vectors: Shape) -> tuple[Shape, ...]:
+        """That of the operand, and a vector of channels four times."""
+        return (x, *[(x[1],)] * 4)
+
+    def lower(
+        self, at: Emitter, x: Operand, scale: Operand, offset: Operand, mean: Operand, variance: Operand
+    ) -> tuple[Operand, ...]:
+        """All parameters are vectors of channels."""
+        shape = shape_of(x)
+        means, centred, variances = _moments(at, at.expr(x), (0, *range(2, len(shape))))
+        wide = [at.expr(at.reshaped(_cast(at, v, dtype_of(x)), _of_channels(v, x))) for v in (scale, offset)]
+        factor = at.emit(relax.op.multiply(_inverse_root(at, variances, self.epsilon), wide[0]))
+        made = relax.op.add(at.emit(relax.op.multiply(centred, factor)), wide[1])
+        batch = [at.reshaped(statistic, (shape[1],)) for statistic in (means, variances)]
+        pairs = zip((mean, variance), batch, strict=True)
+        return (made, *(self._mixed(at, running, _cast(at, own, dtype_of(running))) for running, own in pairs), *batch)
+
+    def _mixed(self, at: Emitter, running: Operand, batch: Operand) -> relax.Expr:
+        parts = (
+            at.emit(relax.op.multiply(at.expr(operand), at.expr(at.number(weight, operand))))
+            for operand, weight in ((running, self.momentum), (batch, 1 - self.momentum))
+        )
+        return relax.op.add(*parts)
+
+
+def _cast(at: Emitter, x: Operand, dtype: str) -> Operand:
+    return x if dtype_of(x) == dtype else at.emit(relax.op.astype(at.expr(x), dtype))
+
+
 @dataclass(frozen=True)
 class Standardization(Operator):
     """`(x - mean) / sqrt(variance + epsilon) * scale + offset` with the statistics over some axes of the operand.
@@ -93,13 +153,59 @@ class Standardization(Operator):
         self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None
     ) -> relax.Expr | tuple[relax.Expr, relax.Expr, relax.Expr]:
         """`scale` and `offset` broadcast to `x`."""
-        data, axes = at.expr(x), list(self.axes)
-        mean = at.emit(relax.op.mean(data, axes, keepdims=True))
-        centred = at.emit(relax.op.subtract(data, mean))
-        variance = at.emit(relax.op.mean(at.emit(relax.op.multiply(centred, centred)), axes, keepdims=True))
+        mean, centred, variance = _moments(at, at.expr(x), self.axes)
         inverse = _inverse_root(at, variance, self.epsilon)
         made = _scaled(at, relax.op.multiply(centred, inverse), scale, offset)
         return (made, mean, inverse) if self.statistics else made
+
+
+@dataclass(frozen=True)
+class MeanVarianceNormalization(Operator):
+    """`(x - mean) / (standard deviation + epsilon)`, with the statistics over some axes of the operand."""
+
+    axes: Shape
+    epsilon: float
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        _, centred, variance = _moments(at, at.expr(x), self.axes)
+        deviation = at.emit(relax.op.sqrt(variance))
+        return relax.op.divide(centred, at.emit(relax.op.add(deviation, at.expr(at.number(self.epsilon, x)))))
+
+
+@dataclass(frozen=True)
+class LpNormalization(Operator):
+    """`x / max(norm + bias, epsilon)` with the norm along axes.
+
+    NNEF `l1_normalization` and `l2_normalization`, ONNX `LpNormalization`, `torch.nn.functional.normalize`.
+
+    Attributes:
+        order: of the norm: `(sum of |x|^order)^(1 / order)`.
+        epsilon: None: zeros where the norm is 0, as in ONNX.
+    """
+
+    axes: Shape
+    order: float
+    epsilon: float | None
+    bias: float = 0.0
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        norm = at.expr(at.apply(Norm(self.axes, keepdims=True, order=self.order), x))
+        if self.bias:
+            norm = at.emit(relax.op.add(norm, at.expr(at.number(self.bias, x))))
+        if self.epsilon is None:
+            zero = at.emit(relax.op.equal(norm, at.expr(at.number(0, x))))
+            divisor = relax.op.where(zero, at.expr(at.number(np.inf, x)), norm)
+        else:
+            divisor = relax.op.maximum(norm, at.expr(at.number(self.epsilon, x)))
+        return relax.op.divide(at.expr(x), at.emit(divisor))
 
 
 @dataclass(frozen=True)

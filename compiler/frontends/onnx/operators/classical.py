@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import te, tirx
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import input_at
+from nnefc.operators.activation import Binarizer
 
 __all__: list[str] = []
 
@@ -32,14 +32,5 @@ def _as(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:
 
 
 @operator("Binarizer", since=(1,), domain=_ML)
-def _binarizer(ctx: Context, node: Node) -> Value:
-    data, threshold = input_at(node, 0), node.attributes["threshold"]
-
-    def function(x: te.Tensor) -> te.Tensor:
-        one, limit = tirx.const(1, x.dtype), tirx.const(threshold, "float64")
-        return te.compute(
-            x.shape, lambda *i: tirx.Select(x(*i).astype("float64") > limit, one, one - one), name="binary"
-        )
-
-    made: Value = ctx.emit_te(function, data, name="binarize", dtype=data.dtype)
-    return made
+def _binarizer(ctx: Context, node: Node) -> Any:
+    return ctx.apply(Binarizer(node.attributes["threshold"]), input_at(node, 0))

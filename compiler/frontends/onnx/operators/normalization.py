@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from tvm import tirx
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
-from nnefc.frontends.onnx.operators.elementwise import binary, elementwise, unary
+from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.random import draw
 from nnefc.frontends.onnx.operators.tensors import (
     cast,
@@ -18,23 +17,25 @@ from nnefc.frontends.onnx.operators.tensors import (
     has_input,
     input_at,
     known,
+    normal_axes,
     normal_axis,
     optional_input,
     required_value,
     reshaped,
-    scalar_type,
     shape_of,
     spell,
 )
 from nnefc.operators.normalization import (
     BatchNormalization,
+    BatchNormalizationInTraining,
     GroupNormalization,
     LocalResponse,
+    LpNormalization,
+    MeanVarianceNormalization,
     RootMeanSquare,
     Standardization,
 )
 from nnefc.operators.random import Dropout
-from nnefc.operators.reduction import Mean, Norm
 
 __all__: list[str] = []
 
@@ -44,20 +45,6 @@ def _channelwise(ctx: Context, x: Value, vector: Value) -> Value:
     return reshaped(ctx, vector, (1, math.prod(shape_of(vector)), *[1] * (len(shape_of(x)) - 2)))
 
 
-def _work(dtype: str) -> str:
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
-
-
-def _inverse_root(ctx: Context, variance: Value, epsilon: float) -> Value:
-    """`1 / sqrt(variance + epsilon)`."""
-
-    def item(v: Any) -> Any:
-        one = tirx.const(1, scalar_type(v))
-        return one / tirx.sqrt(v + tirx.const(epsilon, scalar_type(v)))
-
-    return elementwise(ctx, item, variance, name="inverse_root")
-
-
 @operator("BatchNormalization", since=(1, 6, 7, 9, 14, 15))
 def _batch_normalization(ctx: Context, node: Node) -> Any:
     x, scale, bias, average, variance = (input_at(node, i) for i in range(5))
@@ -65,7 +52,8 @@ def _batch_normalization(ctx: Context, node: Node) -> Any:
     if len(shape) < 2 or any(shape_of(v) != (shape[1],) for v in (scale, bias, average, variance)):
         raise fail(node, f"the vectors do not have one item per channel of {spell(shape)}")
     if _trains(node):
-        return _training_normalization(ctx, node, x, scale, bias, average, variance)
+        training = BatchNormalizationInTraining(epsilon, node.attributes["momentum"])
+        return ctx.apply(training, x, scale, bias, average, variance)[: max(1, len(node.outputs))]
     vectors = (average, variance, scale, bias)
     return ctx.apply(BatchNormalization(epsilon), x, *(_channelwise(ctx, x, vector) for vector in vectors))
 
@@ -74,35 +62,6 @@ def _trains(node: Node) -> bool:
     if node.version >= 14:
         return bool(node.attributes.get("training_mode"))
     return node.version < 7 and not node.attributes.get("is_test", 0) and node.wants(1)
-
-
-def _training_normalization(
-    ctx: Context, node: Node, x: Value, scale: Value, bias: Value, average: Value, variance: Value
-) -> list[Value]:
-    shape, work = shape_of(x), _work(dtype_of(x))
-    wide = cast(ctx, x, work)
-    mean = Mean(tuple(axis for axis in range(len(shape)) if axis != 1), keepdims=True)
-    m = ctx.apply(mean, wide)
-    centred = binary(ctx, "Sub", wide, m)
-    v = ctx.apply(mean, binary(ctx, "Mul", centred, centred))
-    s, b = (_channelwise(ctx, x, cast(ctx, value, work)) for value in (scale, bias))
-    factor = binary(ctx, "Mul", _inverse_root(ctx, v, node.attributes["epsilon"]), s)
-    y = cast(ctx, binary(ctx, "Add", binary(ctx, "Mul", centred, factor), b), dtype_of(x))
-    momentum = node.attributes["momentum"]
-    results = [y]
-    for running, current in ((average, m), (variance, v)):
-        flat = cast(ctx, reshaped(ctx, current, (shape[1],)), dtype_of(running))
-        results.append(_mixed(ctx, running, flat, momentum))
-    for current in (m, v):
-        results.append(reshaped(ctx, current, (shape[1],)))
-    return results[: max(1, len(node.outputs))]
-
-
-def _mixed(ctx: Context, old: Value, new: Value, momentum: float) -> Value:
-    def item(a: Any, b: Any) -> Any:
-        return a * tirx.const(momentum, scalar_type(a)) + b * tirx.const(1 - momentum, scalar_type(b))
-
-    return elementwise(ctx, item, old, new, name="running")
 
 
 @operator("InstanceNormalization", since=(1, 6, 22))
@@ -139,30 +98,19 @@ def _rms_normalization(ctx: Context, node: Node) -> Any:
 
 
 @operator("MeanVarianceNormalization", since=(9, 13))
-def _mean_variance_normalization(ctx: Context, node: Node) -> Value:
+def _mean_variance_normalization(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    axes = sorted(normal_axis(node, axis, len(shape_of(x))) for axis in node.attributes["axes"])
-    mean = Mean(tuple(axes), keepdims=True)
-    work = cast(ctx, x, _work(dtype_of(x)))
-    centred = binary(ctx, "Sub", work, ctx.apply(mean, work))
-    deviation = unary(ctx, "Sqrt", ctx.apply(mean, binary(ctx, "Mul", centred, centred)))
-    floor = known(ctx, np.array(1e-9).astype(dtype_of(work)))
-    return cast(ctx, binary(ctx, "Div", centred, binary(ctx, "Add", deviation, floor)), dtype_of(x))
+    axes = tuple(sorted(normal_axes(node, node.attributes["axes"], len(shape_of(x)))))
+    return ctx.apply(MeanVarianceNormalization(axes, 1e-9), x)
 
 
 @operator("LpNormalization", since=(1, 22))
-def _lp_normalization(ctx: Context, node: Node) -> Value:
+def _lp_normalization(ctx: Context, node: Node) -> Any:
     x, p = input_at(node, 0), node.attributes["p"]
     if p not in (1, 2):
         raise fail(node, f"'p' is {p}, neither 1 nor 2")
     axis = normal_axis(node, node.attributes["axis"], len(shape_of(x)))
-    norm = ctx.apply(Norm((axis,), keepdims=True, order=p), x)
-
-    def divide(a: Any, b: Any) -> Any:
-        zero = tirx.const(0, scalar_type(b))
-        return tirx.Select(b == zero, zero, a / tirx.Select(b == zero, tirx.const(1, scalar_type(b)), b))
-
-    return elementwise(ctx, divide, x, norm, name="lp_normalize")
+    return ctx.apply(LpNormalization((axis,), p, None), x)
 
 
 @operator("LRN", since=(1, 13))

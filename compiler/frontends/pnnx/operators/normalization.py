@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, axis_of, need_real, operator
 from nnefc.operators.normalization import (
     BatchNormalization,
     GroupNormalization,
     LocalResponse,
+    LpNormalization,
     RootMeanSquare,
     Standardization,
 )
@@ -23,10 +23,6 @@ __all__: list[str] = []
 
 def _along(channels: int, axis: int, rank: int) -> Shape:
     return tuple(channels if other == axis else 1 for other in range(rank))
-
-
-def _number(at: Lowering, value: float, like: Tensor) -> relax.Expr:
-    return at.expr(np.array(value, dtype_of(like)))
 
 
 def _check(tensors: Sequence[Tensor | None], shape: Shape) -> None:
@@ -279,14 +275,6 @@ def _normalize(at: Lowering, input: Tensor, p: float = 2.0, dim: int = 1, eps: f
     need_real(input)
     if not rank_of(input):
         raise CompileError("a single number cannot be normalized")
-    axis, x = axis_of(dim, rank_of(input)), at.expr(input)
-    if p == 2.0:
-        total = at.emit(relax.op.sum(at.emit(relax.op.multiply(x, x)), [axis], keepdims=True))
-        norm = at.emit(relax.op.sqrt(total))
-    elif p == 1.0:
-        norm = at.emit(relax.op.sum(at.emit(relax.op.abs(x)), [axis], keepdims=True))
-    elif p == float("inf"):
-        norm = at.emit(relax.op.max(at.emit(relax.op.abs(x)), [axis], keepdims=True))
-    else:
+    if p not in (1.0, 2.0, float("inf")):
         raise CompileError(f"the norm {p} is not supported here: 1, 2 and inf are")
-    return relax.op.divide(x, at.emit(relax.op.maximum(norm, _number(at, eps, x))))
+    return LpNormalization((axis_of(dim, rank_of(input)),), p, eps).lower(at, input)

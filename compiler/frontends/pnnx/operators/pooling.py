@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax
-
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Extents, Ints, Result, need_real, operator, spatial
 from nnefc.operators.base import check_size
 from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
+from nnefc.operators.shape import Squeeze, Unsqueeze
 from nnefc.operators.window import Window
 
 __all__ = ["adaptive_average"]
@@ -19,15 +18,15 @@ __all__ = ["adaptive_average"]
 _ONE, _ZERO = Ints((1,)), Ints((0,))
 
 
-def _batched(at: Lowering, input: Tensor, rank: int) -> tuple[relax.Expr, Callable[[relax.Expr], relax.Expr]]:
+def _batched(at: Lowering, input: Tensor, rank: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """The input with a batch, and what takes a batch that was added away again."""
     need_real(input)
     shape = shape_of(input)
     if len(shape) not in (rank + 1, rank + 2) or 0 in shape:
         raise CompileError(f"the input {list(shape)} should have the rank {rank + 2} and no empty dimension")
     if len(shape) == rank + 2:
-        return at.expr(input), lambda made: made
-    return at.emit(relax.op.expand_dims(at.expr(input), 0)), lambda made: relax.op.squeeze(at.emit(made), 0)
+        return input, lambda made: made
+    return at.apply(Unsqueeze((0,)), input), lambda made: Squeeze((0,)).lower(at, at.bound(made))
 
 
 def _window(
