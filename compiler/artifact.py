@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
@@ -155,7 +156,7 @@ def _description(network: Network, target: AnyTarget, lowered: Lowered, device: 
     return LibraryDescription(
         model=network.name,
         target=target.name,
-        compiler=f"nnefc {version('nnefc')}",
+        compiler=_compiler(),
         inputs=_described(network.inputs, program.inputs),
         outputs=_described(network.outputs, program.outputs),
         states=_described([state.name for state in network.states], program.states),
@@ -169,6 +170,11 @@ def _description(network: Network, target: AnyTarget, lowered: Lowered, device: 
         index_limits=tuple(index_limits(network).items()),
         device=device,
     )
+
+
+@functools.cache
+def _compiler() -> str:
+    return f"nnefc {version('nnefc')}"
 
 
 def _constants(network: Network, lowered: Lowered, size: int) -> Constants | None:

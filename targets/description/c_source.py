@@ -17,10 +17,12 @@ from nnefc.targets.description.library import (
 __all__ = ["c_string", "model_source"]
 
 
+_OCTAL = {c: f"\\{c:03o}" for c in range(256) if not 32 <= c < 127 or c in b'"\\?'}
+
+
 def c_string(text: bytes) -> str:
     """The inside of a C string literal, printable ASCII as it is; octal, for it ends after three digits."""
-    plain = bytes(c for c in range(32, 127) if c not in b'"\\?')
-    return "".join(chr(c) if c in plain else f"\\{c:03o}" for c in text)
+    return text.decode("latin-1").translate(_OCTAL)
 
 
 def _string(text: str) -> str:

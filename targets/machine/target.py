@@ -5,6 +5,7 @@ Passes and schedule rules ask a :class:`Target`; nothing in the compiler assumes
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import re
@@ -343,10 +344,12 @@ def _llvm(triple: str, cpu: str = "", attributes: tuple[str, ...] = (), abi: str
     return config
 
 
-def _cpus(triple: str) -> list[str]:
-    return [str(name) for name in codegen.llvm_get_cpu_archlist(tvm.target.Target(_llvm(triple)))]
+@functools.cache
+def _cpus(triple: str) -> tuple[str, ...]:
+    return tuple(str(name) for name in codegen.llvm_get_cpu_archlist(tvm.target.Target(_llvm(triple))))
 
 
+@functools.lru_cache(1024)  # users choose the attributes
 def _features(triple: str, cpu: str, attributes: tuple[str, ...] = (), abi: str = "") -> frozenset[str]:
     machine = tvm.target.Target(_llvm(triple, cpu, attributes, abi))
     return frozenset(str(name) for name in codegen.llvm_get_cpu_features(machine))

@@ -223,3 +223,14 @@ def test_wrong_files_are_errors(text: str, message: str, tmp_path: Path) -> None
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="cannot read the target"):
         parse_target(str(tmp_path / "none.json"))
+
+
+def test_llvm_is_asked_once_about_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76")
+
+    def asked(*_: object) -> None:
+        raise AssertionError("LLVM was asked again")
+
+    for name in ("llvm_get_cpu_archlist", "llvm_get_cpu_features"):
+        monkeypatch.setattr(codegen, name, asked)
+    assert parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76") == first

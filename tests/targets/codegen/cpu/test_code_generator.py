@@ -103,3 +103,11 @@ def test_indices_computed_by_divisions_under_a_condition(tmp_path: Path) -> None
         result = np.empty((case.lines, case.columns), np.float32)
         getattr(functions, f"gather{number}")(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(result.ctypes.data))
         np.testing.assert_array_equal(result, case.expected(x), err_msg=str(case))
+
+
+def test_a_function_is_compiled_once_and_not_again_under_a_name_of_tvms() -> None:
+    (case,) = gathers(1)
+    with CodeGenerator(target("llvm")) as generator:
+        (code,) = generator.finish(case.func("gather"))
+    assert b"gather" in code
+    assert b"__tvm_ffi_main" not in code
