@@ -16,6 +16,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 
+# Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-all bench lint clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:

@@ -31,6 +31,8 @@ from onnx_floor import Floor
 from onnx_outcome import Outcome
 from onnx_report import write_report
 
+from nnefc.cli.tvm_alone import import_tvm
+
 ROOT = Path(__file__).resolve().parents[3]
 _SECONDS = 120
 """After which a test counts as one that does not end."""
@@ -99,6 +101,7 @@ def _read(path: Path) -> dict[str, Outcome]:
 def run_all(engine: str, cases: list[Case], workers: int) -> Any:
     """Yields names and outcomes, in the order in which they come."""
     if engine == "nnefc":
+        import_tvm()
         import nnefc.driver  # noqa: F401  # once for all processes, which are forked
     waiting = list(reversed(cases))
     busy: dict[Connection, tuple[Any, Case, float]] = {}
