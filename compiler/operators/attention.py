@@ -13,6 +13,8 @@ from tvm import relax, tirx
 from nnefc.diagnostics import CompileError
 from nnefc.operators.activation import Softmax
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, rank_of, shape_of
+from nnefc.operators.casting import Cast
+from nnefc.operators.dtypes import HALF_FLOATS
 from nnefc.operators.matrix import Gemm, MatMul, broadcasts_to
 from nnefc.operators.shape import Concat, Transpose
 
@@ -25,7 +27,6 @@ __all__ = [
     "SplitHeads",
 ]
 
-_HALF_FLOATS = ("float16", "bfloat16")
 Stage = Literal["scores", "capped", "masked", "weights"]
 """What can be a second result: products, those after the soft cap, those with the mask, and the values' weights."""
 
@@ -56,7 +57,7 @@ class MergeHeads(Operator):
         return (x[0], x[2], x[1] * x[3])
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        return at.reshaped(at.bound(Transpose((0, 2, 1, 3)).lower(at, x)), self.shape(shape_of(x)))
+        return at.reshaped(at.apply(Transpose((0, 2, 1, 3)), x), self.shape(shape_of(x)))
 
 
 def _shares(a: Shape, b: Shape) -> bool:
@@ -80,9 +81,9 @@ def _product(at: Emitter, a: Operand, b: Operand, transpose_b: bool = False) -> 
     """
     product = MatMul(transpose_b=transpose_b)
     if not _shares(shape_of(a), shape_of(b)):
-        return at.bound(product.lower(at, a, b))
+        return at.apply(product, a, b)
     (*batch, heads, length, inner), shared = shape_of(a), shape_of(b)[-3]
-    made = at.bound(product.lower(at, at.reshaped(a, (*batch, shared, heads // shared * length, inner)), b))
+    made = at.apply(product, at.reshaped(a, (*batch, shared, heads // shared * length, inner)), b)
     return at.reshaped(made, (*shape_of(made)[:-3], heads, length, shape_of(made)[-1]))
 
 
@@ -183,15 +184,16 @@ class Attention(Operator):
         optional = (None if x is None else shape_of(x) for x in (mask, lengths))
         self.shape(shape_of(query), shape_of(key), shape_of(value), *optional)
         dtype = dtype_of(query)
-        query, key, value = (_in_single(at, x) for x in (query, key, value))
+        if dtype in HALF_FLOATS:
+            query, key, value = (at.apply(Cast("float32"), x) for x in (query, key, value))
         stages: dict[str, Operand] = {"scores": AttentionScores(self.scale).lower(at, query, key)}
         stages["capped"] = self._capped(at, stages["scores"])
         stages["masked"] = self._masked(at, stages["capped"], mask, lengths)
         stages["weights"] = self._softmax(at, stages["masked"], empty=mask is not None or self._hides(lengths))
-        made = at.bound(AttentionValues().lower(at, stages["weights"], value))
+        made = at.apply(AttentionValues(), stages["weights"], value)
         results = [made] if self.stage is None else [made, stages[self.stage]]
-        if dtype in _HALF_FLOATS:
-            results = [relax.op.astype(at.expr(result), dtype) for result in results]
+        if dtype in HALF_FLOATS:
+            results = [at.apply(Cast(dtype), result) for result in results]
         return results[0] if self.stage is None else tuple(results)
 
     def _capped(self, at: Emitter, scores: Operand) -> Operand:
@@ -211,7 +213,8 @@ class Attention(Operator):
             minus = at.expr(at.number(-math.inf, scores))
             scores = at.emit(relax.op.where(at.expr(mask), at.expr(scores), minus))
         elif mask is not None:
-            scores = at.emit(relax.op.add(at.expr(scores), _as_type(at, mask, dtype_of(scores))))
+            added = at.expr(at.apply(Cast(dtype_of(scores)), mask))
+            scores = at.emit(relax.op.add(at.expr(scores), added))
         return self._hidden(at, scores, lengths) if self.causal or self._hides(lengths) else scores
 
     def _hidden(self, at: Emitter, scores: Operand, lengths: Operand | None) -> Operand:
@@ -236,7 +239,7 @@ class Attention(Operator):
     def _softmax(self, at: Emitter, scores: Operand, empty: bool) -> Operand:
         """The softmax of rows; zeros in one that is `empty`, of which all is minus infinity."""
         dtype, axis = dtype_of(scores), rank_of(scores) - 1
-        scores = _as_type(at, scores, self.precision or dtype)
+        scores = at.apply(Cast(self.precision or dtype), scores)
         if not empty:
             made = Softmax((axis,)).lower(at, scores)
         else:
@@ -247,15 +250,7 @@ class Attention(Operator):
             powers = at.emit(relax.op.exp(at.emit(shifted)))
             total = at.emit(relax.op.sum(powers, [axis], keepdims=True))
             made = relax.op.divide(powers, at.emit(relax.op.maximum(total, at.expr(at.number(1, total)))))
-        return _as_type(at, at.bound(made), dtype)
-
-
-def _as_type(at: Emitter, x: Operand, dtype: str) -> relax.Expr:
-    return at.expr(x) if dtype_of(x) == dtype else at.emit(relax.op.astype(at.expr(x), dtype))
-
-
-def _in_single(at: Emitter, x: Operand) -> Operand:
-    return _as_type(at, x, "float32") if dtype_of(x) in _HALF_FLOATS else x
+        return at.apply(Cast(dtype), at.bound(made))
 
 
 @dataclass(frozen=True)
@@ -294,16 +289,14 @@ class MultiHeadAttention(Operator):
             mask: broadcasts to `[N, heads, L, S]`.
         """
         linear = Gemm(transpose_b=True)
-        query, *others = (
-            at.bound(linear.lower(at, *parts)) for parts in zip(operands, weights[:3], biases[:3], strict=True)
-        )
+        query, *others = (at.apply(linear, *parts) for parts in zip(operands, weights[:3], biases[:3], strict=True))
         batch, embedding = shape_of(query)[0], shape_of(query)[2]
         zeros = np.zeros((1, 1, embedding), np.float32)
         rows = ([added] if added else []) + ([(zeros, zeros)] if self.zero else [])
         for pair in rows:
             more = (np.repeat(row, batch, 0) for row in pair)
-            others = [at.bound(Concat(1).lower(at, x, row)) for x, row in zip(others, more, strict=True)]
-        first, *rest = [at.bound(SplitHeads(self.heads).lower(at, x)) for x in (query, *others)]
+            others = [at.apply(Concat(1), x, row) for x, row in zip(others, more, strict=True)]
+        first, *rest = [at.apply(SplitHeads(self.heads), x) for x in (query, *others)]
         made, shares = Attention(stage="weights").lower(at, first, rest[0], rest[1], mask)
         joined = MergeHeads().lower(at, made)
         return linear.lower(at, joined, weights[3], biases[3]), shares

@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
+from nnefc.operators.dtypes import HALF_FLOATS
 from nnefc.operators.shape import Transpose
 from nnefc.operators.statements import T, looped
 
@@ -161,7 +162,7 @@ class Einsum(Operator):
 
         def function(*tensors: te.Tensor) -> te.Tensor:
             dtype = str(tensors[0].dtype)
-            work = "float32" if dtype in ("float16", "bfloat16") else dtype
+            work = "float32" if dtype in HALF_FLOATS else dtype
             axes = {letter: te.reduce_axis((0, sizes[letter]), f"sum_{i}") for i, letter in enumerate(summed)}
 
             def item(*index: tirx.Var) -> Any:
@@ -232,13 +233,13 @@ def _as_matmul(
         return math.prod(sizes[c] for c in letters)
 
     def arranged(x: Operand, term: str, order: list[str], shape: Shape) -> Operand:
-        return at.reshaped(at.bound(Transpose(tuple(term.index(c) for c in order)).lower(at, x)), shape)
+        return at.reshaped(at.apply(Transpose(tuple(term.index(c) for c in order)), x), shape)
 
     outer = tuple(sizes[c] for c in batch)
     a = arranged(operands[0], left, [*batch, *rows, *summed], (*outer, size(rows), size(summed)))
     b = arranged(operands[1], right, [*batch, *summed, *columns], (*outer, size(summed), size(columns)))
     order = [*batch, *rows, *columns]
-    product = at.reshaped(at.bound(MatMul().lower(at, a, b)), tuple(sizes[c] for c in order))
+    product = at.reshaped(at.apply(MatMul(), a, b), tuple(sizes[c] for c in order))
     return Transpose(tuple(order.index(c) for c in result)).lower(at, product)
 
 
@@ -286,7 +287,7 @@ class Determinant(Operator):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         result, dtype = self.shape(shape_of(x)), dtype_of(x)
         size, count = shape_of(x)[-1], math.prod(result)
-        if dtype in ("float16", "bfloat16"):
+        if dtype in HALF_FLOATS:
             raise CompileError(f"the determinant of {dtype} is not supported")
 
         def write(x: Any, out: Any, work: Any, spare: Any) -> None:

@@ -8,21 +8,19 @@ from typing import Any
 
 from tvm import te, tirx
 
+from nnefc.operators.dtypes import is_float
+
 __all__ = ["extreme", "extreme_position", "largest", "least", "more_extreme", "most"]
 
 
 def least(dtype: Any) -> tirx.Expr:
     """What no element is smaller than."""
-    return tirx.const(-math.inf, dtype) if _is_float(dtype) else tirx.min_value(dtype)
+    return tirx.const(-math.inf, dtype) if is_float(str(dtype)) else tirx.min_value(dtype)
 
 
 def most(dtype: Any) -> tirx.Expr:
     """What no element is larger than."""
-    return tirx.const(math.inf, dtype) if _is_float(dtype) else tirx.max_value(dtype)
-
-
-def _is_float(dtype: Any) -> bool:
-    return "float" in str(dtype)
+    return tirx.const(math.inf, dtype) if is_float(str(dtype)) else tirx.max_value(dtype)
 
 
 # TE's own maximum starts from the least finite number. This one may lose what is not a number.
@@ -34,7 +32,7 @@ def more_extreme(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:
 
     def better(a: Any, b: Any) -> tirx.Expr:
         ahead = a > b if maximum else a < b
-        return tirx.Select(tirx.any(ahead, tirx.isnan(a)) if _is_float(a.expr_ty().dtype) else ahead, a, b)
+        return tirx.Select(tirx.any(ahead, tirx.isnan(a)) if is_float(str(a.expr_ty().dtype)) else ahead, a, b)
 
     return better
 
@@ -55,7 +53,7 @@ def extreme_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
 
     def better(a: Any, b: Any) -> Any:
         ahead, same = a[1] > b[1] if maximum else a[1] < b[1], a[1] == b[1]
-        if _is_float(a[1].expr_ty().dtype):
+        if is_float(str(a[1].expr_ty().dtype)):
             none, other = tirx.isnan(a[1]), tirx.isnan(b[1])
             ahead, same = tirx.any(ahead, tirx.all(none, tirx.Not(other))), tirx.any(same, tirx.all(none, other))
         take = tirx.any(ahead, tirx.all(same, a[0] >= b[0] if last else a[0] <= b[0]))

@@ -16,6 +16,9 @@ from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.casting import Cast
+from nnefc.operators.dtypes import HALF_FLOATS, is_float
+from nnefc.operators.functions import truth
 from nnefc.operators.reducers import extreme_position
 
 __all__ = [
@@ -74,13 +77,9 @@ class Reduction(Operator):
         if self._count(x) == 0:
             return np.full(self.shape(shape_of(x)), empty, at.number(0, x).dtype)
         if isinstance(x, np.ndarray) and known is not None:
-            wide = x.astype(np.float64) if _is_float(x) else x
+            wide = x.astype(np.float64) if is_float(dtype_of(x)) else x
             return np.asarray(known(wide, axis=self.axes, keepdims=self.keepdims)).astype(x.dtype)
         return build(at.expr(x), list(self.axes), keepdims=self.keepdims)
-
-
-def _is_float(x: Operand) -> bool:
-    return "float" in dtype_of(x)
 
 
 def _magnitude(at: Emitter, x: Operand) -> Operand:
@@ -109,9 +108,9 @@ class Mean(Reduction):
     """The mean of the items along axes; of integers without its fraction."""
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        if _is_float(x):
+        if is_float(dtype_of(x)):
             return self._reduced(at, x, relax.op.mean, np.mean, math.nan)
-        total = at.bound(Sum(self.axes, self.keepdims).lower(at, x))
+        total = at.apply(Sum(self.axes, self.keepdims), x)
         return relax.op.divide(at.expr(total), at.expr(at.number(max(1, self._count(x)), x)))
 
 
@@ -122,7 +121,7 @@ class Maximum(Reduction):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
             return AnyTrue(self.axes, self.keepdims).lower(at, x)
-        empty = -math.inf if _is_float(x) else np.iinfo(dtype_of(x)).min
+        empty = -math.inf if is_float(dtype_of(x)) else np.iinfo(dtype_of(x)).min
         return self._reduced(at, x, relax.op.max, np.max, empty)
 
 
@@ -133,7 +132,7 @@ class Minimum(Reduction):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
             return AllTrue(self.axes, self.keepdims).lower(at, x)
-        empty = math.inf if _is_float(x) else np.iinfo(dtype_of(x)).max
+        empty = math.inf if is_float(dtype_of(x)) else np.iinfo(dtype_of(x)).max
         return self._reduced(at, x, relax.op.min, np.min, empty)
 
 
@@ -148,10 +147,12 @@ class _Quantifier(Reduction):
         if not self.axes and dtype_of(x) == "bool":
             return x
 
+        def reduced(item: tirx.Expr, _position: tirx.Expr, axes: list[Any]) -> Any:
+            one = truth(item).astype("int8")
+            return reduce(one, axis=axes) if axes else one
+
         def function(x: te.Tensor) -> te.Tensor:
-            found = _along(
-                x, self.axes, lambda item, _, axes: reduce(_truth(item), axis=axes) if axes else _truth(item)
-            )
+            found = _along(x, self.axes, reduced)
             return te.compute(found.shape, lambda *index: found(*index).astype("bool"), name="truth")
 
         name = "all" if reduce is te.min else "any"
@@ -172,14 +173,6 @@ class AllTrue(_Quantifier):
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         return self._truths(at, x, te.min, np.all)
-
-
-def _truth(item: tirx.Expr) -> tirx.Expr:
-    """1 for what is true, 0 for what is false; NaN is true."""
-    dtype = str(item.expr_ty().dtype)
-    if dtype == "bool":
-        return item.astype("int8")
-    return tirx.Select(item == tirx.const(0, dtype), tirx.const(0, "int8"), tirx.const(1, "int8"))
 
 
 def _along(x: te.Tensor, axes: Shape, item: Callable[..., Any]) -> Any:
@@ -244,7 +237,7 @@ class Hardmax(Operator):
         return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        first = at.emit(at.expr(ArgExtreme((self.axis,), keepdims=True, dtype="int32").lower(at, x)))
+        first = at.apply(ArgExtreme((self.axis,), keepdims=True, dtype="int32"), x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             place = tensors[0](*index[: self.axis], 0, *index[self.axis + 1 :])
@@ -263,9 +256,8 @@ class LogSumExp(Reduction):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if not self.axes:
             return x
-        if not _is_float(x):
-            real = at.emit(relax.op.astype(at.expr(x), "float32"))
-            return relax.op.astype(at.expr(at.bound(self.lower(at, real))), dtype_of(x))
+        if not is_float(dtype_of(x)):
+            return Cast(dtype_of(x)).lower(at, at.apply(self, at.apply(Cast("float32"), x)))
         result = self.shape(shape_of(x))
         if self._count(x) == 0:
             return np.full(result, -math.inf, at.number(0, x).dtype)
@@ -299,7 +291,7 @@ class Norm(Reduction):
             return _magnitude(at, x)
         if self.order == 2:
             squares = at.emit(relax.op.multiply(at.expr(x), at.expr(x)))
-            return _root(at, at.bound(self._of(Sum, at, squares)))
+            return _root(at, self._of(Sum, at, squares))
         values = _magnitude(at, x)
         if math.isinf(self.order):
             return self._of(Maximum if self.order > 0 else Minimum, at, values)
@@ -307,19 +299,19 @@ class Norm(Reduction):
             return self._of(Sum, at, values)
         order, inverse = (at.expr(at.number(value, x)) for value in (self.order, 1 / self.order))
         total = self._of(Sum, at, at.emit(relax.op.power(at.expr(values), order)))
-        return relax.op.power(at.expr(at.bound(total)), inverse)
+        return relax.op.power(at.expr(total), inverse)
 
     def _of(self, kind: type[Reduction], at: Emitter, x: Operand) -> Operand:
-        made: Operand = kind(self.axes, self.keepdims).lower(at, x)
+        made: Operand = at.apply(kind(self.axes, self.keepdims), x)
         return made
 
 
-def _root(at: Emitter, x: Operand) -> relax.Expr:
+def _root(at: Emitter, x: Operand) -> Operand:
     """The square root; of integers without its fraction."""
-    if _is_float(x):
+    if is_float(dtype_of(x)):
         return relax.op.sqrt(at.expr(x))
-    wide = at.emit(relax.op.astype(at.expr(x), "float64"))
-    return relax.op.astype(at.emit(relax.op.sqrt(wide)), dtype_of(x))
+    wide = at.expr(at.apply(Cast("float64"), x))
+    return Cast(dtype_of(x)).lower(at, at.emit(relax.op.sqrt(wide)))
 
 
 @dataclass(frozen=True)
@@ -361,12 +353,10 @@ class Cumulative(Operator):
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         """Half floats are added up in float32."""
-        half = dtype_of(x) in ("float16", "bfloat16")
-        data = at.emit(relax.op.astype(at.expr(x), "float32")) if half else at.expr(x)
+        data = at.apply(Cast("float32"), x) if dtype_of(x) in HALF_FLOATS else x
         scan = relax.op.cumprod if self.product else relax.op.cumsum
-        made = at.emit(scan(self._turned(at, data), self.axis, exclusive=self.exclusive))
-        made = self._turned(at, made)
-        return relax.op.astype(made, dtype_of(x)) if half else made
+        made = at.emit(scan(self._turned(at, at.expr(data)), self.axis, exclusive=self.exclusive))
+        return Cast(dtype_of(x)).lower(at, self._turned(at, made))
 
     def _turned(self, at: Emitter, x: relax.Expr) -> relax.Expr:
         return at.emit(relax.op.flip(x, self.axis)) if self.reverse else x

@@ -65,8 +65,8 @@ def _multihead_attention(
     outer = weights.take("out_proj.bias", (embed_dim,)) if bias else None
     lone, order = (0 if batch_first else 1), (0, 1, 2) if batch_first else (1, 0, 2)
     if ranks == {2}:
-        query, key, value = (at.bound(Unsqueeze((lone,)).lower(at, x)) for x in (query, key, value))
-    operands = [at.bound(Transpose(order).lower(at, x)) for x in (query, key, value)]
+        query, key, value = (at.apply(Unsqueeze((lone,)), x) for x in (query, key, value))
+    operands = [at.apply(Transpose(order), x) for x in (query, key, value)]
     names = ("bias_k", "bias_v") if add_bias_kv else ()
     made, shares = MultiHeadAttention(num_heads, add_zero_attn).lower(
         at,
