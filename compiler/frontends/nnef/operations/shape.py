@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, ShapeError, Shapes, Value, operation, shape_of
@@ -14,6 +13,7 @@ from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, 
 from nnefc.frontends.nnef.operations.sliding import BORDERS
 from nnefc.frontends.nnef.values import MAX_RESULTS
 from nnefc.operators.base import Operator
+from nnefc.operators.casting import Cast
 from nnefc.operators.indexing import Gather
 from nnefc.operators.padding import Pad
 from nnefc.operators.shape import Concat, Reshape, Slice, Split, Squeeze, Stack, Tile, Transpose, Unsqueeze, Unstack
@@ -70,13 +70,7 @@ def _common(lowering: Lowering, operands: Sequence[Operand]) -> list[Operand]:
     if len(dtypes) == 1:
         return list(operands)
     widest = max(dtypes, key=lambda dtype: np.dtype(dtype).itemsize)
-    return [_converted(lowering, operand, widest) for operand in operands]
-
-
-def _converted(lowering: Lowering, x: Operand, dtype: str) -> Operand:
-    if dtype_of(x) == dtype:
-        return x
-    return x.astype(dtype) if isinstance(x, np.ndarray) else lowering.emit(relax.op.astype(x, dtype), "converted")
+    return [lowering.apply(Cast(widest), operand) for operand in operands]
 
 
 def _check_axes(axes: Sequence[int], rank: int, parameter: str = "axes") -> None:
@@ -323,17 +317,10 @@ _declare(
     "fragment cast<?>(input: tensor<>) -> (output: tensor<?>)",
     shape=lambda args: shape_of(args.input),
     dialects={Dialect.FINAL},
-    target="R.astype, R.not_equal",
+    target="R.astype; TE to logical",
     limits="to integer by cutting off the fraction",
 )
 def _cast(lowering: Lowering, args: Arguments) -> Operand:
     """To integer by cutting off the fraction; to logical: whether it is not zero."""
     x, dtype = lowering.operand(args.input), DTYPES[args.content]
-    source = dtype_of(x)
-    if source == dtype or (args.content == "integer" and source == "int64"):
-        return x
-    if isinstance(x, np.ndarray):
-        return x.astype(dtype)
-    if dtype == "bool":
-        return relax.op.not_equal(x, relax.const(0, source))
-    return relax.op.astype(x, dtype)
+    return x if args.content == "integer" and dtype_of(x) == "int64" else Cast(dtype).lower(lowering, x)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import numpy as np
 
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Sequence, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.tensors import (
-    concatenated,
     fail,
     has_input,
     input_at,
     known,
     normal_axis,
     required_value,
-    reshaped,
     shape_of,
-    sliced,
-    spell,
 )
 from nnefc.frontends.onnx.values import Optional
+from nnefc.operators.shape import Concat, Split, Squeeze, Stack
 
 __all__: list[str] = []
 
@@ -128,13 +123,8 @@ def _split(ctx: Context, node: Node) -> AnyValue:
     else:
         _check_count(node, shape[axis])
         sizes = [1] * shape[axis]
-    if sum(sizes) != shape[axis] or any(size < 0 for size in sizes):
-        raise fail(node, f"{spell(shape)} cannot be split into {spell(sizes)} along axis {axis}")
-    starts = accumulate(sizes, initial=0)
-    parts = [sliced(ctx, x, {axis: (start, size, 1)}) for start, size in zip(starts, sizes, strict=False)]
-    if not keep:
-        parts = [reshaped(ctx, part, (*shape[:axis], *shape[axis + 1 :])) for part in parts]
-    return Sequence(tuple(parts), x.dtype)
+    parts = ctx.apply(Split(axis, tuple(sizes)), x)
+    return Sequence(tuple(parts if keep else [ctx.apply(Squeeze((axis,)), part) for part in parts]), x.dtype)
 
 
 def _check_count(node: Node, count: int) -> None:
@@ -147,14 +137,10 @@ def _concat(ctx: Context, node: Node) -> AnyValue:
     values = [item for item in _sequence(node).items if isinstance(item, Value)]
     if not values:
         raise fail(node, "the sequence has no tensors")
-    rank, new = len(shape_of(values[0])), bool(node.attributes["new_axis"])
-    axis = normal_axis(node, node.attributes["axis"], rank + new)
-    if new:
-        values = [reshaped(ctx, v, (*shape_of(v)[:axis], 1, *shape_of(v)[axis:])) for v in values]
-    rests = {shape_of(v)[:axis] + shape_of(v)[axis + 1 :] for v in values}
-    if len(rests) != 1:
-        raise fail(node, f"{', '.join(spell(shape_of(v)) for v in values)} do not fit together along axis {axis}")
-    return concatenated(ctx, values, axis)
+    new = bool(node.attributes["new_axis"])
+    axis = normal_axis(node, node.attributes["axis"], values[0].rank + new)
+    made: Value = ctx.apply(Stack(axis) if new else Concat(axis), *values)
+    return made
 
 
 @operator("Optional", since=(15, 28))

@@ -12,7 +12,6 @@ from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Value, operat
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.elementwise import broadcast_shapes
 from nnefc.frontends.onnx.operators.tensors import (
-    concatenated,
     dtype_of,
     fail,
     has_input,
@@ -24,16 +23,17 @@ from nnefc.frontends.onnx.operators.tensors import (
     required_value,
     reshaped,
     shape_of,
-    sliced,
     spell,
 )
 from nnefc.frontends.onnx.values import SparseTensor, numpy_dtype
 from nnefc.operators.base import check_size
 from nnefc.operators.padding import Pad
 from nnefc.operators.shape import (
+    Concat,
     DepthToSpace,
     Expand,
     Reshape,
+    Slice,
     SpaceToDepth,
     Split,
     Squeeze,
@@ -76,13 +76,13 @@ def _reshape(ctx: Context, node: Node) -> Any:
 
 
 @operator("Flatten", since=(1, 9, 11, 13, 21, 23, 24, 25))
-def _flatten(ctx: Context, node: Node) -> Value:
+def _flatten(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape, axis = shape_of(x), node.attributes["axis"]
     if not -len(shape) <= axis <= len(shape):
         raise fail(node, f"axis {axis} is not in the range of a tensor of rank {len(shape)}")
     axis += len(shape) if axis < 0 else 0
-    return reshaped(ctx, x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    return ctx.apply(Reshape((math.prod(shape[:axis]), math.prod(shape[axis:]))), x)
 
 
 def _named_axes(ctx: Context, node: Node) -> list[int] | None:
@@ -131,10 +131,10 @@ def _size(ctx: Context, node: Node) -> Value:
 
 
 @operator("Concat", since=(1, 4, 11, 13))
-def _concat(ctx: Context, node: Node) -> Value:
+def _concat(ctx: Context, node: Node) -> Any:
     values = [input_at(node, i) for i in range(len(node.inputs))]
     axis = 1 if node.attributes.get("axis") is None else node.attributes["axis"]
-    return concatenated(ctx, values, normal_axis(node, axis, values[0].rank))
+    return ctx.apply(Concat(normal_axis(node, axis, values[0].rank)), *values)
 
 
 @operator("Split", since=(1, 2, 11, 13, 18))
@@ -154,7 +154,7 @@ def _split(ctx: Context, node: Node) -> Any:
 
 
 @operator("Slice", since=(1, 10, 11, 13))
-def _slice(ctx: Context, node: Node) -> Value:
+def _slice(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape = shape_of(x)
     if node.version == 1:
@@ -171,7 +171,7 @@ def _slice(ctx: Context, node: Node) -> Value:
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         places = range(*slice(start, end, step).indices(shape[axis]))
         ranges[axis] = (places.start, len(places), step)
-    return sliced(ctx, x, ranges)
+    return ctx.apply(Slice(ranges), x)
 
 
 _PAD_MODES = ("constant", "reflect", "edge", "wrap")
@@ -255,7 +255,7 @@ def _center_crop_pad(ctx: Context, node: Node) -> Any:
         else:
             before = (extent - shape[axis]) // 2
             pads[axis] = (before, extent - shape[axis] - before)
-    cropped = sliced(ctx, x, ranges)
+    cropped = ctx.apply(Slice(ranges), x)
     return ctx.apply(Pad(tuple(pads.get(axis, (0, 0)) for axis in range(len(shape)))), cropped)
 
 

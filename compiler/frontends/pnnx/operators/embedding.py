@@ -8,6 +8,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, need_rank, operator
 from nnefc.frontends.pnnx.promotion import category
+from nnefc.operators.casting import Cast
 from nnefc.operators.indexing import Gather, OneHot
 
 __all__ = ["positions"]
@@ -17,7 +18,8 @@ def positions(at: Lowering, indices: Tensor) -> Tensor:
     """Indices of at least 32 bits; those that are no integers are refused."""
     if category(dtype_of(indices)) != 1:
         raise CompileError(f"indices must be integers, these are {dtype_of(indices)}")
-    return indices if dtype_of(indices) in ("int32", "int64") else at.emit(at.convert(indices, "int64"))
+    wide: Tensor = at.apply(Cast("int64" if dtype_of(indices) != "int32" else "int32"), indices)
+    return wide
 
 
 def _embedding(at: Lowering, table: Tensor, indices: Tensor) -> Result:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Tensor, broadcast_shapes, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import (
     Extents,
     Indices,
@@ -21,6 +20,8 @@ from nnefc.frontends.pnnx.operators.declaration import (
 )
 from nnefc.frontends.pnnx.operators.embedding import positions
 from nnefc.frontends.pnnx.operators.shape import joined
+from nnefc.operators.casting import Cast
+from nnefc.operators.elementwise import Where
 from nnefc.operators.indexing import AdvancedIndex, Gather, GatherElements
 from nnefc.operators.matrix import Triangle
 from nnefc.operators.shape import Diagonal, Slice, Squeeze
@@ -131,27 +132,19 @@ def _index(at: Lowering, input: Tensor, expr: Indices) -> Result:
 # Masks.
 
 
-def _filled(at: Lowering, input: Tensor, mask: Tensor, value: Tensor | Number) -> Result:
-    dtype = dtype_of(input)
-    if dtype_of(mask) != "bool" or broadcast_shapes(shape_of(input), shape_of(mask)) is None:
-        raise CompileError(f"the mask {list(shape_of(mask))} of {dtype_of(mask)} does not fit")
-    filling = np.array(value).astype(dtype) if isinstance(value, bool | int | float) else value
-    return relax.op.where(at.expr(mask), at.emit(at.convert(filling, dtype)), at.expr(input))
-
-
 @operator("torch.masked_fill", "Tensor.masked_fill")
 def _masked_fill(at: Lowering, input: Tensor, mask: Tensor, value: Tensor | Number) -> Result:
-    return _filled(at, input, mask, value)
+    dtype = dtype_of(input)
+    if dtype_of(mask) != "bool":
+        raise CompileError(f"the mask must be of truth values, it is of {dtype_of(mask)}")
+    filling = np.array(value).astype(dtype) if isinstance(value, bool | int | float) else value
+    return Where().lower(at, mask, at.apply(Cast(dtype), filling), input)
 
 
 @operator("torch.where")
 def _where(at: Lowering, condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Result:
-    both = [_typed(one, two) for one, two in ((input, other), (other, input))]
-    left, right = joined(at, both)
-    shape = broadcast_shapes(shape_of(left), shape_of(right))
-    if shape is None or broadcast_shapes(shape, shape_of(condition)) is None:
-        raise CompileError("the shapes of the condition and the values do not broadcast")
-    return relax.op.where(at.emit(at.convert(condition, "bool")), at.expr(left), at.expr(right))
+    left, right = joined(at, [_typed(input, other), _typed(other, input)])
+    return Where().lower(at, at.apply(Cast("bool"), condition), left, right)
 
 
 def _typed(value: Tensor | Number, beside: Tensor | Number) -> Tensor:

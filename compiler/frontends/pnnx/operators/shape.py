@@ -11,6 +11,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Tensors, axis_of, need_rank, operator
 from nnefc.frontends.pnnx.promotion import promote
+from nnefc.operators.casting import Cast
 from nnefc.operators.shape import (
     ChannelShuffle,
     Concat,
@@ -164,7 +165,7 @@ def joined(at: Lowering, tensors: Sequence[Tensor]) -> list[Tensor]:
     dtype = dtype_of(tensors[0])
     for tensor in tensors[1:]:
         dtype = promote(dtype, dtype_of(tensor))
-    return [x if dtype_of(x) == dtype else at.emit(at.convert(x, dtype)) for x in tensors]
+    return [at.apply(Cast(dtype), tensor) for tensor in tensors]
 
 
 def _tensors(groups: tuple[Any, ...]) -> Tensors:
