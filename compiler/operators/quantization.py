@@ -14,7 +14,18 @@ import numpy as np
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, rank_of, shape_of
+from nnefc.operators.base import (
+    Array,
+    Emitter,
+    Operand,
+    Operator,
+    Shape,
+    dtype_of,
+    is_empty,
+    numpy_dtype,
+    rank_of,
+    shape_of,
+)
 from nnefc.operators.convolution import Convolution
 from nnefc.operators.padding import Pad
 from nnefc.operators.window import Window, no_padding
@@ -159,7 +170,7 @@ class IntegerConvolution(Operator):
         x_zero = None if x_zero is None else at.reshaped(x_zero, ())
         w_zero = None if w_zero is None else at.reshaped(w_zero, (math.prod(shape_of(w_zero)), 1, *ones))
         bias = None if bias is None else at.reshaped(bias, (1, filters, *ones))
-        plain = isinstance(x, np.ndarray) or not isinstance(w, np.ndarray) or 0 in shape_of(x)
+        plain = isinstance(x, np.ndarray) or not isinstance(w, np.ndarray) or is_empty(shape_of(x))
         if plain or not {dtype_of(x), dtype_of(w)} <= set(_NARROW):
             sums = self._sums(at, self.window, _centred(at, x, x_zero), _centred(at, w, w_zero))
             return sums if bias is None else arithmetic(at, "add", sums, bias)
@@ -230,21 +241,19 @@ class IntegerProduct(Operator):
     def lower(
         self, at: Emitter, a: Operand, b: Operand, a_zero: Operand | None = None, b_zero: Operand | None = None
     ) -> Operand:
-        """Zero points are of the operands' types: one number, of each row of `a`, or of each column of `b`."""
+        """Zero points are of the operands' types and broadcast: one number, of each row of `a`, each column of `b`."""
         shape = self.shape(shape_of(a), shape_of(b))
-        rows = None if a_zero is None else along(at, a_zero, shape_of(a), -2)
-        columns = None if b_zero is None else along(at, b_zero, shape_of(b), -1)
-        if 0 in shape_of(a) or 0 in shape_of(b):
+        if is_empty(shape_of(a)) or is_empty(shape_of(b)):
             return np.zeros(shape, np.int32)
         a = a if rank_of(a) > 1 else at.reshaped(a, (1, *shape_of(a)))
         b = b if rank_of(b) > 1 else at.reshaped(b, (*shape_of(b), 1))
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-            known = [_centred(at, a, rows), _centred(at, b, columns)]
+            known = [_centred(at, a, a_zero), _centred(at, b, b_zero)]
             if isinstance(known[0], np.ndarray) and isinstance(known[1], np.ndarray):
                 return np.matmul(known[0], known[1]).reshape(shape)
         if {dtype_of(a), dtype_of(b)} <= set(_NARROW):
-            return at.reshaped(_narrow_product(at, a, b, rows, columns), shape)
-        wide = [at.expr(_centred(at, a, rows)), at.expr(_centred(at, b, columns))]
+            return at.reshaped(_narrow_product(at, a, b, a_zero, b_zero), shape)
+        wide = [at.expr(_centred(at, a, a_zero)), at.expr(_centred(at, b, b_zero))]
         return at.reshaped(at.emit(relax.op.matmul(*wide)), shape)
 
 
@@ -264,22 +273,6 @@ def _narrow_product(at: Emitter, a: Operand, b: Operand, a_zero: Operand | None,
         depth = np.array(shape_of(a)[-1], np.int32)
         moved = arithmetic(at, "subtract", moved, arithmetic(at, "multiply", origin, depth))
     return arithmetic(at, "subtract", result, arithmetic(at, "multiply", moved, _converted(at, b_zero, "int32")))
-
-
-def along(at: Emitter, x: Operand, matrix: Shape, axis: int) -> Operand:
-    """A zero point or scale in the place where it broadcasts: a vector goes along a dimension of the matrix."""
-    shape = shape_of(x)
-    if math.prod(shape) == 1:
-        return at.reshaped(x, ())
-    if len(shape) == 1 and len(matrix) >= 2:
-        if shape[0] != matrix[axis]:
-            raise CompileError(f"{list(shape)} does not fit the matrix {list(matrix)}")
-        return at.reshaped(x, (shape[0], 1) if axis == -2 else (1, shape[0]))
-    try:
-        np.broadcast_shapes(shape, matrix)
-    except ValueError:
-        raise CompileError(f"the shapes {list(shape)}, {list(matrix)} do not broadcast") from None
-    return x
 
 
 def quantized_product(at: Emitter, x: QuantizedTensor, w: QuantizedTensor) -> relax.Expr:
@@ -342,6 +335,10 @@ class _Scaled(Operator):
             raise CompileError(f"the scales {list(scale)} do not fit axis {self.axis} of {list(x)}")
         return x
 
+    def check(self, x: Operand, scale: Operand, zero: Operand | None) -> None:
+        """Check that the shapes fit."""
+        self.shape(shape_of(x), shape_of(scale), None if zero is None else shape_of(zero))
+
     def _place(self, index: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
         """Where the scale, which has this rank, of the item at `index` is."""
         if self.axis is None:
@@ -358,7 +355,7 @@ class _Scaled(Operator):
         """
         zero = np.zeros(shape_of(scale), dtype) if zero is None else zero
         known = isinstance(scale, np.ndarray) and isinstance(zero, np.ndarray) and scale.dtype == np.float32
-        if not known or self.block or not x or 0 in x:
+        if not known or self.block or not x:
             return None
         shape = () if self.axis is None else shape_of(scale)
         return [*(at.expr(at.reshaped(one, shape)) for one in (scale, zero)), -1 if self.axis is None else self.axis]
@@ -370,8 +367,11 @@ class Quotients(_Scaled):
 
     work: str = "float32"
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> relax.Expr:
-        self.shape(shape_of(x), shape_of(scale))
+    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+        """The zero point does not matter: it is zero."""
+        self.check(x, scale, zero)
+        if is_empty(shape_of(x)):
+            return np.zeros(shape_of(x), np.float32)
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return self._quotient(t, index).astype("float32")
@@ -400,8 +400,10 @@ class Quantization(Quotients):
 
     dtype: str = "uint8"
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> relax.Expr:
-        self.shape(shape_of(x), shape_of(scale), None if zero is None else shape_of(zero))
+    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+        self.check(x, scale, zero)
+        if is_empty(shape_of(x)):
+            return np.zeros(shape_of(x), _stored(self.dtype))
         if self.dtype in _NARROW and self.work == dtype_of(x) == "float32":
             parameters = self._parameters(at, shape_of(x), scale, zero, self.dtype)
             if parameters is not None:
@@ -433,15 +435,18 @@ class Dequantization(_Scaled):
 
     dtype: str = "float32"
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> relax.Expr:
-        self.shape(shape_of(x), shape_of(scale), None if zero is None else shape_of(zero))
+    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+        """Where `x` is float32 the zero point does not matter: it is zero."""
+        self.check(x, scale, zero)
+        if is_empty(shape_of(x)):
+            return np.zeros(shape_of(x), numpy_dtype(self.dtype))
         if dtype_of(x) in (*_NARROW, "int32") and self.dtype == "float32":
             parameters = self._parameters(at, shape_of(x), scale, zero, dtype_of(x))
             if parameters is not None:
                 return relax.op.dequantize(at.expr(x), *parameters, "float32")
         work = "float64" if dtype_of(scale) == "float64" else "float32"
         inner = "float32" if dtype_of(x) == "float32" else "int32"
-        extra = [] if zero is None else [at.reshaped(zero, shape_of(scale))]
+        extra = [] if zero is None or inner == "float32" else [at.reshaped(zero, shape_of(scale))]
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             place = self._place(index, len(t[1].shape))

@@ -19,7 +19,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.activation import softplus
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.matrix import MatMul
 from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor, arithmetic, quantized_product
 from nnefc.operators.shape import Concat, Slice
@@ -284,7 +284,7 @@ class Recurrence(Operator):
             lengths: `[B]` int32, how many items the sequences have, from 0 to T.
         """
         time, batch, _ = shape_of(x.items if isinstance(x, QuantizedTensor) else x)
-        if 0 in (time, batch):
+        if is_empty((time, batch)):
             return (np.zeros((time, *shape_of(states[0])), np.dtype(dtype_of(states[0]))), *states)
         projected, by = self._prepared(at, x, weights)
         turned = lengths if self.backwards else None
