@@ -187,7 +187,7 @@ def words(data: te.Tensor) -> te.Tensor:
 
     The bytes are the same on a little-endian machine: the memory plan need not run this.
     """
-    bits = bits_of(data.dtype)
+    bits = bits_of(str(data.dtype))
     terms = 32 // bits
     *outer, extent = data.shape
 
@@ -201,7 +201,7 @@ def words(data: te.Tensor) -> te.Tensor:
 def pack_words(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
     """`[…, K, N]` → words `[…, N / size, K / terms, size]`, filled up with zeros, at run time."""
     *batch, depth, columns = matrix.shape
-    bits = bits_of(matrix.dtype)
+    bits = bits_of(str(matrix.dtype))
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, block, word, lane = index
