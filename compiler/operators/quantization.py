@@ -22,11 +22,14 @@ from nnefc.operators.base import (
     Shape,
     dtype_of,
     is_empty,
-    numpy_dtype,
     rank_of,
     shape_of,
 )
+from nnefc.operators.casting import Cast
 from nnefc.operators.convolution import Convolution
+from nnefc.operators.dtypes import STORAGE, numpy_dtype, widened
+from nnefc.operators.elementwise import apply, compute
+from nnefc.operators.matrix import MatMul
 from nnefc.operators.padding import Pad
 from nnefc.operators.window import Window, no_padding
 
@@ -66,29 +69,28 @@ class QuantizedTensor(NamedTuple):
     zero: Operand
 
 
-# Arithmetic in operators that the passes know.
+# Arithmetic in int32, in operators that the passes know.
 
 _ARITHMETIC: dict[str, tuple[Callable[..., relax.Expr], Callable[..., Array]]] = {
     "add": (relax.op.add, np.add),
     "subtract": (relax.op.subtract, np.subtract),
     "multiply": (relax.op.multiply, np.multiply),
-    "divide": (relax.op.divide, np.divide),
 }
 
 
-def arithmetic(at: Emitter, name: str, a: Operand, b: Operand) -> Operand:
-    """`a` and `b`, both of one type, added, subtracted, multiplied or divided; modulo 2³² for int32."""
+def _arithmetic(at: Emitter, name: str, a: Operand, b: Operand) -> Operand:
+    """`a` and `b`, both int32, added, subtracted or multiplied, modulo 2³²."""
     function, on_arrays = _ARITHMETIC[name]
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        with np.errstate(all="ignore"):
+        with np.errstate(over="ignore"):
             return np.asarray(on_arrays(a, b))
     return at.emit(function(at.expr(a), at.expr(b)))
 
 
-def _converted(at: Emitter, x: Operand, dtype: str) -> Operand:
-    if dtype_of(x) == dtype:
-        return x
-    return x.astype(dtype) if isinstance(x, np.ndarray) else at.emit(relax.op.astype(at.expr(x), dtype))
+def _wide(at: Emitter, x: Operand) -> Operand:
+    """The items as int32."""
+    made: Operand = at.apply(Cast("int32"), x)
+    return made
 
 
 def _sum_over(at: Emitter, x: Operand, axes: Sequence[int]) -> Operand:
@@ -121,8 +123,8 @@ def _without_zero(weights: Operand, zero: Operand | None) -> tuple[Operand, Oper
 
 def _centred(at: Emitter, x: Operand, zero: Operand | None) -> Operand:
     """`x - zero` in int32."""
-    wide = _converted(at, x, "int32")
-    return wide if zero is None else arithmetic(at, "subtract", wide, _converted(at, zero, "int32"))
+    wide = _wide(at, x)
+    return wide if zero is None else _arithmetic(at, "subtract", wide, _wide(at, zero))
 
 
 # Convolutions.
@@ -173,7 +175,7 @@ class IntegerConvolution(Operator):
         plain = isinstance(x, np.ndarray) or not isinstance(w, np.ndarray) or is_empty(shape_of(x))
         if plain or not {dtype_of(x), dtype_of(w)} <= set(_NARROW):
             sums = self._sums(at, self.window, _centred(at, x, x_zero), _centred(at, w, w_zero))
-            return sums if bias is None else arithmetic(at, "add", sums, bias)
+            return sums if bias is None else _arithmetic(at, "add", sums, bias)
         return self._narrow(at, x, w, x_zero, w_zero, bias)
 
     def _narrow(
@@ -196,22 +198,22 @@ class IntegerConvolution(Operator):
         if x_zero is not None and not _is_zero(x_zero):
             x = at.bound(Pad((*no_padding(2), *window.padding)).lower(at, x, x_zero))
             window = window.unpadded()
-            origin = _converted(at, x_zero, "int32")
+            origin = _wide(at, x_zero)
             sums = at.reshaped(_sum_over(at, w, range(1, rank)), (1, filters, *[1] * (rank - 2)))
-            less = arithmetic(at, "multiply", sums, origin)
-            bias = arithmetic(at, "subtract", np.zeros((), np.int32) if bias is None else bias, less)
+            less = _arithmetic(at, "multiply", sums, origin)
+            bias = _arithmetic(at, "subtract", np.zeros((), np.int32) if bias is None else bias, less)
         result = self._sums(at, window, x, w)
         if bias is not None:
-            result = arithmetic(at, "add", result, bias)
+            result = _arithmetic(at, "add", result, bias)
         if w_zero is None:
             return result
         ones = np.ones((1 if self.groups == 1 else filters, *terms), np.int8)
         moved = self._sums(at, window, x, ones)
         if origin is not None:
             count = np.array(math.prod(terms), np.int32)
-            moved = arithmetic(at, "subtract", moved, arithmetic(at, "multiply", origin, count))
-        factor = at.reshaped(_converted(at, w_zero, "int32"), (1, shape_of(w_zero)[0], *[1] * (rank - 2)))
-        return arithmetic(at, "subtract", result, arithmetic(at, "multiply", moved, factor))
+            moved = _arithmetic(at, "subtract", moved, _arithmetic(at, "multiply", origin, count))
+        factor = at.reshaped(_wide(at, w_zero), (1, shape_of(w_zero)[0], *[1] * (rank - 2)))
+        return _arithmetic(at, "subtract", result, _arithmetic(at, "multiply", moved, factor))
 
     def _sums(self, at: Emitter, window: Window, x: Operand, w: Operand) -> Operand:
         return at.bound(Convolution(window, self.groups, sums="int32").lower(at, x, w))
@@ -230,13 +232,7 @@ class IntegerProduct(Operator):
 
     def shape(self, a: Shape, b: Shape, a_zero: Shape | None = None, b_zero: Shape | None = None) -> Shape:
         """As NumPy's `matmul`."""
-        if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
-            raise CompileError(f"the matrices {list(a)} and {list(b)} do not fit each other")
-        try:
-            batch = np.broadcast_shapes(a[:-2], b[:-2])
-        except ValueError:
-            raise CompileError(f"the shapes {list(a[:-2])}, {list(b[:-2])} do not broadcast") from None
-        return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+        return MatMul().shape(a, b)
 
     def lower(
         self, at: Emitter, a: Operand, b: Operand, a_zero: Operand | None = None, b_zero: Operand | None = None
@@ -245,16 +241,12 @@ class IntegerProduct(Operator):
         shape = self.shape(shape_of(a), shape_of(b))
         if is_empty(shape_of(a)) or is_empty(shape_of(b)):
             return np.zeros(shape, np.int32)
+        known = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+        if known or not {dtype_of(a), dtype_of(b)} <= set(_NARROW):
+            return at.bound(MatMul().lower(at, _centred(at, a, a_zero), _centred(at, b, b_zero)))
         a = a if rank_of(a) > 1 else at.reshaped(a, (1, *shape_of(a)))
         b = b if rank_of(b) > 1 else at.reshaped(b, (*shape_of(b), 1))
-        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-            known = [_centred(at, a, a_zero), _centred(at, b, b_zero)]
-            if isinstance(known[0], np.ndarray) and isinstance(known[1], np.ndarray):
-                return np.matmul(known[0], known[1]).reshape(shape)
-        if {dtype_of(a), dtype_of(b)} <= set(_NARROW):
-            return at.reshaped(_narrow_product(at, a, b, a_zero, b_zero), shape)
-        wide = [at.expr(_centred(at, a, a_zero)), at.expr(_centred(at, b, b_zero))]
-        return at.reshaped(at.emit(relax.op.matmul(*wide)), shape)
+        return at.reshaped(_narrow_product(at, a, b, a_zero, b_zero), shape)
 
 
 def _narrow_product(at: Emitter, a: Operand, b: Operand, a_zero: Operand | None, b_zero: Operand | None) -> Operand:
@@ -263,24 +255,22 @@ def _narrow_product(at: Emitter, a: Operand, b: Operand, a_zero: Operand | None,
     result: Operand = at.emit(relax.op.matmul(at.expr(a), at.expr(b), out_dtype="int32"))
     origin: Operand | None = None
     if a_zero is not None and not _is_zero(a_zero):
-        origin = _converted(at, a_zero, "int32")
-        less = arithmetic(at, "multiply", _sum_over(at, b, [rank_of(b) - 2]), origin)
-        result = arithmetic(at, "subtract", result, less)
+        origin = _wide(at, a_zero)
+        less = _arithmetic(at, "multiply", _sum_over(at, b, [rank_of(b) - 2]), origin)
+        result = _arithmetic(at, "subtract", result, less)
     if b_zero is None:
         return result
     moved = _sum_over(at, a, [rank_of(a) - 1])
     if origin is not None:
         depth = np.array(shape_of(a)[-1], np.int32)
-        moved = arithmetic(at, "subtract", moved, arithmetic(at, "multiply", origin, depth))
-    return arithmetic(at, "subtract", result, arithmetic(at, "multiply", moved, _converted(at, b_zero, "int32")))
+        moved = _arithmetic(at, "subtract", moved, _arithmetic(at, "multiply", origin, depth))
+    return _arithmetic(at, "subtract", result, _arithmetic(at, "multiply", moved, _wide(at, b_zero)))
 
 
 def quantized_product(at: Emitter, x: QuantizedTensor, w: QuantizedTensor) -> relax.Expr:
     """The product of matrices that stand for real numbers: summed in int32, then scaled, in float32."""
     sums = _narrow_product(at, x.items, w.items, x.zero, w.zero)
-    return at.expr(
-        arithmetic(at, "multiply", _converted(at, sums, "float32"), arithmetic(at, "multiply", x.scale, w.scale))
-    )
+    return at.expr(apply(at, "multiply", at.apply(Cast("float32"), sums), apply(at, "multiply", x.scale, w.scale)))
 
 
 @dataclass(frozen=True)
@@ -299,11 +289,11 @@ class Requantization(Operator):
 
     def lower(self, at: Emitter, sums: Operand, a: Operand, b: Operand, y: Operand, zero: Operand) -> relax.Expr:
         """The scales of both factors and of the result, float32, and its zero point; all broadcast to the sums."""
-        factor = arithmetic(at, "divide", arithmetic(at, "multiply", a, b), y)
+        factor = apply(at, "divide", apply(at, "multiply", a, b), y)
         low, high = RANGES[self.dtype]
         moved = relax.op.round(relax.op.multiply(relax.op.astype(at.expr(sums), "float32"), at.expr(factor)))
         if not _is_zero(zero):
-            moved = relax.op.add(moved, at.expr(_converted(at, zero, "float32")))
+            moved = relax.op.add(moved, at.expr(at.apply(Cast("float32"), zero)))
         cut = relax.op.clip(moved, float(low), float(high))
         return relax.op.astype(relax.op.astype(cut, "int32"), self.dtype)
 
@@ -380,13 +370,9 @@ class Quotients(_Scaled):
 
     def _quotient(self, t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         """Half floats are divided as such: the quotient is rounded to their type before it is rounded to an integer."""
-        wide = _widened(self.work)
+        wide = widened(self.work)
         quotient = t[0](*index).astype(wide) / t[1](*self._place(index, len(t[1].shape))).astype(wide)
         return quotient if self.work == wide else quotient.astype(self.work).astype(wide)
-
-
-def _widened(dtype: str) -> str:
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 @dataclass(frozen=True)
@@ -403,26 +389,21 @@ class Quantization(Quotients):
     def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
         self.check(x, scale, zero)
         if is_empty(shape_of(x)):
-            return np.zeros(shape_of(x), _stored(self.dtype))
+            return np.zeros(shape_of(x), STORAGE.get(self.dtype, self.dtype))
         if self.dtype in _NARROW and self.work == dtype_of(x) == "float32":
             parameters = self._parameters(at, shape_of(x), scale, zero, self.dtype)
             if parameters is not None:
                 return relax.op.quantize(at.expr(x), *parameters, self.dtype)
         extra = [] if zero is None else [at.reshaped(zero, shape_of(scale))]
-        wide = _widened(self.work)
+        wide = widened(self.work)
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             low, high = (tirx.const(limit, wide) for limit in RANGES[self.dtype])
             value = tirx.nearbyint(self._quotient(t, index))
             value = value + t[2](*self._place(index, len(t[2].shape))).astype(wide) if extra else value
-            return tirx.max(tirx.min(value, high), low).astype("int32").astype(_stored(self.dtype))
+            return tirx.max(tirx.min(value, high), low).astype("int32").astype(STORAGE.get(self.dtype, self.dtype))
 
         return at.elements(shape_of(x), element, x, scale, *extra, name="quantize")
-
-
-def _stored(dtype: str) -> str:
-    """The type that integers are kept in: those of fewer bits in 8."""
-    return {"int4": "int8", "int2": "int8", "uint4": "uint8", "uint2": "uint8"}.get(dtype, dtype)
 
 
 @dataclass(frozen=True)
@@ -469,22 +450,21 @@ class DynamicQuantization(Operator):
         return x, (), ()
 
     def lower(self, at: Emitter, x: Operand) -> QuantizedTensor:
-        low = at.emit(relax.op.minimum(_extreme(at, relax.op.min, x), at.expr(np.zeros((1, 1), np.float32))))
-        high = at.emit(relax.op.maximum(_extreme(at, relax.op.max, x), at.expr(np.zeros((1, 1), np.float32))))
-        range_ = at.emit(relax.op.subtract(high, low))
-        scale = at.emit(relax.op.divide(range_, at.expr(np.array(255, np.float32))))
+        zero = np.zeros((1, 1), np.float32)
+        low = apply(at, "minimum", _extreme(at, relax.op.min, x), zero)
+        high = apply(at, "maximum", _extreme(at, relax.op.max, x), zero)
+        scale = apply(at, "divide", apply(at, "subtract", high, low), np.array(255, np.float32))
 
-        def origin(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            return _as_byte(tirx.nearbyint(tirx.const(0, "float32") - t[0](*index) / _divisor(t[1](*index))))
+        def origin(low: Any, scale: Any) -> Any:
+            return _as_byte(tirx.nearbyint(tirx.const(0, "float32") - low / _divisor(scale)))
 
-        zero = at.reshaped(at.emit(at.elements((1, 1), origin, low, scale, name="zero_point")), ())
-        flat = at.reshaped(scale, ())
+        def quantized(item: Any, scale: Any, origin: Any) -> Any:
+            return _as_byte(tirx.nearbyint(item / _divisor(scale)) + origin.astype("float32"))
 
-        def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            return _as_byte(tirx.nearbyint(t[0](*index) / _divisor(t[1]())) + t[2]().astype("float32"))
-
-        items = at.emit(at.elements(shape_of(x), element, x, flat, zero, name="quantize"))
-        return QuantizedTensor(items, flat, zero)
+        point = at.reshaped(at.bound(compute(at, origin, low, scale, name="zero_point", dtype="uint8")), ())
+        scale = at.reshaped(scale, ())
+        items = at.bound(compute(at, quantized, x, scale, point, name="quantize", dtype="uint8"))
+        return QuantizedTensor(items, scale, point)
 
 
 def _extreme(at: Emitter, function: Callable[..., relax.Expr], x: Operand) -> relax.Expr:
@@ -500,4 +480,4 @@ def _divisor(scale: Any) -> Any:
 
 def _as_byte(value: Any) -> Any:
     clipped = tirx.max(tirx.min(value, tirx.const(255, "float32")), tirx.const(0, "float32"))
-    return clipped.astype("int32").astype("uint8")
+    return clipped.astype("int32")

@@ -20,28 +20,26 @@ from tvm import relax, te, tirx
 
 from nnefc.operators.activation import softplus
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.elementwise import apply
+from nnefc.operators.functions import number
 from nnefc.operators.matrix import MatMul
-from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor, arithmetic, quantized_product
+from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor, quantized_product
 from nnefc.operators.shape import Concat, Slice
 
 __all__ = ["ACTIVATIONS", "Activation", "BeforeTheEnd", "Cell", "Gru", "Lstm", "Recurrence", "Rnn", "Weights"]
 
 
-def _number(x: Any, value: float) -> Any:
-    return tirx.const(value, str(x.ty))
-
-
 ACTIVATIONS: dict[str, Callable[[Any, float, float], Any]] = {
     "sigmoid": lambda x, _a, _b: tirx.sigmoid(x),
     "tanh": lambda x, _a, _b: tirx.tanh(x),
-    "relu": lambda x, _a, _b: tirx.max(x, _number(x, 0)),
-    "affine": lambda x, a, b: x * _number(x, a) + _number(x, b),
-    "leakyrelu": lambda x, a, _b: tirx.Select(x < _number(x, 0), x * _number(x, a), x),
-    "thresholdedrelu": lambda x, a, _b: tirx.Select(x > _number(x, a), x, _number(x, 0)),
-    "scaledtanh": lambda x, a, b: tirx.tanh(x * _number(x, b)) * _number(x, a),
-    "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(x * _number(x, a) + _number(x, b), _number(x, 1)), _number(x, 0)),
-    "elu": lambda x, a, _b: tirx.Select(x < _number(x, 0), (tirx.exp(x) - _number(x, 1)) * _number(x, a), x),
-    "softsign": lambda x, _a, _b: x / (_number(x, 1) + tirx.abs(x)),
+    "relu": lambda x, _a, _b: tirx.max(x, number(0, x)),
+    "affine": lambda x, a, b: x * number(a, x) + number(b, x),
+    "leakyrelu": lambda x, a, _b: tirx.Select(x < number(0, x), x * number(a, x), x),
+    "thresholdedrelu": lambda x, a, _b: tirx.Select(x > number(a, x), x, number(0, x)),
+    "scaledtanh": lambda x, a, b: tirx.tanh(x * number(b, x)) * number(a, x),
+    "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(x * number(a, x) + number(b, x), number(1, x)), number(0, x)),
+    "elu": lambda x, a, _b: tirx.Select(x < number(0, x), (tirx.exp(x) - number(1, x)) * number(a, x), x),
+    "softsign": lambda x, _a, _b: x / (number(1, x) + tirx.abs(x)),
     "softplus": lambda x, _a, _b: softplus(x),
 }
 """Functions of a gate by their names, with two parameters."""
@@ -63,7 +61,7 @@ class Activation:
     def __call__(self, x: Any) -> Any:
         """Its value for an item."""
         if self.clip is not None:
-            x = tirx.max(tirx.min(x, _number(x, self.clip)), _number(x, -self.clip))
+            x = tirx.max(tirx.min(x, number(self.clip, x)), number(-self.clip, x))
         return ACTIVATIONS[self.name](x, self.alpha, self.beta)
 
 
@@ -148,7 +146,7 @@ class Rnn(Cell):
 
 
 def _mixed(update: Any, new: Any, old: Any) -> Any:
-    return (_number(new, 1) - update) * new + update * old
+    return (number(1, new) - update) * new + update * old
 
 
 @dataclass(frozen=True)
@@ -234,7 +232,7 @@ class Lstm(Cell):
 
             def cell_at(b: Any, j: Any) -> Any:
                 entering = self.gate(gate(0, b, j, old, 0))
-                forgetting = _number(entering, 1) - entering if self.coupled else self.gate(gate(2, b, j, old, 2))
+                forgetting = number(1, entering) - entering if self.coupled else self.gate(gate(2, b, j, old, 2))
                 return forgetting * old(b, j) + entering * self.new(gate(3, b, j))
 
             cell = te.compute(shape, cell_at, name="cell")
@@ -292,9 +290,9 @@ class Recurrence(Operator):
             projected = _turned(at, projected, turned)
 
         def one_round(
-            number: Operand, given: relax.Expr, before: Sequence[Operand]
+            step: Operand, given: relax.Expr, before: Sequence[Operand]
         ) -> tuple[list[Operand], list[Operand]]:
-            return self._round(at, number, given, list(before), lengths, by)
+            return self._round(at, step, given, list(before), lengths, by)
 
         if time == 1:
             one = at.expr(at.reshaped(projected, shape_of(projected)[1:]))
@@ -318,7 +316,7 @@ class Recurrence(Operator):
         size = width // self.cell.gates
         bias, apart = self._biases(at, weights, size, dtype_of(projected))
         if bias is not None:
-            projected = arithmetic(at, "add", projected, bias)
+            projected = apply(at, "add", projected, bias)
         matrices: list[Operand | QuantizedTensor] = [weights.hidden]
         parts = self.cell.parts(size)
         if len(parts) > 1:
@@ -338,12 +336,12 @@ class Recurrence(Operator):
                 second = at.apply(Concat(0), at.apply(Slice({0: (0, rest, 1)}), second), zeros)
         if first is None or second is None:
             return second if first is None else first, apart
-        return arithmetic(at, "add", first, second), apart
+        return apply(at, "add", first, second), apart
 
     def _round(
         self,
         at: Emitter,
-        number: Operand,
+        step: Operand,
         given: relax.Expr,
         states: list[Operand],
         lengths: Operand | None,
@@ -353,10 +351,10 @@ class Recurrence(Operator):
         if lengths is None:
             new = self.cell.step(at, given, states[0], states, by)
             return new, [new[0]]
-        hidden = states[0] if not self.ended_is_zero else _while(at, number, lengths, 1, states[0], None)
+        hidden = states[0] if not self.ended_is_zero else _while(at, step, lengths, 1, states[0], None)
         new = self.cell.step(at, given, hidden, states, by)
-        kept: list[Operand] = [_while(at, number, lengths, 0, *pair) for pair in zip(new, states, strict=True)]
-        return kept, [_while(at, number, lengths, 0, new[0], None)]
+        kept: list[Operand] = [_while(at, step, lengths, 0, *pair) for pair in zip(new, states, strict=True)]
+        return kept, [_while(at, step, lengths, 0, new[0], None)]
 
 
 def _product(at: Emitter, x: Operand | QuantizedTensor, matrix: Operand | QuantizedTensor) -> relax.Expr:
@@ -370,16 +368,16 @@ def _product(at: Emitter, x: Operand | QuantizedTensor, matrix: Operand | Quanti
 
 
 def _while(
-    at: Emitter, number: Operand, lengths: Operand, later: int, value: Operand, other: Operand | None
+    at: Emitter, step: Operand, lengths: Operand, later: int, value: Operand, other: Operand | None
 ) -> relax.Expr:
     """`value` where the sequence has not ended `later` rounds before this one; else `other`, or zeros."""
 
     def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
         lasts = t[1]().astype("int32") < t[2](i[0]) + later
-        return tirx.Select(lasts, t[0](*i), t[3](*i) if other is not None else _number(t[0](*i), 0))
+        return tirx.Select(lasts, t[0](*i), t[3](*i) if other is not None else number(0, t[0](*i)))
 
     extra = [] if other is None else [other]
-    return at.emit(at.elements(shape_of(value), element, value, number, lengths, *extra, name="while_it_lasts"))
+    return at.emit(at.elements(shape_of(value), element, value, step, lengths, *extra, name="while_it_lasts"))
 
 
 def _turned(at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
@@ -404,6 +402,6 @@ class BeforeTheEnd(Operator):
         longest = at.emit(relax.op.max(at.expr(lengths)))
 
         def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
-            return tirx.Select(i[0].astype("int32") < t[1](), t[0](*i), _number(t[0](*i), 0))
+            return tirx.Select(i[0].astype("int32") < t[1](), t[0](*i), number(0, t[0](*i)))
 
         return at.elements(shape_of(x), element, x, longest, name="before_the_end")
