@@ -189,7 +189,7 @@ class Attention(Operator):
         stages: dict[str, Operand] = {"scores": AttentionScores(self.scale).lower(at, query, key)}
         stages["capped"] = self._capped(at, stages["scores"])
         stages["masked"] = self._masked(at, stages["capped"], mask, lengths)
-        stages["weights"] = self._softmax(at, stages["masked"], empty=mask is not None or self._hides(lengths))
+        stages["weights"] = self._softmax(at, stages["masked"], self._hides_all(mask, lengths))
         made = at.apply(AttentionValues(), stages["weights"], value)
         results = [made] if self.stage is None else [made, stages[self.stage]]
         if dtype in HALF_FLOATS:
@@ -206,6 +206,14 @@ class Attention(Operator):
     def _hides(self, lengths: Operand | None) -> bool:
         """Whether the positions of keys may hide all of them from a query."""
         return lengths is not None or self.left is not None or self.right is not None
+
+    def _hides_all(self, mask: Operand | None, lengths: Operand | None) -> bool:
+        """Whether there may be a query that sees no key."""
+        if mask is None or self._hides(lengths):
+            return self._hides(lengths)
+        if self.causal or not isinstance(mask, np.ndarray):
+            return True
+        return bool((~mask if mask.dtype == bool else np.isneginf(mask)).all(-1).any())
 
     def _masked(self, at: Emitter, scores: Operand, mask: Operand | None, lengths: Operand | None) -> Operand:
         """Scores of minus infinity for what is not seen."""

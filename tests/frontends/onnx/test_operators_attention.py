@@ -81,8 +81,10 @@ def cases() -> list[tuple[Case, list[np.ndarray]]]:
     made = []
     for operands, attributes in given:
         outputs = 4 if "qk_matmul_output_mode" in attributes else 1  # else shape inference knows no types
-        case = Case("Attention", operands, attributes, outputs=outputs)
-        made.append((case, attended(*operands, **attributes)[:outputs]))
+        wanted = attended(*operands, **attributes)[:outputs]
+        made.append((Case("Attention", operands, attributes, outputs=outputs), wanted))
+        if len(operands) == 4:  # the same with a mask that is known at compile time
+            made.append((Case("Attention", operands, attributes, frozenset({3}), outputs), wanted))
     return made
 
 
