@@ -13,7 +13,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.dtypes import HALF_FLOATS, is_float, numpy_dtype
 from nnefc.operators.elementwise import compute
-from nnefc.operators.functions import truth
+from nnefc.operators.functions import converted
 
 __all__ = ["BitCast", "Cast", "cast_array"]
 
@@ -54,11 +54,9 @@ class Cast(Operator):
             return compute(at, lambda item: self._code(form, item), wide, name="narrow", dtype=dtype)
         if dtype in _BITS:
             return compute(at, lambda item: _low_bits(item, *_BITS[dtype]), x, name="narrow", dtype=dtype)
-        if dtype == "bool":
-            return compute(at, truth, x, name="truth", dtype=dtype)
+        if dtype == "bool" or (is_float(source) and dtype in ("int8", "uint8", "int16", "uint16")):
+            return compute(at, lambda item: converted(item, dtype), x, name="cast", dtype=dtype)
         if is_float(source) and not is_float(dtype):
-            if dtype in ("int8", "uint8", "int16", "uint16"):  # beyond them the low bits stay
-                return compute(at, lambda item: item.astype("int32"), x, name="cast", dtype=dtype)
             x = at.emit(relax.op.astype(at.expr(x), "float32")) if source in HALF_FLOATS else x
         return relax.op.astype(at.expr(x), dtype)
 

@@ -19,7 +19,7 @@ from tvm import relax, tirx
 from nnefc.operators.base import Array
 from nnefc.operators.dtypes import is_float, is_signed, widened
 
-__all__ = ["FUNCTIONS", "POWERS", "Function", "item_dtype", "library", "number", "truth"]
+__all__ = ["FUNCTIONS", "POWERS", "Function", "converted", "item_dtype", "library", "number", "truth"]
 
 Scalar = Callable[..., Any]
 
@@ -75,6 +75,15 @@ def library(name: str) -> Scalar:
 def truth(x: tirx.Expr) -> tirx.Expr:
     """Whether an item counts as true: where it is not zero."""
     return x if item_dtype(x) == "bool" else _not_equal(x, number(0, x))
+
+
+def converted(x: tirx.Expr, dtype: str) -> tirx.Expr:
+    """An item in another element type; integers of less than 32 bits keep the low bits of what is beyond them."""
+    if dtype == "bool":
+        return truth(x)
+    if is_float(item_dtype(x)) and dtype in ("int8", "uint8", "int16", "uint16"):
+        x = x.astype("int32")
+    return _as(x, dtype)
 
 
 def _kind(x: tirx.Expr) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from tvm import relax, tirx
+from tvm import relax
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.functions import truth
 from nnefc.operators.base import Array, Emitter, Operand, Shape, dtype_of, rank_of, shape_of
+from nnefc.operators.casting import Cast
 
 __all__ = [
     "MAX_LIST_ITEMS",
@@ -72,18 +71,6 @@ class Lowering(Emitter):
         super().__init__(builder)
         self.results = 1
 
-    def call(
-        self, func: tirx.PrimFunc, arguments: Sequence[relax.Expr], shape: Shape, dtype: str, name: str
-    ) -> relax.Expr:
-        """A call of a TIR function whose last parameter is its result."""
-        added = self.builder.add_func(func, name)
-        return relax.call_tir(added, list(arguments), out_ty=relax.TensorType(shape, dtype))
-
-    def convert(self, tensor: Tensor, dtype: str) -> relax.Expr:
+    def convert(self, tensor: Tensor, dtype: str) -> Operand:
         """The tensor in another element type, reals cut off towards zero where they become integers."""
-        expr = self.expr(tensor)
-        if dtype_of(tensor) == dtype:
-            return expr
-        if dtype == "bool":
-            return self.elements(shape_of(tensor), lambda inputs, index: truth(inputs[0](*index)), expr, name="truth")
-        return relax.op.astype(expr, dtype)
+        return self.expr(Cast(dtype).lower(self, self.expr(tensor)))

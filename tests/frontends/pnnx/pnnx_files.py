@@ -13,6 +13,8 @@ from tvm import relax
 
 from nnefc.frontends.pnnx import load
 from nnefc.network import Network
+from nnefc.passes.legalize.element_wise import ELEMENT_WISE
+from nnefc.passes.legalize.reductions import REDUCTIONS
 
 DATA = Path(__file__).parents[2] / "data" / "pnnx"
 
@@ -64,8 +66,9 @@ def operator_network(
 
 
 def run(network: Network, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Compile with TVM's own lowering and run once."""
-    executable = relax.build(relax.transform.LegalizeOps()(network.module), tvm.target.Target(TARGET))
+    """Compile with TVM's own schedules and run once."""
+    legalize = relax.transform.LegalizeOps({**ELEMENT_WISE, **REDUCTIONS})
+    executable = relax.build(legalize(network.module), tvm.target.Target(TARGET))
     machine = relax.VirtualMachine(executable, tvm.cpu())
     results = machine["main"](*(tvm.runtime.tensor(np.array(value, order="C")) for value in inputs))
     return [result.numpy() for result in results]

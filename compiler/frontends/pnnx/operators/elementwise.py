@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from tvm import relax
-
 from nnefc.frontends.pnnx.expression import Kind, Node, Place, Tree
 from nnefc.frontends.pnnx.functions import FUNCTIONS, Rule
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of
 from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import Number, Result, operator
 from nnefc.frontends.pnnx.promotion import category
+from nnefc.operators.elementwise import Clip, Elementwise
 
 __all__ = ["apply"]
 
@@ -126,9 +124,9 @@ def _is_real(value: Tensor | Number) -> bool:
 def _clamp(
     at: Lowering, input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None
 ) -> Result:
-    real = str(at.expr(input).ty.dtype) in ("float32", "float64")
-    if real and isinstance(min, int | float) and isinstance(max, int | float) and min <= max:
-        return relax.op.clip(at.expr(input), min, max)
+    bounds = [at.number(bound, input) for bound in (min, max) if isinstance(bound, int | float)]
+    if dtype_of(input) in ("float32", "float64") and len(bounds) == 2:
+        return Clip().lower(at, input, *bounds)
     made: Tensor = input
     if min is not None:
         made = apply(at, "max", made, min)
@@ -165,16 +163,8 @@ def _frac(at: Lowering, input: Tensor) -> Result:
     return apply(at, "sub", input, apply(at, "trunc", input))
 
 
-@operator("torch.isnan")
-def _isnan(at: Lowering, input: Tensor) -> Result:
-    return apply(at, "ne", input, input)
+for _name in ("isnan", "isinf", "isfinite"):
 
-
-@operator("torch.isinf")
-def _isinf(at: Lowering, input: Tensor) -> Result:
-    return apply(at, "eq", apply(at, "abs", input), float(np.inf))
-
-
-@operator("torch.isfinite")
-def _isfinite(at: Lowering, input: Tensor) -> Result:
-    return apply(at, "lt", apply(at, "abs", input), float(np.inf))
+    @operator(f"torch.{_name}", name=_name)
+    def _kind(at: Lowering, input: Tensor, name: str) -> Result:
+        return Elementwise(name).lower(at, input)
