@@ -16,6 +16,9 @@ from computations import COMPUTATIONS
 from formats import Computation, modules_of
 
 from nnefc.operators.base import Operator
+from nnefc.operators.casting import Cast
+from nnefc.operators.elementwise import Elementwise
+from nnefc.operators.functions import FUNCTIONS
 
 __all__ = ["PAGE", "page"]
 
@@ -33,20 +36,30 @@ Relax whichever format says it: `tests/operators/test_same_relax.py` compares th
 
 def page(folder: Path) -> str:
     """The page; `folder` is for models."""
-    rows: dict[type[Operator], list[set[str]]] = {}
+    rows: dict[tuple[str, str], list[set[str]]] = {}
     for computation in COMPUTATIONS:
         with _lowered() as found:
             modules_of(computation, folder)
-        # Beside the operator itself, others may bring its operands into shape.
-        kind = next((kind for kind in found if not kind.moves), found[-1])
-        for names, name in zip(rows.setdefault(kind, [set(), set(), set()]), _names(computation), strict=True):
+        # Beside the operator itself, others may bring its operands into shape and type.
+        own = next((one for one in found if not one.moves and not isinstance(one, Cast)), found[-1])
+        for names, name in zip(
+            rows.setdefault(_definition(own), [set(), set(), set()]), _names(computation), strict=True
+        ):
             names |= {f"`{name}`"} if name else set()
     lines = []
-    for kind in sorted(rows, key=lambda kind: (kind.__module__, kind.__name__)):
-        family, what = kind.__module__.rpartition(".")[2], " ".join(inspect.getdoc(kind).split("\n\n")[0].split())
-        columns = [", ".join(sorted(names)) for names in rows[kind]]
-        lines.append(f"| `{family}.{kind.__name__}` | {what.replace('|', chr(92) + '|')} | {' | '.join(columns)} |")
+    for name, what in sorted(rows):
+        columns = [", ".join(sorted(names)) for names in rows[name, what]]
+        lines.append(f"| `{name}` | {what.replace('|', chr(92) + '|')} | {' | '.join(columns)} |")
     return HEAD + "\n".join(lines) + "\n"
+
+
+def _definition(operator: Operator) -> tuple[str, str]:
+    """The name of an operator, with its family, and what it computes."""
+    kind = type(operator)
+    family, what = kind.__module__.rpartition(".")[2], " ".join(inspect.getdoc(kind).split("\n\n")[0].split())
+    if isinstance(operator, Elementwise):
+        return f"{family}.{operator.function}", FUNCTIONS[operator.function].definition
+    return f"{family}.{kind.__name__}", what
 
 
 def _names(computation: Computation) -> tuple[str, str, str]:
@@ -61,7 +74,7 @@ def _names(computation: Computation) -> tuple[str, str, str]:
 @contextmanager
 def _lowered() -> Iterator[list[type[Operator]]]:
     """The operators that are lowered inside, without those that others are made of."""
-    found: list[type[Operator]] = []
+    found: list[Operator] = []
     kinds = {kind: kind.__dict__["lower"] for kind in Operator.KINDS if "lower" in kind.__dict__}
     inside = False
 
@@ -70,7 +83,7 @@ def _lowered() -> Iterator[list[type[Operator]]]:
             nonlocal inside
             before, inside = inside, True
             if not before:
-                found.append(type(self))
+                found.append(self)
             try:
                 return lower(self, *operands)
             finally:
