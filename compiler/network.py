@@ -132,7 +132,7 @@ class Network:
     `module["main"]` is one Relax function in a single dataflow block. Its parameters are the inputs, in the order of
     `inputs`, then the states, in the order of `states`. It returns a tuple (always a tuple): the outputs, in the order
     of `outputs`, then the states' new values, in the order of `states`. Trained values are `tvm.ir.GenericConst`.
-    `quantization` is what the model says about tensors by name; the values in the module are reals all the same.
+    `quantization` is what the model says about tensors by name; the values in the module are floats all the same.
     `variables` are the model's names of its trained values; passes change the values, so that the names alone survive.
     `files` are the names of files that the model refers to, relative to its folder.
     `controls` are the choices and loops that `main` calls.

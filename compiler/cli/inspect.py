@@ -61,19 +61,19 @@ def is_library(path: Path) -> bool:
 
 def library_lines(path: Path) -> list[str]:
     """What the library says of itself, on whatever machine it runs: nothing of it is loaded."""
-    from nnefc.targets.description.library_file import file_kind, read_record
+    from nnefc.targets.description.library_file import file_kind, read_metadata
 
-    record = read_record(path)
-    if record is None:
+    metadata = read_metadata(path)
+    if metadata is None:
         raise CompileError(f"{path} is no network that nnefc compiled: it has no description inside")
-    found = record.description
+    found = metadata.description
     facts = [
         ("target", found.target),
         ("file", file_kind(path) or "of an unknown kind"),
         ("needs", needs(found)),
         ("compiler", found.compiler),
         ("source", found.source or "not a file"),
-        ("constants", memory(found.constant_bytes) + (f" in {record.weights}" if record.weights else "")),
+        ("constants", memory(found.constant_bytes) + (f" in {metadata.weights}" if metadata.weights else "")),
         ("workspace", f"{memory(found.workspace_bytes)} a session"),
     ]
     if found.index_limits:

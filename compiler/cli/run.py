@@ -112,10 +112,10 @@ def told_of_random(drawn: Sequence[Port]) -> Iterator[None]:
 
 def index_limits(library: Path) -> dict[str, int]:
     """What inputs must be below that the network uses as positions, as the library says; none if it says nothing."""
-    from nnefc.targets.description.library_file import read_record
+    from nnefc.targets.description.library_file import read_metadata
 
-    record = read_record(library) if library.is_file() else None
-    return {} if record is None else dict(record.description.index_limits)
+    metadata = read_metadata(library) if library.is_file() else None
+    return {} if metadata is None else dict(metadata.description.index_limits)
 
 
 def describe(results: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:

@@ -1,13 +1,13 @@
 """Sums of products of narrow integers, as instructions compute them: four or two terms at once in every lane.
 
 A *word* is an int32 that holds the operands of one lane: four bytes, or two integers of 16 bits. An instruction adds
-`Σ left[t] · right[t]` over the terms t of two words to a third, modulo 2³², without saturation:
+`Σ left[t] · right[t]` over the terms t of two packed operands to a sum, modulo 2³², without saturation:
 
     vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
 
-Each is an operator of TIR that vectorizes; single words are computed by ordinary arithmetic, on any machine.
+Each is an operator of TIR that vectorizes; single ones are computed by ordinary arithmetic, on any machine.
 
 Constant weights stay bytes in memory. Where the instruction wants 16 bits, the two bytes of a word are kept as one
 int16, and are widened where they are read, by the operators `nnefc.widened_int8` and `nnefc.widened_uint8`.
@@ -37,10 +37,10 @@ __all__ = [
     "is_dot_product",
     "is_widening",
     "multiplication_of",
-    "pack_words",
+    "pack_dot_matrix",
+    "packed_array",
+    "packed_dot_operands",
     "use_dot_products",
-    "words",
-    "words_array",
 ]
 
 _PURE = 1  # TVM's CallEffectKind
@@ -65,11 +65,11 @@ class DotProduct:
 
     @property
     def terms(self) -> int:
-        """Products in a word."""
+        """Products of two packed operands."""
         return 32 // bits_of(self.left)
 
     def __call__(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-        """The sum of the products of two words."""
+        """The sum of the products of two packed operands."""
         return tirx.call_intrin("int32", self.name, tirx.const(0, "int32"), left, right)
 
 
@@ -107,7 +107,7 @@ class Multiplication:
     Attributes:
         data, weights: the types that they are brought to.
         offset: what that adds to the data, modulo 256.
-        dot: the instruction; None for ordinary arithmetic, on items instead of words.
+        dot: the instruction; None for ordinary arithmetic, on items that are not packed.
         stored: the type that constant weights have in memory, of 8 bits; None for `weights`.
     """
 
@@ -123,7 +123,7 @@ class Multiplication:
         return 1 if self.dot is None else self.dot.terms
 
     def product(self, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
-        """One step of the sum: of items, or of words; of the weights also two bytes that are to be widened."""
+        """One step of the sum: of items, or of packed operands; of weights also two bytes that are to be widened."""
         if self.dot is None:
             return data.astype("int32") * weights.astype("int32")
         if self.stored is not None and str(weights.expr_ty().dtype) == "int16":
@@ -156,7 +156,7 @@ def convert(data: te.Tensor, dtype: str) -> te.Tensor:
 
 
 def is_dot_product(expr: tirx.Expr) -> bool:
-    """Whether `expr` is a call of one of the operators; its operands are the sum, the left and the right word."""
+    """Whether `expr` is a call of one of the operators; its operands: the sum, the left and the right one."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in _ALL
 
 
@@ -174,7 +174,7 @@ def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:
 # Words.
 
 
-def words_array(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
+def packed_array(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
     """Each `terms` items along `axis` as one word, or half a word, the last filled up with zeros."""
     moved = np.moveaxis(array, axis, -1)
     missing = -moved.shape[-1] % terms
@@ -182,8 +182,8 @@ def words_array(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
     return np.moveaxis(np.ascontiguousarray(padded).view(f"<i{terms * array.itemsize}"), -1, axis)
 
 
-def words(data: te.Tensor) -> te.Tensor:
-    """The bytes of `data` as words along the last axis, of which the extent is a multiple of the terms of a word.
+def packed_dot_operands(data: te.Tensor) -> te.Tensor:
+    """The elements of `data` packed along the last axis, whose size is a multiple of the terms of an instruction.
 
     The bytes are the same on a little-endian machine: the memory plan need not run this.
     """
@@ -198,8 +198,8 @@ def words(data: te.Tensor) -> te.Tensor:
     return te.compute((*outer, int(extent) // terms), element, name="words")
 
 
-def pack_words(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
-    """`[…, K, N]` → words `[…, N / size, K / terms, size]`, filled up with zeros, at run time."""
+def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
+    """`[…, K, N]` → packed `[…, N / size, K / terms, size]`, filled up with zeros, at run time."""
     *batch, depth, columns = matrix.shape
     bits = bits_of(str(matrix.dtype))
 
@@ -219,7 +219,7 @@ def pack_words(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
 
 
 def _joined(items: Sequence[tirx.Expr], bits: int) -> tirx.Expr:
-    """A word of items, the first in its lowest bits."""
+    """Items packed into 32 bits, the first in the lowest."""
     word: tirx.Expr = tirx.const(0, "int32")
     for term, item in enumerate(items):
         narrow = item.astype("int32") & tirx.const((1 << bits) - 1, "int32")
@@ -288,7 +288,7 @@ def _by_arithmetic(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right
 
 
 def _item(word: tirx.Expr, dtype: str, term: int) -> tirx.Expr:
-    """Item `term` of a word, as an int32."""
+    """Item `term` of a packed operand, as an int32."""
     bits = bits_of(dtype)
     if dtype.startswith("uint"):
         return (word >> tirx.const(bits * term, "int32")) & tirx.const((1 << bits) - 1, "int32")

@@ -19,8 +19,13 @@ from nnefc.targets.machine.target import Target
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
 
-_VECTORS = 4  # of the narrowest strip: sums that need not wait for each other
+_VECTORS = 4
+"""Vectors of the narrowest strip: sums that need not wait for each other. An addition takes three or four cycles, and
+one begins in each."""
+
 _LEAST_STRIPS = 16
+"""Strips, before they are made narrower: enough for eight threads to share them out evenly, two each."""
+
 _LEAST_CHUNK = 32  # elements that one thread of a device goes through
 _ENOUGH_THREADS = 1 << 14  # that keep a device busy
 

@@ -1,4 +1,4 @@
-"""Compute in integers what is said in dequantized reals.
+"""Compute in integers what a model computes with dequantized values.
 
     a = dequantize(x, s, z)
     b = dequantize(W, t, 0)                          n = conv2d(x, W, out_dtype="int32") + (k - z · sum(W))
@@ -7,7 +7,7 @@
 
 What only moves items is done on the integers, so that a `dequantize` meets the `quantize` before it and both are gone.
 Limits become limits of the integers. Sums of products are exact; additions of tensors with different scales are
-computed in reals, in the kernel that writes the integers. So a result differs from what the reals give by their
+computed in floats, in the kernel that writes the integers. So a result differs from what floats give by their
 rounding alone: by one step of `quantize` at most.
 """
 
@@ -43,7 +43,7 @@ _Rule = Callable[["_Rewriter", relax.Call], "relax.Expr | None"]
 
 @tvm.transform.module_pass(opt_level=0, name="ComputeInIntegers")
 class ComputeInIntegers:
-    """Compute convolutions and matrix products of dequantized operands in integers; `strict`: leave them in reals."""
+    """Compute convolutions and matrix products of dequantized operands in integers; `strict`: leave them in floats."""
 
     def __init__(self, strict: bool = False) -> None:
         self._strict = strict
@@ -85,7 +85,7 @@ class _Rewriter(Rewriter):
         return source
 
     def is_product(self, expr: relax.Expr) -> bool:
-        """Whether a tensor was found to be a sum here, so that nobody needs its reals."""
+        """Whether a tensor was found to be a sum here, so that nobody needs its dequantized values."""
         return expr in self._sums
 
     def dequantized(self, data: relax.Expr, grid: Grid) -> relax.Expr:
@@ -102,9 +102,9 @@ class _Rewriter(Rewriter):
         scale = source.grid.scale.astype(np.float64)
         return ScaledSum(((source.data, scale),), -source.grid.zero * scale)
 
-    def summed(self, terms: ScaledSum, reals: relax.Expr | None = None) -> relax.Expr:
-        """A variable for a sum; `reals` computes it, where somebody needs it as it is."""
-        var = self.builder.emit(terms.reals() if reals is None else reals)
+    def summed(self, terms: ScaledSum, floats: relax.Expr | None = None) -> relax.Expr:
+        """A variable for a sum; `floats` computes it, where somebody needs it as it is."""
+        var = self.builder.emit(terms.dequantized() if floats is None else floats)
         self._sums[var] = terms
         return var
 
@@ -117,8 +117,8 @@ class _Rewriter(Rewriter):
             return None
         values, grid = array_of(source.data).astype(np.float64), source.grid
         spread = [-1 if axis == grid.axis else 1 for axis in range(values.ndim)] if grid.axis is not None else []
-        reals: np.ndarray = (values - grid.zero.reshape(spread)) * grid.scale.astype(np.float64).reshape(spread)
-        return reals
+        floats: np.ndarray = (values - grid.zero.reshape(spread)) * grid.scale.astype(np.float64).reshape(spread)
+        return floats
 
     def weights(self, expr: relax.Expr) -> tuple[np.ndarray, Grid] | None:
         """Dequantized constants of 8 bits whose zero is zero, or can be made so, and how they are scaled."""
@@ -342,7 +342,7 @@ class _Quantizer:
         self._emit = rewriter.builder.emit
 
     def of(self, expr: relax.Expr, low: int, high: int) -> relax.Expr | None:
-        """The integers of `expr` cut to a range; None where there is no better way than to quantize the reals."""
+        """The integers of `expr` cut to a range; None where there is no better way than to quantize floats."""
         source = self._rewriter.quantized(expr)
         if source is not None and source.dtype == self._dtype and source.grid.same_as(self._grid):
             return self._cut(source.data, low, high)
@@ -391,7 +391,7 @@ class _Quantizer:
 
     def _of_sum(self, sum_: ScaledSum, low: int, high: int) -> relax.Expr:
         """`Σ integers · factor`, rounded to steps of the grid, moved and cut."""
-        steps = self._emit(sum_.times(1 / self._grid.scale.astype(np.float64)).reals())
+        steps = self._emit(sum_.times(1 / self._grid.scale.astype(np.float64)).dequantized())
         moved = relax.op.round(steps)
         if self._grid.zero:
             moved = relax.op.add(moved, constant(self._grid.zero.reshape(1).astype(np.float32)))

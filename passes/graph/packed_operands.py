@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from nnefc.passes.compute.dot_product import Multiplication, convert, words, words_array
+from nnefc.passes.compute.dot_product import Multiplication, convert, packed_array, packed_dot_operands
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.schedule.in_place import SAME_BYTES
 
-__all__ = ["converted", "data_words", "weights_words"]
+__all__ = ["converted", "packed_data", "packed_weights"]
 
 
 def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
@@ -19,15 +19,15 @@ def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication
     return builder.emit_te(lambda t: convert(t, how.data), data, primfunc_name_hint="convert")
 
 
-def data_words(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
-    """Converted data as words along their last axis, which must be a whole number of them."""
+def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
+    """Converted data, packed along their last axis, whose size must be a multiple of the terms."""
     if how.dot is None:
         return data
     attrs = {FUSION: OpPattern.OPAQUE, SAME_BYTES: True}
-    return builder.emit_te(words, data, primfunc_name_hint="words", primfunc_attrs=attrs)
+    return builder.emit_te(packed_dot_operands, data, primfunc_name_hint="words", primfunc_attrs=attrs)
 
 
-def weights_words(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:
-    """Constant weights as words along an axis, their bytes side by side; as items without an instruction."""
+def packed_weights(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:
+    """Constant weights, packed along an axis; as they are without an instruction."""
     items = weights.astype(how.stored or how.weights)
-    return items if how.dot is None else words_array(items, axis, how.terms)
+    return items if how.dot is None else packed_array(items, axis, how.terms)

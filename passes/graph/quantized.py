@@ -15,7 +15,7 @@ __all__ = ["Grid", "Quantized", "ScaledSum", "axis_after_reshape", "grid_of", "q
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The reals that integers stand for: `(q - zero) · scale`.
+    """The dequantized values of integers: `(q - zero) · scale`.
 
     Attributes:
         scale, zero: float32 and int64; without axes, or one item for each place along `axis`.
@@ -27,7 +27,7 @@ class Grid:
     axis: int | None = None
 
     def same_as(self, other: Grid) -> bool:
-        """Whether the same integers stand for the same reals."""
+        """Whether the same integers have the same dequantized values."""
         same = np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
         return same and self.axis == other.axis
 
@@ -40,7 +40,7 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """A tensor of integers and the reals that it stands for."""
+    """A tensor of integers, and their dequantized values."""
 
     data: relax.Expr
     grid: Grid
@@ -51,7 +51,7 @@ class Quantized:
         return str(self.data.ty.dtype)
 
     def dequantized(self) -> relax.Call:
-        """The reals."""
+        """The dequantized values."""
         grid = self.grid
         scale, zero = constant(grid.scale), constant(grid.zero.astype(self.dtype))
         return relax.op.dequantize(self.data, scale, zero, -1 if grid.axis is None else grid.axis, "float32")
@@ -77,7 +77,7 @@ class ScaledSum:
         """The product with a factor that broadcasts."""
         return ScaledSum(tuple((data, own * factor) for data, own in self.terms), self.shift * factor)
 
-    def reals(self) -> relax.Expr:
+    def dequantized(self) -> relax.Expr:
         """The sum in float32."""
         total = None
         for data, factor in self.terms:

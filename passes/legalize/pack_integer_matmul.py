@@ -1,8 +1,8 @@
 """Matrix products of 8-bit integers with sums in int32, by the target's dot products.
 
-    y = matmul(x, W, out_dtype="int32")     →     y = multiply_packed(words(x), pack(W)) + c
+    y = matmul(x, W, out_dtype="int32")     →     y = multiply_packed(packed(x), pack(W)) + c
 
-`words` reads neighbouring bytes of a row as one int32, `pack` lays W[K, N] out as words [N / b, K / 4, b]. Where the
+`packed` reads neighbouring bytes of a row as one int32, `pack` lays W[K, N] out as such [N / b, K / 4, b]. Where the
 instruction wants data of the other sign, 128 is added to them or taken away; `c` makes up for that: 128 times the sum
 of each column of W.
 """
@@ -13,9 +13,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_words
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
-from nnefc.passes.graph.packed_operands import converted, data_words, weights_words
+from nnefc.passes.graph.packed_operands import converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.targets.machine.target import Target
@@ -48,7 +48,7 @@ class _Packer(Rewriter):
         how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
         size, columns, rows = self._target.lanes("int32"), shape_of(right)[-1], shape_of(left)[-2]
         packed = self._packed(right, size, how)
-        source = data_words(self.builder, self._whole_words(converted(self.builder, left, how), how.terms), how)
+        source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how.terms), how)
         padded = padded_rows(rows, self._target.vector_registers)
         product = self.builder.emit_te(
             lambda a, b: multiply_packed(a, b, columns, padded, how.product),
@@ -63,15 +63,17 @@ class _Packer(Rewriter):
 
     def _packed(self, right: relax.Expr, size: int, how: Multiplication) -> relax.Expr:
         if is_constant(right) and len(shape_of(right)) == 2:
-            return constant(pack_right_array(weights_words(array_of(right), 0, how), size))
+            return constant(pack_right_array(packed_weights(array_of(right), 0, how), size))
         if str(right.ty.dtype) != how.weights:
             right = self.builder.emit(relax.op.astype(right, how.weights))
         if how.dot is None:
             return self.builder.emit_te(lambda t: pack_right(t, size), right, primfunc_name_hint="pack_right")
-        return self.builder.emit_te(lambda t: pack_words(t, size, how.terms), right, primfunc_name_hint="pack_words")
+        return self.builder.emit_te(
+            lambda t: pack_dot_matrix(t, size, how.terms), right, primfunc_name_hint="pack_words"
+        )
 
-    def _whole_words(self, left: relax.Expr, terms: int) -> relax.Expr:
-        """`left` with zeros after each row, so that it is a whole number of words."""
+    def _padded_rows(self, left: relax.Expr, terms: int) -> relax.Expr:
+        """`left` with zeros after each row, so that it can be packed whole."""
         missing = -shape_of(left)[-1] % terms
         if not missing:
             return left

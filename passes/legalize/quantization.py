@@ -1,4 +1,4 @@
-"""`quantize` and `dequantize`: between reals and the integers that stand for them.
+"""`quantize` and `dequantize`: between floats and integers with a scale and a zero point.
 
 quantize(x, s, z)       =      cut(round(x / s) + z)          rounded to even, cut to the range of the result's type
 dequantize(q, s, z)     =      (q - z) · s

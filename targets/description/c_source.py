@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.description.embedded_metadata import record_of
+from nnefc.targets.description.embedded_metadata import embedded_metadata
 from nnefc.targets.description.library import (
+    DEVICES,
     ELEMENT_TYPES,
     PLAIN,
     LibraryDescription,
@@ -99,7 +100,7 @@ def model_source(description: LibraryDescription) -> str:
             "extern const uint8_t nnefc_constants[];" if has_constants else "",
             *tables,
             *_weights(description),
-            f"static const uint8_t record[] = {{{', '.join(map(str, record_of(description)))}}};",
+            f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
             "                    const uint8_t *constants) {",
             "    (void)in, (void)out;",
@@ -113,8 +114,8 @@ def model_source(description: LibraryDescription) -> str:
             f"    .weights = {'&weights' if description.weights is not None else 'NULL'},",
             f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
             "    .call = call,",
-            "    .record = record,",
-            f"    .cuda = {'NULL' if description.device == 'cpu' else '&nnefc_cuda_this_module'},",
+            "    .metadata = metadata,",
+            f"    .cuda = {DEVICES[description.device].module},",
             "};",
             *_aliases(description.prefix, description.device),
             "",

@@ -1,7 +1,7 @@
 """A library's description as text inside the library, so that it can be read on a machine that cannot load it.
 
-The record is a mark, the length of what follows as 32 bits, and JSON: the members of a
-:class:`~nnefc.targets.description.library.LibraryDescription` that callers may want to know. It stands somewhere
+They are a mark, the length of what follows as 32 bits, and JSON: the members of a
+:class:`~nnefc.targets.description.library.LibraryDescription` that callers may want to know. They stand somewhere
 among the read-only data, in libraries of every format, in object files and in archives; who looks for it looks for
 the mark.
 """
@@ -12,9 +12,9 @@ import dataclasses
 import json
 import struct
 
-from nnefc.targets.description.library import LibraryDescription
+from nnefc.targets.description.library import DEVICES, LibraryDescription
 
-__all__ = ["MARK", "SIZES", "TENSORS", "TEXTS", "record_of"]
+__all__ = ["MARK", "SIZES", "TENSORS", "TEXTS", "embedded_metadata"]
 
 MARK = b"\x89nnefc record\r\n\x01"
 
@@ -23,13 +23,13 @@ SIZES = ("workspace_bytes", "scratch_bytes", "constant_bytes", "state_bytes")
 TENSORS = ("inputs", "outputs", "states")
 
 
-def record_of(description: LibraryDescription) -> bytes:
-    """The record of a description."""
+def embedded_metadata(description: LibraryDescription) -> bytes:
+    """The metadata of a description, as bytes."""
     members = {name: getattr(description, name) for name in (*TEXTS, *SIZES, "cpu_features")}
     members |= {name: [dataclasses.astuple(tensor) for tensor in getattr(description, name)] for name in TENSORS}
     if description.index_limits:
         members["index_limits"] = dict(description.index_limits)
-    if description.device != "cpu":
+    if DEVICES[description.device].noted:
         members["device"] = description.device
     members["weights"] = description.weights.name if description.weights is not None else ""
     text = json.dumps(members, separators=(",", ":")).encode()

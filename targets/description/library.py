@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nnefc.diagnostics import CompileError
@@ -38,7 +39,7 @@ _FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the
     "status_name": ("const char *", "nnefc_status status", "status"),
 }
 
-_DEVICE_FUNCTIONS = {  # besides those, in libraries for a GPU
+_STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU
     "enqueue": (
         "nnefc_status",
         "nnefc_session *session, const void *const *inputs, void *const *outputs, void *stream",
@@ -47,10 +48,30 @@ _DEVICE_FUNCTIONS = {  # besides those, in libraries for a GPU
     "synchronize": ("nnefc_status", "nnefc_session *session", "session"),
 }
 
-DEVICES = ("cpu", "cuda")
-"""What a network may run on."""
 
-_DEVICE_ALIGNMENT = 256  # of tensors in a GPU's memory
+@dataclass(frozen=True)
+class Device:
+    """What a network may run on, as far as its library depends on it.
+
+    Attributes:
+        functions: the library has besides those of all libraries: name after the prefix → what it returns, its
+            parameters, the arguments of a call.
+        alignment: of tensors in memory of its own; 0 if it computes in the host's.
+        module: the symbol of its code, as `nnefc_model` in `runtime/model.h` has it; NULL if that is the entry.
+        noted: whether the embedded metadata name it; without a name a library is for a CPU.
+    """
+
+    functions: Mapping[str, tuple[str, str, str]]
+    alignment: int
+    module: str
+    noted: bool
+
+
+DEVICES = {
+    "cpu": Device(functions={}, alignment=0, module="NULL", noted=False),
+    "cuda": Device(functions=_STREAM_FUNCTIONS, alignment=256, module="&nnefc_cuda_this_module", noted=True),
+}
+"""What a network may run on."""
 
 # Prefixes with which the functions would take the names of functions of the C library.
 _TAKEN = ("cnd", "mtx", "nnefc", "pthread", "sem", "thrd", "timer")
@@ -139,15 +160,16 @@ class LibraryDescription:
     @property
     def device_bytes(self) -> int:
         """Memory of the device that a session takes: workspace, states, and room for all inputs and outputs."""
-        if self.device == "cpu":
+        alignment = DEVICES[self.device].alignment
+        if not alignment:
             return 0
         sizes = [self.workspace_bytes, self.state_bytes, *map(tensor_bytes, (*self.inputs, *self.outputs))]
-        return sum(-(-size // _DEVICE_ALIGNMENT) * _DEVICE_ALIGNMENT for size in sizes)
+        return sum(-(-size // alignment) * alignment for size in sizes)
 
 
 def functions_of(device: str) -> dict[str, tuple[str, str, str]]:
     """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call."""
-    return _FUNCTIONS if device == "cpu" else dict(sorted({**_FUNCTIONS, **_DEVICE_FUNCTIONS}.items()))
+    return dict(sorted({**_FUNCTIONS, **DEVICES[device].functions}.items()))
 
 
 def public_symbols(prefix: str = PLAIN, device: str = "cpu") -> tuple[str, ...]:

@@ -13,25 +13,25 @@ from nnefc.diagnostics import CompileError
 from nnefc.targets.description.embedded_metadata import MARK
 from nnefc.targets.description.library import ELEMENT_TYPES, LibraryDescription, TensorDescription
 
-__all__ = ["Record", "file_kind", "read_record"]
+__all__ = ["Metadata", "file_kind", "read_metadata"]
 
 _LARGEST = 16 << 20  # bytes of text; a thousand tensors take a tenth of a megabyte
 _MOST = 1 << 63  # what sizes and extents must stay below
 
 
 @dataclass(frozen=True)
-class Record:
-    """What a record says: a description without what only the runtime needs, and the name of the file of weights."""
+class Metadata:
+    """A description without what only the runtime needs, and the name of the file of weights."""
 
     description: LibraryDescription
     weights: str
 
 
-def read_record(path: Path) -> Record | None:
-    """The record in a file, None if it has none. Nothing of the file is run.
+def read_metadata(path: Path) -> Metadata | None:
+    """The embedded metadata of a file, None if it has none. Nothing of the file is run.
 
     Raises:
-        CompileError: a file that cannot be read, or a record that is cut off or says what cannot be.
+        CompileError: a file that cannot be read, or metadata that are cut off or say what cannot be.
     """
     try:
         text = _find(path)
@@ -60,11 +60,11 @@ def _find(path: Path) -> bytes | None:
             return text if len(head) == 4 and len(text) == length else b""
 
 
-def _checked(members: Any) -> Record:
-    """The record of a JSON value, whose every part is looked at.
+def _checked(members: Any) -> Metadata:
+    """The metadata of a JSON value, whose every part is looked at.
 
     Raises:
-        ValueError, TypeError, KeyError: it is not as :func:`record_of` makes it.
+        ValueError, TypeError, KeyError: they are not as :func:`embedded_metadata` makes them.
     """
     found = LibraryDescription(
         model=_text(members["model"]),
@@ -82,7 +82,7 @@ def _checked(members: Any) -> Record:
         index_limits=tuple((_text(name), _size(limit)) for name, limit in members.get("index_limits", {}).items()),
         device=_text(members.get("device", "cpu")),
     )
-    return Record(found, _text(members["weights"]))
+    return Metadata(found, _text(members["weights"]))
 
 
 def _tensors(items: Any) -> tuple[TensorDescription, ...]:

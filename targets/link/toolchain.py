@@ -21,6 +21,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
@@ -56,8 +57,6 @@ RUNTIME = Path(__file__).parents[1] / "runtime"
 
 _CONSTANTS = RUNTIME / "constants.S"
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
-
-_OF_PROCESSORS = "engine.c"  # only in libraries for CPUs
 
 _COMPILE_FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
 
@@ -124,7 +123,7 @@ def _link(
         linking = LINKING[form]
         flags = [*_COMPILE_FLAGS, *linking.compile_flags, *linking.link_flags]
         flags += linking.name_flags(output.name, names, folder)
-        libraries = [*linking.libraries, *_DEVICE_LIBRARIES[device]]
+        libraries = [*linking.libraries, *_RUNTIMES[device].libraries]
         run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, *libraries, "-o", str(library)], folder)
         if left_out is not None:
             append_constants(library, left_out)
@@ -184,7 +183,7 @@ def _inputs(
 
     The runtime is objects if `own`, zig's command, is given, and sources for another compiler.
     """
-    if description.device != "cpu" and form is not FileFormat.ELF:
+    if form not in _RUNTIMES[description.device].formats:
         raise CompileError(
             f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
             hint="choose a host with Linux",
@@ -216,17 +215,34 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:
     """The runtime's C files that a library consists of."""
-    left_out = set() if description.weights else {_OF_WEIGHTS}
-    if description.device == "cpu":
-        return [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
-    left_out.add(_OF_PROCESSORS)
-    return [
-        *(path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out),
-        *sorted((RUNTIME / description.device).glob("*.c")),
-    ]
+    device = _RUNTIMES[description.device]
+    left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
+    sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
+    return [*sources, *(sorted((RUNTIME / device.folder).glob("*.c")) if device.folder else ())]
 
 
-_DEVICE_LIBRARIES = {"cpu": (), "cuda": ("-ldl",)}  # NVIDIA's driver is opened at run time
+@dataclass(frozen=True)
+class _DeviceRuntime:
+    """What the runtime of a device consists of.
+
+    Attributes:
+        folder: in `runtime/`, with files of its own; none if empty.
+        left_out: files in `runtime/` itself that its libraries do not have.
+        libraries: what they are linked with besides.
+        formats: the formats of files that they are made in.
+    """
+
+    folder: str = ""
+    left_out: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    formats: tuple[FileFormat, ...] = tuple(FileFormat)
+
+
+_RUNTIMES = {
+    "cpu": _DeviceRuntime(),
+    # NVIDIA's driver is opened at run time
+    "cuda": _DeviceRuntime("cuda", ("engine.c",), ("-ldl",), (FileFormat.ELF,)),
+}
 
 
 def _compiler(zig_target: str, zig_cpu: str, cc: Sequence[str]) -> Sequence[str]:

@@ -14,7 +14,7 @@ typedef struct nnefc_model {
     /* Runs the network; 0 on success. For a GPU it only starts its kernels, and all addresses are of the GPU's memory. */
     int32_t (*call)(const void *const *inputs, void *const *outputs, uint8_t *state, uint8_t *workspace,
                     const uint8_t *constants);
-    const uint8_t *record; /* the description for those who cannot load the library, but look into its file */
+    const uint8_t *metadata; /* the description for those who cannot load the library, but look into its file */
     const nnefc_cuda_module *cuda; /* null unless the network is for NVIDIA's GPUs */
 } nnefc_model;
 

@@ -18,7 +18,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.targets.codegen.cuda import compiler as cuda_compiler
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
-from nnefc.targets.description.library_file import read_record
+from nnefc.targets.description.library_file import read_metadata
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 TARGET = "cuda -arch=sm_80,sm_90"
@@ -98,9 +98,9 @@ def test_the_host_may_be_an_arm(tmp_path: Path) -> None:
     nnefc.compile(DIGITS, "cuda -arch=sm_87 -host=aarch64-linux-gnu").export(tmp_path / "digits.so")
     content = (tmp_path / "digits.so").read_bytes()
     assert int.from_bytes(content[18:20], "little") == 183  # EM_AARCH64
-    record = read_record(tmp_path / "digits.so")
-    assert record is not None
-    assert record.description.target == "cuda -arch=sm_87 -host=aarch64-linux-gnu"
+    metadata = read_metadata(tmp_path / "digits.so")
+    assert metadata is not None
+    assert metadata.description.target == "cuda -arch=sm_87 -host=aarch64-linux-gnu"
 
 
 def test_inspect_says_what_the_library_needs(digits: Artifact, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Convolutions of 8-bit integers with sums in int32, by the target's dot products.
 
-    s = conv2d(x, W, out_dtype="int32")     →     s = convolution(words(x), pack(W)) + c
+    s = conv2d(x, W, out_dtype="int32")     →     s = convolution(packed(x), pack(W)) + c
 
-`words` reads the bytes of neighbouring channels of a blocked tensor as one int32, which costs nothing. Where the
+`packed` reads the bytes of neighbouring channels of a blocked tensor as one int32, which costs nothing. Where the
 instruction wants data of the other sign, 128 is added to them or taken away; `c` makes up for that: 128 times the sum
 of the weights of each output channel. Padding that a `nn.pad` before the convolution adds is part of it.
 """
@@ -21,7 +21,7 @@ from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import Sliding, groups_in_a_block, integers, split_padding
-from nnefc.passes.graph.packed_operands import converted, data_words, weights_words
+from nnefc.passes.graph.packed_operands import converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
 
@@ -76,9 +76,9 @@ def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, slidin
             data = converted(layouts.builder, data, how)
         data = layouts.laid_out(data, Blocked.of(groups * inputs, layouts.size, groups))
         data = converted(layouts.builder, data, how)
-        source = data_words(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
+        source = packed_data(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
     block_in = layouts.size // how.terms if inputs % layouts.size == 0 else 0
-    packed = pack_filter(weights_words(merged, 1, how), block_in, layouts.size, groups)
+    packed = pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups)
     result = layouts.kernel(
         convolve,
         source,
@@ -107,14 +107,14 @@ def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, in
 def _few_channels(
     layouts: LayoutRewriter, data: relax.Expr, sliding: Sliding, how: Multiplication, value: int
 ) -> relax.Expr:
-    """Plain data in one block of as many words as their channels need, so that no work goes into a fuller one.
+    """Plain data in one block of as many packed operands as their channels need: no work goes into a fuller one.
 
-    Padding comes last: words are moved faster than bytes.
+    Padding comes last: packed operands are moved faster than bytes.
     """
     whole = to_blocks(
         layouts.builder, converted(layouts.builder, data, how), -(-shape_of(data)[1] // how.terms) * how.terms
     )
-    joined = data_words(layouts.builder, whole, how)
+    joined = packed_data(layouts.builder, whole, how)
     bits = 32 // how.terms
     word = sum((value & ((1 << bits) - 1)) << (bits * term) for term in range(how.terms))
     around = value if how.dot is None else word - (1 << 32 if word >> 31 else 0)

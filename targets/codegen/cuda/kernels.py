@@ -25,6 +25,7 @@ from tvm.ir.expr import Call
 
 from nnefc.element_types import item_bytes
 from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
+from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
 from nnefc.targets.description.c_source import c_string
 from nnefc.targets.machine.cuda_target import CudaTarget
 
@@ -309,41 +310,6 @@ def _check(launch: Launch, target: CudaTarget) -> None:
         raise NotOnDevice(f"{launch.kernel} asks for {launch.shared_bytes} bytes of shared memory")
 
 
-# What TVM begins its sources with, and what is in its place here: sources that need no half precision then need no
-# header at all from NVRTC, and none of the driver's from nvcc.
-_TVMS_PRELUDE = (
-    re.compile(r"#ifdef __CUDACC_RTC__\n.*?#include <cuda\.h>\n#endif\n", re.DOTALL),
-    re.compile(r"#ifdef _WIN32\n.*?#define ushort unsigned short\n#endif\n", re.DOTALL),
-)
-_PRELUDE = """\
-#ifdef __CUDACC_RTC__
-typedef signed char int8_t;
-typedef short int16_t;
-typedef int int32_t;
-typedef long long int64_t;
-typedef unsigned char uint8_t;
-typedef unsigned short uint16_t;
-typedef unsigned int uint32_t;
-typedef unsigned long long uint64_t;
-#define __asm__ asm
-#define __volatile__ volatile
-#else
-#include <cstdint>
-#endif
-typedef unsigned int uint;
-typedef unsigned char uchar;
-typedef unsigned short ushort;
-"""
-
-# CUDA's own `max` and `min` leave out what is not a number; TIR's take the second operand unless the first is greater,
-# or smaller, as they do on CPUs.
-_LIMITS = """\
-template <class T> __device__ __forceinline__ T nnefc_max(T a, T b) { return a > b ? a : b; }
-template <class T> __device__ __forceinline__ T nnefc_min(T a, T b) { return a < b ? a : b; }
-#define max nnefc_max
-#define min nnefc_min
-"""
-
 _CALLBACK = "tvm_callback_cuda_compile"
 _GENERATING = threading.Lock()  # the callback is one for the process
 
@@ -351,7 +317,7 @@ _GENERATING = threading.Lock()  # the callback is one for the process
 def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
     """The device's functions as CUDA source."""
     if not modules.functions:
-        return _PRELUDE
+        return PRELUDE
     with _GENERATING:
         compiler = tvm.get_global_func(_CALLBACK, allow_missing=True)
         tvm.register_global_func(_CALLBACK, lambda _source, _target: b"", override=True)
@@ -360,11 +326,7 @@ def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
         finally:
             if compiler is not None:
                 tvm.register_global_func(_CALLBACK, compiler, override=True)
-    for part in _TVMS_PRELUDE:
-        text, count = part.subn("", text)
-        assert count == 1, "another TVM, with other sources"
-    before, first, functions = text.partition('extern "C"')
-    return _PRELUDE + before.lstrip() + _LIMITS + first + functions
+    return with_own_prelude(text)
 
 
 _EXTERN = tvm.ir.Op.get("tirx.call_extern")

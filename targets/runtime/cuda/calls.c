@@ -101,12 +101,12 @@ static void put_inputs(void) {
     uint32_t count = nnefc_this_model.description.input_count;
     for (uint32_t i = 0; i < count && !has_failed(); i++) {
         const nnefc_cuda_tensor *tensor = &current->tensors[i];
-        const nnefc_cuda_place *place = &current->places[i];
-        if (place->home == NNEFC_CUDA_IN_HOST)
+        const nnefc_cuda_location *location = &current->locations[i];
+        if (location->home == NNEFC_CUDA_IN_HOST)
             note(nnefc_cuda.copy_in(tensor->memory, tensor->staging, (size_t)tensor->bytes, current->current),
                  "copying an input to the GPU");
-        else if (place->home == NNEFC_CUDA_ASKEW)
-            note(nnefc_cuda.copy(tensor->memory, place->address, (size_t)tensor->bytes, current->current),
+        else if (location->home == NNEFC_CUDA_ASKEW)
+            note(nnefc_cuda.copy(tensor->memory, location->address, (size_t)tensor->bytes, current->current),
                  "copying an input within the GPU's memory");
     }
 }
@@ -114,12 +114,12 @@ static void put_inputs(void) {
 static void put_outputs(void) {
     for (uint32_t i = nnefc_this_model.description.input_count; i < nnefc_cuda_tensor_count() && !has_failed(); i++) {
         const nnefc_cuda_tensor *tensor = &current->tensors[i];
-        const nnefc_cuda_place *place = &current->places[i];
-        if (place->home == NNEFC_CUDA_IN_HOST)
+        const nnefc_cuda_location *location = &current->locations[i];
+        if (location->home == NNEFC_CUDA_IN_HOST)
             note(nnefc_cuda.copy_out(tensor->staging, tensor->memory, (size_t)tensor->bytes, current->current),
                  "copying an output from the GPU");
-        else if (place->home == NNEFC_CUDA_ASKEW)
-            note(nnefc_cuda.copy(place->address, tensor->memory, (size_t)tensor->bytes, current->current),
+        else if (location->home == NNEFC_CUDA_ASKEW)
+            note(nnefc_cuda.copy(location->address, tensor->memory, (size_t)tensor->bytes, current->current),
                  "copying an output within the GPU's memory");
     }
 }
@@ -129,9 +129,9 @@ static void *pointer_to(CUdeviceptr address) { return (void *)(uintptr_t)address
 static void put_kernels(void) {
     uint32_t count = nnefc_cuda_tensor_count();
     for (uint32_t i = 0; i < count; i++) {
-        const nnefc_cuda_place *place = &current->places[i];
-        bool in_place = place->home == NNEFC_CUDA_HERE && place->address != 0;
-        current->addresses[i] = pointer_to(in_place ? place->address : current->tensors[i].memory);
+        const nnefc_cuda_location *location = &current->locations[i];
+        bool in_place = location->home == NNEFC_CUDA_HERE && location->address != 0;
+        current->addresses[i] = pointer_to(in_place ? location->address : current->tensors[i].memory);
     }
     int32_t result = nnefc_this_model.call((const void *const *)current->addresses,
                                            current->addresses + nnefc_this_model.description.input_count,

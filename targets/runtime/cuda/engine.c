@@ -126,14 +126,14 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 
 static void stage_inputs(nnefc_engine *engine, const void *const *inputs) {
     for (uint32_t i = 0; i < description->input_count; i++)
-        if (engine->places[i].home == NNEFC_CUDA_IN_HOST)
+        if (engine->locations[i].home == NNEFC_CUDA_IN_HOST)
             memcpy(engine->tensors[i].staging, inputs[i], (size_t)engine->tensors[i].bytes);
 }
 
 static void fetch_outputs(nnefc_engine *engine, void *const *outputs) {
     for (uint32_t i = 0; i < description->output_count; i++) {
         uint32_t index = description->input_count + i;
-        if (engine->places[index].home == NNEFC_CUDA_IN_HOST)
+        if (engine->locations[index].home == NNEFC_CUDA_IN_HOST)
             memcpy(outputs[i], engine->tensors[index].staging, (size_t)engine->tensors[index].bytes);
     }
 }
@@ -181,9 +181,9 @@ static nnefc_status check_stream(CUstream stream, char *error) {
     return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the stream is being captured; runs are graphs of their own already");
 }
 
-static nnefc_status check_places(const nnefc_engine *engine, char *error) {
+static nnefc_status check_locations(const nnefc_engine *engine, char *error) {
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) {
-        if (engine->places[i].home != NNEFC_CUDA_IN_HOST) continue;
+        if (engine->locations[i].home != NNEFC_CUDA_IN_HOST) continue;
         bool is_input = i < description->input_count;
         const nnefc_tensor *tensor =
             is_input ? &description->inputs[i] : &description->outputs[i - description->input_count];
@@ -219,7 +219,7 @@ nnefc_status nnefc_cuda_enqueue(nnefc_engine *engine, const void *const *inputs,
     status = look_back(engine, error);
     if (status == NNEFC_OK && stream != NULL) status = check_stream(stream, error);
     if (status == NNEFC_OK) status = nnefc_cuda_locate(engine, inputs, outputs, error);
-    if (status == NNEFC_OK) status = check_places(engine, error);
+    if (status == NNEFC_OK) status = check_locations(engine, error);
     if (status == NNEFC_OK) status = begin(engine, stream != NULL ? stream : engine->stream, error);
     return leave(status, error);
 }

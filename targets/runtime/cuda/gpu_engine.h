@@ -15,21 +15,21 @@ typedef enum nnefc_cuda_home {
     NNEFC_CUDA_IN_HOST /* in the host's memory: copied by way of the session's pinned memory */
 } nnefc_cuda_home;
 
-typedef struct nnefc_cuda_place {
+typedef struct nnefc_cuda_location {
     nnefc_cuda_home home;
     CUdeviceptr address; /* 0 for tensors in the host's memory: how they travel does not depend on where they are */
-} nnefc_cuda_place;
+} nnefc_cuda_location;
 
-/* A run as a graph, for tensors in certain places. */
+/* A run as a graph, for tensors in certain locations. */
 typedef struct nnefc_cuda_graph {
-    CUgraphExec runnable;     /* null before the places have been seen twice */
+    CUgraphExec runnable;     /* null before the locations have been seen twice */
     CUevent done;             /* after its last run, if that is marked; null before the first mark */
     bool is_marked;
     uint64_t used;            /* the number of the last run with them; 0 for none */
-    nnefc_cuda_place *places; /* of the inputs, then of the outputs */
+    nnefc_cuda_location *locations; /* of the inputs, then of the outputs */
 } nnefc_cuda_graph;
 
-enum { NNEFC_CUDA_GRAPHS = 8 }; /* sets of places that a session remembers */
+enum { NNEFC_CUDA_GRAPHS = 8 }; /* sets of locations that a session remembers */
 
 /* What a host kernel is called with, on a thread of the driver's. */
 typedef struct nnefc_cuda_host_call {
@@ -57,7 +57,7 @@ struct nnefc_engine {
     nnefc_cuda_tensor *tensors; /* the inputs, then the outputs */
     void **operands;            /* of all host calls */
     nnefc_cuda_host_call *host_calls;
-    nnefc_cuda_place *places; /* of the present run's tensors, inputs first */
+    nnefc_cuda_location *locations; /* of the present run's tensors, inputs first */
     void **addresses;         /* where its kernels find them */
     nnefc_cuda_graph graphs[NNEFC_CUDA_GRAPHS];
     uint64_t runs;
@@ -83,13 +83,13 @@ nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *e
 /* Frees what the host has of an engine, the engine too. */
 void nnefc_cuda_free_host(nnefc_engine *engine);
 
-/* Finds out where the caller's tensors are, for engine->places. */
+/* Finds out where the caller's tensors are, for engine->locations. */
 nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
 
 /* Whether a workspace of the caller's is where it must be. */
 nnefc_status nnefc_cuda_check_workspace(const nnefc_engine *engine, void *workspace, char *error);
 
-/* Puts a run on a stream, kernel by kernel or as a graph, for the tensors at engine->places. */
+/* Puts a run on a stream, kernel by kernel or as a graph, for the tensors at engine->locations. */
 nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error);
 
 /* Puts all of a run's kernels and copies on a stream. */

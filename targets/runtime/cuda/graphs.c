@@ -1,27 +1,27 @@
 /* Runs as graphs. A graph holds the addresses that it was made with. Tensors in the host's memory always travel through the
  * session's own, so that one graph serves all runs with them, and it is made at the first. Tensors in the GPU's memory
- * may be elsewhere in each run: a graph is made when the same places are seen for the second time. */
+ * may be elsewhere in each run: a graph is made when the same locations are seen for the second time. */
 #include <string.h>
 
 #include "gpu_engine.h"
 
-static bool same_places(const nnefc_cuda_place *a, const nnefc_cuda_place *b) {
+static bool same_locations(const nnefc_cuda_location *a, const nnefc_cuda_location *b) {
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
         if (a[i].home != b[i].home || a[i].address != b[i].address) return false;
     return true;
 }
 
-static bool may_change(const nnefc_cuda_place *places) {
+static bool may_change(const nnefc_cuda_location *locations) {
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
-        if (places[i].address != 0) return true;
+        if (locations[i].address != 0) return true;
     return false;
 }
 
-/* The graph of the present places; null if there is none. */
+/* The graph of the present locations; null if there is none. */
 static nnefc_cuda_graph *find(nnefc_engine *engine) {
     for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++) {
         nnefc_cuda_graph *graph = &engine->graphs[i];
-        if (graph->used > 0 && same_places(graph->places, engine->places)) return graph;
+        if (graph->used > 0 && same_locations(graph->locations, engine->locations)) return graph;
     }
     return NULL;
 }
@@ -34,7 +34,7 @@ static nnefc_cuda_graph *oldest(nnefc_engine *engine) {
     return found;
 }
 
-/* Takes the present places for a graph whose own were not seen for longest, unless it may be running still: nothing is
+/* Takes the present locations for a graph whose own were not seen for longest, unless it may be running still: nothing is
  * waited for. */
 static nnefc_status replace(nnefc_engine *engine, nnefc_cuda_graph *graph, bool *is_replaced, char *error) {
     CUgraphExec old = graph->runnable;
@@ -44,11 +44,11 @@ static nnefc_status replace(nnefc_engine *engine, nnefc_cuda_graph *graph, bool 
     if (over != CUDA_SUCCESS) return nnefc_cuda_check(over, "asking whether a run is over", error);
     graph->runnable = NULL;
     graph->used = 0;
-    memcpy(graph->places, engine->places, nnefc_cuda_tensor_count() * sizeof *graph->places);
+    memcpy(graph->locations, engine->locations, nnefc_cuda_tensor_count() * sizeof *graph->locations);
     return old != NULL ? nnefc_cuda_check(nnefc_cuda.runnable_destroy(old), "freeing a graph", error) : NNEFC_OK;
 }
 
-/* Makes the graph of the present places, on the session's own stream. Nothing runs. */
+/* Makes the graph of the present locations, on the session's own stream. Nothing runs. */
 static nnefc_status capture(nnefc_engine *engine, CUgraphExec *runnable, char *error) {
     CUgraph graph = NULL;
     int result = nnefc_cuda.capture_begin(engine->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -69,7 +69,7 @@ static nnefc_status capture(nnefc_engine *engine, CUgraphExec *runnable, char *e
 static nnefc_status launch(nnefc_engine *engine, nnefc_cuda_graph *graph, CUstream stream, char *error) {
     int result = nnefc_cuda.graph_launch(graph->runnable, stream);
     if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "starting a graph", error);
-    graph->is_marked = may_change(engine->places); /* runs with tensors of the host's are waited for */
+    graph->is_marked = may_change(engine->locations); /* runs with tensors of the host's are waited for */
     if (!graph->is_marked) return NNEFC_OK;
     if (graph->done == NULL) result = nnefc_cuda.event_create(&graph->done, CU_EVENT_DISABLE_TIMING);
     if (result == CUDA_SUCCESS) result = nnefc_cuda.event_record(graph->done, stream);
@@ -86,7 +86,7 @@ nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error
     nnefc_status status = NNEFC_OK;
     if (!is_known) status = replace(engine, graph = oldest(engine), &is_replaced, error);
     if (status == NNEFC_OK && !is_replaced) return nnefc_cuda_put(engine, stream, error);
-    if (status == NNEFC_OK && graph->runnable == NULL && (is_known || !may_change(engine->places)))
+    if (status == NNEFC_OK && graph->runnable == NULL && (is_known || !may_change(engine->locations)))
         status = capture(engine, &graph->runnable, error);
     if (status != NNEFC_OK) return status;
     graph->used = ++engine->runs;

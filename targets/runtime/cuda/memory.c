@@ -37,13 +37,13 @@ static bool allocate_tables(nnefc_engine *engine) {
     size_t tensors = nnefc_cuda_tensor_count() + 1, operands = operand_count() + 1, calls = module->host_kernel_count + 1;
     engine->tensors = calloc(tensors, sizeof *engine->tensors);
     engine->addresses = calloc(tensors, sizeof *engine->addresses);
-    engine->places = calloc(tensors * (NNEFC_CUDA_GRAPHS + 1), sizeof *engine->places);
+    engine->locations = calloc(tensors * (NNEFC_CUDA_GRAPHS + 1), sizeof *engine->locations);
     engine->operands = calloc(operands, sizeof *engine->operands);
     engine->host_calls = calloc(calls, sizeof *engine->host_calls);
-    if (engine->tensors == NULL || engine->addresses == NULL || engine->places == NULL || engine->operands == NULL ||
+    if (engine->tensors == NULL || engine->addresses == NULL || engine->locations == NULL || engine->operands == NULL ||
         engine->host_calls == NULL)
         return false;
-    for (size_t i = 0; i < NNEFC_CUDA_GRAPHS; i++) engine->graphs[i].places = engine->places + (i + 1) * tensors;
+    for (size_t i = 0; i < NNEFC_CUDA_GRAPHS; i++) engine->graphs[i].locations = engine->locations + (i + 1) * tensors;
     return true;
 }
 
@@ -157,7 +157,7 @@ void nnefc_cuda_free_host(nnefc_engine *engine) {
     if (engine->pool != NULL) nnefc_pool_destroy(engine->pool);
     free(engine->host_calls);
     free(engine->operands);
-    free(engine->places);
+    free(engine->locations);
     free(engine->addresses);
     free(engine->tensors);
     free(engine);

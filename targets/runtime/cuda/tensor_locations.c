@@ -27,31 +27,31 @@ static bool is_on(const memory_kind *kind, const nnefc_cuda_device *device) {
 }
 
 static nnefc_status locate(const nnefc_engine *engine, const nnefc_tensor *tensor, const void *pointer,
-                           nnefc_cuda_place *place, char *error) {
-    *place = (nnefc_cuda_place){NNEFC_CUDA_HERE, 0};
+                           nnefc_cuda_location *location, char *error) {
+    *location = (nnefc_cuda_location){NNEFC_CUDA_HERE, 0};
     if (tensor->bytes == 0) return NNEFC_OK;
     memory_kind kind;
     nnefc_status status = nnefc_cuda_check(ask(pointer, &kind), "asking where a tensor is", error);
     if (status != NNEFC_OK) return status;
     if (is_on(&kind, engine->device)) {
         bool aligned = (uintptr_t)pointer % VECTOR_BYTES == 0;
-        *place = (nnefc_cuda_place){aligned ? NNEFC_CUDA_HERE : NNEFC_CUDA_ASKEW, (uintptr_t)pointer};
+        *location = (nnefc_cuda_location){aligned ? NNEFC_CUDA_HERE : NNEFC_CUDA_ASKEW, (uintptr_t)pointer};
         return NNEFC_OK;
     }
     if (kind.type == CU_MEMORYTYPE_DEVICE)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "\"%.200s\" is in the memory of GPU %d, but the session is on GPU %d",
                           tensor->name, kind.device, engine->device->device);
-    *place = (nnefc_cuda_place){NNEFC_CUDA_IN_HOST, 0};
+    *location = (nnefc_cuda_location){NNEFC_CUDA_IN_HOST, 0};
     return NNEFC_OK;
 }
 
 nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
-    nnefc_cuda_place *place = engine->places;
+    nnefc_cuda_location *location = engine->locations;
     nnefc_status status = NNEFC_OK;
     for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++)
-        status = locate(engine, &description->inputs[i], inputs[i], place++, error);
+        status = locate(engine, &description->inputs[i], inputs[i], location++, error);
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++)
-        status = locate(engine, &description->outputs[i], outputs[i], place++, error);
+        status = locate(engine, &description->outputs[i], outputs[i], location++, error);
     return status;
 }
 

@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, use_dot_products, words_array
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, packed_array, use_dot_products
 from nnefc.passes.compute.matmul import multiply_packed, pack_right_array
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
@@ -53,7 +53,7 @@ def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> No
     limits = [np.iinfo(dtype) for dtype in (how.data if how.terms == 4 else "uint8", weights)]
     a = rng.integers(limits[0].min, limits[0].max + 1, (3, 8)).astype(how.data)
     b = rng.integers(limits[1].min, limits[1].max + 1, (8, 16)).astype(how.stored or how.weights)
-    words = [words_array(a, 1, how.terms), pack_right_array(words_array(b, 0, how.terms), 16)]
+    words = [packed_array(a, 1, how.terms), pack_right_array(packed_array(b, 0, how.terms), 16)]
     library = tvm.compile(product(how, 3, 8 // how.terms, 16), target="llvm")  # not scheduled: no vectors
     result = tvm.runtime.tensor(np.zeros((3, 16), np.int32))
     library["main"](*map(tvm.runtime.tensor, words), result)

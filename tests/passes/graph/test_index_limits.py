@@ -17,7 +17,7 @@ from nnefc.cli import main
 from nnefc.formats import load_network
 from nnefc.network import Network
 from nnefc.passes.graph.index_limits import index_limits
-from nnefc.targets.description.library_file import read_record
+from nnefc.targets.description.library_file import read_metadata
 
 TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 
@@ -111,8 +111,8 @@ def test_relax_take_and_no_integers() -> None:
 def test_random_values_are_positions_and_the_library_says_so(tmp_path: Path) -> None:
     path = saved(tmp_path, [node("Gather", "w ids", "y")], {"ids": ("i", [200])}, w=table(3))
     nnefc.compile(path).export(tmp_path / "m.so")
-    record = read_record(tmp_path / "m.so")
-    assert record is not None and record.description.index_limits == (("ids", 3),)
+    metadata = read_metadata(tmp_path / "m.so")
+    assert metadata is not None and metadata.description.index_limits == (("ids", 3),)
     result = CliRunner().invoke(main, ["run", str(tmp_path / "m.so"), "--random", "0", "--output", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert sorted(set(np.load(tmp_path / "y.npy")[:, 0])) == [0, 2, 4]  # all rows of the table, and no others

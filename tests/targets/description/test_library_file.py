@@ -11,9 +11,9 @@ import pytest
 from runtime_samples import CONSTANTS, SAMPLE, link, object_file
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.description.embedded_metadata import MARK, SIZES, TEXTS, record_of
+from nnefc.targets.description.embedded_metadata import MARK, SIZES, TEXTS, embedded_metadata
 from nnefc.targets.description.library import TensorDescription
-from nnefc.targets.description.library_file import file_kind, read_record
+from nnefc.targets.description.library_file import file_kind, read_metadata
 
 DESCRIPTION = replace(
     SAMPLE,
@@ -30,44 +30,44 @@ def file_of(folder: Path, content: bytes) -> Path:
 
 
 def changed(folder: Path, **members: object) -> Path:
-    """A file whose record has other members; those that are None are missing."""
-    text = record_of(DESCRIPTION)[len(MARK) + 4 :]
+    """A file whose metadata has other members; those that are None are missing."""
+    text = embedded_metadata(DESCRIPTION)[len(MARK) + 4 :]
     found = {name: value for name, value in {**json.loads(text), **members}.items() if value is not None}
     other = json.dumps(found).encode()
     return file_of(folder, b"\x7fELF" + MARK + struct.pack("<I", len(other)) + other)
 
 
 def test_a_record_says_what_was_described(tmp_path: Path) -> None:
-    record = read_record(file_of(tmp_path, b"before" + record_of(DESCRIPTION) + b"after"))
-    assert record is not None
-    found = record.description
+    metadata = read_metadata(file_of(tmp_path, b"before" + embedded_metadata(DESCRIPTION) + b"after"))
+    assert metadata is not None
+    found = metadata.description
     for name in (*TEXTS, *SIZES, "inputs", "outputs", "states", "cpu_features"):
         assert getattr(found, name) == getattr(DESCRIPTION, name), name
 
 
 def test_a_linked_library_holds_its_record(tmp_path: Path) -> None:
     path = link([object_file("network.c")], CONSTANTS, SAMPLE, tmp_path / "sample.so")
-    record = read_record(path)
-    assert record is not None
-    assert (record.description.model, record.description.outputs) == (SAMPLE.model, SAMPLE.outputs)
+    metadata = read_metadata(path)
+    assert metadata is not None
+    assert (metadata.description.model, metadata.description.outputs) == (SAMPLE.model, SAMPLE.outputs)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", MARK[:-1], bytes(5000)])
 def test_files_without_a_record_have_none(content: bytes, tmp_path: Path) -> None:
-    assert read_record(file_of(tmp_path, content)) is None
+    assert read_metadata(file_of(tmp_path, content)) is None
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 100])
 def test_a_record_that_is_cut_off_is_refused(length: int, tmp_path: Path) -> None:
-    content = b"\x7fELF" + record_of(DESCRIPTION)[: len(MARK) + length]
+    content = b"\x7fELF" + embedded_metadata(DESCRIPTION)[: len(MARK) + length]
     with pytest.raises(CompileError, match="is damaged"):
-        read_record(file_of(tmp_path, content))
+        read_metadata(file_of(tmp_path, content))
 
 
 @pytest.mark.parametrize("length", [1 << 20, (16 << 20) + 1, 0xFFFFFFFF])
 def test_a_length_beyond_the_file_is_refused(length: int, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="is damaged"):
-        read_record(file_of(tmp_path, MARK + struct.pack("<I", length) + b"{}"))
+        read_metadata(file_of(tmp_path, MARK + struct.pack("<I", length) + b"{}"))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_length_beyond_the_file_is_refused(length: int, tmp_path: Path) -> Non
 )
 def test_other_json_is_refused(text: bytes, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="is damaged"):
-        read_record(file_of(tmp_path, MARK + struct.pack("<I", len(text)) + text))
+        read_metadata(file_of(tmp_path, MARK + struct.pack("<I", len(text)) + text))
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_other_json_is_refused(text: bytes, tmp_path: Path) -> None:
 )
 def test_members_that_cannot_be_are_refused(members: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="is damaged"):
-        read_record(changed(tmp_path, **members))
+        read_metadata(changed(tmp_path, **members))
 
 
 def test_a_name_cannot_command_a_terminal(tmp_path: Path) -> None:
-    record = read_record(changed(tmp_path, model="a\x1b[2Jb\nc"))
-    assert record is not None
-    assert record.description.model == "a\N{REPLACEMENT CHARACTER}[2Jb\N{REPLACEMENT CHARACTER}c"
+    metadata = read_metadata(changed(tmp_path, model="a\x1b[2Jb\nc"))
+    assert metadata is not None
+    assert metadata.description.model == "a\N{REPLACEMENT CHARACTER}[2Jb\N{REPLACEMENT CHARACTER}c"
 
 
 @pytest.mark.parametrize(

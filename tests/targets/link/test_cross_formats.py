@@ -15,7 +15,7 @@ from relax_programs import target
 import nnefc
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description.library import public_symbols
-from nnefc.targets.description.library_file import file_kind, read_record
+from nnefc.targets.description.library_file import file_kind, read_metadata
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
@@ -24,9 +24,9 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 def library_for(name: str, folder: Path) -> Path:
     path = folder / f"digits{target(name).format.suffix}"
     nnefc.compile(DIGITS, name).export(path)
-    record = read_record(path)
-    assert record is not None
-    assert (record.description.model, record.description.target) == ("digits", name)
+    metadata = read_metadata(path)
+    assert metadata is not None
+    assert (metadata.description.model, metadata.description.target) == ("digits", name)
     return path
 
 
