@@ -40,8 +40,20 @@ class OnnxGraph:
     def model(self, output: str) -> onnx.ModelProto:
         """The finished model, checked, all its shapes inferred."""
         self._measure_statistics()
-        model = onnx.shape_inference.infer_shapes(self._model(self._nodes, [output]), strict_mode=True)
+        model = self._model(self._nodes, [output])
+        initializers = list(model.graph.initializer)
+        # Copying hundreds of megabytes again and again takes seconds: of trained values, shapes are all that is asked.
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(each for each in initializers if each.name not in self.weights)
+        model.graph.input.extend(
+            helper.make_tensor_value_info(each.name, each.data_type, each.dims)
+            for each in initializers
+            if each.name in self.weights
+        )
+        model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
         onnx.checker.check_model(model)
+        del model.graph.input[1:], model.graph.initializer[:]
+        model.graph.initializer.extend(initializers)
         return model
 
     def _model(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> onnx.ModelProto:
