@@ -6,6 +6,10 @@ import os
 
 import pytest
 
+from nnefc.cli.tvm_alone import import_tvm
+
+import_tvm()  # before anything imports all of it, which takes seconds where torch is installed
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report the processor time of this process and of all that it waited for, workers among them."""
