@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,9 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.operators.base import Emitter, Operand, Operator
-from nnefc.operators.elementwise import Clip, Elementwise, Where, broadcast_shapes, compute
+from nnefc.operators.elementwise import Clip, Elementwise, Where
 
-__all__ = ["binary", "broadcast_shapes", "elementwise", "unary"]
+__all__ = ["binary", "unary"]
 
 _UNARY: dict[str, tuple[str, tuple[int, ...]]] = {
     "Abs": ("abs", (1, 6, 13)),
@@ -88,25 +86,6 @@ def unary(ctx: Context, op_type: str, x: Value) -> Value:
 def binary(ctx: Context, op_type: str, *operands: Value) -> Value:
     """The element-wise operator `op_type` of operands that broadcast as NumPy's do."""
     made: Value = ctx.apply(Elementwise(_NAMES[op_type]), *operands)
-    return made
-
-
-class _Formula(Operator):
-    """A function of scalars that the library has no name for."""
-
-    def __init__(self, scalar: Callable[..., Any], name: str, dtype: str) -> None:
-        self._scalar, self._name, self._dtype = scalar, name, dtype
-
-    def lower(self, at: Emitter, *operands: Operand) -> Operand:
-        return compute(at, self._scalar, *operands, name=self._name, dtype=self._dtype)
-
-
-def elementwise(
-    ctx: Context, scalar: Callable[..., Any], *values: Value, name: str, result: str | None = None
-) -> Value:
-    """Apply a function of scalars to tensors that broadcast as NumPy's do; half floats are computed in float32."""
-    dtype = result or dtype_of(values[0])
-    made: Value = ctx.apply(_Formula(scalar, name, dtype), *values, dtype=dtype)
     return made
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.convolution import check_convolution, kernel_shape, make_window
-from nnefc.frontends.onnx.operators.elementwise import broadcast_shapes
 from nnefc.frontends.onnx.operators.tensors import (
     dtype_of,
     fail,
@@ -20,6 +19,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.quantization import (
     RANGES,
     Dequantization,

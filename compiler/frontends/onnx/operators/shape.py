@@ -10,7 +10,6 @@ import numpy as np
 
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
-from nnefc.frontends.onnx.operators.elementwise import broadcast_shapes
 from nnefc.frontends.onnx.operators.tensors import (
     dtype_of,
     fail,
@@ -27,6 +26,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 )
 from nnefc.frontends.onnx.values import SparseTensor, numpy_dtype
 from nnefc.operators.base import check_size
+from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.padding import Pad
 from nnefc.operators.shape import (
     Concat,

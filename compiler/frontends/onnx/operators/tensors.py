@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import numpy as np
-from tvm import relax, te
+from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.advice import advice_on_data
 from nnefc.frontends.onnx.operator import Context, Node, Value
-from nnefc.frontends.onnx.values import Array, numpy_dtype
+from nnefc.frontends.onnx.values import Array
 from nnefc.operators.casting import Cast
-from nnefc.operators.dtypes import is_float, is_signed
+from nnefc.operators.dtypes import is_float
 from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
 
 __all__ = [
     "Array",
     "cast",
-    "compute",
     "concatenated",
     "dtype_of",
     "fail",
@@ -27,21 +24,16 @@ __all__ = [
     "input_at",
     "integers",
     "is_float",
-    "is_signed",
     "known",
-    "known_arrays",
     "normal_axes",
     "normal_axis",
     "optional_input",
     "permuted",
     "required_value",
     "reshaped",
-    "scalar_type",
     "shape_of",
-    "single",
     "sliced",
     "spell",
-    "value_of",
 ]
 
 Shape = tuple[int, ...]
@@ -89,22 +81,9 @@ def dtype_of(value: Value) -> str:
     return value.dtype
 
 
-def scalar_type(expr: Any) -> str:
-    """The element type of an expression over scalars."""
-    return str(expr.ty)
-
-
 def known(ctx: Context, array: Array) -> Value:
     """A tensor whose value is known at compile time."""
     return ctx.known(array)
-
-
-def value_of(_ctx: Context, value: Value) -> Array | None:
-    """The value of a tensor if it is at hand, so that constants are computed in NumPy; else None.
-
-    What the program would compute from constants alone stays unknown here, for to ask would mean to compute it.
-    """
-    return value.array
 
 
 def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:
@@ -153,40 +132,6 @@ def normal_axes(node: Node, axes: Sequence[int], rank: int) -> list[int]:
     if len(set(result)) != len(result):
         raise fail(node, f"the axes {spell(axes)} name one axis twice")
     return result
-
-
-def compute(
-    ctx: Context,
-    shape: Sequence[int],
-    item: Callable[[tuple[Any, ...], tuple[Any, ...]], Any],
-    *values: Value,
-    name: str,
-    dtype: str | None = None,
-) -> Value:
-    """A tensor of which `item(tensors, index)` is each element, as a computation of its own.
-
-    `dtype` is its element type where the program keeps it in another one.
-    """
-
-    def function(*tensors: Any) -> Any:
-        return te.compute(tuple(shape), lambda *index: item(tensors, index), name=name)
-
-    if 0 in shape and dtype is not None:
-        return known(ctx, np.zeros(tuple(shape), numpy_dtype(dtype)))
-    made: Value = ctx.emit_te(function, *values, name=name, dtype=dtype)
-    return made
-
-
-def single(ctx: Context, function: Callable[..., Any], *values: Value, name: str) -> Value:
-    """A TE computation with one result, as a kernel of its own."""
-    made: Value = ctx.emit_te(function, *values, name=name)
-    return made
-
-
-def known_arrays(values: Sequence[Value]) -> list[Array] | None:
-    """The values of tensors if all are at hand, else None."""
-    arrays = [value.array for value in values if value.array is not None]
-    return arrays if len(arrays) == len(values) else None
 
 
 def reshaped(ctx: Context, value: Value, shape: Sequence[int]) -> Value:

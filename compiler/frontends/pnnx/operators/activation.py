@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
@@ -11,6 +10,8 @@ from nnefc.frontends.pnnx.operators.declaration import Result, Weights, axis_of,
 from nnefc.frontends.pnnx.operators.elementwise import apply
 from nnefc.operators import activation
 from nnefc.operators.base import Operator
+from nnefc.operators.elementwise import Clip
+from nnefc.operators.shape import Split
 
 __all__: list[str] = []
 
@@ -27,7 +28,7 @@ def _relu(at: Lowering, input: Tensor, inplace: bool = False) -> Result:
 
 @operator("nn.ReLU6", "F.relu6")
 def _relu6(at: Lowering, input: Tensor, inplace: bool = False) -> Result:
-    return relax.op.clip(at.expr(input), 0, 6)
+    return Clip().lower(at, input, at.number(0, input), at.number(6, input))
 
 
 @operator("nn.LeakyReLU", "F.leaky_relu")
@@ -63,10 +64,7 @@ def _prelu(at: Lowering, input: Tensor, weight: Tensor) -> Result:
     if count not in (1, channels):
         raise CompileError(f"{count} slopes do not fit {channels} channels")
     broadcast = (1,) * len(shape) if count == 1 else (1, count, *[1] * (len(shape) - 2))
-    slope = (
-        weight.reshape(broadcast) if isinstance(weight, np.ndarray) else at.emit(relax.op.reshape(weight, broadcast))
-    )
-    return activation.ParametricRelu().lower(at, input, slope)
+    return activation.ParametricRelu().lower(at, input, at.reshaped(weight, broadcast))
 
 
 @operator("nn.ELU", "F.elu")
@@ -118,7 +116,7 @@ def _hardtanh(
 ) -> Result:
     if not min_val <= max_val:
         raise CompileError(f"'min_val' {min_val} is not below 'max_val' {max_val}")
-    return relax.op.clip(at.expr(input), min_val, max_val)
+    return Clip().lower(at, input, at.number(min_val, input), at.number(max_val, input))
 
 
 @operator("nn.Hardshrink", "F.hardshrink", "torch.hardshrink")
@@ -134,7 +132,7 @@ def _softshrink(at: Lowering, input: Tensor, lambd: float = 0.5) -> Result:
 @operator("nn.Tanhshrink", "F.tanhshrink")
 def _tanhshrink(at: Lowering, input: Tensor) -> Result:
     need_real(input)
-    return relax.op.subtract(at.expr(input), at.emit(relax.op.tanh(at.expr(input))))
+    return apply(at, "sub", input, apply(at, "tanh", input))
 
 
 @operator("nn.Softplus", "F.softplus")
@@ -176,6 +174,5 @@ def _glu(at: Lowering, input: Tensor, dim: int = -1) -> Result:
     axis = axis_of(dim, len(shape))
     if not shape or shape[axis] % 2:
         raise CompileError(f"the dimension {dim} of {list(shape)} cannot be halved")
-    halves = at.emit(relax.op.split(at.expr(input), 2, axis))
-    first, second = at.emit(halves[0]), at.emit(halves[1])
-    return relax.op.multiply(first, at.emit(relax.op.sigmoid(second)))
+    first, second = Split(axis, (shape[axis] // 2,) * 2).lower(at, input)
+    return apply(at, "mul", first, apply(at, "sigmoid", second))
