@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from tvm import relax
 from nnefc.driver import compile_network
 from nnefc.network import Network
 from nnefc.operators.base import Emitter
-from nnefc.operators.elementwise import Elementwise
+from nnefc.operators.casting import Cast
+from nnefc.operators.elementwise import Clip, Elementwise, Where
 from nnefc.operators.functions import FUNCTIONS
 from nnefc.targets.machine.target import parse_target
 
@@ -49,7 +49,7 @@ def pairs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.ascontiguousarray(side) for side in np.meshgrid(values, values, indexing="ij"))
 
 
-def build(folder: Path, dtype: str, shape: tuple[int, ...], outputs: Callable[[Emitter, list[relax.Var]], Any]) -> Any:
+def build(dtype: str, shape: tuple[int, ...], outputs: Callable[[Emitter, list[relax.Var]], Any]) -> Any:
     """The function that a library has, of `x` and `y`; `outputs` builds its results."""
     builder = relax.BlockBuilder()
     params = [relax.Var(name, relax.TensorType(shape, dtype)) for name in "xy"]
@@ -64,13 +64,13 @@ def build(folder: Path, dtype: str, shape: tuple[int, ...], outputs: Callable[[E
 
 
 @pytest.mark.parametrize(("dtype", "names"), [("float32", OF_REALS), *((dtype, OF_INTEGERS) for dtype in INTEGERS)])
-def test_functions_compute_at_run_time_what_numpy_does(dtype: str, names: list[str], tmp_path: Path) -> None:
+def test_functions_compute_at_run_time_what_numpy_does(dtype: str, names: list[str]) -> None:
     x, y = pairs(REALS.astype(dtype) if dtype == "float32" else INTEGERS[dtype])
 
     def outputs(at: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
         return [Elementwise(name).lower(at, *params[: arity(name)]) for name in names]
 
-    results = build(tmp_path, dtype, x.shape, outputs)(x, y)
+    results = build(dtype, x.shape, outputs)(x, y)
     for name, result in zip(names, results, strict=True):
         with np.errstate(all="ignore"):
             expected = np.asarray(FUNCTIONS[name].known(*(x, y)[: arity(name)]))
@@ -84,3 +84,45 @@ def test_functions_compute_at_run_time_what_numpy_does(dtype: str, names: list[s
         np.testing.assert_allclose(
             result[defined].astype(np.float64), expected[defined].astype(np.float64), 3e-6, 1e-6, err_msg=name
         )
+
+
+CASTS = {
+    "float32": np.array([-2.7, -1.0, -0.0, 0.0, 0.3, 1.0, 2.5, 100.9], np.float32),
+    "int64": np.array([-(2**40), -129, -1, 0, 1, 127, 255, 2**40 + 3], np.int64),
+    "bool": np.array([False, True] * 4),
+}
+
+
+@pytest.mark.parametrize("source", CASTS)
+def test_casts_cut_towards_zero_and_keep_the_low_bits(source: str) -> None:
+    x = CASTS[source]
+    targets = ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
+    targets = tuple(target for target in targets if target != source)
+
+    def outputs(at: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
+        return [Cast(target).lower(at, params[0]) for target in targets]
+
+    for target, result in zip(targets, build(source, x.shape, outputs)(x, x), strict=True):
+        if source == "float32" and target == "uint8":
+            expected = x.astype(np.int32).astype(np.uint8)
+        else:
+            with np.errstate(all="ignore"):
+                expected = x.astype(target)
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result, expected, err_msg=target)
+
+
+def test_what_is_not_a_number_is_true_and_stays_in_limits() -> None:
+    x = np.array([np.nan, 0.0, -3.0, 3.0], np.float32)
+    low, high = (np.array(bound, np.float32) for bound in (-1, 1))
+
+    def outputs(at: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
+        cut = Clip().lower(at, params[0], low, high)
+        below = Clip().lower(at, params[0], None, high)
+        truth = at.bound(Cast("bool").lower(at, params[0]))
+        return [cut, below, Where().lower(at, truth, params[0], params[1])]
+
+    cut, below, chosen = build("float32", x.shape, outputs)(x, np.full_like(x, 7))
+    np.testing.assert_array_equal(cut, [np.nan, 0, -1, 1])
+    np.testing.assert_array_equal(below, [np.nan, 0, -3, 1])
+    np.testing.assert_array_equal(chosen, [np.nan, 7, -3, 3])
