@@ -40,8 +40,8 @@ def _tensor_table(role: str, tensors: tuple[TensorDescription, ...]) -> str:
     lines = []
     for i, tensor in enumerate(tensors):
         if tensor.shape:
-            extents = ", ".join(f"INT64_C({extent})" for extent in tensor.shape)
-            lines.append(f"static const int64_t {role}_shape_{i}[] = {{{extents}}};")
+            sizes = ", ".join(f"INT64_C({size})" for size in tensor.shape)
+            lines.append(f"static const int64_t {role}_shape_{i}[] = {{{sizes}}};")
     if tensors:
         lines.append(f"static const nnefc_tensor {role}[] = {{")
         for i, tensor in enumerate(tensors):

@@ -95,7 +95,7 @@ ELEMENT_TYPES = {  # dtype → enumerator of nnefc_type, bytes
 
 @dataclass(frozen=True)
 class TensorDescription:
-    """An input, output or state: its name in the model, NumPy's name of its element type (or bfloat16), its extents."""
+    """An input, output or state: its name in the model, NumPy's name of its element type (or bfloat16), its sizes."""
 
     name: str
     dtype: str
@@ -212,7 +212,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
     for tensor in (*description.inputs, *description.outputs, *description.states):
         if tensor.dtype not in ELEMENT_TYPES:
             raise CompileError(f'"{tensor.name}" has type {tensor.dtype}, which a library cannot take or give')
-        if any(extent < 0 for extent in tensor.shape) or tensor_bytes(tensor) >= 1 << 63:
+        if any(size < 0 for size in tensor.shape) or tensor_bytes(tensor) >= 1 << 63:
             raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which is none')
     for role in ("inputs", "outputs", "states"):
         names = [tensor.name for tensor in getattr(description, role)]

@@ -16,7 +16,7 @@ from nnefc.targets.description.library import ELEMENT_TYPES, LibraryDescription,
 __all__ = ["Metadata", "file_kind", "read_metadata"]
 
 _LARGEST = 16 << 20  # bytes of text; a thousand tensors take a tenth of a megabyte
-_MOST = 1 << 63  # what sizes and extents must stay below
+_MOST = 1 << 63  # what sizes and sizes must stay below
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _size(value: Any) -> int:
 def _tensor(name: Any, dtype: Any, shape: Any) -> TensorDescription:
     if dtype not in ELEMENT_TYPES:
         raise ValueError(dtype)
-    return TensorDescription(_text(name), dtype, tuple(_size(extent) for extent in shape))
+    return TensorDescription(_text(name), dtype, tuple(_size(size) for size in shape))
 
 
 _ELF_MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv", 258: "loongarch"}

@@ -51,8 +51,8 @@ def header_source(description: LibraryDescription) -> str:
 
 
 def _in_comment(tensor: TensorDescription) -> str:
-    extents = ", ".join(map(str, tensor.shape))
-    return f"{_printable(tensor.name)}, {tensor.dtype}[{extents}]"
+    sizes = ", ".join(map(str, tensor.shape))
+    return f"{_printable(tensor.name)}, {tensor.dtype}[{sizes}]"
 
 
 def _printable(text: str) -> str:

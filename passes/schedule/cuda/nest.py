@@ -48,15 +48,15 @@ class Nest:
         """Whether a condition is known to be true."""
         return bool(self._analyzer.can_prove(condition))
 
-    def variable(self, name: str, extent: int) -> tirx.Var:
-        """A new variable in [0, extent)."""
+    def variable(self, name: str, count: int) -> tirx.Var:
+        """A new variable in [0, count)."""
         var = tirx.Var(name, "int32")
-        self.bound(var, extent)
+        self.bound(var, count)
         return var
 
-    def bound(self, var: tirx.Var, extent: int) -> None:
-        """Tell that a variable is in [0, extent)."""
-        self._analyzer.bind(var, Range(number(0), number(extent)))
+    def bound(self, var: tirx.Var, count: int) -> None:
+        """Tell that a variable is in [0, count)."""
+        self._analyzer.bind(var, Range(number(0), number(count)))
 
     def end(self, expr: tirx.Expr) -> int:
         """A number that an expression is always less than."""
@@ -68,17 +68,17 @@ class Nest:
         self._buffers.append(made)
         return made
 
-    def loop(self, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
+    def loop(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
         """`body` for each value of a variable, one after the other."""
-        return self._for(name, extent, tirx.ForKind.SERIAL, body)
+        return self._for(name, count, tirx.ForKind.SERIAL, body)
 
-    def rolled(self, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
+    def rolled(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
         """As `loop`; the compiler must not write out rounds, for which there are no registers."""
-        return self._for(name, extent, tirx.ForKind.SERIAL, body, {_ROLLED: tirx.const(True, "bool")})
+        return self._for(name, count, tirx.ForKind.SERIAL, body, {_ROLLED: tirx.const(True, "bool")})
 
-    def unrolled(self, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "u") -> tirx.Stmt:
+    def unrolled(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "u") -> tirx.Stmt:
         """`body` for each value of a variable; the variable is a constant for the compiler."""
-        return self._for(name, extent, tirx.ForKind.UNROLLED, body)
+        return self._for(name, count, tirx.ForKind.UNROLLED, body)
 
     def lanes(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
         """`body` for each lane of a vector at once."""
@@ -134,21 +134,21 @@ class Nest:
     def _for(
         self,
         name: str,
-        extent: int,
+        count: int,
         kind: int,
         body: Callable[[tirx.Expr], tirx.Stmt],
         annotations: Mapping[str, tirx.Expr] | None = None,
     ) -> tirx.Stmt:
-        if extent == 1:
+        if count == 1:
             return body(number(0))
-        var = self.variable(name, extent)
-        return tirx.For(var, number(0), number(extent), kind, body(var), None, annotations)
+        var = self.variable(name, count)
+        return tirx.For(var, number(0), number(count), kind, body(var), None, annotations)
 
 
-def _bound(var: tirx.Var, extent: int, tag: str, body: tirx.Stmt) -> tirx.Stmt:
-    domain = Range(number(0), number(extent))
+def _bound(var: tirx.Var, count: int, tag: str, body: tirx.Stmt) -> tirx.Stmt:
+    domain = Range(number(0), number(count))
     axis = tirx.IterVar(domain, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
-    return tirx.For(var, number(0), number(extent), tirx.ForKind.THREAD_BINDING, body, axis)
+    return tirx.For(var, number(0), number(count), tirx.ForKind.THREAD_BINDING, body, axis)
 
 
 def buffer(name: str, size: int, dtype: str, scope: str = "global") -> tirx.Var:

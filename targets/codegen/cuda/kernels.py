@@ -225,7 +225,7 @@ def device_kernel(name: str, kernel: tirx.PrimFunc, workspace_buffers: int, targ
     count = len(func.params) - workspace_buffers
     parameters, offset = [], 0
     for position, buffer in enumerate(func.params):
-        shape = tuple(int(extent) for extent in buffer.shape)
+        shape = tuple(map(int, buffer.shape))
         parameter = Parameter(str(buffer.name), str(buffer.dtype), shape, offset if position >= count else None)
         parameters.append(parameter)
         offset += -(-parameter.bytes // _ALIGNMENT) * _ALIGNMENT if position >= count else 0
@@ -287,11 +287,11 @@ def _launch(call: Call, position: dict[tirx.Var, int]) -> Launch:
     symbol, *rest = call.args
     tags = [str(tag) for tag in call.attrs.launch_params]
     count = len(rest) - len(tags)
-    extents = dict(zip(tags, map(int, rest[count:]), strict=True))
-    gx, gy, gz, bx, by, bz = (extents.pop(f"{part}Idx.{axis}", 1) for part in ("block", "thread") for axis in "xyz")
-    shared = extents.pop(_DYNAMIC_SHARED, 0)
-    if extents:
-        raise NotOnDevice(f"a kernel asks for {', '.join(extents)}")
+    sizes = dict(zip(tags, map(int, rest[count:]), strict=True))
+    gx, gy, gz, bx, by, bz = (sizes.pop(f"{part}Idx.{axis}", 1) for part in ("block", "thread") for axis in "xyz")
+    shared = sizes.pop(_DYNAMIC_SHARED, 0)
+    if sizes:
+        raise NotOnDevice(f"a kernel asks for {', '.join(sizes)}")
     arguments = tuple(position[argument.args[0]] for argument in rest[:count])
     return Launch(str(symbol.value), (gx, gy, gz), (bx, by, bz), shared, arguments)
 
@@ -303,8 +303,8 @@ _LARGEST_BLOCK = (1024, 1024, 64)
 
 def _check(launch: Launch, target: CudaTarget) -> None:
     """Refuse a launch that a device would refuse."""
-    extents = (*zip(launch.grid, _LARGEST_GRID, strict=True), *zip(launch.block, _LARGEST_BLOCK, strict=True))
-    if any(extent > largest for extent, largest in extents) or math.prod(launch.block) > target.threads_per_block:
+    sizes = (*zip(launch.grid, _LARGEST_GRID, strict=True), *zip(launch.block, _LARGEST_BLOCK, strict=True))
+    if any(size > largest for size, largest in sizes) or math.prod(launch.block) > target.threads_per_block:
         raise NotOnDevice(f"{launch.kernel} has {launch.grid} blocks of {launch.block} threads")
     if launch.shared_bytes > target.most_shared_bytes:
         raise NotOnDevice(f"{launch.kernel} asks for {launch.shared_bytes} bytes of shared memory")
