@@ -4,8 +4,8 @@
 runtime for networks on several machines, which fails for want of a library that is loaded later; and the parts of its
 code generators that are in Python, for every kind of accelerator. The compiler needs none of it: the part for CUDA is
 loaded with the first CUDA target. TVM can do without all three, and is told so in the ways that there are. That is
-done in the process of the command line alone, which is ours: where nnefc is a library, others may use TVM too, and
-they get all of it.
+done only in processes that are ours, those of the command line and of the tests: where nnefc is a library, others may
+use TVM too, and they get all of it.
 """
 
 from __future__ import annotations
