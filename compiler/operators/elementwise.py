@@ -37,10 +37,14 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def item_at(tensor: Any, index: Sequence[Any]) -> tirx.Expr:
-    """The item of a tensor of TE, or a buffer, that broadcasting puts at `index` of the result."""
-    shape = tensor.shape
-    places = [0 if size == 1 else i for size, i in zip(shape, index[len(index) - len(shape) :], strict=True)]
+def item_at(tensor: Any, index: Sequence[Any], result: Sequence[Any]) -> tirx.Expr:
+    """The item of a tensor of TE, or a buffer, that broadcasting puts at `index` of a result of the shape `result`.
+
+    Where the result has one position along a dimension too, the index stays: so an element-wise kernel is known as one,
+    and can be fused.
+    """
+    axes = zip(reversed(tensor.shape), reversed(result), reversed(index), strict=False)
+    places = [0 if size == 1 and wanted != 1 else i for size, wanted, i in axes][::-1]
     return tensor(*places) if isinstance(tensor, te.Tensor) else tensor[tuple(places)]
 
 
@@ -64,7 +68,7 @@ def compute(
 
     def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
         rest = iter(tensors)
-        items = (numbers[i] if i in numbers else item_at(next(rest), index) for i in range(len(operands)))
+        items = (numbers[i] if i in numbers else item_at(next(rest), index, shape) for i in range(len(operands)))
         return scalar(*(item.astype(widened(str(item.ty))) for item in items)).astype(STORAGE.get(dtype, dtype))
 
     tensors = [operand for i, operand in enumerate(operands) if i not in numbers]

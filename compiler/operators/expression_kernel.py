@@ -42,8 +42,8 @@ def kernel(steps: Sequence[Step], operands: dict[int, tuple[Shape, str]], shape:
     output = _buffer("y", shape, steps[-1].dtype)
     axes = [tirx.Var(f"v{i}", "int64") for i in range(len(shape))]
     # Once to learn how many slots it takes, once with as many.
-    counts = _Writer(steps, inputs, axes, {}).slots.counts
-    writer = _Writer(steps, inputs, axes, counts)
+    counts = _Writer(steps, inputs, axes, shape, {}).slots.counts
+    writer = _Writer(steps, inputs, axes, shape, counts)
     statements = [*writer.statements, tirx.BufferStore(output, writer.result, list(axes))]
     return _loops(statements, list(writer.local.values()), list(inputs.values()), output, axes)
 
@@ -119,12 +119,17 @@ class _Writer:
     """
 
     def __init__(
-        self, steps: Sequence[Step], inputs: dict[int, tirx.Var], axes: list[tirx.Var], counts: dict[str, int]
+        self,
+        steps: Sequence[Step],
+        inputs: dict[int, tirx.Var],
+        axes: list[tirx.Var],
+        shape: Shape,
+        counts: dict[str, int],
     ) -> None:
         self.statements: list[tirx.Stmt] = []
         self.local: dict[str, tirx.Var] = {}
         self.slots = _Slots()
-        self._steps, self._inputs, self._axes, self._counts = steps, inputs, axes, counts
+        self._steps, self._inputs, self._axes, self._shape, self._counts = steps, inputs, axes, shape, counts
         self._pieces: dict[int, _Piece] = {}
         for number in _order(steps):
             self._pieces[number] = self._piece(steps[number])
@@ -141,7 +146,7 @@ class _Writer:
     def _argument(self, step: Step, argument: Given | Made | Number) -> _Piece:
         match argument:
             case Given(index=index):
-                return _Piece(converted(item_at(self._inputs[index], self._axes), step.computes))
+                return _Piece(converted(item_at(self._inputs[index], self._axes, self._shape), step.computes))
             case Made(index=index):
                 piece = self._pieces.pop(index)
                 if piece.size > 1 and (step.uses > 1 or piece.size > LARGEST_ELEMENT):

@@ -80,13 +80,13 @@ def _computed(
 def _kernel(
     builder: relax.BlockBuilder, call: relax.Call, args: Sequence[relax.Expr], scalar: Callable[..., Any]
 ) -> relax.Expr:
-    name = call.op.name.rpartition(".")[2]
+    name, shape = call.op.name.rpartition(".")[2], tuple(call.ty.shape)
 
     def item(tensors: Sequence[te.Tensor], index: Sequence[tirx.Var]) -> tirx.Expr:
-        return scalar(*(item_at(tensor, index) for tensor in tensors))
+        return scalar(*(item_at(tensor, index, shape) for tensor in tensors))
 
     def compute(*tensors: te.Tensor) -> te.Tensor:
-        return te.compute(tuple(call.ty.shape), lambda *index: item(tensors, index), name=name)
+        return te.compute(shape, lambda *index: item(tensors, index), name=name)
 
     return builder.call_te(compute, *args, primfunc_name_hint=name)
 
