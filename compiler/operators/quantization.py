@@ -142,12 +142,7 @@ class IntegerConvolution(Operator):
     groups: int = 1
 
     def shape(
-        self,
-        x: Shape,
-        w: Shape,
-        x_zero: Shape | None = None,
-        w_zero: Shape | None = None,
-        bias: Shape | None = None,
+        self, x: Shape, w: Shape, x_zero: Shape | None = None, w_zero: Shape | None = None, bias: Shape | None = None
     ) -> Shape:
         """As the convolution: `[N, O, *spatial]` from `[N, groups C, *spatial]` and `[O, C, *k]`."""
         if x_zero is not None and math.prod(x_zero) != 1:
@@ -179,13 +174,7 @@ class IntegerConvolution(Operator):
         return self._narrow(at, x, w, x_zero, w_zero, bias)
 
     def _narrow(
-        self,
-        at: Emitter,
-        x: Operand,
-        w: Operand,
-        x_zero: Operand | None,
-        w_zero: Operand | None,
-        bias: Operand | None,
+        self, at: Emitter, x: Operand, w: Operand, x_zero: Operand | None, w_zero: Operand | None, bias: Operand | None
     ) -> Operand:
         """A convolution of 8-bit integers as they are, and what the zero points change in each sum.
 

@@ -339,13 +339,7 @@ class Recurrence(Operator):
         return apply(at, "add", first, second), apart
 
     def _round(
-        self,
-        at: Emitter,
-        step: Operand,
-        given: relax.Expr,
-        states: list[Operand],
-        lengths: Operand | None,
-        by: _Loop,
+        self, at: Emitter, step: Operand, given: relax.Expr, states: list[Operand], lengths: Operand | None, by: _Loop
     ) -> tuple[list[Operand], list[Operand]]:
         """The states after a step, and its hidden state."""
         if lengths is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -95,21 +96,12 @@ def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Valu
 @operator("QLinearMatMul", since=(10, 21))
 def _qlinear_matmul(ctx: Context, node: Node) -> Value:
     sums = _product(ctx, node, (0, 3, 2, 5))
-    (a, a_scale), (b, b_scale), y_scale, y_zero = (
-        (input_at(node, 0), input_at(node, 1)),
-        (input_at(node, 3), input_at(node, 4)),
-        input_at(node, 6),
-        input_at(node, 7),
-    )
-    scales = (
-        _along(ctx, node, a_scale, a, -2),
-        _along(ctx, node, b_scale, b, -1),
-        _along(ctx, node, y_scale, sums, -2),
-    )
-    return _requantized(ctx, node, sums, scales, _along(ctx, node, y_zero, sums, -2))
+    factors = ((1, input_at(node, 0), -2), (4, input_at(node, 3), -1), (6, sums, -2))
+    scales = [_along(ctx, node, input_at(node, place), matrix, axis) for place, matrix, axis in factors]
+    return _requantized(ctx, node, sums, scales, _along(ctx, node, input_at(node, 7), sums, -2))
 
 
-def _requantized(ctx: Context, node: Node, sums: Value, scales: tuple[Value, ...], zero: Value) -> Value:
+def _requantized(ctx: Context, node: Node, sums: Value, scales: Sequence[Value], zero: Value) -> Value:
     """The sums by the scales of both factors and of the result."""
     if dtype_of(zero) not in RANGES:
         raise fail(node, f"a result of {dtype_of(zero)} is not supported")
