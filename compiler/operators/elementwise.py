@@ -118,7 +118,7 @@ class Elementwise(Operator):
             short = _short_power(at, *operands)
             if short is not None:
                 return short
-        if function.relax is not None and dtype in _REALS:
+        if function.relax is not None and dtype in _REALS and {dtype_of(operand) for operand in operands} == {dtype}:
             return function.relax(*map(at.expr, operands))
         return compute(at, function.scalar, *operands, name=self.function, dtype=function.dtype)
 

@@ -406,7 +406,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "fmod": Function(
         "The remainder of the division towards zero, with the dividend's sign.", _truncated_remainder, np.fmod, None, 3
     ),
-    "power": Function("`x` to the power of `y`.", _power, _power_known, None, 8),
+    "power": Function("`x` to the power of `y`.", _power, _power_known, _op.power, 8),
     "maximum": Function("The larger of two.", _maximum, np.maximum, _op.maximum, 2),
     "minimum": Function("The smaller of two.", _minimum, np.minimum, _op.minimum, 2),
     "atan2": Function("The angle of the point (y, x), from -π to π.", tirx.atan2, np.arctan2),

@@ -14,6 +14,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import document_of, load, print_flat
 from nnefc.frontends.nnef.tensor_file import write_tensor
+from nnefc.passes.graph.join_local_response import JoinLocalResponse
 
 RNG = np.random.default_rng(18)
 
@@ -342,3 +343,10 @@ def test_changed_documents_are_errors_or_networks_and_never_crash(tmp_path):
             body = body[: match.start()] + str(rng.choice(REPLACEMENTS)) + body[match.end() :]
         with contextlib.suppress(CompileError):
             load_text(f"version 1.0; graph g(x) -> (y) {{ {body}; }}", tmp_path)
+
+
+def test_local_response_normalization_is_found_in_the_steps_that_define_it(tmp_path):
+    text = "y = local_response_normalization(x, size = [1, 5, 1, 1], alpha = 0.1, beta = 0.75, bias = 1.0);"
+    made = load_text(f"version 1.0; graph g(x) -> (y) {{ x = external(shape = [1, 64, 8, 8]); {text} }}", tmp_path)
+    functions = JoinLocalResponse()(made.module).functions
+    assert any("nnefc.local_response" in (function.attrs or {}) for function in functions.values())
