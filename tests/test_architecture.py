@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
 
@@ -93,6 +94,43 @@ def test_the_parts_of_one_backend_do_not_know_those_of_another() -> None:
         and part_of(module) != "backends"
     ]
     assert mixed == []
+
+
+BUILDERS = re.compile(r"tvm\.(te|tir|tirx|s_tir|topi|script|relax\.op)\b")
+EXCEPTIONS = {
+    "nnefc/frontends/onnx/gradient.py": "adds up the target, whose derivative Relax then takes",
+    "nnefc/frontends/onnx/operator.py": "widens half floats, and reads whether the sizes of a type are numbers",
+}
+"""Modules of front ends that name operators of Relax or TIR, and what for."""
+
+
+def of_tvm(path: Path) -> Iterator[str]:
+    """What a module takes of TVM, as `tvm.relax.op.add`."""
+    tree, names = ast.parse(path.read_text()), {"tvm": "tvm"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tvm":
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            whole = ast.unparse(node)
+            first, _, rest = whole.partition(".")
+            if first in names:
+                yield f"{names[first]}.{rest}"
+
+
+def test_front_ends_build_no_computations() -> None:
+    """They translate to `nnefc.operators`, which build TE, TIR and operators of Relax."""
+    folder = ROOT / "compiler"
+    found = {
+        f"nnefc/{path.relative_to(folder).as_posix()}": sorted(taken)
+        for path in sorted((folder / "frontends").rglob("*.py"))
+        if (taken := set(filter(BUILDERS.match, of_tvm(path))))
+    }
+    assert {path: taken for path, taken in found.items() if path not in EXCEPTIONS} == {}
+    assert set(found) == set(EXCEPTIONS)
 
 
 def test_the_loader_can_be_copied_beside_a_library() -> None:

@@ -32,6 +32,7 @@ from nnefc.operators.base import (
 __all__ = [
     "ChannelShuffle",
     "Concat",
+    "Copy",
     "DepthToSpace",
     "Diagonal",
     "Expand",
@@ -85,6 +86,19 @@ class _Reshaping(Movement):
 
     def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         return x if shape == shape_of(x) else relax.op.reshape(x, shape)
+
+
+@dataclass(frozen=True)
+class Copy(Movement):
+    """The same items in memory of their own: results of a network are not its parameters, nor each other."""
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        """An expression, of an array too."""
+        return at.elements(shape_of(x), lambda tensors, index: tensors[0](*index), x, name="copy")
 
 
 @dataclass(frozen=True)

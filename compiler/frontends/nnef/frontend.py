@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from tvm import relax, te
+from tvm import relax
 from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
@@ -17,12 +17,14 @@ from nnefc.frontends.nnef.archive import ModelFiles, open_model
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation, Tensor
-from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, by_definition, dtype_of
+from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, by_definition
 from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.weights import load_variables
 from nnefc.network import MAX_ITEMS, Network, Quantized, State
+from nnefc.operators.casting import Cast
+from nnefc.operators.shape import Copy
 
 __all__ = ["dialect_of", "document_of", "load"]
 
@@ -235,7 +237,8 @@ def _lower(
 def _converted(lowering: Lowering, label: str, update: Invocation, values: Mapping[str, Array]) -> Operand:
     """A state's new value in the state's element type: integers may differ in width."""
     value, dtype = lowering.operand(update.args.value), str(values[label].dtype)
-    return value if dtype_of(value) == dtype else lowering.builder.emit(relax.op.astype(lowering.expr(value), dtype))
+    made: Operand = lowering.apply(Cast(dtype), value)
+    return made
 
 
 def _distinct(lowering: Lowering, operands: list[Operand]) -> list[relax.Var]:
@@ -243,9 +246,5 @@ def _distinct(lowering: Lowering, operands: list[Operand]) -> list[relax.Var]:
     results: list[relax.Var] = []
     for operand in operands:
         made = isinstance(operand, relax.DataflowVar) and not any(operand.same_as(other) for other in results)
-        results.append(operand if made else lowering.builder.emit(lowering.compute(_copy, operand, name="copy")))
+        results.append(operand if made else lowering.builder.emit(Copy().lower(lowering, operand)))
     return results
-
-
-def _copy(x: te.Tensor) -> te.Tensor:
-    return te.compute(x.shape, lambda *index: x(*index), name="copy")

@@ -12,12 +12,12 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 
 import numpy as np
-from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Body, Choice, Loop
+from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
@@ -251,11 +251,8 @@ def _same(a: Array | None, b: Array) -> bool:
 
 def _shaped(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:
     """A condition with the axes that the one before the first round has."""
-    if value.shape == shape:
-        return value
-    if value.array is not None:
-        return ctx.known(value.array.reshape(shape))
-    return ctx.emit(relax.op.reshape(ctx.expr(value), shape), value.dtype)
+    made: Value = ctx.apply(Reshape(shape), value)
+    return made
 
 
 def _leaves(values: Iterable[AnyValue]) -> Iterator[Value]:

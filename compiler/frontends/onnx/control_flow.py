@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import onnx.defs
-from tvm import relax, te
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.bodies import EndlessLoop, Repetition, choose, repeat
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Value, operator
+from nnefc.frontends.onnx.operators.tensors import concatenated, permuted, reshaped, sliced
 from nnefc.frontends.onnx.types import TensorType
 from nnefc.frontends.onnx.values import Array
+from nnefc.operators.shape import Unsqueeze
 
 __all__: list[str] = []
 
@@ -168,16 +169,18 @@ def _no_rounds(graph: Any, index: int) -> Value:
 
 
 def _expanded(ctx: Context, value: Value, axis: int) -> Value:
+    made: Value = ctx.apply(Unsqueeze((axis,)), _known_if_fixed(ctx, value))
+    return made
+
+
+def _known_if_fixed(ctx: Context, value: Value) -> Value:
+    """The value itself, or as an array if constants alone determine it."""
     array = ctx.constant(value)
-    if array is not None:
-        return ctx.known(np.expand_dims(array, axis))
-    return ctx.emit(relax.op.expand_dims(ctx.expr(value), axis), value.dtype)
+    return value if array is None else ctx.known(array)
 
 
 def _joined(ctx: Context, values: SequenceOf[Value], axis: int) -> Value:
-    if len(values) == 1:
-        return values[0]
-    return ctx.emit(relax.op.concat(list(map(ctx.expr, values)), axis), values[0].dtype)
+    return values[0] if len(values) == 1 else concatenated(ctx, values, axis)
 
 
 @operator("Scan", since=(8,))
@@ -264,25 +267,15 @@ def _moved(ctx: Context, value: Value, source: int, target: int) -> Value:
     """The tensor with one axis at another place."""
     if source == target:
         return value
-    array = ctx.constant(value)
-    if array is not None:
-        return ctx.known(np.moveaxis(array, source, target))
     order = [axis for axis in range(value.rank) if axis != source]
     order.insert(target, source)
-    return ctx.emit(relax.op.permute_dims(ctx.expr(value), order), value.dtype)
+    return permuted(ctx, _known_if_fixed(ctx, value), order)
 
 
 def _item_at(ctx: Context, value: Value, index: int) -> Value:
     """One item along the first axis, which goes away."""
-    array = ctx.constant(value)
-    if array is not None:
-        return ctx.known(array[index])
-
-    def function(x: te.Tensor) -> te.Tensor:
-        return te.compute(value.shape[1:], lambda *i: x(index, *i), name="item")
-
-    made: Value = ctx.emit_te(function, value, name="item", dtype=value.dtype)
-    return made
+    item = sliced(ctx, _known_if_fixed(ctx, value), {0: (index, 1, 1)})
+    return reshaped(ctx, item, value.shape[1:])
 
 
 def _axis(axis: int, rank: int) -> int:

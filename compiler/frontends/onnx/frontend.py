@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tvm import relax, te
+from tvm import relax
 
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
@@ -21,6 +21,8 @@ from nnefc.frontends.onnx.training import check_trainings, training_step
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value
 from nnefc.network import Network, State
 from nnefc.operators.base import build_main
+from nnefc.operators.elementwise import Elementwise
+from nnefc.operators.shape import Copy
 
 __all__ = ["load"]
 
@@ -147,7 +149,7 @@ class _Builder:
             if runs is not None:
                 assert runs.expr is not None
                 kept[_unused_name("runs", {*params, *outputs, *self._states})] = runs.expr
-                new.append(interpreter.context.emit(relax.op.add(runs.expr, relax.const(1, "int64"))))
+                new.append(interpreter.context.apply(Elementwise("add"), runs, Value.known(np.int64(1))))
             return _distinct(interpreter, [*outputs.values(), *new])
 
         module = build_main(builder, make, lambda: [*params.values(), *kept.values()])
@@ -263,11 +265,6 @@ def _distinct(interpreter: Interpreter, values: Iterable[Value]) -> list[relax.V
     for value in values:
         expr = interpreter.context.expr(value)
         if not isinstance(expr, relax.DataflowVar) or expr in results:
-            builder = interpreter.context.builder
-            expr = builder.emit(builder.call_te(_copy, expr, primfunc_name_hint="copy"), "copy")
+            expr = interpreter.context.at.apply(Copy(), expr)
         results[expr] = None
     return list(results)
-
-
-def _copy(x: te.Tensor) -> te.Tensor:
-    return te.compute(x.shape, lambda *index: x(*index), name="copy")

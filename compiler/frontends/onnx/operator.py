@@ -2,7 +2,7 @@
 
     @operator("Relu", since=(1, 6, 13, 14))
     def _relu(ctx: Context, node: Node) -> Value:
-        return ctx.emit(relax.op.nn.relu(ctx.expr(node.inputs[0])))
+        return ctx.apply(Relu(), node.inputs[0])
 
 Names, types, defaults and arities of operators are those of `onnx.defs`; a lowering is only called for nodes that fit
 them, with every attribute that has a default in `node.attributes`.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te
+from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
@@ -21,6 +21,7 @@ from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import Network
 from nnefc.operators.base import build_main, check_size
+from nnefc.operators.shape import Copy
 from nnefc.outline import OpenTensor, shape_option
 
 __all__ = ["expressions_of", "is_supported", "load", "name_of"]
@@ -349,9 +350,5 @@ def _distinct(at: Lowering, tensors: list[Any]) -> list[relax.Var]:
     results: dict[relax.Var, None] = {}
     for tensor in tensors:
         made = isinstance(tensor, relax.DataflowVar) and tensor not in results
-        results[tensor if made else at.emit(at.compute(_copy, tensor, name="copy"))] = None
+        results[tensor if made else at.emit(Copy().lower(at, tensor))] = None
     return list(results)
-
-
-def _copy(x: te.Tensor) -> te.Tensor:
-    return te.compute(x.shape, lambda *index: x(*index), name="copy")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tvm import relax
-
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, operator, spatial
 from nnefc.frontends.pnnx.operators.padding import pad
 from nnefc.operators.base import check_size
 from nnefc.operators.convolution import Convolution, TransposedConvolution
+from nnefc.operators.shape import Squeeze, Unsqueeze
 from nnefc.operators.window import Padding, Window, no_padding, same_padding
 
 __all__: list[str] = []
@@ -17,18 +16,18 @@ __all__: list[str] = []
 _ONE, _ZERO = Ints((1,)), Ints((0,))
 
 
-def _batched(at: Lowering, input: Tensor, rank: int) -> tuple[relax.Expr, bool]:
+def _batched(at: Lowering, input: Tensor, rank: int) -> tuple[Tensor, bool]:
     """The input with a batch, and whether it had none."""
     shape = shape_of(input)
     if len(shape) not in (rank + 1, rank + 2):
         raise CompileError(f"the input {list(shape)} should have the rank {rank + 2}")
     if len(shape) == rank + 1:
-        return at.emit(relax.op.expand_dims(at.expr(input), 0)), True
-    return at.expr(input), False
+        return at.apply(Unsqueeze((0,)), input), True
+    return input, False
 
 
-def _unbatched(at: Lowering, made: relax.Expr, added: bool) -> relax.Expr:
-    return relax.op.squeeze(at.emit(made), 0) if added else made
+def _unbatched(at: Lowering, made: Tensor, added: bool) -> Tensor:
+    return Squeeze((0,)).lower(at, at.bound(made)) if added else made
 
 
 def _check_bias(bias: Tensor | None, channels: int) -> None:

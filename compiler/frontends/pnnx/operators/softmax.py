@@ -8,6 +8,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Result, axis_of, need_rank, operator
 from nnefc.operators.activation import Softmax
+from nnefc.operators.elementwise import Elementwise
 
 __all__: list[str] = []
 
@@ -38,9 +39,10 @@ def _log_softmax(at: Lowering, input: Tensor, dim: int | None = None, dtype: DTy
 @operator("nn.Softmin", "F.softmin")
 def _softmin(at: Lowering, input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Result:
     x, axis = _prepared(at, input, dim, dtype)
-    return Softmax((axis,)).lower(at, at.emit(relax.op.negative(x)))
+    return Softmax((axis,)).lower(at, at.apply(Elementwise("negative"), x))
 
 
 @operator("nn.Softmax2d")
 def _softmax2d(at: Lowering, input: Tensor) -> Result:
-    return relax.op.nn.softmax(*_prepared(at, input, len(need_rank(input, 3, 4)) - 3, None))
+    x, axis = _prepared(at, input, len(need_rank(input, 3, 4)) - 3, None)
+    return Softmax((axis,)).lower(at, x)
