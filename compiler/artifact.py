@@ -6,21 +6,23 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from tvm import tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, listed, load
-from nnefc.network import Network
+from nnefc.network import Network, OpenDimension
 from nnefc.passes.backend import Code, Lowered
 from nnefc.passes.graph.index_limits import index_limits
 from nnefc.passes.plan.program import Buffer
-from nnefc.targets.description.library import LibraryDescription, TensorDescription
+from nnefc.sizes import Dimension, Size, substituted
+from nnefc.targets.description.library import DimensionDescription, LibraryDescription, TensorDescription
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network, write_together
 from nnefc.targets.link.toolchain import command_of
@@ -157,8 +159,8 @@ def _description(network: Network, target: AnyTarget, lowered: Lowered, device: 
         model=network.name,
         target=target.name,
         compiler=_compiler(),
-        inputs=_described(network.inputs, program.inputs),
-        outputs=_described(network.outputs, program.outputs),
+        inputs=_described(network.inputs, program.inputs, network.open_dimensions),
+        outputs=_described(network.outputs, program.outputs, network.open_dimensions),
         states=_described([state.name for state in network.states], program.states),
         workspace_bytes=plan.workspace_bytes,
         scratch_bytes=lowered.scratch_bytes,
@@ -169,6 +171,11 @@ def _description(network: Network, target: AnyTarget, lowered: Lowered, device: 
         variables=network.variables,
         index_limits=tuple(index_limits(network).items()),
         device=device,
+        dimensions=tuple(
+            DimensionDescription(d.name, d.values.least * d.multiple, d.values.most * d.multiple, d.multiple)
+            for d in network.open_dimensions
+        ),
+        lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
     )
 
 
@@ -188,5 +195,20 @@ def _constants(network: Network, lowered: Lowered, size: int) -> Constants | Non
     return Constants(size, tuple(arrays))
 
 
-def _described(names: tuple[str, ...] | list[str], buffers: tuple[Buffer, ...]) -> tuple[TensorDescription, ...]:
-    return tuple(TensorDescription(n, b.dtype, b.shape) for n, b in zip(names, buffers, strict=True))
+def _described(
+    names: tuple[str, ...] | list[str], buffers: tuple[Buffer, ...], dimensions: Sequence[OpenDimension] = ()
+) -> tuple[TensorDescription, ...]:
+    return tuple(
+        TensorDescription(name, buffer.dtype, tuple(_described_size(size, dimensions) for size in buffer.shape))
+        for name, buffer in zip(names, buffers, strict=True)
+    )
+
+
+def _described_size(size: Dimension, dimensions: Sequence[OpenDimension]) -> int | str:
+    """A number; the name of an open dimension; or how the size is computed from such names."""
+    if isinstance(size, int):
+        return size
+    for dimension in dimensions:
+        if size == dimension.size:
+            return dimension.name
+    return str(substituted(size, {d.var: Size(tirx.Var(d.name, "int64")) // d.multiple for d in dimensions}))

@@ -21,6 +21,7 @@ from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.pipeline import lower
 from nnefc.provenance import source_digest
+from nnefc.sizes import ranges
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.turns import in_turn
@@ -143,7 +144,14 @@ def compile_network(
     """The second half of :func:`compile`: from a front end's network on."""
     progress, folder, backend = progress or _Silent(), _Dump(dump), backend_of(target)
     backend.check()
+    if network.open_dimensions and not backend.takes_open_sizes:
+        names = ", ".join(dimension.name for dimension in network.open_dimensions)
+        raise CompileError(
+            f"the sizes {names} are open, but code for the target {target.name} is for sizes that are known",
+            hint="give each one: --shape NAME=SIZE",
+        )
     with (
+        ranges({dimension.var: dimension.values for dimension in network.open_dimensions}),
         memory_errors("the network takes more memory to compile than there is"),
         CodeGenerator(target.host) as generator,
     ):
@@ -151,7 +159,7 @@ def compile_network(
             lowered = lower(network, backend, folder.module, strict, generator.add, memory_budget)
         with progress.phase("generate code"):
             code = backend.finish(lowered, generator.finish(lowered.entry), folder.text)
-    return build(network, target, lowered, code)
+        return build(network, target, lowered, code)
 
 
 class _Dump:

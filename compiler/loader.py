@@ -64,7 +64,7 @@ import numpy as np
 
 __all__ = ["DeviceArray", "LoadError", "Model", "RunError", "Tensor", "load"]
 
-_ABI_VERSION = 1
+_ABI_VERSION, _OPEN_ABI_VERSION = 1, 2
 
 _OK, _UNSUPPORTED_CPU, _BUSY = 0, 3, 6  # of nnefc_status, those that need words of their own
 
@@ -109,15 +109,25 @@ class RunError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Dimension:
+    """An open dimension: its name, and the sizes that it may have, which are multiples of a number."""
+
+    name: str
+    least: int
+    most: int
+    multiple: int
+
+
+@dataclass(frozen=True)
 class Tensor:
     """An input, output or state: its name, its element type (NumPy's name, or bfloat16) and its shape."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 class _TensorStruct(Structure):
@@ -128,6 +138,10 @@ class _TensorStruct(Structure):
         ("shape", POINTER(c_int64)),
         ("bytes", c_uint64),
     )
+
+
+class _DimensionStruct(Structure):
+    _fields_ = (("name", c_char_p), ("least", c_int64), ("most", c_int64), ("multiple", c_int64))
 
 
 class _DescriptionStruct(Structure):
@@ -155,6 +169,8 @@ class _DescriptionStruct(Structure):
         ("weights", c_char_p),
         ("device", c_char_p),
         ("device_bytes", c_uint64),
+        ("dimension_count", c_uint32),
+        ("dimensions", POINTER(_DimensionStruct)),
     )
 
 
@@ -211,6 +227,7 @@ class Model:
         target: what it was compiled for.
         compiler: the compiler and its version.
         inputs, outputs, states: tuples of :class:`Tensor`.
+        dimensions: the open ones, a tuple of :class:`Dimension`; empty if all sizes are known.
         workspace_bytes, constant_bytes, state_bytes: memory of the workspace, the constants, the states.
         cpu_features: the instruction sets that the code needs.
         variables: the model's names of its constants.
@@ -241,6 +258,7 @@ class Model:
         self.inputs = library.inputs
         self.outputs = library.outputs
         self.states = library.states
+        self.dimensions = library.dimensions
         self.workspace_bytes = library.workspace_bytes
         self.constant_bytes = library.constant_bytes
         self.state_bytes = library.state_bytes
@@ -380,6 +398,8 @@ class Model:
         if stream is not None or isinstance(out, str):
             self._open()
             raise RunError(f"the model {self.name} runs on processors: it has neither streams nor outputs on a device")
+        if self.dimensions:
+            return self._run_resized(values, out, check_nan)
         sources = list(map(_source, self.inputs, values))
         results = list(map(_target, self.outputs, out or [None] * len(self.outputs)))
         if out is not None:
@@ -396,6 +416,42 @@ class Model:
         if check_nan:
             _check_nan("output", self.outputs, results, self._cause_of_nan())
         return results if out is None else _returned(out, results)
+
+    def _run_resized(self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool) -> list[Any]:
+        """The same for a network with open dimensions: the inputs say how large they are this time."""
+        arrays = list(map(_array, self.inputs, values))
+        inputs = tuple(Tensor(t.name, t.dtype, array.shape) for t, array in zip(self.inputs, arrays, strict=True))
+        sources = list(map(_source, inputs, arrays))
+        if check_nan:
+            _check_nan("input", inputs, sources)
+        with self._lock:
+            outputs = self._resize(inputs)
+            results = list(map(_target, outputs, out or [None] * len(outputs)))
+            if out is not None:
+                _check_overlap(inputs, sources, outputs, results)
+            self._source_pointers[:] = list(map(_address, sources))
+            self._result_pointers[:] = list(map(_address, results))
+            self._library.check(
+                self._run_native(self._open(), self._source_pointers, self._result_pointers), self._open()
+            )
+        if check_nan:
+            _check_nan("output", outputs, results, self._cause_of_nan())
+        return results if out is None else _returned(out, results)
+
+    def _resize(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Tell the session the inputs' shapes; returns the outputs with the shapes that follow."""
+        session, dll = self._open(), self._library.dll
+        for tensor, own in zip(inputs, self.inputs, strict=True):
+            if len(tensor.shape) != len(own.shape):
+                raise RunError(f'input "{own.name}" has the shape {list(tensor.shape)}, but the model has {own}')
+        shapes = [(c_int64 * max(1, len(tensor.shape)))(*tensor.shape) for tensor in inputs]
+        pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
+        self._library.check(dll.nnefc_resize(session, pointers), session)
+        found = (dll.nnefc_output_shape(session, index) for index in range(len(self.outputs)))
+        return tuple(
+            Tensor(t.name, t.dtype, tuple(shape[axis] for axis in range(len(t.shape))))
+            for t, shape in zip(self.outputs, found, strict=True)
+        )
 
     def _cause_of_nan(self) -> str:
         """Said of an output with NaN; inputs have none then."""
@@ -479,18 +535,25 @@ class _Library:
             "nnefc_enqueue": (c_int32, [session, c_void_p, c_void_p, c_void_p]),
             "nnefc_synchronize": (c_int32, [session]),
         }
-        for name, (result, arguments) in (signatures | on_device).items():
+        where_open: dict[str, tuple[Any, list[Any]]] = {
+            "nnefc_resize": (c_int32, [session, c_void_p]),
+            "nnefc_output_shape": (POINTER(c_int64), [session, c_uint32]),
+        }
+        for name, (result, arguments) in (signatures | on_device | where_open).items():
             try:
                 function = getattr(dll, name)
             except AttributeError:
-                if name in on_device:
+                if name in on_device or name in where_open:
                     continue
                 raise LoadError(f"{self.path} is a shared library, but not a network compiled by nnefc") from None
             function.restype, function.argtypes = result, arguments
 
     def _describe(self) -> None:
         description = self.dll.nnefc_describe().contents
-        if description.abi_version != _ABI_VERSION or description.struct_size < _DESCRIPTION_BYTES:
+        if (
+            description.abi_version not in (_ABI_VERSION, _OPEN_ABI_VERSION)
+            or description.struct_size < _DESCRIPTION_BYTES
+        ):
             raise LoadError(
                 f"{self.path} has version {description.abi_version} of nnefc's interface, but this loader knows "
                 f"version {_ABI_VERSION}: compile the model again, or use the loader of the nnefc that compiled it"
@@ -498,8 +561,10 @@ class _Library:
         self.name = description.model.decode()
         self.target = description.target.decode()
         self.compiler = description.compiler.decode()
-        self.inputs = _tensors(description.inputs, description.input_count)
-        self.outputs = _tensors(description.outputs, description.output_count)
+        self.dimensions = _dimensions(description)
+        names = [dimension.name for dimension in self.dimensions]
+        self.inputs = _tensors(description.inputs, description.input_count, names)
+        self.outputs = _tensors(description.outputs, description.output_count, names)
         self.states = _tensors(description.states, description.state_count)
         self.workspace_bytes = int(description.workspace_bytes)
         self.constant_bytes = int(description.constant_bytes)
@@ -508,7 +573,7 @@ class _Library:
         self.variables = tuple(description.variables[i].decode() for i in range(description.variable_count))
         size = description.struct_size
         has_source = size >= _DescriptionStruct.device.offset
-        has_device = size >= ctypes.sizeof(_DescriptionStruct)
+        has_device = size >= _DescriptionStruct.dimension_count.offset
         self.source = description.source.decode() if has_source else ""
         self.weights = description.weights.decode() if has_source and description.weights is not None else None
         self.device = description.device.decode() if has_device else "cpu"
@@ -601,9 +666,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
 
 
-def _tensors(structs: Any, count: int) -> tuple[Tensor, ...]:
+def _dimensions(description: Any) -> tuple[Dimension, ...]:
+    if description.abi_version != _OPEN_ABI_VERSION:
+        return ()
+    structs = (description.dimensions[i] for i in range(description.dimension_count))
+    return tuple(Dimension(s.name.decode(), s.least, s.most, s.multiple) for s in structs)
+
+
+def _tensors(structs: Any, count: int, names: Sequence[str] = ()) -> tuple[Tensor, ...]:
+    def size(number: int) -> int | str:
+        return number if number >= 0 else names[-1 - number] if -number <= len(names) else "?"
+
     return tuple(
-        Tensor(s.name.decode(), _TYPES[s.type][0], tuple(int(s.shape[axis]) for axis in range(s.rank)))
+        Tensor(s.name.decode(), _TYPES[s.type][0], tuple(size(s.shape[axis]) for axis in range(s.rank)))
         for s in (structs[i] for i in range(count))
     )
 

@@ -10,16 +10,16 @@ which no pass looks into: tensors that go in and come out are in plain layout, a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.sizes import Dimension, Range, Size, dimensions, is_known, item_count
 
 __all__ = [
     "MAX_ITEMS",
@@ -28,6 +28,7 @@ __all__ = [
     "Control",
     "Loop",
     "Network",
+    "OpenDimension",
     "Quantized",
     "State",
     "call_control",
@@ -47,6 +48,28 @@ class State:
 
     name: str
     initial: np.ndarray
+
+
+@dataclass(frozen=True)
+class OpenDimension:
+    """A size that is known only at run time: `multiple` times `var`, whose values have a range.
+
+    Attributes:
+        name: as users know it.
+        var: in the network's shapes.
+        values: of `var`.
+        multiple: what sizes are multiples of.
+    """
+
+    name: str
+    var: tirx.Var
+    values: Range
+    multiple: int = 1
+
+    @property
+    def size(self) -> Dimension:
+        """The size of a dimension that has this name."""
+        return Size(self.var) * self.multiple
 
 
 @dataclass(frozen=True)
@@ -147,6 +170,7 @@ class Network:
     variables: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     controls: tuple[Control, ...] = ()
+    open_dimensions: tuple[OpenDimension, ...] = ()
 
 
 def call_control(index: int, operands: list[relax.Expr], results: list[relax.TensorType]) -> relax.Call:
@@ -170,11 +194,11 @@ def check_sizes(part: Network | Body) -> None:
     main = part.module["main"]
     for var in (*main.params, *(binding.var for block in main.body.blocks for binding in block.bindings)):
         for ty in _tensor_types(var.ty):
-            shape = [int(extent) for extent in ty.shape]
-            if math.prod(shape) > MAX_ITEMS:
+            shape = dimensions(ty.shape)
+            if is_known(*shape) and item_count(shape) > MAX_ITEMS:
                 raise CompileError(
-                    f"the tensor '{var.name}' of shape {shape} has {math.prod(shape):,} items, a tensor may have "
-                    f"{MAX_ITEMS:,}",
+                    f"the tensor '{var.name}' of shape {list(shape)} has {item_count(shape):,} items, a tensor may "
+                    f"have {MAX_ITEMS:,}",
                     hint="give the model smaller inputs, or cut the tensor into several",
                 )
     for control in part.controls:

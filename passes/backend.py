@@ -22,6 +22,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
+from nnefc.network import OpenDimension
 from nnefc.passes.graph.split_groups import CutRule
 from nnefc.passes.plan.entry import ENTRY, Memory
 from nnefc.passes.plan.memory import MemoryPlan
@@ -29,6 +30,7 @@ from nnefc.passes.plan.program import Program
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine
 from nnefc.passes.schedule.in_place import InPlace
+from nnefc.sizes import Dimension
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.target import Target
 
@@ -78,6 +80,7 @@ class KernelUse:
         results: how many of them it writes.
         in_place: what the memory plan may do with its operands.
         aligned: whether all operands begin at multiples of the backend's alignment.
+        sizes: the open dimensions that it is written with.
     """
 
     name: str
@@ -85,6 +88,7 @@ class KernelUse:
     results: int
     in_place: InPlace
     aligned: bool
+    sizes: Sequence[tirx.Var] = ()
 
 
 @dataclass(frozen=True)
@@ -97,14 +101,16 @@ class LoweredKernel:
             workspace if it has one.
         workspace_bytes: what the memory plan has to provide for it.
         scratch_bytes: what one worker of the host needs at most during a call, besides its stack.
+        sizes: the open dimensions that are its last parameters.
         host: flat code with a symbol, if the host runs it.
         code: what `Backend.finish` makes code of, if anything else does.
     """
 
     scheduled: tirx.PrimFunc
     parameters: Sequence[tvm.ir.Type]
-    workspace_bytes: int = 0
+    workspace_bytes: Dimension = 0
     scratch_bytes: int = 0
+    sizes: Sequence[tirx.Var] = ()
     host: tirx.PrimFunc | None = None
     code: object = None
 
@@ -123,6 +129,7 @@ class Lowered:
     kernels: tuple[LoweredKernel, ...]
     program: Program
     plan: MemoryPlan
+    open_dimensions: Sequence[OpenDimension] = ()
 
     @property
     def entry(self) -> tirx.PrimFunc:
@@ -175,10 +182,12 @@ class Backend(ABC):
     Attributes:
         target: the machine; its `host` is the CPU that runs the entry.
         alignment: bytes, at multiples of which the memory plan lets operands begin.
+        takes_open_sizes: whether kernels may be written with sizes that are known at run time.
     """
 
     target: AnyTarget
     alignment = 1
+    takes_open_sizes = False
 
     @abstractmethod
     def check(self) -> None:

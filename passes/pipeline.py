@@ -23,16 +23,18 @@ from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.group_parts import GroupParts
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
+from nnefc.passes.graph.own_sizes import OwnSizes
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.lower_rows import LowerRows
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
-from nnefc.passes.plan.entry import ENTRY, entry_function
+from nnefc.passes.plan.entry import ENTRY, entry_function, sizes_function
 from nnefc.passes.plan.memory import plan_memory
 from nnefc.passes.plan.program import called_with_items, kernel_steps, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.in_place import in_place_of
+from nnefc.passes.schedule.schedules import open_sizes_of
 
 __all__ = [
     "Lowered",
@@ -77,9 +79,11 @@ def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[Name
         ("lower scans", LowerScans(own.scans)),
         # Phase 4. Every other operation becomes a computation of its own.
         ("legalize", relax.transform.LegalizeOps({**ELEMENT_WISE, **REDUCTIONS, **QUANTIZATION, **own.computations})),
+        ("own sizes", OwnSizes()),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
         ("fuse", fuse(*own.cuts)),
+        ("own sizes of groups", OwnSizes()),
         ("fold widened constants", FoldConstants(widened=True)),
     ]
 
@@ -155,6 +159,8 @@ def lower(
         receive: given each kernel of the host, so that code generation need not wait for the others.
         memory_budget: what the trained values may grow to for faster algorithms, as a factor.
 
+    The ranges of the network's open dimensions hold around the call: see :func:`nnefc.sizes.ranges`.
+
     Raises:
         CompileError: an operation has no lowering.
     """
@@ -165,15 +171,18 @@ def lower(
 
     # Phase 6. Analyse each kernel: what the memory plan may do with its operands, and what schedule suits it.
     program = program_of(network)
+    open_dimensions = [d.var for d in network.open_dimensions]
     results = {step.kernel: len(step.writes) for step in kernel_steps(program)}
     unaligned = set(called_with_items(program, backend.alignment))
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(kernel) for gv, kernel in analyses.items()}
     kernels: dict[GlobalVar, LoweredKernel] = {}
+    sizes: dict[GlobalVar, Sequence[tirx.Var]] = {}
     for gv in sorted(analyses, key=lambda gv: gv.name_hint):
         analysis = analyses.pop(gv)
         if not in_place[gv].is_view:
-            use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned)
+            sizes[gv] = open_sizes_of(program.kernels[gv])
+            use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned, sizes[gv])
             kernels[gv] = kernel = backend.lower(use)
             if kernel.host is not None:
                 receive(kernel.host)
@@ -183,7 +192,9 @@ def lower(
     workspaces = {gv: kernel.workspace_bytes for gv, kernel in kernels.items()}
     plan = plan_memory(program, in_place, workspaces, backend.alignment)
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
-    entry, called = entry_function(program, plan, signatures, backend.memory())
+    entry, called = entry_function(program, plan, signatures, sizes, backend.memory(), open_dimensions)
+    if open_dimensions:
+        receive(sizes_function(program, plan, open_dimensions))
     on_host = [kernels[gv].host for gv in called]
     module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, ENTRY: entry})
     observe("entry", module)

@@ -31,12 +31,12 @@ ALLOWED: dict[str, Set[str]] = {
     | {"shared", "targets/machine"},
     "passes/plan": {"passes/graph", "passes/schedule", "passes/tir", "shared"},
     "passes/legalize": {"operators", "passes/compute", "passes/graph", "passes/schedule", "passes/schedule/cpu"}
-    | {"targets/machine"},
+    | {"shared", "targets/machine"},
     "passes/graph": {"operators", "passes/compute", "passes/schedule", "passes/schedule/cpu", "passes/tir"}
     | {"shared", "targets/machine"},
-    "passes/schedule/cpu": {"passes/compute", "passes/schedule", "passes/tir", "targets/machine"},
+    "passes/schedule/cpu": {"passes/compute", "passes/schedule", "passes/tir", "shared", "targets/machine"},
     "passes/schedule/cuda": {"passes/schedule", "passes/tir", "shared", "targets/codegen", "targets/machine"},
-    "passes/schedule": {"passes/compute", "passes/tir"},
+    "passes/schedule": {"passes/compute", "passes/tir", "shared"},
     "passes/compute": {"operators", "passes/tir", "shared", "targets/machine"},
     "passes/tir": {"shared"},
     "targets/link": {"shared", "targets/description", "targets/machine"},

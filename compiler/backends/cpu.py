@@ -33,6 +33,7 @@ class CpuBackend(Backend):
     """A CPU."""
 
     target: Target
+    takes_open_sizes = True
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -69,12 +70,13 @@ class CpuBackend(Backend):
         func = scheduled(kernel.kernel, CPU_RULES, self.target)
         if not self.target.widens("float16"):
             func = with_integer_conversions(func)
-        lowered = lower_kernel(func)
+        lowered = lower_kernel(func, kernel.sizes)
         return LoweredKernel(
             func,
-            [param.ty for param in lowered.func.params],
+            [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
             lowered.workspace_bytes,
             lowered.scratch_bytes,
+            kernel.sizes,
             host=exported(lowered.func, kernel_symbol(kernel.name)),
         )
 

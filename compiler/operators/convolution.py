@@ -13,6 +13,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.padding import FoldPadding, Pad
 from nnefc.operators.window import Padding, Window, no_padding
+from nnefc.sizes import dimensions
 
 __all__ = ["Convolution", "DeformableConvolution", "TransposedConvolution", "gather_transposed"]
 
@@ -227,7 +228,7 @@ def gather_transposed(
     Returns:
         `[N, groups O, *outputs]`.
     """
-    batch, channels, *extents = (int(extent) for extent in x.shape)
+    batch, channels, *extents = dimensions(x.shape)
     inputs, of_group, work = channels // groups, int(w.shape[1]), _sums_of(dtype)
     channel = te.reduce_axis((0, inputs), "channel")
     taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(window.size)]

@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
 from nnefc.operators.reducers import extreme_position, largest, least
 from nnefc.operators.window import Window
+from nnefc.sizes import dimensions
 
 __all__ = [
     "AdaptivePool",
@@ -82,7 +83,7 @@ def _reduced(
     lead = len(result) - window.rank
 
     def pool(x: te.Tensor) -> te.Tensor:
-        extents = [int(extent) for extent in x.shape[lead:]]
+        extents = list(dimensions(x.shape[lead:]))
         offsets = _offsets(window)
 
         def item(*index: tirx.Var) -> tirx.Expr:
@@ -289,7 +290,7 @@ class ArgMaxPool(_Pool):
         reducer = extreme_position(maximum=True, nowhere=nowhere)
 
         def argmax(x: te.Tensor) -> te.Tensor:
-            shape = [int(extent) for extent in x.shape]
+            shape = list(dimensions(x.shape))
             window = self._covering(tuple(shape[lead:]))
             offsets = _offsets(window)
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Shape
+from nnefc.sizes import ceil_div, known_less
 
 __all__ = ["Padding", "Window", "no_padding", "same_padding"]
 
@@ -94,7 +95,7 @@ class Window:
         axes = zip(extents, self.reach, self.stride, self.padding, strict=True)
         for axis, (extent, reach, stride, (before, after)) in enumerate(axes):
             span = extent + before + after
-            if span < reach:
+            if known_less(span, reach):
                 raise CompileError(
                     f"the window reaches over {reach} positions, dimension {axis} of {list(extents)} has {span} with "
                     f"its padding ({before}, {after})"
@@ -112,7 +113,7 @@ class Window:
         padding = []
         axes = zip(extents, self.reach, self.stride, self.padding, strict=True)
         for extent, reach, stride, (before, after) in axes:
-            last = -(-(extent + before + after - reach) // stride)
+            last = ceil_div(extent + before + after - reach, stride)
             last -= last * stride >= extent + before
             padding.append((before, max(after, last * stride + reach - before - extent)))
         return self.padded(tuple(padding))

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import multiply
+from nnefc.sizes import dimension
 
 __all__ = [
     "arrange",
@@ -114,7 +115,7 @@ def convolve_gathered(
     rank, size = len(kernel), data.shape[-1]
     of_group = int(outer) // int(table.shape[0])
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    spatial = [(int(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
+    spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
     channel = te.reduce_axis((0, inputs), "channel")
     taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
 

@@ -8,6 +8,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array, multiply
+from nnefc.sizes import dimension
 
 __all__ = ["convolve", "convolve_depthwise", "convolve_wider", "pack_filter", "scale_inputs"]
 
@@ -65,7 +66,7 @@ def convolve(
     rank = len(kernel)
     plain = len(data.shape) == rank + 2
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    spatial = [(int(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
+    spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
     of_group = int(outer) // groups
     rc = te.reduce_axis((0, in_blocks), "rc")
     taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
@@ -114,7 +115,7 @@ def convolve_depthwise(
     batch, outer, *extents, block = data.shape
     kernel = weights.shape[1:-1]
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    spatial = [(int(e) - r) // s + 1 for e, r, s in zip(extents, reach, strides, strict=True)]
+    spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(extents, reach, strides, strict=True)]
     taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
 
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:

@@ -11,6 +11,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array, blocks, multiply
+from nnefc.sizes import Dimension, Size, broadcast, ceil_div, dimension, dimensions
 
 __all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows"]
 
@@ -27,11 +28,11 @@ def pack_right(right: te.Tensor, size: int) -> te.Tensor:
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, block, k, lane = index
         column = block * size + lane
-        if int(columns) % size == 0:
+        if dimension(columns) % size == 0:
             return right(*outer, k, column)
         return tirx.if_then_else(column < columns, right(*outer, k, column), tirx.const(0, right.dtype))
 
-    return te.compute((*batch, blocks(int(columns), size), depth, size), element, name="pack_right")
+    return te.compute((*batch, blocks(dimension(columns), size), depth, size), element, name="pack_right")
 
 
 def multiply_packed(
@@ -56,20 +57,22 @@ def multiply_packed(
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, row, column = index
-        source = row if int(height) == rows else tirx.min(row, height - 1)
+        source = row if dimension(height) == rows else tirx.min(row, height - 1)
         a = left(*_aligned(outer, left_batch), source, k)
         b = packed(*_aligned(outer, right_batch), column // size, k, column % size)
         return te.sum(product(a, b), axis=[k])
 
-    whole = te.compute((*batch, rows, int(count) * int(size)), element, name="matmul")
-    if rows == int(height) and columns == int(count) * int(size):
+    whole = te.compute((*batch, rows, dimension(count) * dimension(size)), element, name="matmul")
+    if rows == dimension(height) and columns == dimension(count) * dimension(size):
         return whole
     return te.compute((*batch, height, columns), lambda *index: whole(*index), name="cut")
 
 
-def padded_rows(rows: int, registers: int) -> int:
+def padded_rows(rows: Dimension, registers: int) -> Dimension:
     """The least number from `rows` on that divides into tiles of a good height for so many vector registers."""
     tallest = registers // 2 - 2
+    if isinstance(rows, Size):
+        return ceil_div(rows, tallest) * tallest
     if rows <= tallest:
         return rows
     return min(-(-rows // height) * height for height in range(tallest // 2 + 1, tallest + 1))
@@ -77,11 +80,11 @@ def padded_rows(rows: int, registers: int) -> int:
 
 def _broadcast(left: list[tirx.Expr], right: list[tirx.Expr]) -> list[int]:
     rank = max(len(left), len(right))
-    padded = [[1] * (rank - len(dims)) + [int(d) for d in dims] for dims in (left, right)]
-    return [max(a, b) for a, b in zip(*padded, strict=True)]
+    padded = [[1] * (rank - len(dims)) + list(dimensions(dims)) for dims in (left, right)]
+    return [broadcast(a, b) for a, b in zip(*padded, strict=True)]
 
 
 def _aligned(index: list[tirx.Var], dims: list[tirx.Expr]) -> list[tirx.Expr | int]:
     """The last of `index`, as many as `dims`; 0 where the dimension is broadcast."""
     own = index[len(index) - len(dims) :]
-    return [i if int(extent) != 1 else 0 for i, extent in zip(own, dims, strict=True)]
+    return [i if dimension(extent) != 1 else 0 for i, extent in zip(own, dims, strict=True)]

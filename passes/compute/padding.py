@@ -17,11 +17,11 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 
 from nnefc.passes.tir.expressions import int64
+from nnefc.sizes import Dimension, expression
 
 __all__ = ["BORDER", "Border", "write_inside"]
 
-# Annotation of the step that writes what is inside: the border's places before each dimension, those after each, and
-# its value.
+# Annotation of the step that writes what is inside: the border's places before each dimension, and its value.
 BORDER = "nnefc.border"
 
 
@@ -30,24 +30,24 @@ class Border:
     """Places before and after each dimension of a tensor, those that are not padded included; and what they hold."""
 
     before: tuple[int, ...]
-    after: tuple[int, ...]
+    after: tuple[Dimension, ...]
     value: int = 0
 
-    def around(self, shape: Sequence[int]) -> tuple[int, ...]:
+    def around(self, shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
         """The shape with the border."""
         return tuple(low + extent + high for low, extent, high in zip(self.before, shape, self.after, strict=True))
 
 
-def write_inside(shape: Sequence[int], dtype: str, border: Border) -> tirx.PrimFunc:
+def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx.PrimFunc:
     """The kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
-    extents = [int64(extent) for extent in shape]
+    extents = [expression(extent) for extent in shape]
     data = tirx.decl_buffer(extents, dtype, "data", layout=None)
-    padded = tirx.decl_buffer([int64(extent) for extent in border.around(shape)], dtype, "padded", layout=None)
+    padded = tirx.decl_buffer([expression(extent) for extent in border.around(shape)], dtype, "padded", layout=None)
     axes = [_axis(extent, f"v{i}") for i, extent in enumerate(extents)]
     source = [axis.var for axis in axes]
     target = [v + int64(low) if low else v for v, low in zip(source, border.before, strict=True)]
     copy = tirx.BufferStore(padded, data[tuple(source)], target)
-    note = {BORDER: [int64(width) for width in (*border.before, *border.after, border.value)]}
+    note = {BORDER: [int64(width) for width in (*border.before, border.value)]}
     step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=note)
     loops = [tirx.Var(f"i{i}", "int64") for i in range(len(extents))]
     body: tirx.Stmt = s_tir.SBlockRealize(loops, True, step)
@@ -57,7 +57,7 @@ def write_inside(shape: Sequence[int], dtype: str, border: Border) -> tirx.PrimF
     return tirx.PrimFunc([data, padded], s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
 
 
-def _axis(extent: tirx.IntImm, name: str) -> tirx.IterVar:
+def _axis(extent: tirx.Expr, name: str) -> tirx.IterVar:
     return tirx.IterVar(Range(int64(0), extent), tirx.Var(name, "int64"), tirx.IterVar.DataPar)
 
 

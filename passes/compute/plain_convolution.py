@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
+from nnefc.sizes import dimensions
+
 __all__ = ["accumulator", "convolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
 
 
@@ -56,8 +58,8 @@ def convolve_plain(
     Returns:
         `[N, groups · O, *spatial]`.
     """
-    batch, _, *extents = (int(extent) for extent in data.shape)
-    *kernel, inputs, outputs = (int(extent) for extent in packed.shape)
+    batch, _, *extents = dimensions(data.shape)
+    *kernel, inputs, outputs = dimensions(packed.shape)
     spatial = [
         (extent + low + high - (size - 1) * step - 1) // stride + 1
         for extent, low, high, size, step, stride in zip(extents, before, after, kernel, dilation, strides, strict=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from tvm import te, tirx
 
 from nnefc.passes.compute.plain_convolution import accumulator
+from nnefc.sizes import dimensions
 
 __all__ = ["multiply_plain"]
 
 
 def multiply_plain(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
     """`[…, M, K]` times `[…, K, N]`, whose leading axes broadcast: `[…, M, N]` of type `dtype`."""
-    *left_batch, rows, depth = (int(extent) for extent in left.shape)
-    *right_batch, _, columns = (int(extent) for extent in right.shape)
+    *left_batch, rows, depth = dimensions(left.shape)
+    *right_batch, _, columns = dimensions(right.shape)
     rank = max(len(left_batch), len(right_batch))
     padded = [[1] * (rank - len(dims)) + dims for dims in (left_batch, right_batch)]
     batch = [max(a, b) for a, b in zip(*padded, strict=True)]

@@ -8,6 +8,7 @@ from tvm import te, tirx
 
 from nnefc.operators.reducers import largest, least
 from nnefc.operators.window import Window
+from nnefc.sizes import dimension, dimensions, may_exceed
 
 __all__ = ["average_pool", "max_pool"]
 
@@ -18,13 +19,13 @@ def _taps(window: Window) -> list[tirx.IterVar]:
 
 
 def _results(data: te.Tensor, window: Window) -> tuple[int, ...]:
-    return window.results([int(extent) for extent in data.shape[2 : 2 + window.rank]])
+    return window.results(list(dimensions(data.shape[2 : 2 + window.rank])))
 
 
 def _may_leave(window: Window, extents: Sequence[int], results: Sequence[int]) -> bool:
     """Whether some position of the window reaches outside."""
     parts = zip(results, window.stride, window.reach, window.before, extents, strict=True)
-    return any(b > 0 or (o - 1) * s + r - b > int(e) for o, s, r, b, e in parts)
+    return any(b > 0 or may_exceed((o - 1) * s + r - b, dimension(e)) for o, s, r, b, e in parts)
 
 
 def _inside(at: Sequence[tirx.Expr], extents: Sequence[int]) -> tirx.Expr:
@@ -61,7 +62,7 @@ def average_pool(data: te.Tensor, window: Window, padded: Sequence[int] | None) 
     shape = (*data.shape[:2], *results, *data.shape[2 + rank :])
     zero = tirx.const(0, data.dtype)
     total = te.compute(shape, lambda *i: te.sum(_windowed(data, window, taps, i, zero), axis=taps), name="pool")
-    extents = [int(e) for e in data.shape[2 : 2 + rank]]
+    extents = list(dimensions(data.shape[2 : 2 + rank]))
     ends = extents if padded is None else list(padded)
     starts = [0] * rank if padded is None else [-b for b in window.before]
 

@@ -15,6 +15,7 @@ from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.passes.tir.expressions import int64
+from nnefc.sizes import dimensions, item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
@@ -66,7 +67,7 @@ def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
         scan: what to compute.
         machine: whose vectors.
     """
-    shape = [int(extent) for extent in x.shape]
+    shape = list(dimensions(x.shape))
 
     def body(source: tirx.Var, target: tirx.Var) -> tirx.Stmt:
         return (_along_lines if len(shape) == 2 else _across_lines)(source, target, scan, machine)
@@ -85,7 +86,7 @@ def scan_in_chunks(x: te.Tensor, scan: Scan) -> te.Tensor | list[te.Tensor]:
     Returns:
         The result, and, if lines have several parts, the sums before each, `[outer, parts, inner]`, which nobody reads.
     """
-    outer, length, inner = (int(extent) for extent in x.shape)
+    outer, length, inner = dimensions(x.shape)
     chunk = length if outer * inner >= _ENOUGH_THREADS else min(length, max(_LEAST_CHUNK, math.isqrt(length)))
     parts = -(-length // chunk)
 
@@ -139,7 +140,7 @@ def _with_locals(buffers: Sequence[tirx.Var], *stmts: tirx.Stmt) -> tirx.Stmt:
 
 def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target) -> tirx.Stmt:
     """A strip of neighbouring lines after the other; the last one may overlap the one before."""
-    outer, length, inner = (int(extent) for extent in source.shape)
+    outer, length, inner = dimensions(source.shape)
     dtype = str(source.dtype)
     width = _strip_width(outer, inner, dtype, machine)
     size, strips = min(width, machine.lanes(dtype)), -(-inner // width)
@@ -175,14 +176,14 @@ def _strip_width(outer: int, inner: int, dtype: str, machine: Target) -> int:
 
 def _shared(source: tirx.Var, machine: Target) -> int:
     """How a loop over lines runs: by all threads, if it is worth waking them."""
-    work = math.prod(int(extent) for extent in source.shape)
+    work = typical(item_count(dimensions(source.shape)))
     kind: int = tirx.ForKind.PARALLEL if work >= machine.parallel_grain else tirx.ForKind.SERIAL
     return kind
 
 
 def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target) -> tirx.Stmt:
     """A line after the other, vector after vector, then what is left element by element."""
-    outer, length = (int(extent) for extent in source.shape)
+    outer, length = dimensions(source.shape)
     dtype = str(source.dtype)
     lanes = machine.lanes(dtype)
     whole = length // lanes if lanes > 1 else 0
@@ -241,7 +242,7 @@ def _element(
 
 def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
     """A line for each round."""
-    outer, length, inner = (int(extent) for extent in source.shape)
+    outer, length, inner = dimensions(source.shape)
     dtype = str(source.dtype)
 
     def line(number: tirx.Expr) -> tirx.Stmt:
@@ -256,7 +257,7 @@ def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
 
 def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan, chunk: int) -> tirx.Stmt:
     """The sums of all chunks; the sums before each; then each chunk."""
-    outer, length, inner = (int(extent) for extent in source.shape)
+    outer, length, inner = dimensions(source.shape)
     parts, dtype, zero = int(before.shape[1]), str(source.dtype), int64(0)
 
     def each_chunk(step: Callable[..., tirx.Stmt], start: tirx.Expr | None, last: bool) -> tirx.Stmt:

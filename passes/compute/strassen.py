@@ -21,6 +21,7 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.choice import PERIODS, chosen
 from nnefc.passes.compute.long_sums import LONGEST_PART
+from nnefc.sizes import dimensions
 
 __all__ = [
     "COUNT",
@@ -80,8 +81,8 @@ def combine_left(left: te.Tensor, rows: int, tile: int, size: int) -> te.Tensor:
 
 def multiply_quarters(left: te.Tensor, right: te.Tensor, height: int) -> te.Tensor:
     """The product `[…, M, N]` of what `combine_left` and `combine_right` made; M is `height`."""
-    *batch, _, count, steps, tile, lanes = (int(extent) for extent in left.shape)
-    _, blocks, _, size = (int(extent) for extent in right.shape)
+    *batch, _, count, steps, tile, lanes = dimensions(left.shape)
+    _, blocks, _, size = dimensions(right.shape)
     rows, columns = count * tile, blocks * size
     step, lane = te.reduce_axis((0, steps), "step"), te.reduce_axis((0, lanes), "lane")
 

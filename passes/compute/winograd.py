@@ -25,6 +25,8 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.choice import PERIODS, chosen
 from nnefc.passes.compute.long_sums import LONGEST_PART
+from nnefc.passes.compute.matmul import padded_rows
+from nnefc.sizes import Dimension, Size, ceil_div, dimension, expression
 
 __all__ = ["Tile", "multiply_tiles", "tiles_of", "transform_filter", "transform_input", "transform_output"]
 
@@ -58,9 +60,9 @@ _FILTER_ROWS = {
 }
 
 
-def tiles_of(extent: int, results: int) -> int:
+def tiles_of(extent: Dimension, results: int) -> Dimension:
     """How many tiles of so many results cover a dimension of the result."""
-    return -(-extent // results)
+    return ceil_div(extent, results)
 
 
 def points_of(tile: Tile) -> int:
@@ -146,23 +148,27 @@ def _columns(
     return [column(q) for q in range(count)]
 
 
-def transform_input(data: te.Tensor, height: int, width: int, tile: Tile) -> te.Tensor:
+def transform_input(data: te.Tensor, height: Dimension, width: Dimension, tile: Tile, registers: int) -> te.Tensor:
     """Bᵀ d B for all tiles.
 
     Args:
         data: `[N, I blocks, m · height + 2, n · width + 2, b]`, padded, for tiles of m × n results.
         height, width: the number of tiles.
+        registers: of the target, whose tiles of registers an open number of tiles is filled up to.
 
     Returns:
         `[m + 2, n + 2, I blocks, N · height · width, b]`.
     """
     batch, blocks, _, _, size = data.shape
-    tiles = int(batch) * height * width
+    count = dimension(batch) * height * width
+    tiles = padded_rows(count, registers) if isinstance(count, Size) else count
     steps = tile
+    height_, width_ = expression(height), expression(width)
     rows, columns = (results + _TAPS - 1 for results in tile)
 
     def load(r: tirx.Var, k: int, cb: tirx.Var, t: tirx.Var, lane: tirx.Var) -> tirx.Expr:
-        n, y, x = t // (height * width), t // width % height, t % width
+        t = t if tiles == count else tirx.min(t, expression(count - 1))
+        n, y, x = t // (height_ * width_), t // width_ % height_, t % width_
         return data(n, cb, y * steps[0] + r, x * steps[1] + k, lane)
 
     along = _columns(columns, (rows, blocks, tiles, size), _INPUT_ROWS[tile[1]], load, columns)
@@ -197,11 +203,17 @@ def transform_output(products: te.Tensor, batch: int, height: int, width: int, t
     rows, columns, blocks, _, size = products.shape
     down, across = tile
     tile_rows, tile_columns = tiles_of(height, down), tiles_of(width, across)
-    along = _columns(across, (rows, blocks, products.shape[3], size), _OUTPUT_ROWS[across], products, int(columns))
+
+    def load(r: tirx.Var, k: int, o: tirx.Var, n: tirx.Var, y: tirx.Var, x: tirx.Var, lane: tirx.Var) -> tirx.Expr:
+        return products(r, k, o, (n * expression(tile_rows) + y) * expression(tile_columns) + x, lane)
+
+    along = _columns(
+        across, (rows, blocks, batch, tile_rows, tile_columns, size), _OUTPUT_ROWS[across], load, int(columns)
+    )
 
     def element(n: tirx.Var, o: tirx.Var, y: tirx.Var, x: tirx.Var, lane: tirx.Var) -> tirx.Expr:
-        t = (n * tile_rows + y // down) * tile_columns + x // across
-        made = [_OUTPUT_ROWS[down]([column(r, o, t, lane) for r in range(int(rows))]) for column in along]
+        at = o, n, y // down, x // across, lane
+        made = [_OUTPUT_ROWS[down]([column(r, *at) for r in range(int(rows))]) for column in along]
         return chosen(x % across, [chosen(y % down, column) for column in made])
 
     return te.compute(

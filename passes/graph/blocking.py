@@ -14,6 +14,7 @@ from nnefc.passes.compute.transposition import POSITIONS, transpose_to_blocks, t
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
 from nnefc.passes.schedule.in_place import SAME_BYTES
+from nnefc.sizes import expression
 
 __all__ = ["to_blocks", "to_plain"]
 
@@ -56,7 +57,10 @@ def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> re
 def _seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...]) -> relax.Var:
     """The same bytes in another shape; not joined with other computations, whose indices it would complicate."""
     return builder.emit_te(
-        lambda t: topi.reshape(t, shape), data, primfunc_name_hint="view", primfunc_attrs={**_ALONE, SAME_BYTES: True}
+        lambda t: topi.reshape(t, [expression(size) for size in shape]),
+        data,
+        primfunc_name_hint="view",
+        primfunc_attrs={**_ALONE, SAME_BYTES: True},
     )
 
 

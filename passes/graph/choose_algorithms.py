@@ -17,6 +17,7 @@ from nnefc.passes.graph.fast_algorithms import Candidate, FastAlgorithms, most_s
 from nnefc.passes.graph.layout_rules.convolution import Sliding, result_extents, sliding_of
 from nnefc.passes.graph.layout_rules.deconvolution import geometry_of
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
+from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["SMALL_NETWORK", "choose_algorithms"]
@@ -102,7 +103,15 @@ def _by_winograd(
     height, width = result_extents(data[2:], kernel, sliding)
     counts = blocks(inputs, size), blocks(outputs, size)
     shape = Shape(
-        data[0], height, width, inputs, *counts, tuple(kernel), sliding.strides, sliding.dilation, sliding.groups
+        typical(data[0]),
+        typical(height),
+        typical(width),
+        inputs,
+        *counts,
+        tuple(kernel),
+        sliding.strides,
+        sliding.dilation,
+        sliding.groups,
     )
     for tile in TILES:
         saved, added = winograd_saving(shape, tile, rate, target), winograd_bytes(shape, tile, size)
@@ -112,7 +121,12 @@ def _by_winograd(
 def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Iterator[Candidate]:
     left, right = call.args
     factor = constant_factor(definitions.get(right, right), len(shape_of(left)), target)
-    if factor is None or str(left.ty.dtype) != str(factor.dtype) or 0 in shape_of(left):
+    if (
+        factor is None
+        or str(left.ty.dtype) != str(factor.dtype)
+        or 0 in shape_of(left)
+        or not is_known(*shape_of(left))
+    ):
         return
     depth, columns = factor.shape
     saved = strassen_saving(shape_of(left), depth, columns, str(factor.dtype), target)

@@ -36,7 +36,7 @@ class _Folder(Rewriter):
         left, right = call.args
         if is_call(call, "multiply", "add") and is_constant(left):
             left, right = right, left
-        if not is_constant(right) or shape_of(left) != tuple(int(d) for d in var.ty.shape):
+        if not is_constant(right) or shape_of(left) != shape_of(var):
             return call
         value = array_of(right)
         match call.op.name:

@@ -18,6 +18,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.sizes import is_known
 
 __all__ = ["FoldPermutations"]
 
@@ -139,6 +140,7 @@ def _may_be_gathered(source: relax.Expr, result: relax.Var) -> bool:
         len(before) == len(after) > 2
         and (before[0], before[2:]) == (after[0], after[2:])
         and 0 < after[1] <= before[1]
+        and is_known(*before)
         and 0 < math.prod(before) <= _LARGEST
     )
 

@@ -15,6 +15,7 @@ from nnefc.passes.graph.blocking import to_blocks, to_plain
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
+from nnefc.sizes import known_less
 from nnefc.targets.machine.target import Target
 
 __all__ = ["LayoutRewriter", "LayoutRule"]
@@ -156,9 +157,9 @@ class LayoutRewriter(Rewriter):
 
     def padded(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...], value: int = 0) -> relax.Expr:
         """`data` with `value` around its spatial dimensions; what makes `data` then writes there, if it can."""
-        if not any(before) and not any(after):
+        if not any(before) and not any(after):  # an open width may be more than nothing
             return data
-        if min(*before, *after) < 0:
+        if any(known_less(width, 0) for width in (*before, *after)):
             data = self._cropped(data, before, after)
             before, after = (tuple(max(width, 0) for width in widths) for widths in (before, after))
             return self.padded(data, before, after, value)

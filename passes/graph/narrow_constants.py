@@ -15,7 +15,6 @@ A float32 constant that 16 bits hold exactly is kept in 16 bits, wherever it cam
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -27,6 +26,7 @@ from nnefc.passes.graph.expression_size import kernel_size
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized import Grid, Quantized, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
+from nnefc.sizes import item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["WIDENS", "NarrowConstants", "narrow_weights", "weights_of", "widened_for"]
@@ -86,7 +86,7 @@ def widened_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Targe
     if (
         str(packed.ty.dtype) == "float32"
         or rows < _MANY_ROWS
-        or 8 * math.prod(shape_of(packed)) > target.costs.l2_bytes
+        or 8 * item_count(shape_of(packed)) > target.costs.l2_bytes
     ):
         return packed
     return rewriter.emit_te(_widen, packed, name="widen_weights", attrs={WIDENS: 1, FUSION: OpPattern.OPAQUE})
@@ -237,7 +237,7 @@ def _annotated(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_large(expr: relax.Expr) -> bool:
-    return math.prod(shape_of(expr)) >= _LEAST_ITEMS
+    return typical(item_count(shape_of(expr))) >= _LEAST_ITEMS
 
 
 def _in_16_bits(array: np.ndarray, target: Target | None) -> np.ndarray | None:

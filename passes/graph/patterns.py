@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import tvm
 from tvm import relax, tirx
 
 from nnefc.passes.graph.rewriter import is_call, is_constant, shape_of
+from nnefc.sizes import item_count, typical
 
 __all__ = ["FUSION", "AnnotatePatterns", "OpPattern"]
 
@@ -55,9 +54,9 @@ def _spreading(func: relax.Function) -> set[tvm.ir.GlobalVar]:
             call = binding.value
             if not is_call(call, "call_tir") or not isinstance(binding.var.ty, relax.TensorType):
                 continue
-            size = math.prod(shape_of(binding.var))
+            size = typical(item_count(shape_of(binding.var)))
             computed = [arg for arg in call.args[1].fields if not is_constant(arg)]
-            if any(math.prod(shape_of(arg)) < size for arg in computed):
+            if any(typical(item_count(shape_of(arg))) < size for arg in computed):
                 found.add(call.args[0])
     return found
 

@@ -9,8 +9,10 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst
+
+from nnefc.sizes import Size, dimensions, variables
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
 
@@ -47,9 +49,9 @@ def constant(value: np.ndarray) -> GenericConst:
     return relax.const(tensor)
 
 
-def shape_of(expr: relax.Expr) -> tuple[int, ...]:
+def shape_of(expr: relax.Expr) -> tuple[Any, ...]:
     """The extents of a tensor; front ends leave no symbolic ones."""
-    return tuple(int(extent) for extent in expr.ty.shape)
+    return dimensions(expr.ty.shape)
 
 
 def operands(call: relax.Call) -> list[relax.Expr]:
@@ -111,27 +113,35 @@ class Rewriter:
     ) -> relax.Var:
         """Bind a variable to the TE computation `function(*args)`.
 
-        What `builder.emit_te` does, in less time: for static shapes only, and equal computations are made once.
+        What `builder.emit_te` does, in less time: equal computations are made once.
 
         Args:
             function: returns a tensor, or several.
-            args: tensors first, then what can be told apart by its hash.
+            args: tensors first, then what can be told apart by its hash. Variables of open sizes among them become
+                scalar operands.
             name: of the kernel; the function's own without it.
             attrs: of the kernel.
         """
         tensors = [arg for arg in args if isinstance(arg, relax.Expr)]
         rest = args[len(tensors) :]
+        sizes = list(dict.fromkeys(var for size in rest if isinstance(size, Size) for var in variables(size.expr)))
         key = (function, tuple((shape_of(t), str(t.ty.dtype)) for t in tensors), rest, name, tuple(attrs.items()))
         if key not in self._computations:
             operands = [_placeholder(tensor, number) for number, tensor in enumerate(tensors)]
             made = function(*operands, *rest)
             results = [made] if isinstance(made, te.Tensor) else list(made)
             kernel = te.create_prim_func([*operands, *results], "int64").without_attr("global_symbol")
+            if sizes:
+                given, count = list(kernel.params), len(operands)
+                params = [*given[:count], *sizes, *given[count:]]
+                kernel = tirx.PrimFunc(params, kernel.body, kernel.ret_type, kernel.attrs)
             types = [relax.TensorType(result.shape, result.dtype) for result in results]
             gv = self.builder.add_func(kernel.with_attrs(attrs) if attrs else kernel, name or function.__name__)
             self._computations[key] = gv, types
         kernel, types = self._computations[key]
-        return self.builder.emit(relax.call_tir(kernel, relax.Tuple(tensors), types[0] if len(types) == 1 else types))
+        return self.builder.emit(
+            relax.call_tir(kernel, relax.Tuple([*tensors, *sizes]), types[0] if len(types) == 1 else types)
+        )
 
     def replaced(self, expr: relax.Expr) -> relax.Expr:
         """`expr` with the new function's variables."""

@@ -8,7 +8,6 @@ before and after, so that a whole normalization becomes one kernel that passes o
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from nnefc.operators.reducers import extreme, more_extreme
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
 from nnefc.passes.schedule.border import Machine
+from nnefc.sizes import Dimension, Size, dimension, dimensions, expression, item_count, may_exceed
 
 __all__ = ["LowerRows"]
 
@@ -61,11 +61,11 @@ def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> t
     Of rows that are not whole vectors, what follows the last whole one is reduced by itself.
     """
     rows = len(data.shape) - count
-    length = int(data.shape[-1])
-    odd = math.prod(int(extent) for extent in data.shape[rows:]) % lanes and length > lanes
+    length = dimension(data.shape[-1])
+    odd = item_count(dimensions(data.shape[rows:])) % lanes and may_exceed(length, lanes)
     seams = [0, length - length % lanes, length] if odd else [0, length]
 
-    def part(begin: int, end: int) -> te.Tensor:
+    def part(begin: Dimension, end: Dimension) -> te.Tensor:
         axes = [te.reduce_axis((0, extent), f"r{i}") for i, extent in enumerate((*data.shape[rows:-1], end - begin))]
 
         def element(*index: tirx.Var) -> tirx.Expr:
@@ -76,6 +76,11 @@ def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> t
 
     first, *rest = [part(begin, end) for begin, end in pairwise(seams)]
     return te.compute(first.shape, lambda *i: reducer.join(first(*i), rest[0](*i)), name="whole") if rest else first
+
+
+def _divided(total: te.Tensor, count: Dimension) -> te.Tensor:
+    """A tensor divided by a number that is known at run time."""
+    return te.compute(total.shape, lambda *index: total(*index) / expression(count).astype(total.dtype), name="mean")
 
 
 class _Lowerer(Rewriter):
@@ -142,8 +147,10 @@ class _Lowerer(Rewriter):
         return self.emit_te(reduce_rows, data, count, _REDUCERS[name], lanes, name=f"row_{name}", attrs=attrs)
 
     def _mean(self, data: relax.Expr, count: int) -> relax.Var:
-        length = math.prod(shape_of(data)[-count:])
-        return self._emit(self._reduce(data, count, "sum") * relax.const(1.0 / length, str(data.ty.dtype)))
+        length, total = item_count(shape_of(data)[-count:]), self._reduce(data, count, "sum")
+        if isinstance(length, Size):
+            return self.emit_te(_divided, total, length, name="mean")
+        return self._emit(total * relax.const(1.0 / length, str(data.ty.dtype)))
 
     def _deviation(self, centered: relax.Expr, count: int, epsilon: float) -> relax.Var:
         """1 / √(mean of squares + ε)."""

@@ -10,7 +10,6 @@ joins with the transposition that often comes before it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +24,7 @@ from nnefc.passes.graph.narrow_constants import widened_for
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call, shape_of
 from nnefc.passes.schedule.cpu.contraction import choose_tile
+from nnefc.sizes import item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["PackMatmul"]
@@ -64,9 +64,9 @@ class _Packer(Rewriter):
         if weights is not None and self._algorithms.by_quarters(weights):
             return self._by_quarters(left, weights, size)
         if weights is not None:
-            height = math.prod(shape_of(left)[:-1])
+            height = typical(item_count(shape_of(left)[:-1]))
             packed = widened_for(self, self._packed(weights, pack_right_array, size), height, self._target)
-        elif rows >= _LEAST_ROWS:
+        elif typical(rows) >= _LEAST_ROWS:
             packed = self.emit_te(pack_right, right, size)
         else:
             return call

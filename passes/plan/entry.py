@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import tvm
@@ -31,20 +32,24 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step
-from nnefc.passes.tir.expressions import int64
+from nnefc.passes.tir.expressions import in_floats, int64
+from nnefc.sizes import Dimension, Size, bounds, expression
 
 __all__ = [
     "BYTE_POINTER",
     "ENTRY",
+    "SIZES",
     "Counter",
     "HostMemory",
     "Memory",
     "entry_function",
     "exported",
     "kernel_symbol",
+    "sizes_function",
 ]
 
 ENTRY = "nnefc_network"
+SIZES = "nnefc_network_sizes"
 BYTE_POINTER = PointerType(PrimType("uint8"))
 _FAILED = "nnefc_run_failed"  # of the runtime: whether a kernel of this run has failed
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
@@ -58,9 +63,9 @@ class _Area:
     view: tirx.Var
     offset: tirx.Expr
 
-    def at(self, offset: int | tirx.Expr) -> _Area:
+    def at(self, offset: Dimension | tirx.Expr) -> _Area:
         """The area that begins further on."""
-        return _Area(self.view, self.offset + offset)
+        return _Area(self.view, self.offset + (offset.expr if isinstance(offset, Size) else offset))
 
     @property
     def address(self) -> tirx.Expr:
@@ -111,7 +116,7 @@ class _LoopAreas:
 
         def item(area: _Area, buffer: Buffer, is_reversed: bool) -> _Area:
             position = int64((loop.rounds or 0) - 1) - iteration if is_reversed else iteration
-            return area.at(position * int64(buffer.bytes))
+            return area.at(position * expression(buffer.bytes))
 
         found = {("input", 1 + i): area for i, area in enumerate(self.kept)}
         found |= {("state", i): area for i, area in enumerate(self.states)}
@@ -130,7 +135,7 @@ class Memory(Protocol):
     failed: str
     """The function of the runtime that says whether something of this run has failed."""
 
-    def copy(self, source: tirx.Expr, target: tirx.Expr, count: int) -> tirx.Stmt:
+    def copy(self, source: tirx.Expr, target: tirx.Expr, count: Dimension) -> tirx.Stmt:
         """Move bytes from an address to another."""
 
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
@@ -151,9 +156,22 @@ class Counter(Protocol):
 
 
 def entry_function(
-    program: Program, plan: MemoryPlan, signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]], memory: Memory
+    program: Program,
+    plan: MemoryPlan,
+    signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
+    sizes: Mapping[GlobalVar, Sequence[tirx.Var]],
+    memory: Memory,
+    open_dimensions: Sequence[tirx.Var] = (),
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
-    """The entry, and the kernels that it calls; `signatures` has the types of their parameters."""
+    """The entry, and the kernels that it calls.
+
+    Where dimensions are open, the last parameter has their values, and after them the offsets of `plan.storages`.
+
+    Args:
+        signatures: the types of the kernels' parameters that are pointers.
+        sizes: the open dimensions that are their parameters after those.
+        open_dimensions: of the network.
+    """
     params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
     params |= {(name, 0): _byte_pointer(name) for name in ("state", "workspace", "constant")}
@@ -162,12 +180,58 @@ def entry_function(
     state, constant = areas.pop(("state", 0)), areas.pop(("constant", 0))
     areas |= {("state", i): state.at(offset) for i, offset in enumerate(plan.state_offsets)}
     areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
-    writer = _Writer(signatures, memory)
+    writer = _Writer(signatures, sizes, memory)
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
+    parameters = list(params.values())
+    if open_dimensions:
+        values = tirx.Var("sizes", PointerType(PrimType("int64")))
+        parameters.append(values)
+        body += _read(values, [*open_dimensions, *(storage.offset for storage in plan.storages)])
     body += writer.statements(plan, areas)
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
-    entry = tirx.PrimFunc(list(params.values()), tirx.SeqStmt(body), ret_type=PrimType("int32"))
+    entry = tirx.PrimFunc(parameters, tirx.SeqStmt(body), ret_type=PrimType("int32"))
     return exported(entry, ENTRY), tuple(writer.used)
+
+
+def sizes_function(program: Program, plan: MemoryPlan, open_dimensions: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    """The function that computes what follows from the values of the open dimensions.
+
+        nnefc_network_sizes(int64 *open, int64 *derived) -> int32
+
+    `derived` becomes the bytes of each storage of the plan, the shapes of all outputs, and the least dimension of any
+    tensor, which is negative where sizes are too small for the network. What is too large for 63 bits is the largest
+    int64.
+    """
+    derived = [*(storage.bytes for storage in plan.storages), *(n for tensor in program.outputs for n in tensor.shape)]
+    values, results = (tirx.Var(name, PointerType(PrimType("int64"))) for name in ("open", "derived"))
+    made = tirx.decl_buffer((len(derived) + 1,), "int64", name="derived", data=results)
+    body = [*_read(values, open_dimensions), tirx.DeclBuffer(made, data=results)]
+    numbers = [*map(_saturated, derived), _least_dimension(program)]
+    body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
+    body.append(tirx.Return(tirx.IntImm("int32", 0)))
+    return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), SIZES)
+
+
+def _saturated(size: Dimension) -> tirx.Expr:
+    """A size, or the largest int64 if it is too large for one."""
+    if isinstance(size, int):
+        return int64(size)
+    limit = tirx.const(float(1 << 62), "float64")
+    return tirx.Select(in_floats(size.expr) > limit, int64((1 << 63) - 1), size.expr)
+
+
+def _least_dimension(program: Program) -> tirx.Expr:
+    """The least of all dimensions that might be negative, and 0."""
+    tensors = dict.fromkeys(buffer for step in program.steps for buffer in (*step.reads, *step.writes))
+    sizes = dict.fromkeys(size for tensor in tensors for size in tensor.shape if bounds(size)[0] < 0)
+    return reduce(tirx.min, map(expression, sizes), int64(0))
+
+
+def _read(pointer: tirx.Var, into: Sequence[tirx.Var]) -> list[tirx.Stmt]:
+    """Bind variables to the int64 numbers that a pointer points to."""
+    numbers = tirx.decl_buffer((len(into),), "int64", name="numbers", data=pointer)
+    declared = tirx.DeclBuffer(numbers, data=pointer)
+    return [declared, *(tirx.Bind(var, numbers[int64(index)]) for index, var in enumerate(into))]
 
 
 class _Writer:
@@ -177,8 +241,14 @@ class _Writer:
         used: the kernels that they call.
     """
 
-    def __init__(self, signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]], memory: Memory) -> None:
+    def __init__(
+        self,
+        signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
+        sizes: Mapping[GlobalVar, Sequence[tirx.Var]],
+        memory: Memory,
+    ) -> None:
         self._signatures = signatures
+        self._sizes = sizes
         self._memory = memory
         self.used: dict[GlobalVar, None] = {}
 
@@ -209,6 +279,7 @@ class _Writer:
             operands.append(workspace)
         types = self._signatures[step.kernel]
         arguments = [tirx.reinterpret(t, operand.address) for t, operand in zip(types, operands, strict=True)]
+        arguments += self._sizes[step.kernel]
         return tirx.Evaluate(tirx.call_extern("int32", kernel_symbol(step.kernel.name_hint), *arguments))
 
     def _choice(self, step: ChoiceStep, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> list[tirx.Stmt]:
@@ -278,7 +349,7 @@ class _Writer:
             if plan.places[step.writes[index]] != plan.places[step.reads[step.first_state + state.index]]
         ]
 
-    def _copy(self, source: _Area, target: _Area, count: int) -> tirx.Stmt:
+    def _copy(self, source: _Area, target: _Area, count: Dimension) -> tirx.Stmt:
         return self._memory.copy(source.address, target.address, count)
 
 
@@ -290,8 +361,8 @@ class HostMemory:
     def __init__(self, size_type: str) -> None:
         self._size_type = size_type
 
-    def copy(self, source: tirx.Expr, target: tirx.Expr, count: int) -> tirx.Stmt:
-        size = tirx.IntImm(self._size_type, count)
+    def copy(self, source: tirx.Expr, target: tirx.Expr, count: Dimension) -> tirx.Stmt:
+        size = tirx.IntImm(self._size_type, count) if isinstance(count, int) else count.expr.astype(self._size_type)
         return tirx.Evaluate(tirx.call_extern("handle", "memcpy", target, source, size))
 
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:

@@ -25,9 +25,10 @@ from dataclasses import dataclass, replace
 
 from tvm.ir import GlobalVar
 
-from nnefc.passes.plan.offsets import Storage, assign_offsets, lower_bound, stacked
+from nnefc.passes.plan.offsets import OpenStorage, Storage, assign_offsets, left_open, lower_bound, stacked
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
+from nnefc.sizes import Dimension
 
 __all__ = ["COUNTER_BYTES", "Copy", "MemoryPlan", "Place", "plan_memory"]
 
@@ -44,7 +45,7 @@ class Place:
 
     base: str
     index: int
-    offset: int
+    offset: Dimension
 
 
 Action = Step | ChoiceStep | LoopStep
@@ -56,7 +57,7 @@ class Copy:
 
     source: Buffer
     target: Place
-    bytes: int
+    bytes: Dimension
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class MemoryPlan:
         lower_bound: the largest sum of buffers alive at one time; no plan needs less.
         constant_offsets, state_offsets: where each constant and each state begins in its area.
         constant_bytes, state_bytes: the sizes of these areas.
+        storages: what lies in the workspace, where sizes that are open leave the offsets to the library; the workspace
+            has no size then.
     """
 
     actions: tuple[Action | Copy, ...]
@@ -84,12 +87,13 @@ class MemoryPlan:
     state_offsets: tuple[int, ...]
     constant_bytes: int
     state_bytes: int
+    storages: tuple[OpenStorage, ...] = ()
 
 
 def plan_memory(
     program: Program,
     in_place: Mapping[GlobalVar, InPlace],
-    kernel_workspaces: Mapping[GlobalVar, int],
+    kernel_workspaces: Mapping[GlobalVar, Dimension],
     alignment: int = 1,
 ) -> MemoryPlan:
     """Plan the memory of a program.
@@ -116,7 +120,15 @@ def plan_memory(
     saved = _states_to_save(program, aliases, len(steps))
     placed = [storage for storage in dict.fromkeys(storages.values()) if storage.output is None]
     placed += [*(storage for _, storage in saved.values()), *workspaces.values()]
-    workspace_bytes = assign_offsets(placed)
+    inside = [
+        replace(storage, first=time, last=time)
+        for time, step in enumerate(steps)
+        if not isinstance(step, _Move)
+        for body in bodies.get(step, ())
+        for storage in body.storages
+    ]
+    open_storages = left_open(placed, inside)
+    workspace_bytes = 0 if open_storages else assign_offsets(placed)
     addresses = _Addresses(aliases, storages)
     places = addresses.of_all(program, steps) | {copy: _in_workspace(storage) for copy, storage in saved.values()}
     constant_offsets, constant_bytes = stacked(buffer.nbytes for buffer in program.constants)
@@ -131,11 +143,12 @@ def plan_memory(
         step_workspaces={time: _in_workspace(storage) for time, storage in workspaces.items()},
         bodies=bodies,
         workspace_bytes=workspace_bytes,
-        lower_bound=lower_bound(placed),
+        lower_bound=0 if open_storages else lower_bound(placed),
         constant_offsets=constant_offsets,
         state_offsets=state_offsets,
         constant_bytes=constant_bytes,
         state_bytes=state_bytes,
+        storages=open_storages,
     )
 
 
@@ -146,19 +159,19 @@ class _Aliases:
     """Which buffers are parts of others, and where they begin there; all others are roots."""
 
     def __init__(self) -> None:
-        self._whole: dict[Buffer, tuple[Buffer, int]] = {}
+        self._whole: dict[Buffer, tuple[Buffer, Dimension]] = {}
 
-    def join(self, part: Buffer, whole: Buffer, offset: int) -> None:
+    def join(self, part: Buffer, whole: Buffer, offset: Dimension) -> None:
         """Let a root be a part of another buffer, `offset` bytes from its beginning."""
         self._whole[part] = (whole, offset)
 
-    def root(self, buffer: Buffer) -> tuple[Buffer, int]:
+    def root(self, buffer: Buffer) -> tuple[Buffer, Dimension]:
         """The root that a buffer is a part of, and where it begins there."""
         path = []
         while buffer in self._whole:
             path.append(buffer)
             buffer, _ = self._whole[buffer]
-        offset = 0
+        offset: Dimension = 0
         for part in reversed(path):  # from the root on; who asks next has one step to go
             offset += self._whole[part][1]
             self._whole[part] = (buffer, offset)
@@ -171,7 +184,7 @@ class _Move:
 
     source: Buffer
     target: Buffer
-    offset: int
+    offset: Dimension
 
     @property
     def touched(self) -> tuple[Buffer, ...]:
@@ -226,7 +239,7 @@ def _concatenated(parts: Sequence[Buffer], whole: Buffer, alignment: int, aliase
             yield _Move(part, whole, offset)
 
 
-def _one_after_the_other(parts: Sequence[Buffer]) -> Iterator[tuple[Buffer, int]]:
+def _one_after_the_other(parts: Sequence[Buffer]) -> Iterator[tuple[Buffer, Dimension]]:
     """The parts with their offsets in the whole."""
     offset = 0
     for part in parts:
@@ -316,7 +329,7 @@ class _Storages:
 
 def _workspace_of(
     step: Action | _Move,
-    kernel_workspaces: Mapping[GlobalVar, int],
+    kernel_workspaces: Mapping[GlobalVar, Dimension],
     bodies: Mapping[Action, tuple[MemoryPlan, ...]],
 ) -> int:
     """Bytes that only this step uses."""

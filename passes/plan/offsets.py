@@ -6,9 +6,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from nnefc.passes.tir.alignment import aligned
+from tvm import tirx
 
-__all__ = ["Storage", "assign_offsets", "lower_bound", "stacked"]
+from nnefc.passes.tir.alignment import aligned
+from nnefc.sizes import Dimension, Size, is_known
+
+__all__ = ["OpenStorage", "Storage", "assign_offsets", "left_open", "lower_bound", "stacked"]
 
 
 @dataclass(eq=False)
@@ -21,11 +24,42 @@ class Storage:
         offset: where it begins there, once that is known.
     """
 
-    bytes: int
+    bytes: Dimension
     first: int
     last: int
     output: int | None = None
-    offset: int = 0
+    offset: Dimension = 0
+
+
+@dataclass(frozen=True)
+class OpenStorage:
+    """A storage whose place in the workspace is known at run time, when sizes are.
+
+    Attributes:
+        offset: the variable that stands for it.
+        bytes, first, last: as of a :class:`Storage`.
+    """
+
+    offset: tirx.Var
+    bytes: Dimension
+    first: int
+    last: int
+
+
+def left_open(storages: Collection[Storage], inside: Collection[OpenStorage]) -> tuple[OpenStorage, ...]:
+    """The storages with variables for offsets, if the size of any is open; else none.
+
+    Args:
+        inside: those of the bodies of choices and loops, which come along.
+    """
+    if not inside and all(is_known(storage.bytes) for storage in storages):
+        return ()
+    made = list(inside)
+    for storage in storages:
+        offset = tirx.Var("offset", "int64")
+        storage.offset = Size(offset)
+        made.append(OpenStorage(offset, storage.bytes, storage.first, storage.last))
+    return tuple(made)
 
 
 def assign_offsets(storages: Collection[Storage]) -> int:

@@ -19,6 +19,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.element_types import item_bytes
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 from nnefc.passes.graph.rewriter import array_of, is_constant
+from nnefc.sizes import Dimension, dimensions, item_count
 
 __all__ = [
     "Buffer",
@@ -51,13 +52,13 @@ class Buffer:
 
     kind: Kind
     index: int
-    shape: tuple[int, ...]
+    shape: tuple[Dimension, ...]
     dtype: str
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> Dimension:
         """Size; booleans and narrow integers take a byte each."""
-        return int(np.prod(self.shape, dtype=np.int64)) * item_bytes(self.dtype)
+        return item_count(self.shape) * item_bytes(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -295,5 +296,5 @@ def _border(kind: Kind, index: int, param: relax.Var) -> Buffer:
     return Buffer(kind, index, _shape(param.ty), str(param.ty.dtype))
 
 
-def _shape(ty: relax.TensorType) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in ty.shape)
+def _shape(ty: relax.TensorType) -> tuple[Dimension, ...]:
+    return dimensions(ty.shape)

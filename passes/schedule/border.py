@@ -7,14 +7,15 @@ the scheduled loops, which write what is inside
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.compute.padding import BORDER, Border
+from nnefc.passes.compute.padding import BORDER
 from nnefc.passes.schedule.schedules import root_blocks, vector_lanes
 from nnefc.passes.tir.expressions import int64
-from nnefc.passes.tir.sizes import sizes_of
+from nnefc.passes.tir.sizes import Size, size_of, sizes_of
+from nnefc.sizes import expression, may_exceed
 
 __all__ = ["Machine", "fill_border"]
 
@@ -32,11 +33,12 @@ def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
     for block in root_blocks(sch):
         node = sch.get(block)
         if BORDER in node.annotations:
-            *widths, value = [int(number) for number in node.annotations[BORDER]]
-            rank = len(widths) // 2
+            *before, value = [int(number) for number in node.annotations[BORDER]]
             result = node.writes[0].source
-            lanes = target.lanes(str(result.dtype))
-            return _after(_filled(result, Border(tuple(widths[:rank]), tuple(widths[rank:]), value), lanes), func)
+            inside = [
+                (first, first + size_of(axis.dom.extent)) for first, axis in zip(before, node.iter_vars, strict=True)
+            ]
+            return _after(_filled(result, inside, value, target.lanes(str(result.dtype))), func)
     return func
 
 
@@ -59,21 +61,24 @@ def _after(stmts: Sequence[tirx.Stmt], func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _filled(buffer: tirx.Var, border: Border, lanes: int) -> list[tirx.Stmt]:
-    """Loops over the boxes that the border consists of, which do not overlap."""
+_Side: TypeAlias = tuple[Size, Size]
+"""First and end of a box along a dimension."""
+
+
+def _filled(buffer: tirx.Var, inside: Sequence[_Side], value: int, lanes: int) -> list[tirx.Stmt]:
+    """Loops over the boxes that are left of a tensor around what is inside; they do not overlap."""
     shape = sizes_of(buffer)
     whole = [(0, size) for size in shape]
-    inside = [(low, e - high) for low, e, high in zip(border.before, shape, border.after, strict=True)]
     stmts = []
     for axis, (size, (first, end)) in enumerate(zip(shape, inside, strict=True)):
         for side in ((0, first), (end, size)):
             box = [*inside[:axis], side, *whole[axis + 1 :]]
-            if all(start < stop for start, stop in box):
-                stmts.append(_fill(buffer, box, border.value, lanes))
+            if all(may_exceed(stop, start) for start, stop in box):
+                stmts.append(_fill(buffer, box, value, lanes))
     return stmts
 
 
-def _fill(buffer: tirx.Var, box: Sequence[tuple[int, int]], value: int, lanes: int) -> tirx.Stmt:
+def _fill(buffer: tirx.Var, box: Sequence[_Side], value: int, lanes: int) -> tirx.Stmt:
     """`value` into a box, given as first and end of each dimension.
 
     One loop, which computes where it is: of several inside each other, LLVM writes out the rounds of the inner ones,
@@ -81,18 +86,18 @@ def _fill(buffer: tirx.Var, box: Sequence[tuple[int, int]], value: int, lanes: i
     """
     sizes = [stop - start for start, stop in box]
     lanes = vector_lanes(sizes[-1], lanes)
-    if sizes[-1] % lanes:
+    if sizes[-1] % lanes != 0:
         lanes = 1
     sizes[-1] //= lanes
     loop = tirx.Var("b", "int64")
     places: list[tirx.Expr] = []
-    inner = 1  # rounds of the loop for a step along the present axis
+    inner: Size = 1  # rounds of the loop for a step along the present axis
     for size in reversed(sizes):
-        places.insert(0, tirx.floormod(tirx.floordiv(loop, int64(inner)), int64(size)))
+        places.insert(0, tirx.floormod(tirx.floordiv(loop, expression(inner)), expression(size)))
         inner *= size
     places[-1] = places[-1] * int64(lanes)
-    index = [place + int64(start) for place, (start, _) in zip(places, box, strict=True)]
+    index = [place + expression(start) for place, (start, _) in zip(places, box, strict=True)]
     item: tirx.Expr = tirx.const(value, str(buffer.dtype))
     if lanes > 1:
         index[-1], item = tirx.Ramp(index[-1], int64(1), lanes), tirx.Broadcast(item, lanes)
-    return tirx.For(loop, int64(0), int64(inner), tirx.ForKind.SERIAL, tirx.BufferStore(buffer, item, index))
+    return tirx.For(loop, int64(0), expression(inner), tirx.ForKind.SERIAL, tirx.BufferStore(buffer, item, index))

@@ -9,6 +9,7 @@ from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine, fill_border
+from nnefc.passes.schedule.schedules import without_open_sizes
 
 __all__ = ["ScheduleRule", "scheduled"]
 
@@ -32,5 +33,6 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
         except s_tir.ScheduleError:
             continue  # of the rule's kind at first sight, but not quite: the next rule is slower, and right too
         if schedule is not None:
-            return fill_border(schedule, target).with_attr("nnefc.rule", type(rule).__name__)
+            func = fill_border(schedule, target).with_attr("nnefc.rule", type(rule).__name__)
+            return without_open_sizes(func)
     return kernel.func

@@ -10,19 +10,27 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.tir.sizes import Size, size_of
+from nnefc.sizes import may_exceed
 
 __all__ = [
+    "OPEN_SIZES",
     "SBlockRV",
     "covers_result",
     "epilogue_into_one_block",
     "fused",
     "is_reduction",
     "largest_divisor",
+    "open_sizes_of",
     "root_blocks",
     "schedule_of",
     "trip_count",
     "vector_lanes",
+    "without_open_sizes",
 ]
+
+
+OPEN_SIZES = "nnefc.sizes"
+"""Attribute of a kernel with open dimensions: their variables."""
 
 
 class _Schedule(s_tir.Schedule):  # type: ignore[misc]
@@ -41,11 +49,27 @@ for _name, _method in vars(s_tir.Schedule).items():
         setattr(_Schedule, _name, _method.__wrapped__)
 
 
+def open_sizes_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
+    """The open dimensions that a kernel is written with."""
+    return tuple(func.attrs.get(OPEN_SIZES, ())) if func.attrs else ()
+
+
+def without_open_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A scheduled kernel with its tensors alone as parameters, as it was before."""
+    count = len(func.params) - len(open_sizes_of(func))
+    return (
+        tirx.PrimFunc(func.params[:count], func.body, func.ret_type, func.attrs) if count < len(func.params) else func
+    )
+
+
 def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
     """A schedule that works on `func` alone; what its errors say is not for users, so that it is never written out."""
     if func.body.block.name_hint != "root":  # a single opaque computation stands alone; it gets a root of its own
         root = s_tir.SBlock([], [], [], "root", func.body)
         func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+    sizes = open_sizes_of(func)
+    if sizes:  # as parameters, for TVM wants to know where they come from
+        func = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     return _Schedule(s_tir.Schedule(module, error_render_level="none"))
 
@@ -78,17 +102,18 @@ def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     """
     axes = sch.get(block).iter_vars
     elements = math.prod(size_of(a.dom.extent) for a in axes if a.iter_type == tirx.IterVar.DataPar)
-    return trip_count(sch, *sch.get_loops(block)) >= elements
+    return not may_exceed(elements, trip_count(sch, *sch.get_loops(block)))
 
 
 def largest_divisor(size: Size, limit: int) -> int:
     """The largest number up to `limit` that divides `size`."""
-    return next(d for d in range(min(size, limit), 0, -1) if size % d == 0)
+    largest = min(size, limit) if isinstance(size, int) else limit
+    return next(d for d in range(largest, 0, -1) if size % d == 0)
 
 
 def vector_lanes(size: Size, lanes: int) -> int:
     """The length of vectors along an axis: `lanes`, or its whole size where bytes of a block fill a shorter one."""
-    return size if 16 <= size < lanes and lanes % size == 0 else lanes
+    return size if isinstance(size, int) and 16 <= size < lanes and lanes % size == 0 else lanes
 
 
 def epilogue_into_one_block(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:

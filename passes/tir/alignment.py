@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from nnefc.sizes import Dimension
+
 __all__ = ["aligned"]
 
 _ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
 
 
-def aligned(size: int) -> int:
+def aligned(size: Dimension) -> Dimension:
     """The bytes that something of this size takes, so that what comes after is aligned too."""
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT

@@ -17,6 +17,7 @@ __all__ = [
     "conditions_of",
     "conjuncts",
     "flat_offset",
+    "in_floats",
     "inside",
     "int64",
     "is_number",
@@ -183,3 +184,20 @@ def linear_steps(place: tirx.Expr, variables: Sequence[tirx.Var]) -> list[int] |
     if not linear or not all(isinstance(step, tirx.IntImm) for step in linear[:-1]):
         return None
     return [int(step) for step in linear[:-1]]
+
+
+def in_floats(expr: tirx.Expr) -> tirx.Expr:
+    """An expression of integers, computed in float64: inexact, but where integers would overflow it is large."""
+
+    def change(part: tirx.Expr) -> tirx.Expr:
+        match part:
+            case tirx.FloorDiv():
+                return tirx.floor(change(part.a) / change(part.b))
+            case tirx.FloorMod():
+                whole, divisor = change(part.a), change(part.b)
+                return whole - tirx.floor(whole / divisor) * divisor
+            case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.Min() | tirx.Max():
+                return type(part)(change(part.a), change(part.b))
+        return part.astype("float64")
+
+    return change(expr)

@@ -8,6 +8,7 @@ inside parallel loops stay, and live on the stack if they are small, else in a w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -18,9 +19,10 @@ from tvm.ir import PointerType, PrimType
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
-from nnefc.passes.tir.sizes import size_of, tensor_bytes
+from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
+from nnefc.sizes import bounds, expression, is_known
 
 __all__ = ["Kernel", "lower_kernel"]
 
@@ -51,12 +53,16 @@ class Kernel:
     """
 
     func: tirx.PrimFunc
-    workspace_bytes: int
+    workspace_bytes: Size
     scratch_bytes: int
 
 
-def lower_kernel(func: tirx.PrimFunc) -> Kernel:
-    """Lower a scheduled kernel to flat loops over raw pointers."""
+def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> Kernel:
+    """Lower a scheduled kernel to flat loops over raw pointers.
+
+    Args:
+        sizes: the open dimensions in it, which become its last parameters.
+    """
     func, own = with_workspace_parameters(func)
     func = _FLATTEN(tvm.IRModule({"main": func}))["main"]
     body = with_aligned_frames(with_whole_vectors(with_prefetched_panels(func.body)))
@@ -66,14 +72,14 @@ def lower_kernel(func: tirx.PrimFunc) -> Kernel:
     count = len(pointers) - len(own)
     params = pointers[:count]
     prologue: list[tirx.Stmt] = []
-    offset = 0
+    offset: Size = 0
     if own:
         workspace = tirx.Var("workspace", PointerType(PrimType("uint8")))
         params.append(workspace)
         base = tirx.decl_buffer((1 << 40,), "uint8", name="workspace", data=workspace)
         prologue.append(tirx.DeclBuffer(base, data=workspace))
         for pointer, buffer in zip(pointers[count:], own, strict=True):
-            address = tirx.address_of(base[offset])
+            address = tirx.address_of(base[expression(offset)])
             prologue.append(tirx.Bind(pointer, tirx.reinterpret(pointer.ty, address)))
             offset += aligned(tensor_bytes(buffer))
     views = [tirx.DeclBuffer(param, data=pointer) for param, pointer in zip(func.params, pointers, strict=True)]
@@ -85,7 +91,7 @@ def lower_kernel(func: tirx.PrimFunc) -> Kernel:
         tirx.AttrStmt("default", "device_type", tirx.IntImm("int32", 1), func.body),
     )
     statement = tirx.SeqStmt([*prologue, *views, body, tirx.Return(tirx.IntImm("int32", 0))])
-    lowered = tirx.PrimFunc(params, statement, ret_type=PrimType("int32"), attrs=func.attrs)
+    lowered = tirx.PrimFunc([*params, *sizes], statement, ret_type=PrimType("int32"), attrs=func.attrs)
     return Kernel(lowered.without_attr("global_symbol"), offset, _scratch_bytes(func.body))
 
 
@@ -111,7 +117,8 @@ def _with_small_buffers_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_small(buffer: tirx.Var) -> bool:
-    return tensor_bytes(buffer) <= _LARGEST_ON_THE_STACK
+    size = tensor_bytes(buffer)
+    return is_known(size) and size <= _LARGEST_ON_THE_STACK
 
 
 def _onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
@@ -122,7 +129,7 @@ def _onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
 
 def _scratch_bytes(body: tirx.Stmt) -> int:
     """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
-    return sum(aligned(tensor_bytes(buffer)) for buffer in _allocations(body))
+    return sum(bounds(aligned(tensor_bytes(buffer)))[1] for buffer in _allocations(body))
 
 
 def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:

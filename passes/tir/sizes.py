@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from tvm import tirx
 
 from nnefc.element_types import item_bytes
+from nnefc.sizes import Dimension as Size
+from nnefc.sizes import dimension as size_of
 
 __all__ = ["Size", "elements_of", "size_of", "sizes_of", "strides_of", "tensor_bytes"]
-
-Size: TypeAlias = int
-"""How long an axis, a loop or a dimension is."""
-
-
-def size_of(expr: tirx.Expr) -> Size:
-    """A size to compute with: the only place where one becomes a number."""
-    return int(expr)
 
 
 def sizes_of(tensor: tirx.Var) -> tuple[Size, ...]:

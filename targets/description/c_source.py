@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description.embedded_metadata import embedded_metadata
 from nnefc.targets.description.library import (
@@ -35,12 +37,19 @@ def _string(text: str) -> str:
         raise CompileError(f"the name {text!r} is no text that UTF-8 can hold") from None
 
 
-def _tensor_table(role: str, tensors: tuple[TensorDescription, ...]) -> str:
+def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
+    """A size in a description; of an open dimension, -1 less its number; of what is computed, the least int64."""
+    if isinstance(size, int):
+        return f"INT64_C({size})"
+    return str(-1 - dimensions.index(size)) if size in dimensions else "INT64_MIN"
+
+
+def _tensor_table(role: str, tensors: tuple[TensorDescription, ...], dimensions: Sequence[str] = ()) -> str:
     """The shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
     lines = []
     for i, tensor in enumerate(tensors):
         if tensor.shape:
-            sizes = ", ".join(f"INT64_C({size})" for size in tensor.shape)
+            sizes = ", ".join(_c_size(size, dimensions) for size in tensor.shape)
             lines.append(f"static const int64_t {role}_shape_{i}[] = {{{sizes}}};")
     if tensors:
         lines.append(f"static const nnefc_tensor {role}[] = {{")
@@ -55,20 +64,23 @@ def _tensor_table(role: str, tensors: tuple[TensorDescription, ...]) -> str:
 def model_source(description: LibraryDescription) -> str:
     """The C file of one network: its description and the call of its entry."""
     counts = len(description.inputs), len(description.outputs)
-    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
+    names = [dimension.name for dimension in description.dimensions]
+    is_open = bool(description.dimensions)
+    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *", *["const int64_t *"] * is_open]
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
+    arguments += ["state", "workspace", "constants", *["sizes"] * is_open]
     features = ", ".join(_string(feature) for feature in description.cpu_features)
     variables = ", ".join(_string(variable) for variable in description.variables)
     has_constants = description.constant_bytes > 0 and description.weights is None
     tables = [
-        _tensor_table("inputs", description.inputs),
-        _tensor_table("outputs", description.outputs),
+        _tensor_table("inputs", description.inputs, names),
+        _tensor_table("outputs", description.outputs, names),
         _tensor_table("states", description.states),
         f"static const char *const features[] = {{{features}}};" if features else "",
         f"static const char *const variables[] = {{{variables}}};" if variables else "",
     ]
     members = {
-        "abi_version": "NNEFC_ABI_VERSION",
+        "abi_version": "NNEFC_OPEN_ABI_VERSION" if is_open else "NNEFC_ABI_VERSION",
         "struct_size": "sizeof(nnefc_description)",
         "model": _string(description.model),
         "target": _string(description.target),
@@ -92,6 +104,8 @@ def model_source(description: LibraryDescription) -> str:
         "device": _string(description.device),
         "device_bytes": f"UINT64_C({description.device_bytes})",
     }
+    if is_open:
+        members |= {"dimension_count": len(description.dimensions), "dimensions": "dimensions"}
     return "\n".join(
         [
             "#include <stddef.h>",
@@ -100,11 +114,12 @@ def model_source(description: LibraryDescription) -> str:
             "extern const uint8_t nnefc_constants[];" if has_constants else "",
             *tables,
             *_weights(description),
+            *_open_tables(description),
             f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
-            "                    const uint8_t *constants) {",
+            f"                    const uint8_t *constants{', const int64_t *sizes' * is_open}) {{",
             "    (void)in, (void)out;",
-            f"    return nnefc_network({', '.join([*arguments, 'state', 'workspace', 'constants'])});",
+            f"    return nnefc_network({', '.join(arguments)});",
             "}",
             "const nnefc_model nnefc_this_model = {",
             "    .description = {",
@@ -116,8 +131,9 @@ def model_source(description: LibraryDescription) -> str:
             "    .call = call,",
             "    .metadata = metadata,",
             f"    .cuda = {DEVICES[description.device].module},",
+            *(["    .open = {STORAGES, first, last, derive},"] if is_open else []),
             "};",
-            *_aliases(description.prefix, description.device),
+            *_aliases(description),
             "",
         ]
     )
@@ -132,14 +148,35 @@ def _weights(description: LibraryDescription) -> list[str]:
     return [f"static const nnefc_weights weights = {{{_string(file.name)}, {sizes}, {functions}}};"]
 
 
-def _aliases(prefix: str, device: str) -> list[str]:
+def _open_tables(description: LibraryDescription) -> list[str]:
+    """The open dimensions, and what lies in the workspace; C has no empty arrays."""
+    if not description.dimensions:
+        return []
+    first, last = ([str(life[end]) for life in description.lifetimes] or ["0"] for end in (0, 1))
+    return [
+        "static const nnefc_dimension dimensions[] = {",
+        *(
+            f"    {{{_string(d.name)}, INT64_C({d.least}), INT64_C({d.most}), INT64_C({d.multiple})}},"
+            for d in description.dimensions
+        ),
+        "};",
+        f"enum {{ STORAGES = {len(description.lifetimes)} }};",
+        f"static const uint32_t first[] = {{{', '.join(first)}}};",
+        f"static const uint32_t last[] = {{{', '.join(last)}}};",
+        "int32_t nnefc_network_sizes(void *values, void *derived);",
+        "static void derive(const int64_t *values, int64_t *derived) { nnefc_network_sizes((void *)values, derived); }",
+    ]
+
+
+def _aliases(description: LibraryDescription) -> list[str]:
     """The functions by the network's own names; the runtime is the same for every network and has the plain ones."""
+    prefix, device, is_open = description.prefix, description.device, bool(description.dimensions)
     if prefix == PLAIN:
         return []
     return [
-        declarations(prefix, device),
+        declarations(prefix, device, is_open),
         *(
             f"{result} {prefix}_{name}({parameters}) {{ return {PLAIN}_{name}({arguments}); }}"
-            for name, (result, parameters, arguments) in functions_of(device).items()
+            for name, (result, parameters, arguments) in functions_of(device, is_open).items()
         ),
     ]

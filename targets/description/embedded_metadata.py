@@ -29,6 +29,8 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
     members |= {name: [dataclasses.astuple(tensor) for tensor in getattr(description, name)] for name in TENSORS}
     if description.index_limits:
         members["index_limits"] = dict(description.index_limits)
+    if description.dimensions:
+        members["dimensions"] = [dataclasses.astuple(dimension) for dimension in description.dimensions]
     if DEVICES[description.device].noted:
         members["device"] = description.device
     members["weights"] = description.weights.name if description.weights is not None else ""

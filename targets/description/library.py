@@ -12,6 +12,7 @@ from nnefc.diagnostics import CompileError
 __all__ = [
     "DEVICES",
     "ELEMENT_TYPES",
+    "DimensionDescription",
     "LibraryDescription",
     "TensorDescription",
     "WeightsFile",
@@ -37,6 +38,15 @@ _FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the
         "session, inputs, outputs",
     ),
     "status_name": ("const char *", "nnefc_status status", "status"),
+}
+
+_OPEN_FUNCTIONS = {  # besides those, in libraries with open dimensions
+    "output_shape": ("const int64_t *", "const nnefc_session *session, uint32_t output", "session, output"),
+    "resize": (
+        "nnefc_status",
+        "nnefc_session *session, const int64_t *const *input_shapes",
+        "session, input_shapes",
+    ),
 }
 
 _STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU
@@ -99,10 +109,20 @@ class TensorDescription:
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class DimensionDescription:
+    """An open dimension: its name, and the sizes that it may have, which are multiples of a number."""
+
+    name: str
+    least: int
+    most: int
+    multiple: int = 1
 
 
 @dataclass(frozen=True)
@@ -156,6 +176,8 @@ class LibraryDescription:
     prefix: str = PLAIN
     weights: WeightsFile | None = None
     device: str = "cpu"
+    dimensions: tuple[DimensionDescription, ...] = ()
+    lifetimes: tuple[tuple[int, int], ...] = ()
 
     @property
     def device_bytes(self) -> int:
@@ -167,21 +189,22 @@ class LibraryDescription:
         return sum(-(-size // alignment) * alignment for size in sizes)
 
 
-def functions_of(device: str) -> dict[str, tuple[str, str, str]]:
+def functions_of(device: str, is_open: bool = False) -> dict[str, tuple[str, str, str]]:
     """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call."""
-    return dict(sorted({**_FUNCTIONS, **DEVICES[device].functions}.items()))
+    own = {**_FUNCTIONS, **DEVICES[device].functions, **(_OPEN_FUNCTIONS if is_open else {})}
+    return dict(sorted(own.items()))
 
 
-def public_symbols(prefix: str = PLAIN, device: str = "cpu") -> tuple[str, ...]:
+def public_symbols(prefix: str = PLAIN, device: str = "cpu", is_open: bool = False) -> tuple[str, ...]:
     """The names of the functions of `nnefc.h`, sorted, with another prefix if one is given."""
-    return tuple(f"{prefix}_{name}" for name in functions_of(device))
+    return tuple(f"{prefix}_{name}" for name in functions_of(device, is_open))
 
 
-def declarations(prefix: str, device: str = "cpu") -> str:
+def declarations(prefix: str, device: str = "cpu", is_open: bool = False) -> str:
     """The prototypes of the functions with this prefix, in C."""
     return "".join(
         f"NNEFC_API {result}{'' if result.endswith('*') else ' '}{prefix}_{name}({parameters});\n"
-        for name, (result, parameters, _) in functions_of(device).items()
+        for name, (result, parameters, _) in functions_of(device, is_open).items()
     )
 
 
@@ -212,7 +235,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
     for tensor in (*description.inputs, *description.outputs, *description.states):
         if tensor.dtype not in ELEMENT_TYPES:
             raise CompileError(f'"{tensor.name}" has type {tensor.dtype}, which a library cannot take or give')
-        if any(size < 0 for size in tensor.shape) or tensor_bytes(tensor) >= 1 << 63:
+        if any(isinstance(size, int) and size < 0 for size in tensor.shape) or tensor_bytes(tensor) >= 1 << 63:
             raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which is none')
     for role in ("inputs", "outputs", "states"):
         names = [tensor.name for tensor in getattr(description, role)]
@@ -221,5 +244,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
 
 
 def tensor_bytes(tensor: TensorDescription) -> int:
-    """The bytes of a tensor of this type and shape."""
-    return math.prod(tensor.shape) * ELEMENT_TYPES[tensor.dtype][1]
+    """The bytes of a tensor of this type and shape; 0 if a dimension is open."""
+    if any(isinstance(size, str) for size in tensor.shape):
+        return 0
+    return math.prod(map(int, tensor.shape)) * ELEMENT_TYPES[tensor.dtype][1]

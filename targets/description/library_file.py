@@ -11,7 +11,7 @@ from typing import Any
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description.embedded_metadata import MARK
-from nnefc.targets.description.library import ELEMENT_TYPES, LibraryDescription, TensorDescription
+from nnefc.targets.description.library import ELEMENT_TYPES, DimensionDescription, LibraryDescription, TensorDescription
 
 __all__ = ["Metadata", "file_kind", "read_metadata"]
 
@@ -81,6 +81,9 @@ def _checked(members: Any) -> Metadata:
         cpu_features=tuple(_text(feature) for feature in members["cpu_features"]),
         index_limits=tuple((_text(name), _size(limit)) for name, limit in members.get("index_limits", {}).items()),
         device=_text(members.get("device", "cpu")),
+        dimensions=tuple(
+            DimensionDescription(_text(name), *map(_size, numbers)) for name, *numbers in members.get("dimensions", [])
+        ),
     )
     return Metadata(found, _text(members["weights"]))
 
@@ -104,7 +107,9 @@ def _size(value: Any) -> int:
 def _tensor(name: Any, dtype: Any, shape: Any) -> TensorDescription:
     if dtype not in ELEMENT_TYPES:
         raise ValueError(dtype)
-    return TensorDescription(_text(name), dtype, tuple(_size(size) for size in shape))
+    if not isinstance(shape, list):
+        raise TypeError(shape)
+    return TensorDescription(_text(name), dtype, tuple(_text(n) if isinstance(n, str) else _size(n) for n in shape))
 
 
 _ELF_MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv", 258: "loongarch"}

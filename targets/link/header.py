@@ -40,7 +40,7 @@ def header_source(description: LibraryDescription) -> str:
             'extern "C" {',
             "#endif",
             "",
-            declarations(prefix, description.device),
+            declarations(prefix, description.device, bool(description.dimensions)),
             "#ifdef __cplusplus",
             "}",
             "#endif",

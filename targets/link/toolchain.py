@@ -116,12 +116,15 @@ def _link(
 ) -> None:
     """Link a shared library; the constants that are `left_out` are added to it afterwards."""
     device = description.device
-    names = sorted({*public_symbols(device=device), *public_symbols(description.prefix, device)})
+    is_open = bool(description.dimensions)
+    names = sorted(
+        {*public_symbols(device=device, is_open=is_open), *public_symbols(description.prefix, device, is_open)}
+    )
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
         library = Path(beside) / output.name
         linking = LINKING[form]
-        flags = [*_COMPILE_FLAGS, *linking.compile_flags, *linking.link_flags]
+        flags = [*_compile_flags(description), *linking.compile_flags, *linking.link_flags]
         flags += linking.name_flags(output.name, names, folder)
         libraries = [*linking.libraries, *_RUNTIMES[device].libraries]
         run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, *libraries, "-o", str(library)], folder)
@@ -163,9 +166,15 @@ def link_object(
             inputs = _inputs(folder, objects, description, FileFormat.ELF, () if cc else compiler)
             if constants is not None:
                 inputs.append(_constants_object(folder, constants, compiler))
-            flags = [*_COMPILE_FLAGS, *LINKING[FileFormat.ELF].compile_flags, "-g0", "-r", "-Wl,--strip-debug"]
+            flags = [
+                *_compile_flags(description),
+                *LINKING[FileFormat.ELF].compile_flags,
+                "-g0",
+                "-r",
+                "-Wl,--strip-debug",
+            ]
             run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
-            hide_symbols(output, public_symbols(description.prefix, description.device))
+            hide_symbols(output, public_symbols(description.prefix, description.device, bool(description.dimensions)))
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -192,7 +201,7 @@ def _inputs(
     model.write_text(model_source(description), encoding="utf-8")
     runtime = runtime_sources(description)
     if own:
-        command = [*own, *_COMPILE_FLAGS, *LINKING[form].compile_flags, "-g0"]
+        command = [*own, *_compile_flags(description), *LINKING[form].compile_flags, "-g0"]
         runtime = runtime_objects(runtime, RUNTIME, command, folder)
     inputs = [*map(str, runtime), str(model)]
     for number, path in enumerate(objects):
@@ -213,12 +222,17 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
     return str(image)
 
 
+def _compile_flags(description: LibraryDescription) -> list[str]:
+    return [*_COMPILE_FLAGS, *["-DNNEFC_OPEN"] * bool(description.dimensions)]
+
+
 def runtime_sources(description: LibraryDescription) -> list[Path]:
     """The runtime's C files that a library consists of."""
     device = _RUNTIMES[description.device]
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
-    return [*sources, *(sorted((RUNTIME / device.folder).glob("*.c")) if device.folder else ())]
+    folders = [device.folder] * bool(device.folder) + ["open"] * bool(description.dimensions)
+    return [*sources, *(path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c")))]
 
 
 @dataclass(frozen=True)

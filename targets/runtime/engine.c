@@ -9,6 +9,9 @@
 #include "model.h"
 #include "pool.h"
 #include "system.h"
+#ifdef NNEFC_OPEN
+#include "open/sizes.h"
+#endif
 
 enum { ALIGNMENT = 64 };
 
@@ -19,6 +22,10 @@ struct nnefc_engine {
     uint8_t *owned_workspace; /* null if the caller's is used */
     const uint8_t *constants;
     nnefc_mapping mapping; /* of the constants, if they are in a file of their own */
+#ifdef NNEFC_OPEN
+    nnefc_sizes sizes;
+    uint64_t workspace_bytes; /* that there are */
+#endif
 };
 
 static const nnefc_description *const description = &nnefc_this_model.description;
@@ -59,6 +66,10 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
     engine->state = allocate(description->state_bytes, &failed);
     if (options->workspace == NULL) engine->owned_workspace = allocate(description->workspace_bytes, &failed);
     engine->workspace = options->workspace != NULL ? options->workspace : engine->owned_workspace;
+#ifdef NNEFC_OPEN
+    engine->workspace_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
+    failed |= !nnefc_sizes_init(&engine->sizes);
+#endif
     if (!failed) engine->pool = nnefc_pool_create(threads, description->scratch_bytes, options->keep_subnormals != 0);
     if (engine->pool == NULL)
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session of %llu bytes and %u threads",
@@ -85,6 +96,9 @@ nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **en
 nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
     (void)error;
     if (engine->pool != NULL) nnefc_pool_destroy(engine->pool);
+#ifdef NNEFC_OPEN
+    nnefc_sizes_free(&engine->sizes);
+#endif
     nnefc_free_aligned(engine->owned_workspace);
     nnefc_free_aligned(engine->state);
     if (engine->mapping.start != NULL) nnefc_this_model.weights->unmap(&engine->mapping);
@@ -93,8 +107,17 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 }
 
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
+#ifdef NNEFC_OPEN
+    if (!engine->sizes.known)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network has open dimensions: call nnefc_resize before the first run");
+#endif
     nnefc_outside outside = nnefc_pool_enter(engine->pool);
+#ifdef NNEFC_OPEN
+    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants,
+                                           engine->sizes.values);
+#else
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants);
+#endif
     nnefc_pool_leave(outside);
     if (result == 0 && !nnefc_pool_failed(engine->pool)) return NNEFC_OK;
     const char *reason = nnefc_pool_error(engine->pool);
@@ -111,3 +134,36 @@ nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
     set_initial_state(engine);
     return NNEFC_OK;
 }
+
+#ifdef NNEFC_OPEN
+/* Makes the workspace as large as the sizes ask for; what was in it is gone. */
+static nnefc_status grow(nnefc_engine *engine, uint64_t bytes, char *error) {
+    if (bytes <= engine->workspace_bytes) return NNEFC_OK;
+    if (engine->workspace != engine->owned_workspace)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace has %llu bytes, but the network needs %llu for these sizes",
+                          (unsigned long long)engine->workspace_bytes, (unsigned long long)bytes);
+    nnefc_free_aligned(engine->owned_workspace);
+    bool failed = false;
+    engine->workspace_bytes = 0;
+    engine->workspace = engine->owned_workspace = allocate(bytes, &failed);
+    if (failed)
+        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a workspace of %llu bytes", (unsigned long long)bytes);
+    engine->workspace_bytes = bytes;
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error) {
+    bool changed = false;
+    nnefc_status status = nnefc_sizes_read(&engine->sizes, input_shapes, &changed, error);
+    if (status != NNEFC_OK || !changed) return status;
+    engine->sizes.known = false;
+    status = nnefc_sizes_set(&engine->sizes, error);
+    if (status == NNEFC_OK) status = grow(engine, engine->sizes.workspace_bytes, error);
+    engine->sizes.known = status == NNEFC_OK;
+    return status;
+}
+
+const int64_t *nnefc_engine_output_shape(const nnefc_engine *engine, uint32_t output) {
+    return engine->sizes.known ? nnefc_sizes_output(&engine->sizes, output) : NULL;
+}
+#endif

@@ -18,6 +18,14 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error);
 /* Runs the network once. The pointers have been checked for null and alignment. */
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
 
+#ifdef NNEFC_OPEN
+/* Sets the sizes of the runs that follow, and makes the workspace large enough for them. */
+nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error);
+
+/* The shape of an output for the sizes that were set last; null if none were. */
+const int64_t *nnefc_engine_output_shape(const nnefc_engine *engine, uint32_t output);
+#endif
+
 /* Brings the states back to their initial values. */
 nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error);
 

@@ -6,6 +6,19 @@
 #include "nnefc.h"
 #include "weights.h"
 
+#ifdef NNEFC_OPEN
+/* What a network with open dimensions has in its workspace, whose offsets are not known at compile time. */
+typedef struct nnefc_open_sizes {
+    uint32_t storage_count;
+    const uint32_t *first; /* of each storage, the steps of the network between which it is needed, both included */
+    const uint32_t *last;
+    /* Computes, from the values of the open dimensions, the bytes of each storage, then all outputs' shapes, then the least
+     * dimension of any tensor or 0, which is negative for sizes that are too small. A value is a size divided by the
+     * dimension's multiple. Bytes that do not fit into 62 bits are INT64_MAX. */
+    void (*derive)(const int64_t *values, int64_t *derived);
+} nnefc_open_sizes;
+#endif
+
 typedef struct nnefc_model {
     nnefc_description description;
     const uint8_t *constants; /* a 64-bit pointer here, so that no code need be within 2 GB of them; null without any */
@@ -13,9 +26,16 @@ typedef struct nnefc_model {
     uint64_t state_initial_offset;
     /* Runs the network; 0 on success. For a GPU it only starts its kernels, and all addresses are of the GPU's memory. */
     int32_t (*call)(const void *const *inputs, void *const *outputs, uint8_t *state, uint8_t *workspace,
-                    const uint8_t *constants);
+                    const uint8_t *constants
+#ifdef NNEFC_OPEN
+                    , const int64_t *sizes /* values of the open dimensions, then the offsets of the storages */
+#endif
+    );
     const uint8_t *metadata; /* the description for those who cannot load the library, but look into its file */
     const nnefc_cuda_module *cuda; /* null unless the network is for NVIDIA's GPUs */
+#ifdef NNEFC_OPEN
+    nnefc_open_sizes open;
+#endif
 } nnefc_model;
 
 extern const nnefc_model nnefc_this_model;

@@ -54,6 +54,7 @@ extern "C" {
 #endif
 
 #define NNEFC_ABI_VERSION 1u
+#define NNEFC_OPEN_ABI_VERSION 2u /* of networks with open dimensions: nnefc_resize comes before nnefc_run */
 
 #if defined(__GNUC__)
 #define NNEFC_API __attribute__((visibility("default")))
@@ -96,9 +97,19 @@ typedef struct nnefc_tensor {
     const char *name;     /* UTF-8, as in the model */
     int32_t type;         /* an nnefc_type */
     int32_t rank;         /* number of axes; 0 for a single value */
-    const int64_t *shape; /* rank sizes, the outermost first; null if rank is 0 */
-    uint64_t bytes;       /* size of the whole tensor */
+    const int64_t *shape; /* rank sizes, the outermost first; null if rank is 0. Of a network with open dimensions: of an
+                             input, -1 - i is the size of dimensions[i] in the description; of an output, all that is
+                             negative is answered by nnefc_output_shape */
+    uint64_t bytes;       /* size of the whole tensor; 0 if a dimension is open */
 } nnefc_tensor;
+
+/* A size that a network takes in a range. */
+typedef struct nnefc_dimension {
+    const char *name; /* UTF-8, as in the model */
+    int64_t least;    /* the smallest size */
+    int64_t most;     /* the largest */
+    int64_t multiple; /* every size is a multiple of it; 1 for all */
+} nnefc_dimension;
 
 /* What the library contains. It never changes; later versions add members at the end only. */
 typedef struct nnefc_description {
@@ -127,6 +138,10 @@ typedef struct nnefc_description {
     const char *weights;          /* the name of the weights file; null if the constants are in the library */
     const char *device;           /* what the network runs on: "cpu" or "cuda" */
     uint64_t device_bytes;        /* a session's memory of a GPU: workspace, states, and room for inputs and outputs */
+#ifdef NNEFC_OPEN
+    uint32_t dimension_count;          /* only where abi_version is 2: open dimensions */
+    const nnefc_dimension *dimensions; /* likewise */
+#endif
 } nnefc_description;
 
 /* Works on every processor. */
@@ -174,6 +189,17 @@ NNEFC_API nnefc_status nnefc_destroy(nnefc_session *session);
  * nnefc_reset. Inputs in a GPU's memory must be ready before the call; tensors that are not aligned to 16 bytes are
  * copied first. */
 NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *const *outputs);
+
+/* Sets the sizes of the runs that follow: input_shapes[i] is the shape of inputs[i], with as many sizes as the input's rank.
+ * Only libraries with open dimensions have this function. Costs next to nothing if the sizes are as they were. Else it lays
+ * out the workspace, and allocates only if no earlier sizes needed as much: a call with the largest sizes reserves memory.
+ * Returns NNEFC_BAD_ARGUMENT for sizes that the network does not take, or a caller's workspace that is too small, and
+ * NNEFC_OUT_OF_MEMORY; the session has no sizes then. */
+NNEFC_API nnefc_status nnefc_resize(nnefc_session *session, const int64_t *const *input_shapes);
+
+/* The shape of an output for the sizes that were set last, valid until they change; null before any were set. Only libraries
+ * with open dimensions have this function. */
+NNEFC_API const int64_t *nnefc_output_shape(const nnefc_session *session, uint32_t output);
 
 /* Starts a run on a GPU and returns. Only libraries for GPUs have this function. All inputs and outputs are in the GPU's
  * memory. `stream` is a CUstream (cudaStream_t) of the session's GPU in its primary context, which CUDA's libraries use:

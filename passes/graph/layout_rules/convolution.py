@@ -34,6 +34,7 @@ from nnefc.passes.graph.narrow_constants import weights_of, widened_for
 from nnefc.passes.graph.patterns import OpPattern
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.sizes import item_count, typical
 
 __all__ = [
     "RULES",
@@ -142,9 +143,8 @@ def result_extents(extents: Sequence[int], kernel: Sequence[int], sliding: Slidi
 
 def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> int:
     """How many places of the result have a sum for each output channel."""
-    return math.prod(
-        (layouts.plain_shape(data)[0], *result_extents(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))
-    )
+    batch, _, *extents = layouts.plain_shape(data)
+    return typical(item_count((batch, *result_extents(extents, filters.shape[2:], sliding))))
 
 
 def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
@@ -162,7 +162,7 @@ def _with_scale_in_filter(
     product, shape = layouts.definition(data), shape_of(data)
     if layouts.layout_of(data) is None or not is_call(product, "multiply") or not layouts.used_once(data):
         return data, packed
-    if shape[0] > 1 or math.prod(shape_of(packed)) >= math.prod(shape):
+    if shape[0] != 1 or math.prod(shape_of(packed)) >= typical(item_count(shape)):
         return data, packed
     one_a_channel = (1, shape[1], *(1,) * (len(shape) - 3), shape[-1])
     for x, scale in (product.args, reversed(product.args)):
@@ -213,7 +213,9 @@ def _winograd(
     wider = (sliding.after[0] + rows * tile[0] - height, sliding.after[1] + columns * tile[1] - width)
     padded = layouts.padded(layouts.blocked(data), sliding.before, wider)
     weights = to_constant(transform_filter(pack_filter(filters, layouts.size, layouts.size, 1), tile))
-    tiles = layouts.emit(transform_input, padded, rows, columns, tile, pattern=OpPattern.OPAQUE)
+    tiles = layouts.emit(
+        transform_input, padded, rows, columns, tile, layouts.target.vector_registers, pattern=OpPattern.OPAQUE
+    )
     products = layouts.kernel(multiply_tiles, tiles, weights, name="multiply_tiles")
     result = layouts.kernel(transform_output, products, batch, height, width, tile, name="transform_output")
     return layouts.as_blocked(result, filters.shape[0])

@@ -9,8 +9,6 @@ for the other axes, parallel:
 
 from __future__ import annotations
 
-import math
-
 from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 
@@ -18,6 +16,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
 from nnefc.passes.tir.expressions import is_number
 from nnefc.passes.tir.sizes import Size
+from nnefc.sizes import is_known, item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["ColumnReductionRule"]
@@ -44,12 +43,17 @@ class ColumnReductionRule:
         loops = sch.get_loops(block)
         *lines, line = loops[: len(step.spatial)]
         reduced = loops[len(step.spatial) :]
+        if not is_known(step.spatial[-1].size):
+            return None
         piece_outer, piece = sch.split(line, [None, _piece(step.spatial[-1].size, target)])
         sch.reorder(*lines, piece_outer, *reduced, piece)
         sch.reverse_compute_at(epilogue, piece_outer)
         if not covers_result(sch, epilogue):
             return None
-        if step.rounds >= target.parallel_grain and math.prod(axis.size for axis in step.spatial[:-1]) > 1:
+        if (
+            typical(step.rounds) >= target.parallel_grain
+            and typical(item_count(step.sizes[: len(step.spatial) - 1])) > 1
+        ):
             sch.parallel(sch.fuse(*lines, piece_outer))
         lanes = target.lanes(step.dtype)
         start = sch.decompose_reduction(block, reduced[0])

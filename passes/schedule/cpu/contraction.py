@@ -24,6 +24,7 @@ from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
+from nnefc.sizes import typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["ContractionRule", "Tile", "choose_tile"]
@@ -72,7 +73,7 @@ def choose_tile(outer_extent: int, extent: int, columns: int, target: Target) ->
 
 
 def _divisors(extent: int) -> list[int]:
-    return [d for d in range(1, min(extent, 32) + 1) if extent % d == 0]
+    return [d for d in range(1, min(typical(extent), 32) + 1) if extent % d == 0]
 
 
 class ContractionRule:
@@ -106,9 +107,9 @@ class ContractionRule:
         sizes = [trip_count(sch, loop) for loop in loops]
         vector = roles.only_right[-1]
         vectors = sizes[vector] // lanes
-        column = vector if vectors > 1 or len(roles.only_right) == 1 else roles.only_right[-2]
+        column = vector if vectors != 1 or len(roles.only_right) == 1 else roles.only_right[-2]
         columns = vectors if column == vector else sizes[column]
-        rows = [axis for axis in roles.only_left if sizes[axis] > 1][-2:]
+        rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tile = choose_tile(outer_size, size, columns, target)
 
@@ -160,7 +161,7 @@ def _panels_apart(
         terms: of the sum.
     """
     costs, rows = target.costs, tile.outer_rows * tile.rows
-    panels, *tiles = (math.prod(trip_count(sch, loop) for loop in loops) for loops in (right, left[:-1], left))
+    panels, *tiles = (typical(trip_count(sch, *loops)) for loops in (right, left[:-1], left))
     size = panels * terms * tile.columns * target.vector_bytes
     loading = rows / costs.broadcasts + (tile.columns + 1) / costs.loads
     if not left or tiles[1] < 2 or panels < 2 or size <= costs.l1_bytes or target.vector_bytes < _CACHE_LINE:

@@ -11,6 +11,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.schedules import largest_divisor, root_blocks, trip_count, vector_lanes
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, variables_of
+from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["FallbackRule"]
@@ -45,7 +46,7 @@ class FallbackRule:
             outer = self._transpose(sch, step, loops, partner, target)
         else:
             outer = _bring_forward(sch, loops)[:-1]
-        if step.rounds >= target.parallel_grain and trip_count(sch, *outer) > 1:
+        if typical(step.rounds) >= target.parallel_grain and typical(trip_count(sch, *outer)) > 1:
             sch.parallel(sch.fuse(*_enough(sch, outer)))
 
     def _transpose(
@@ -70,17 +71,17 @@ class FallbackRule:
         *outer, last = loops
         size = step.trip_counts[-1]
         lanes = vector_lanes(size, target.lanes(step.dtype))
-        if size % lanes:
+        if is_known(size) and size % lanes:
             return outer
         vectors, lane = sch.split(last, [None, lanes])
         sch.vectorize(lane)
-        return [*outer, vectors] if trip_count(sch, *outer) == 1 else outer
+        return [*outer, vectors] if typical(trip_count(sch, *outer)) == 1 else outer
 
 
 def _enough(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
     """The first loops, as many as give every thread something: indices of fused loops cost divisions."""
     for count in range(1, len(loops)):
-        if trip_count(sch, *loops[:count]) >= _PARALLEL_ROUNDS:
+        if typical(trip_count(sch, *loops[:count])) >= _PARALLEL_ROUNDS:
             return loops[:count]
     return loops
 

@@ -22,6 +22,7 @@ from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count
 from nnefc.passes.tir.aligned_frames import ALIGNED_FRAME
 from nnefc.passes.tir.sizes import Size
+from nnefc.sizes import is_known
 from nnefc.targets.machine.target import Target
 
 __all__ = ["keep_totals_aligned", "part_of_sum", "sum_in_parts"]
@@ -34,9 +35,10 @@ def part_of_sum(sizes: list[Size], longest: int = _LONGEST) -> tuple[int, int] |
     """Where to cut a sum over axes of these sizes, the last one varying fastest.
 
     Returns:
-        An axis and how much of it belongs to one part, with the whole of the axes after it; None for no cut.
+        An axis and how much of it belongs to one part, with the whole of the axes after it; None for no cut, as of
+        sums whose length is known at run time.
     """
-    if math.prod(sizes) <= longest:
+    if not is_known(*sizes) or math.prod(sizes) <= longest:
         return None
     cuts: dict[int, tuple[int, int]] = {}  # by the number of terms in a part
     inner = 1

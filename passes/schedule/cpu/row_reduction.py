@@ -16,7 +16,6 @@ The steps of a kernel, for rows of 8 and a vector of 4:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from tvm import s_tir, tirx
@@ -29,6 +28,7 @@ from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
 from nnefc.passes.tir.expressions import parts_of
 from nnefc.passes.tir.sizes import Size
+from nnefc.sizes import item_count, may_exceed, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["RowReductionRule"]
@@ -122,7 +122,7 @@ def _compute_row_by_row(sch: s_tir.Schedule, output: SBlockRV, rows: tuple[Size,
             accumulated.append((block, _accumulate_in_vectors(sch, block, loops)))
         elif not is_reduction(sch, block) and loops:
             _vectorize(sch, loops, lanes)
-    if math.prod(rows) > 1 and math.prod(rows) * longest >= target.parallel_grain:
+    if typical(item_count(rows)) > 1 and typical(item_count(rows) * longest) >= target.parallel_grain:
         sch.parallel(row)
     for block, step in accumulated:  # last, for the other primitives refuse a block in two parts
         sch.vectorize(sch.get_loops(sch.decompose_reduction(block, step))[-1])
@@ -141,8 +141,8 @@ def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
             first = next(position for position, axis in enumerate(step.axes) if axis.is_reduced)
             column = fused(sch, sch.get_loops(block)[first:])
             length = trip_count(sch, column)
-            longest = max(longest, length)
-            if length % lanes == 0 and length > lanes:
+            longest = max(longest, typical(length))
+            if length % lanes == 0 and may_exceed(length, lanes):
                 register_reducer(sch.get(block))
                 _, lane = sch.split(column, [None, lanes])
                 partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
@@ -159,7 +159,7 @@ def _accumulate_in_vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence
     """Order the loops of a block made by `rfactor`: along the row outside, which is returned, the lanes inside."""
     axes = step_of(sch, block).axes
     step = next(loop for axis, loop in zip(axes, loops, strict=True) if axis.is_reduced)
-    lane = next(loop for axis, loop in zip(axes, loops, strict=True) if axis.is_spatial and trip_count(sch, loop) > 1)
+    lane = next(loop for axis, loop in zip(axes, loops, strict=True) if axis.is_spatial and trip_count(sch, loop) != 1)
     sch.reorder(step, lane)
     sch.vectorize(lane)
     return step

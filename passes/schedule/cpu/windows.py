@@ -9,8 +9,6 @@ for n, c, y in parallel:
 
 from __future__ import annotations
 
-import math
-
 import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
@@ -25,6 +23,7 @@ from nnefc.passes.schedule.schedules import (
     vector_lanes,
 )
 from nnefc.passes.tir.expressions import is_number
+from nnefc.sizes import is_known, item_count
 from nnefc.targets.machine.target import Target
 
 __all__ = ["WindowsRule"]
@@ -72,7 +71,8 @@ class WindowsRule:
         sch.parallel(fused(sch, outer[:-1] or outer))
         sch.vectorize(lane)
         sch.unroll(results)
-        if math.prod(axis.size for axis in step.reduced) <= _LARGEST_UNROLLED:
+        window_size = item_count([axis.size for axis in step.reduced])
+        if is_known(window_size) and window_size <= _LARGEST_UNROLLED:
             for loop in window:
                 sch.unroll(loop)
         start = sch.decompose_reduction(block, window[0])

@@ -1,0 +1,352 @@
+"""Sizes of dimensions that are known only when a library runs.
+
+A dimension is an `int` where it is known at compile time, else a `Size`: an expression of the network's open
+dimensions, such as `(h + 1) // 2`. Both are calculated with in the same way:
+
+    sum, difference, product,      simplified; an `int` again where the open dimensions cancel
+    quotient, remainder, min, max
+    `==`, `!=`                     whether both are *known* to be equal: the same for every value in range
+    `<`, `<=`, `>`, `>=`           known from the ranges; `CompileError` where it depends on the value
+
+TVM takes a `Size` wherever it takes an expression of integers. The ranges of the open dimensions hold inside `ranges`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.sym import Analyzer, ProofStrength
+
+from nnefc.diagnostics import CompileError
+
+__all__ = [
+    "Dimension",
+    "Range",
+    "Size",
+    "bounds",
+    "broadcast",
+    "ceil_div",
+    "dimension",
+    "dimensions",
+    "expression",
+    "is_known",
+    "item_count",
+    "known_less",
+    "may_exceed",
+    "open_variables",
+    "ranges",
+    "substituted",
+    "typical",
+    "variables",
+]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that an open dimension may have: `least`, …, `most`, both included."""
+
+    least: int
+    most: int
+    typical: int
+
+    def joined(self, other: Range) -> Range:
+        """The values of both."""
+        return Range(min(self.least, other.least), max(self.most, other.most), max(self.typical, other.typical))
+
+
+class _Known:
+    """What is known about the open dimensions."""
+
+    def __init__(self, open_dimensions: Mapping[tirx.Var, Range]) -> None:
+        self._analyzer = Analyzer()
+        self._typical: dict[tirx.Var, tirx.IntImm] = {}
+        self.open = tuple(open_dimensions)
+        for var, values in open_dimensions.items():
+            self._bind(var, values)
+
+    def _bind(self, var: tirx.Var, values: Range) -> None:
+        self._analyzer.bind(var, tvm.ir.Range(values.least, values.most + 1))
+        self._typical[var] = tirx.IntImm("int64", values.typical)
+
+    def simplified(self, expr: tirx.Expr) -> tirx.Expr:
+        for var in variables(expr):
+            if var not in self._typical:
+                self._bind(var, _UNKNOWN)
+        return self._analyzer.simplify(expr)
+
+    def holds(self, condition: tirx.Expr) -> bool:
+        self.simplified(condition)
+        least, most = self.bounds(condition.a - condition.b)
+        match condition:
+            case tirx.LT() | tirx.LE() if most < isinstance(condition, tirx.LE):
+                return True
+            case tirx.GT() | tirx.GE() if least > -isinstance(condition, tirx.GE):
+                return True
+        return bool(self._analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND))
+
+    def bounds(self, expr: tirx.Expr) -> tuple[int, int]:
+        bound = self._analyzer.const_int_bound(self.simplified(expr))
+        return int(bound.min_value), int(bound.max_value)
+
+    def typical(self, expr: tirx.Expr) -> int:
+        self.simplified(expr)
+        return int(self._analyzer.simplify(tvm_ffi.structural_map(expr, (tirx.Var, self._typical.__getitem__))))
+
+
+_PRESENT: ContextVar[_Known | None] = ContextVar("nnefc.sizes", default=None)
+_UNKNOWN = Range(0, (1 << 31) - 1, 64)
+"""Of variables that nothing is said about, as those of a computation that is looked at by itself."""
+
+
+@contextmanager
+def ranges(open_dimensions: Mapping[tirx.Var, Range]) -> Iterator[None]:
+    """Inside, these ranges hold for these variables, and no others are known."""
+    token = _PRESENT.set(_Known(open_dimensions))
+    try:
+        yield
+    finally:
+        _PRESENT.reset(token)
+
+
+def _known() -> _Known:
+    return _PRESENT.get() or _Known({})
+
+
+if TYPE_CHECKING:
+    _Number = int  # to a type checker: what calculates with sizes takes both
+else:
+    _Number = object  # so that nothing takes an open size for a number by mistake
+
+
+class Size(_Number):
+    """The size of a dimension that is known when a library runs, or a number calculated from such sizes.
+
+    Attributes:
+        expr: an int64 of TVM, simplified.
+    """
+
+    __slots__ = ("expr",)
+
+    def __init__(self, expr: tirx.Expr) -> None:
+        self.expr = expr
+
+    def __tvm_ffi_object__(self) -> tirx.Expr:
+        return self.expr
+
+    def __repr__(self) -> str:
+        return _text(self.expr)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(map(tirx.Var.__hash__, variables(self.expr))))  # equal sizes are of the same variables
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, int | Size):
+            return NotImplemented
+        difference = self - other
+        return isinstance(difference, int) and difference == 0
+
+    def __lt__(self, other: Dimension) -> bool:
+        return self._decided(other, "<")
+
+    def __le__(self, other: Dimension) -> bool:
+        return self._decided(other, "<=")
+
+    def __gt__(self, other: Dimension) -> bool:
+        return self._decided(other, ">")
+
+    def __ge__(self, other: Dimension) -> bool:
+        return self._decided(other, ">=")
+
+    def _decided(self, other: Dimension, sign: str) -> bool:
+        left, right = self.expr, expression(other)
+        conditions = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}
+        opposite = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
+        for condition, answer in ((conditions[sign], True), (conditions[opposite], False)):
+            if _known().holds(condition):
+                return answer
+        raise CompileError(
+            f"the network's operations depend on whether {self} {sign} {other}, which the ranges leave open",
+            hint="narrow the ranges of the open dimensions, or give their sizes: --shape NAME=SIZE",
+        )
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest value that the ranges allow; perhaps a little more than that."""
+        return _known().bounds(self.expr)
+
+    @property
+    def typical(self) -> int:
+        """The value for typical sizes of the open dimensions: what estimates of time and memory reckon with."""
+        return _known().typical(self.expr)
+
+    def __bool__(self) -> bool:
+        return True  # what is known to be 0 is an int
+
+    def __add__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.add, self, other)
+
+    def __radd__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.add, other, self)
+
+    def __sub__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.sub, self, other)
+
+    def __rsub__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.sub, other, self)
+
+    def __mul__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.mul, self, other)
+
+    def __rmul__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.mul, other, self)
+
+    def __floordiv__(self, other: Dimension) -> Dimension:
+        return _calculated(tirx.floordiv, self, other)
+
+    def __rfloordiv__(self, other: Dimension) -> Dimension:
+        return _calculated(tirx.floordiv, other, self)
+
+    def __mod__(self, other: Dimension) -> Dimension:
+        return _calculated(tirx.floormod, self, other)
+
+    def __rmod__(self, other: Dimension) -> Dimension:
+        return _calculated(tirx.floormod, other, self)
+
+    def __neg__(self) -> Dimension:
+        return 0 - self
+
+
+Dimension: TypeAlias = int
+"""The size of a dimension: a number, or an expression of open dimensions."""
+
+
+def expression(size: Dimension) -> tirx.Expr:
+    """A dimension as TVM writes it: an int64."""
+    return size.expr if isinstance(size, Size) else tirx.IntImm("int64", size)
+
+
+def dimension(expr: int | tirx.Expr | Size) -> Dimension:
+    """What TVM says about the size of a dimension: an `int` where it is known."""
+    if isinstance(expr, int | Size):
+        return expr
+    if isinstance(expr, tirx.IntImm):
+        return int(expr)
+    return _made(expr)
+
+
+def dimensions(exprs: Iterable[int | tirx.Expr | Size]) -> tuple[Dimension, ...]:
+    """A shape as TVM says it."""
+    return tuple(map(dimension, exprs))
+
+
+def broadcast(one: Dimension, other: Dimension) -> Dimension:
+    """The size of a dimension of which two operands have these sizes: equal ones, or 1 for one that is repeated."""
+    return other if one == 1 else one
+
+
+def ceil_div(size: Dimension, divisor: Dimension) -> Dimension:
+    """How many parts of `divisor` items cover `size` items."""
+    return (size + divisor - 1) // divisor
+
+
+def substituted(size: Dimension, values: Mapping[tirx.Var, Dimension]) -> Dimension:
+    """A size with variables in it replaced by others."""
+    if not isinstance(size, Size):
+        return size
+    return _made(tvm_ffi.structural_map(size.expr, (tirx.Var, lambda var: expression(values.get(var, Size(var))))))
+
+
+def bounds(size: Dimension) -> tuple[int, int]:
+    """The least and the greatest value that a size can have."""
+    return size.bounds if isinstance(size, Size) else (size, size)
+
+
+def typical(size: Dimension) -> int:
+    """A size for estimates: of an open dimension, the typical one."""
+    return size.typical if isinstance(size, Size) else size
+
+
+def may_exceed(size: Dimension, other: Dimension) -> bool:
+    """Whether a size is greater than another one for some value of the open dimensions."""
+    return not _always(size, other, lambda a, b: a <= b)
+
+
+def known_less(size: Dimension, other: Dimension) -> bool:
+    """Whether a size is less than another one, whatever the open dimensions are."""
+    return _always(size, other, lambda a, b: a < b)
+
+
+def _always(size: Dimension, other: Dimension, condition: Callable[[Any, Any], Any]) -> bool:
+    if is_known(size, other):
+        return bool(condition(size, other))
+    return _known().holds(condition(expression(size), expression(other)))
+
+
+def open_variables() -> tuple[tirx.Var, ...]:
+    """The open dimensions whose ranges are known here, in their order."""
+    return _known().open
+
+
+def is_known(*sizes: Dimension) -> bool:
+    """Whether all are known at compile time."""
+    return not any(isinstance(size, Size) for size in sizes)
+
+
+def item_count(shape: Sequence[Dimension]) -> Dimension:
+    """How many items a tensor of a shape has."""
+    return math.prod(shape)
+
+
+def variables(expr: tirx.Expr) -> list[tirx.Var]:
+    """The open dimensions in an expression, each once, in the order of their places."""
+    found: dict[tirx.Var, None] = {}
+
+    def note(var: tirx.Var) -> None:
+        found[var] = None
+
+    tvm_ffi.structural_walk(expr, (tirx.Var, note))
+    return list(found)
+
+
+def _calculated(operation: Callable[[Any, Any], tirx.Expr], left: Any, right: Any) -> Dimension:
+    """Of two sizes a size; of a size and an expression of TVM, as the index of an element is, such an expression."""
+    if isinstance(left, int | Size) and isinstance(right, int | Size):
+        return _made(operation(expression(left), expression(right)))
+    index: Dimension = operation(*(value.expr if isinstance(value, Size) else value for value in (left, right)))
+    return index
+
+
+def _made(expr: tirx.Expr) -> Dimension:
+    known = _known()
+    simple = known.simplified(expr if str(expr.ty.dtype) == "int64" else expr.astype("int64"))
+    if _has_remainder(simple):
+        simple = min(simple, known.simplified(_without_remainders(simple)), key=_has_remainder)
+    return int(simple) if isinstance(simple, tirx.IntImm) else Size(simple)
+
+
+def _has_remainder(expr: tirx.Expr) -> bool:
+    found: list[object] = []
+
+    def note(node: object) -> None:
+        found.append(node)
+
+    tvm_ffi.structural_walk(expr, (tirx.FloorMod, note))
+    return bool(found)
+
+
+def _without_remainders(expr: tirx.Expr) -> tirx.Expr:
+    """`x % c` as `x - x // c * c`: what is left of `x - x % c` is seen to be a multiple of c then."""
+    return tvm_ffi.structural_map(expr, (tirx.FloorMod, lambda m: m.a - tirx.floordiv(m.a, m.b) * m.b))
+
+
+def _text(expr: tirx.Expr) -> str:
+    return str(expr).replace("T.int64(", "(")

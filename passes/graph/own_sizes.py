@@ -1,0 +1,89 @@
+"""Write kernels with the network's own variables for sizes that are known at run time.
+
+    kernel(x[m, 4], k, y[m, k + 1])      called with x[n, 4] and k = h      →      kernel(x[n, 4], y[n, h + 1])
+
+What makes kernels, here and in TVM, gives each variables of its own, and passes those that no shape shows as scalars.
+After this pass, sizes can be compared across the network, and all operands are tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+from tvm import relax, tirx
+
+from nnefc.passes.graph.rewriter import Rewriter, is_call
+from nnefc.passes.schedule.schedules import OPEN_SIZES
+from nnefc.sizes import dimensions, is_known, open_variables, variables
+
+__all__ = ["OwnSizes"]
+
+_SHAPES = "nnefc.shapes"
+"""Attribute of a kernel with open dimensions: the shapes of its operands. Without it, kernels that differ in their
+variables alone would be taken for one."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="OwnSizes")
+class OwnSizes:
+    """Kernels of all calls with the sizes of their operands; a network without open dimensions stays as it is."""
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not any(isinstance(f, tirx.PrimFunc) and _is_open(f) for f in mod.functions.values()):
+            return mod
+        return relax.transform.DeadCodeElimination()(_Renamer(mod).transform())
+
+
+def _is_open(func: tirx.PrimFunc) -> bool:
+    return any(
+        not isinstance(param.ty, tirx.BufferType) or not is_known(*dimensions(param.shape)) for param in func.params
+    )
+
+
+class _Renamer(Rewriter):
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if not is_call(call, "call_tir"):
+            return call
+        func = self.builder.get()[call.args[0]]
+        if not _is_open(func):
+            return call
+        results = call.ty_args[0]
+        types = list(results.fields) if isinstance(results, relax.TupleType) else [results]
+        operands = list(call.args[1].fields)
+        tensors = [operand for operand in operands if isinstance(operand.ty, relax.TensorType)]
+        given = [operand.ty if isinstance(operand.ty, relax.TensorType) else operand for operand in operands]
+        sizes = _sizes(func, [*given, *types])
+        shapes = str([operand.ty for operand in tensors] + types)
+        own = _with_sizes(func, sizes)
+        own = own.with_attrs({_SHAPES: shapes, OPEN_SIZES: _open_dimensions(own)})
+        own = self.builder.add_func(own, str(call.args[0].name_hint))
+        return relax.call_tir(own, tensors, types if len(types) > 1 else types[0])
+
+
+def _open_dimensions(func: tirx.PrimFunc) -> list[tirx.Var]:
+    """Those of the network's that a kernel is written with."""
+    shown = (var for tensor in func.params for size in tensor.shape for var in variables(size))
+    used = {*shown, *tirx.analysis.undefined_vars(func.body, [])}
+    return [var for var in open_variables() if var in used]
+
+
+def _sizes(func: tirx.PrimFunc, operands: Sequence[relax.Expr | relax.TensorType]) -> dict[tirx.Var, tirx.Expr]:
+    """What the kernel's variables stand for in a call with these operands, tensors by their types."""
+    found: dict[tirx.Var, tirx.Expr] = {}
+    for param, operand in zip(func.params, operands, strict=True):
+        if not isinstance(operand, relax.TensorType):
+            found[param] = operand
+            continue
+        for size, value in zip(param.shape, operand.shape, strict=True):
+            if isinstance(size, tirx.Var):
+                found.setdefault(size, value)
+    return found
+
+
+def _with_sizes(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
+    """The kernel with expressions in place of its variables, and without scalars among its parameters."""
+    tensors = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    others = {var: value for var, value in sizes.items() if not var.same_as(value)}
+    if others or len(tensors) < len(func.params):
+        func = tirx.PrimFunc([*tensors, *sizes], func.body, func.ret_type, func.attrs).specialize(sizes)
+    return func

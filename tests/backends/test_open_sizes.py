@@ -1,0 +1,209 @@
+"""One library for every size: networks with open dimensions beside those of the same sizes, known at compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+from relax_programs import network_of, program
+from tvm import relax, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.driver import compile_network
+from nnefc.loader import Model, RunError
+from nnefc.network import Network, OpenDimension
+from nnefc.sizes import Range
+from nnefc.targets.machine.any_target import parse_any_target
+
+RNG = np.random.default_rng(11)
+
+
+def real(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str, int]]]] = {
+    "layers of perceptrons, softmax": (
+        """x[n, 33] -> y
+        a = R.matmul(x, w)
+        b = R.nn.relu(R.add(a, b0))
+        c = R.matmul(b, v)
+        y = R.nn.softmax(c)""",
+        {"w": real(33, 64), "b0": real(64), "v": real(64, 20)},
+        [{"n": size} for size in (1, 2, 13, 14, 15, 100)],
+    ),
+    "convolutions in blocks, pooling, mean": (
+        """x[n, 3, h, w] -> y
+        a = R.nn.conv2d(x, u, padding=1, strides=2)
+        b = R.nn.relu(a)
+        c = R.nn.conv2d(b, v, padding=1)
+        d = R.nn.max_pool2d(c, (3, 3), (2, 2), padding=(1, 1))
+        e = R.nn.conv2d(d, p)
+        f = R.nn.conv2d(e, q, padding=1, groups=24)
+        y = R.mean(f, [2, 3])""",
+        {"u": real(16, 3, 3, 3), "v": real(32, 16, 3, 3), "p": real(24, 32, 1, 1), "q": real(24, 1, 3, 3)},
+        [{"n": n, "h": h, "w": w} for n, h, w in ((1, 32, 32), (2, 33, 17), (1, 1, 1), (3, 64, 65), (1, 5, 90))],
+    ),
+    "a residual block": (
+        """x[n, 16, h, w] -> y
+        a = R.nn.conv2d(x, u, padding=1)
+        b = R.nn.relu(a)
+        c = R.nn.conv2d(b, v, padding=1)
+        d = R.add(c, x)
+        y = R.nn.relu(d)""",
+        {"u": real(16, 16, 3, 3), "v": real(16, 16, 3, 3)},
+        [{"n": n, "h": h, "w": w} for n, h, w in ((1, 7, 9), (1, 28, 28), (2, 15, 31))],
+    ),
+    "attention": (
+        """x[n, s, 32] -> y
+        q = R.matmul(x, wq)
+        k = R.matmul(x, wk)
+        t = R.permute_dims(k, [0, 2, 1])
+        a = R.nn.softmax(R.matmul(q, t))
+        b = R.matmul(a, x)
+        c = R.add(b, x)
+        y = R.nn.layer_norm(c, g, z, axes=[-1], epsilon=1e-5)""",
+        {"wq": real(32, 32), "wk": real(32, 32), "g": np.ones(32, np.float32), "z": np.zeros(32, np.float32)},
+        [{"n": n, "s": s} for n, s in ((1, 1), (1, 17), (2, 64), (3, 5))],
+    ),
+    "sums, extremes and transpositions along open dimensions": (
+        """x[a, b] -> y; z; t
+        m = R.max(x, [0], keepdims=True)
+        s = R.subtract(x, m)
+        y = R.sum(R.exp(s), [1])
+        z = R.mean(s, [-1])
+        t = R.permute_dims(s, [1, 0])""",
+        {},
+        [{"a": a, "b": b} for a, b in ((1, 1), (5, 7), (64, 33), (3, 200))],
+    ),
+    "joined tensors": (
+        """x[n, 4, w] -> y
+        a = R.nn.relu(x)
+        b = R.exp(x)
+        c = R.concat((a, b), axis=1)
+        y = R.concat((c, c), axis=2)""",
+        {},
+        [{"n": n, "w": w} for n, w in ((1, 1), (2, 9), (3, 32))],
+    ),
+}
+
+
+def compiled(name: str, sizes: Mapping[str, int] | None, strict: bool = False) -> Model:
+    """The network, loaded, with open dimensions or with these sizes."""
+    text, constants, examples = NETWORKS[name]
+    for dimension in examples[0]:
+        known = f'"{dimension}"' if sizes is None else str(sizes[dimension])
+        head, _, rest = text.partition("->")
+        text = head.replace(f"[{dimension},", f"[{known},").replace(f" {dimension},", f" {known},")
+        text = text.replace(f" {dimension}]", f" {known}]") + "->" + rest
+    head, _, rest = text.partition("\n")
+    text = head.replace("; ", ", ") + "\n" + rest
+    return compile_network(opened(network_of(program(text, **constants))), machine(), strict=strict).load()
+
+
+def opened(network: Network) -> Network:
+    """A network whose open dimensions are those that its module has."""
+    found: dict[str, tirx.Var] = {}
+    for param in network.module["main"].params:
+        assert isinstance(param.ty, relax.TensorType)
+        found |= {str(size.name): size for size in param.ty.shape if isinstance(size, tirx.Var)}
+    made = (OpenDimension(name, var, Range(1, 4096, 48)) for name, var in found.items())
+    return Network(**{**network.__dict__, "open_dimensions": tuple(made)})
+
+
+@cache
+def machine() -> object:
+    return parse_any_target("llvm", None)
+
+
+@cache
+def open_model(name: str) -> Model:
+    return compiled(name, None)
+
+
+def inputs(model: Model, sizes: Mapping[str, int]) -> list[np.ndarray]:
+    shapes = [[sizes.get(str(size), size) for size in tensor.shape] for tensor in model.inputs]
+    return [RNG.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+CASES = [(name, sizes) for name, (_, _, examples) in NETWORKS.items() for sizes in examples]
+
+
+@pytest.mark.parametrize(("name", "sizes"), CASES, ids=lambda value: value if isinstance(value, str) else str(value))
+def test_every_size_gives_what_the_library_of_that_size_gives(name: str, sizes: Mapping[str, int]) -> None:
+    model, static = open_model(name), compiled(name, sizes)
+    given = inputs(model, sizes)
+    results, expected = ([r] if isinstance(r, np.ndarray) else r for r in (model(*given), static(*given)))
+    for result, other in zip(results, expected, strict=True):
+        assert result.shape == other.shape
+        np.testing.assert_allclose(result, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_library_names_what_is_open() -> None:
+    model = open_model("convolutions in blocks, pooling, mean")
+    assert [str(tensor) for tensor in (*model.inputs, *model.outputs)] == [
+        "x: float32[n, 3, h, w]",
+        "y0: float32[n, 24]",
+    ]
+    assert [(d.name, d.least, d.most, d.multiple) for d in model.dimensions] == [(n, 1, 4096, 1) for n in "nhw"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((4097, 33), 'dimension 0 of input "x" is 4097, but the network takes 1 to 4096 for "n"'),
+        ((0, 33), 'dimension 0 of input "x" is 0, but the network takes 1 to 4096 for "n"'),
+        ((5, 32), 'dimension 1 of input "x" is 32, but the network has 33'),
+        ((33,), r"has the shape \[33\], but the model has x: float32\[n, 33\]"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(shape: tuple[int, ...], message: str) -> None:
+    model = open_model("layers of perceptrons, softmax")
+    with pytest.raises(RunError, match=message):
+        model(np.zeros(shape, np.float32))
+    assert model(np.zeros((2, 33), np.float32)).shape == (2, 20)
+
+
+def test_dimensions_of_one_name_are_one_size() -> None:
+    module = program('x["n", 4], y["n", 4] -> z\nz = R.add(x, y)'.replace("], ", "]; "))
+    model = compile_network(opened(network_of(module)), machine()).load()
+    with pytest.raises(RunError, match='is 3, but another dimension "n" is 2'):
+        model(np.zeros((2, 4), np.float32), np.zeros((3, 4), np.float32))
+
+
+def test_inputs_that_a_window_does_not_fit_into_are_refused() -> None:
+    module = program('x[1, 16, "h", 8] -> y\ny = R.nn.conv2d(x, w)', w=real(16, 16, 5, 5))
+    model = compile_network(opened(network_of(module)), machine()).load()
+    with pytest.raises(RunError, match="no result for inputs as small as these"):
+        model(np.zeros((1, 16, 3, 8), np.float32))
+    assert model(np.zeros((1, 16, 5, 8), np.float32)).shape == (1, 16, 1, 4)
+
+
+def test_sizes_beyond_all_memory_are_refused() -> None:
+    module = program(
+        'x["n", 1], y[1, "m"] -> z\na = R.add(x, y)\nb = R.exp(a)\nz = R.sum(R.matmul(b, R.permute_dims(b)))'.replace(
+            "], ", "]; "
+        )
+    )
+    network = opened(network_of(module))
+    vast = tuple(OpenDimension(d.name, d.var, Range(1, 1 << 31, 4)) for d in network.open_dimensions)
+    model = compile_network(Network(**{**network.__dict__, "open_dimensions": vast}), machine()).load()
+    wide = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1 << 31, 1), (0, 0))
+    shapes = [(1 << 31, 1), (1, 1 << 31)]
+    with pytest.raises(RunError, match="more memory for these sizes than there can be"):
+        resize(model, shapes)
+    del wide
+
+
+def resize(model: Model, shapes: Sequence[tuple[int, ...]]) -> None:
+    tensors = tuple(type(t)(t.name, t.dtype, shape) for t, shape in zip(model.inputs, shapes, strict=True))
+    model._resize(tensors)
+
+
+def test_gpus_take_known_sizes_only() -> None:
+    network = opened(network_of(program('x["n", 4] -> y\ny = R.exp(x)')))
+    with pytest.raises(CompileError, match="the sizes n are open, but code for the target cuda") as error:
+        compile_network(network, parse_any_target("cuda", None))
+    assert "--shape NAME=SIZE" in str(error.value)

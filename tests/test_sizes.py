@@ -1,0 +1,119 @@
+"""Calculating with sizes that are known at run time: what is simplified, what is known, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tvm import te, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.sizes import (
+    Dimension,
+    Range,
+    Size,
+    bounds,
+    broadcast,
+    ceil_div,
+    dimension,
+    item_count,
+    known_less,
+    may_exceed,
+    ranges,
+    substituted,
+    typical,
+)
+
+N, H, W = (tirx.Var(name, "int64") for name in "nhw")
+
+
+@pytest.fixture(autouse=True)
+def _known() -> Iterator[None]:
+    with ranges({N: Range(1, 64, 1), H: Range(1, 4096, 224), W: Range(32, 4096, 320)}):
+        yield
+
+
+def test_sizes_that_cancel_are_numbers() -> None:
+    h, w = dimension(H), dimension(W)
+    assert [h - h, h * w // w - h, (h + 1) * 2 - 2 * h, h * 0, 64 * h % 16] == [0, 0, 2, 0, 0]
+    assert all(isinstance(size, int) for size in (h - h, (h + 1) * 2 - 2 * h))
+
+
+def test_equal_sizes_are_known_as_equal_whichever_way_they_are_computed() -> None:
+    h = dimension(H)
+    twice = ((h - 1) // 2 + 1 - 1) // 2 + 1
+    assert (h - 1) // 2 + 1 == (h + 1) // 2
+    assert twice == (h + 3) // 4
+    assert hash(twice) == hash((h + 3) // 4)
+    assert h != dimension(W)
+    assert h != h + 1
+
+
+def test_what_is_filled_up_to_a_multiple_is_seen_to_be_one() -> None:
+    w = dimension(W)
+    added = ceil_div(w, 13) * 13 - w
+    assert (w + added) % 13 == 0
+    assert not may_exceed(w, w + added)
+    assert not may_exceed(w // 2, ceil_div(w // 2, 32) * 32)
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        (lambda h, w: h > 0, True),
+        (lambda h, w: h >= 1, True),
+        (lambda h, w: w < 32, False),
+        (lambda h, w: h + 2 >= 3, True),
+        (lambda h, w: h * w > 31, True),
+        (lambda h, w: w // 4 < 8, False),
+        (lambda h, w: h <= 4096, True),
+    ],
+)
+def test_comparisons_follow_from_the_ranges(condition: object, holds: bool) -> None:
+    assert condition(dimension(H), dimension(W)) is holds
+
+
+def test_a_comparison_that_the_ranges_leave_open_is_refused_with_its_sizes() -> None:
+    with pytest.raises(CompileError, match=r"depend on whether h > 5, which the ranges leave open") as error:
+        bool(dimension(H) > 5)
+    assert "--shape" in str(error.value)
+
+
+def test_questions_have_answers_where_comparisons_have_none() -> None:
+    h = dimension(H)
+    assert (may_exceed(h, 5), known_less(h, 5), may_exceed(h, 4096), known_less(h, 4097)) == (True, False, False, True)
+    assert (bounds((h + 1) // 2), bounds(7)) == ((1, 2048), (7, 7))
+
+
+def test_typical_sizes_are_those_of_typical_dimensions() -> None:
+    n, h, w = map(dimension, (N, H, W))
+    assert (typical(item_count((n, 3, h, w // 4))), typical(7)) == (3 * 224 * 80, 7)
+
+
+def test_dimensions_of_two_operands_are_those_of_the_one_that_is_not_repeated() -> None:
+    h = dimension(H)
+    assert [broadcast(1, h), broadcast(h, 1), broadcast(h, h)] == [h, h, h]
+
+
+def test_sizes_can_be_written_with_other_dimensions() -> None:
+    assert substituted((dimension(H) + 1) // 2, {H: dimension(W) * 2}) == dimension(W)
+    assert substituted(5, {H: 1}) == 5
+
+
+def test_an_open_size_is_never_taken_for_a_number() -> None:
+    h = dimension(H)
+    assert not isinstance(h, int)
+    for use in (int, range, float, lambda size: [0] * size):
+        with pytest.raises(TypeError):
+            use(h)
+
+
+def test_tensors_of_tvm_have_open_sizes() -> None:
+    shape: tuple[Dimension, ...] = (dimension(N), 3, (dimension(H) + 1) // 2)
+    assert [dimension(size) for size in te.placeholder(shape).shape] == list(shape)
+
+
+def test_variables_that_nothing_is_said_about_are_no_less_than_nothing() -> None:
+    size = Size(tirx.Var("other", "int64"))
+    assert size >= 0
+    assert may_exceed(1, size)
