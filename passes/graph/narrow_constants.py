@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 
 from nnefc.passes.graph.expression_size import kernel_size
 from nnefc.passes.graph.patterns import FUSION, OpPattern
@@ -45,7 +45,7 @@ convert, write and read a vector once takes some five cycles, a row of products 
 
 _LOOKED_AT = 256  # items that are tried before all are
 
-_ELEMENT_WISE = ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract", "take", "where")
+_ELEMENT_WISE = ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract", "where")
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 _TRANSPOSED = tuple(f"{name}_transpose" for name in _CONVOLUTIONS)
 
@@ -117,6 +117,10 @@ def _tensors(expr: relax.Expr) -> Iterator[relax.Expr]:
             yield expr
 
 
+def _rows(table: te.Tensor, indices: te.Tensor, axis: int, mode: str) -> te.Tensor:
+    return topi.take(table, indices, axis, mode=mode)
+
+
 class _Narrower(Rewriter):
     def __init__(self, mod: tvm.IRModule, target: Target | None, strict: bool) -> None:
         super().__init__(mod)
@@ -134,9 +138,20 @@ class _Narrower(Rewriter):
             return self._contraction(var, call)
         if is_call(call, *_ELEMENT_WISE):
             return relax.Call(call.op, [self._widened(arg) for arg in call.args], call.attrs)
+        if is_call(call, "take") and call.attrs.axis is not None:
+            return self._take(call)
         if is_call(call, "call_tir") and isinstance(var.ty, relax.TensorType):
             return self._kernel(call)
         return call
+
+    def _take(self, call: relax.Call) -> relax.Expr:
+        """Rows of a narrow table: by a kernel that fusion joins with what widens them, which it does not with TVM's."""
+        table, indices = call.args
+        wide = self._widened(table)
+        if wide is table:
+            return call
+        attrs = {FUSION: OpPattern.INJECTIVE}
+        return self.emit_te(_rows, wide, indices, int(call.attrs.axis), str(call.attrs.mode), name="take", attrs=attrs)
 
     def _kernel(self, call: relax.Call) -> relax.Expr:
         """A call of a kernel, each of whose results is an expression of few items of its operands."""

@@ -80,7 +80,7 @@ def test_onnx_models() -> None:
         "hint: it would fit with the channels before rows and columns, as ONNX has them: [1,3,8,8]"
     )
     assert refused([node("MatMul", "x f")], [1, 3], f=np.ones((8, 4), np.float32)) == (
-        "error: node 'ny' (MatMul): the matrices [1,3] and [8,4] do not fit each other"
+        "error: node 'ny' (MatMul): the matrices [1, 3] and [8, 4] do not fit each other"
     )
     assert refused([node("Add", "x f")], [1, 3], f=np.ones(3, np.int64)) == (
         "error: node 'ny' (Add): 'x' is tensor(float) and 'f' is tensor(int64), but both must be of one type (T)"
@@ -90,7 +90,7 @@ def test_onnx_models() -> None:
     )
     assert refused([node("Relu", "z")], [1, 3]) == "error: node 'ny' (Relu): nothing makes its input 'z'"
     assert refused([node("Reshape", "x s")], [1, 3], s=np.array([2, 2])) == (
-        "error: node 'ny' (Reshape): [1,3] cannot take the shape [2,2]"
+        "error: node 'ny' (Reshape): a tensor of the shape [1, 3] cannot take the shape [2, 2]"
     )
     assert refused([node("Gather", "x s")], [3, 2], s=np.array([5])) == (
         "error: node 'ny' (Gather): the index 5 is out of the range [-3,2]"
@@ -158,8 +158,8 @@ DOCUMENTS = [
      "5 |     y = relu(x, 2);\n  |                 ^"),
     (NNEF + "    z = relu(x);\n}\n", "m.nnef:2:16: error: the output 'y' of the graph is not assigned\n"
      "2 | graph g(x) -> (y)\n  |                ^"),
-    (NNEF + "    y = reshape(x, shape = [5, 5]);\n}\n", "m.nnef:5:28: error: 'reshape': 192 items of [1, 3, 8, 8] do "
-     "not fit the shape [5, 5]\n5 |     y = reshape(x, shape = [5, 5]);\n  |                            ^\n"
+    (NNEF + "    y = reshape(x, shape = [5, 5]);\n}\n", "m.nnef:5:28: error: 'reshape': a tensor of the shape "
+     "[1, 3, 8, 8] cannot take the shape [5, 5]\n5 |     y = reshape(x, shape = [5, 5]);\n  |                            ^\n"
      "m.nnef:4:9: note: 'input' has the shape [1, 3, 8, 8]\n4 |     x = external(shape = [1, 3, 8, 8]);\n"
      "  |         ^"),
     (NNEF + "    w = variable(shape = [4, 3], label = 'fc/w');\n    y = relu(x);\n}\n", "m.nnef:5:9: error: there is "

@@ -265,6 +265,7 @@ def _distinct(interpreter: Interpreter, values: Iterable[Value]) -> list[relax.V
     for value in values:
         expr = interpreter.context.expr(value)
         if not isinstance(expr, relax.DataflowVar) or expr in results:
-            expr = interpreter.context.at.apply(Copy(), expr)
+            at = interpreter.context.at  # bound by its builder: an empty tensor would become a constant again
+            expr = at.builder.emit(Copy().lower(at, expr), "copy")
         results[expr] = None
     return list(results)

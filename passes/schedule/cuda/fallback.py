@@ -54,7 +54,7 @@ def _each_thread_an_element(sch: s_tir.Schedule, block: SBlockRV, target: CudaTa
     step, loops = step_of(sch, block), sch.get_loops(block)
     spatial = [loop for axis, loop in zip(step.axes, loops, strict=False) if axis.is_spatial]
     others = [loop for axis, loop in zip(step.axes, loops, strict=False) if not axis.is_spatial]
-    if len(loops) != len(step.axes) or not spatial:
+    if len(loops) != len(step.axes) or not spatial or 0 in step.sizes:
         _one_thread(sch, block, target)
         return
     sch.reorder(*spatial, *others)

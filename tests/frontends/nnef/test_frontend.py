@@ -304,10 +304,13 @@ def test_binary_garbage_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("y = tile(x, repeats = [1, 1, 1000000000])", "more than 2147483647 items"),
+        ("y = tile(x, repeats = [1, 1, 1000000000])", "a tensor may have 2,147,483,647"),
         ("y = nearest_upsample(x, factor = [1000000000])", "more than 2147483647 items"),
         ("y = multilinear_upsample(x, factor = [30000000])", "needs a table of 120000000 entries"),
-        ("y = pad(x, padding = [(0,0), (0,0), (2147483647,0)], border = 'replicate')", "more than 2147483647 items"),
+        (
+            "y = pad(x, padding = [(0,0), (0,0), (2147483647,0)], border = 'replicate')",
+            "a tensor may have 2,147,483,647",
+        ),
     ],
 )
 def test_sizes_that_no_network_needs_are_refused_before_memory_is_taken(tmp_path, statement, message):
