@@ -1,7 +1,7 @@
 """The functions of scalars that element-wise operators apply: one table, with what each is at run and compile time.
 
-Integers wrap around. What has no defined value (a division by zero, the quotient that overflows) does not trap. The
-larger and the smaller of two numbers are not a number if one of them is none.
+What has no defined value (an integer that overflows, a division by zero) does not trap. The larger and the smaller of
+two numbers are not a number if one of them is none.
 """
 
 from __future__ import annotations
@@ -103,32 +103,21 @@ def _itself(x: tirx.Expr) -> tirx.Expr:
 # Arithmetic.
 
 
-def _wrapping(function: Scalar) -> Scalar:
-    """Of integers: TVM's own signed arithmetic may assume that it does not wrap around."""
-
-    def scalar(*items: tirx.Expr) -> tirx.Expr:
-        dtype = item_dtype(items[0])
-        if is_float(dtype):
-            return function(*items)
-        unsigned = dtype if dtype.startswith("u") else f"u{dtype}"
-        # TVM's analysis takes what is, or was cast from, unsigned for not negative. It knows nothing of what bits are
-        # inverted in; LLVM removes the two inversions.
-        made = tirx.bitwise_xor(function(*(_as(item, unsigned) for item in items)), tirx.const(1, unsigned))
-        return tirx.bitwise_xor(_as(made, dtype), tirx.const(1, dtype))
-
-    return scalar
+_plus = _by_kind(bool=tirx.any, int=operator.add, float=operator.add)
+_minus = _by_kind(int=operator.sub, float=operator.sub)
+_times = _by_kind(bool=tirx.all, int=operator.mul, float=operator.mul)
 
 
-def _difference(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """As a sum: of a difference of unsigned numbers TVM's analysis says that it is not negative."""
-    return x + tirx.bitwise_not(y) + number(1, x)
+def _opposite(x: tirx.Expr) -> tirx.Expr:
+    """Of unsigned integers what wraps around: TVM takes any difference of them for one that is not negative."""
+    zero = number(0, x)
+    if is_signed(item_dtype(x)):
+        return zero - x
+    return tirx.Select(tirx.EQ(x, zero), zero, tirx.bitwise_not(x) + number(1, x))
 
 
-_plus = _by_kind(bool=tirx.any, int=_wrapping(operator.add), float=operator.add)
-_minus = _by_kind(int=_wrapping(_difference), float=operator.sub)
-_times = _by_kind(bool=tirx.all, int=_wrapping(operator.mul), float=operator.mul)
 _negative = _by_kind(
-    int=_wrapping(lambda x: tirx.bitwise_not(x) + number(1, x)),
+    int=_opposite,
     float=lambda x: x * number(-1, x),  # and not 0 - x, which is +0 for +0
 )
 
@@ -421,7 +410,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "bitwise_not": Function("All bits inverted.", _by_kind(bool=tirx.Not, int=tirx.bitwise_not), np.bitwise_not),
     "left_shift": Function(
         "The bits of `x` moved left by `y`.",
-        _shift(lambda x: number(0, x), _wrapping(tirx.shift_left)), _shift_known(np.left_shift), None, 3,
+        _shift(lambda x: number(0, x), tirx.shift_left), _shift_known(np.left_shift), None, 3,
     ),
     "right_shift": Function(
         "The bits of `x` moved right by `y`; the sign is repeated.",

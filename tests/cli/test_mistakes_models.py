@@ -159,7 +159,8 @@ DOCUMENTS = [
     (NNEF + "    z = relu(x);\n}\n", "m.nnef:2:16: error: the output 'y' of the graph is not assigned\n"
      "2 | graph g(x) -> (y)\n  |                ^"),
     (NNEF + "    y = reshape(x, shape = [5, 5]);\n}\n", "m.nnef:5:28: error: 'reshape': a tensor of the shape "
-     "[1, 3, 8, 8] cannot take the shape [5, 5]\n5 |     y = reshape(x, shape = [5, 5]);\n  |                            ^\n"
+     "[1, 3, 8, 8] cannot take the shape [5, 5]\n"
+     "5 |     y = reshape(x, shape = [5, 5]);\n  |                            ^\n"
      "m.nnef:4:9: note: 'input' has the shape [1, 3, 8, 8]\n4 |     x = external(shape = [1, 3, 8, 8]);\n"
      "  |         ^"),
     (NNEF + "    w = variable(shape = [4, 3], label = 'fc/w');\n    y = relu(x);\n}\n", "m.nnef:5:9: error: there is "
