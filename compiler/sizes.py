@@ -52,19 +52,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Range:
-    """The values that an open dimension may have: `least`, …, `most`, both included."""
+    """The values that an open dimension may have: `least`, …, `most`, both included; and one for estimates."""
 
     least: int
     most: int
     typical: int
 
-    def joined(self, other: Range) -> Range:
-        """The values of both."""
-        return Range(min(self.least, other.least), max(self.most, other.most), max(self.typical, other.typical))
-
 
 class _Known:
-    """What is known about the open dimensions."""
+    """What is known about the open dimensions, and what follows from it."""
 
     def __init__(self, open_dimensions: Mapping[tirx.Var, Range]) -> None:
         self._analyzer = Analyzer()
@@ -78,12 +74,14 @@ class _Known:
         self._typical[var] = tirx.IntImm("int64", values.typical)
 
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:
+        """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
         for var in variables(expr):
             if var not in self._typical:
                 self._bind(var, _UNKNOWN)
         return self._analyzer.simplify(expr)
 
     def holds(self, condition: tirx.Expr) -> bool:
+        """Whether a comparison is known to hold: by the bounds of both sides, or by a proof."""
         self.simplified(condition)
         least, most = self.bounds(condition.a - condition.b)
         match condition:
@@ -94,10 +92,12 @@ class _Known:
         return bool(self._analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND))
 
     def bounds(self, expr: tirx.Expr) -> tuple[int, int]:
+        """The least and the greatest value, or a little more than that."""
         bound = self._analyzer.const_int_bound(self.simplified(expr))
         return int(bound.min_value), int(bound.max_value)
 
     def typical(self, expr: tirx.Expr) -> int:
+        """The value for typical values of the variables."""
         self.simplified(expr)
         return int(self._analyzer.simplify(tvm_ffi.structural_map(expr, (tirx.Var, self._typical.__getitem__))))
 

@@ -53,8 +53,10 @@ class _Renamer(Rewriter):
         tensors = [operand for operand in operands if isinstance(operand.ty, relax.TensorType)]
         given = [operand.ty if isinstance(operand.ty, relax.TensorType) else operand for operand in operands]
         sizes = _sizes(func, [*given, *types])
-        shapes = str([operand.ty for operand in tensors] + types)
         own = _with_sizes(func, sizes)
+        # Fusion leaves variables of its own in the types of results: the kernel says what these are.
+        types = [relax.TensorType(result.shape, str(result.dtype)) for result in own.params[len(tensors) :]]
+        shapes = str([operand.ty for operand in tensors] + types)
         own = own.with_attrs({_SHAPES: shapes, OPEN_SIZES: _open_dimensions(own)})
         own = self.builder.add_func(own, str(call.args[0].name_hint))
         return relax.call_tir(own, tensors, types if len(types) > 1 else types[0])
