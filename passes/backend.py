@@ -22,7 +22,6 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from nnefc.network import OpenDimension
 from nnefc.passes.graph.split_groups import CutRule
 from nnefc.passes.plan.entry import ENTRY, Memory
 from nnefc.passes.plan.memory import MemoryPlan
@@ -98,10 +97,9 @@ class LoweredKernel:
     Attributes:
         scheduled: its loops as they run.
         parameters: the types of the function that the entry calls: a pointer for each operand, and one to its
-            workspace if it has one.
+            workspace if it has one. The open dimensions that it is written with follow them.
         workspace_bytes: what the memory plan has to provide for it.
         scratch_bytes: what one worker of the host needs at most during a call, besides its stack.
-        sizes: the open dimensions that are its last parameters.
         host: flat code with a symbol, if the host runs it.
         code: what `Backend.finish` makes code of, if anything else does.
     """
@@ -110,7 +108,6 @@ class LoweredKernel:
     parameters: Sequence[tvm.ir.Type]
     workspace_bytes: Dimension = 0
     scratch_bytes: int = 0
-    sizes: Sequence[tirx.Var] = ()
     host: tirx.PrimFunc | None = None
     code: object = None
 
@@ -129,7 +126,6 @@ class Lowered:
     kernels: tuple[LoweredKernel, ...]
     program: Program
     plan: MemoryPlan
-    open_dimensions: Sequence[OpenDimension] = ()
 
     @property
     def entry(self) -> tirx.PrimFunc:

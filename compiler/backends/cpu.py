@@ -76,7 +76,6 @@ class CpuBackend(Backend):
             [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
             lowered.workspace_bytes,
             lowered.scratch_bytes,
-            kernel.sizes,
             host=exported(lowered.func, kernel_symbol(kernel.name)),
         )
 
