@@ -69,7 +69,8 @@ def compile(
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
         random_weights: a seed; variables without a file get random values from it.
         shape: shapes of inputs, by name, and sizes of ONNX's named dimensions, for models that leave them open:
-            `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`.
+            `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`. Of ONNX models sizes may stay open, in a range:
+            `{"batch": "1..64", "height": "32..1280:32"}`, the latter for multiples of 32.
         values: inputs of an ONNX model that become constants, by name; the library does not have these inputs.
         graph: the graph to compile, if an NNEF document has several.
         dialect: `provisional` or `final`, of an NNEF document; by default it is told from the document.

@@ -16,6 +16,7 @@ from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.network import Network, check_sizes
 from nnefc.outline import Outline
 from nnefc.signatures import check_known, is_onnx, is_pnnx
+from nnefc.sizes import OpenSize
 from nnefc.turns import in_turn
 
 __all__ = ["Format", "ShapeLike", "format_of", "load_network", "load_outline"]
@@ -164,7 +165,7 @@ def _extents(name: str, given: Any, has_sequences: bool) -> Any:
         raise CompileError(
             f"the shape given for {name!r} is {given!r}, not integers", hint="such as (1, 3, 224, 224)"
         ) from None
-    return (made,) if isinstance(made, int) else made
+    return (made,) if isinstance(made, int | OpenSize) else made
 
 
 def _in_tuples(given: Any, has_sequences: bool, depth: int = 0) -> Any:
@@ -174,4 +175,9 @@ def _in_tuples(given: Any, has_sequences: bool, depth: int = 0) -> Any:
         and (has_sequences or not depth)
     ):
         return tuple(_in_tuples(item, has_sequences, depth + 1) for item in given)
+    if isinstance(given, OpenSize):
+        return given
+    open_size = OpenSize.read(given) if isinstance(given, str) else None
+    if open_size is not None:
+        return open_size
     return None if has_sequences and given is None else index(given)

@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.sizes import Dimension, Range, Size, dimensions, is_known, item_count
+from nnefc.sizes import Dimension, OpenSize, Range, Size, dimensions, is_known, item_count
 
 __all__ = [
     "MAX_ITEMS",
@@ -65,6 +65,11 @@ class OpenDimension:
     var: tirx.Var
     values: Range
     multiple: int = 1
+
+    @classmethod
+    def of(cls, name: str, size: OpenSize) -> OpenDimension:
+        """A dimension of a new variable, whose sizes are these."""
+        return cls(name, tirx.Var(name, "int64"), size.values, size.multiple)
 
     @property
     def size(self) -> Dimension:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,6 +31,7 @@ from nnefc.diagnostics import CompileError
 
 __all__ = [
     "Dimension",
+    "OpenSize",
     "Range",
     "Size",
     "bounds",
@@ -38,9 +40,11 @@ __all__ = [
     "dimension",
     "dimensions",
     "expression",
+    "greatest",
     "is_known",
     "item_count",
     "known_less",
+    "least",
     "may_exceed",
     "open_variables",
     "ranges",
@@ -57,6 +61,45 @@ class Range:
     least: int
     most: int
     typical: int
+
+
+@dataclass(frozen=True)
+class OpenSize:
+    """What is said of a size that stays open: `least..most:multiple`.
+
+    Attributes:
+        least, most: the smallest and the largest size.
+        multiple: what every size is a multiple of.
+    """
+
+    least: int
+    most: int
+    multiple: int = 1
+
+    @classmethod
+    def read(cls, text: str) -> OpenSize | None:
+        """The size that a text such as `1..64` or `32..1280:32` says; None for other texts.
+
+        Raises:
+            CompileError: no size is in the range.
+        """
+        found = re.fullmatch(r"\s*(\d{1,18})\.\.(\d{1,18})(?::(\d{1,18}))?\s*", text)
+        if found is None:
+            return None
+        least, most, multiple = (int(number) for number in found.groups("1"))
+        made = cls(max(least, 1), most, max(multiple, 1))
+        if made.values.most < made.values.least:
+            raise CompileError(
+                f"no size is in the range {text.strip()}", hint="write LEAST..MOST:MULTIPLE: 32..1280:32"
+            )
+        return made
+
+    @property
+    def values(self) -> Range:
+        """The range of the sizes, divided by their multiple; typical are those not far below the largest."""
+        least, most = -(-self.least // self.multiple), self.most // self.multiple
+        typical = math.isqrt(max(least, most // 16) * most)
+        return Range(least, most, max(least, min(most, typical)))
 
 
 class _Known:
@@ -256,6 +299,20 @@ def broadcast(one: Dimension, other: Dimension) -> Dimension:
 def ceil_div(size: Dimension, divisor: Dimension) -> Dimension:
     """How many parts of `divisor` items cover `size` items."""
     return (size + divisor - 1) // divisor
+
+
+def least(one: Dimension, other: Dimension) -> Dimension:
+    """The smaller of two sizes."""
+    if not may_exceed(one, other):
+        return one
+    return other if not may_exceed(other, one) else _made(tirx.min(expression(one), expression(other)))
+
+
+def greatest(one: Dimension, other: Dimension) -> Dimension:
+    """The larger of two sizes."""
+    if not may_exceed(other, one):
+        return one
+    return other if not may_exceed(one, other) else _made(tirx.max(expression(one), expression(other)))
 
 
 def substituted(size: Dimension, values: Mapping[tirx.Var, Dimension]) -> Dimension:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,26 +17,26 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def _shapes(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, tuple[int, ...]] | None:
+) -> dict[str, tuple[int | str, ...]] | None:
     return read_shapes(values) or None
 
 
-def read_shapes(values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+def read_shapes(values: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
     """Each `NAME=1,3,8,8`, by name; several in one go with commas between them, as in `batch=1,seq=128`.
 
     Raises:
         click.BadParameter: a value of another form.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int | str, ...]] = {}
     for value in values:
         for name, extents in _parts(value):
             if name in shapes:
                 raise click.BadParameter(f"{name!r} is given twice")
             try:
-                shapes[name] = tuple(int(extent) for extent in extents.split(",")) if extents.strip() else ()
+                shapes[name] = tuple(map(_size, extents.split(","))) if extents.strip() else ()
             except ValueError:
                 raise click.BadParameter(f"{extents!r} is not a list of integers such as 1,3,8,8") from None
-            if any(extent < 1 for extent in shapes[name]):
+            if any(isinstance(size, int) and size < 1 for size in shapes[name]):
                 raise click.BadParameter(f"an extent of {extents!r} is less than one")
     return shapes
 
@@ -66,8 +67,13 @@ def _parts(value: str) -> list[tuple[str, str]]:
     return parts
 
 
+def _size(text: str) -> int | str:
+    """A number; a range such as 1..64 as it is."""
+    return text.strip() if ".." in text else int(text)
+
+
 def _is_extent(text: str) -> bool:
-    return not text.strip() or text.strip().lstrip("+-").isdigit()
+    return not text.strip() or re.fullmatch(r"\s*[+-]*\d+(\.\.\d+(:\d+)?)?\s*", text) is not None
 
 
 def model_options(command: Command) -> Command:
@@ -82,7 +88,8 @@ def model_options(command: Command) -> Command:
                 multiple=True,
                 callback=_shapes,
                 metavar="NAME=1,3,8,8",
-                help="The shape of an input, or the sizes of ONNX's named dimensions: batch=1,seq=128 (repeatable).",
+                help="The shape of an input, or the sizes of ONNX's named dimensions: batch=1,seq=128, or "
+                "ranges for sizes that stay open: batch=1..64,height=32..1280:32 (repeatable).",
             ),
             click.option(
                 "--value",

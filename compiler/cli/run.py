@@ -75,6 +75,7 @@ def run_library(
         arrays = read_inputs(inputs, model.inputs)
         left = [port for port in model.inputs if port.name not in arrays]
         if random is not None:
+            _check_known(left)
             arrays = random_inputs(random, left, index_limits(library)) | arrays
         missing = [port.name for port in model.inputs if port.name not in arrays]
         if missing:
@@ -90,6 +91,16 @@ def run_library(
             click.echo("\n".join(describe(results)))
         if repeat is not None:
             click.echo(latency(model, arrays, repeat))
+
+
+def _check_known(ports: Sequence[Port]) -> None:
+    """Refuse random values for inputs whose sizes are open."""
+    for port in ports:
+        if any(isinstance(size, str) for size in port.shape):
+            raise CompileError(
+                f"random values for {port.name!r} need a shape, and it has open sizes: {port}",
+                hint=f"give a file of the size that you want: --input {port.name}=FILE.npy",
+            )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tvm.ir import GenericConst
 from nnefc.diagnostics import CompileError
 from nnefc.network import MAX_ITEMS, Body, Control, Loop, call_control
 from nnefc.operators.dtypes import numpy_dtype
+from nnefc.sizes import dimensions, is_known, known_less
 
 __all__ = [
     "Array",
@@ -46,7 +47,7 @@ def shape_of(operand: Operand) -> Shape:
     """The shape of an array or an expression of Relax."""
     if isinstance(operand, np.ndarray):
         return operand.shape
-    return tuple(int(extent) for extent in operand.ty.shape)
+    return dimensions(operand.ty.shape)
 
 
 def rank_of(operand: Operand) -> int:
@@ -70,9 +71,9 @@ def check_size(shape: Sequence[int]) -> Shape:
     Raises:
         CompileError: a dimension is negative, or there would be too many items.
     """
-    if any(size < 0 for size in shape):
+    if any(known_less(size, 0) for size in shape):
         raise CompileError(f"a tensor cannot have the shape {list(shape)}")
-    if math.prod(shape) > MAX_ITEMS:
+    if is_known(*shape) and math.prod(shape) > MAX_ITEMS:
         raise CompileError(
             f"a tensor would have the shape {list(shape)}, which is {math.prod(shape):,} items: a tensor may have "
             f"{MAX_ITEMS:,}"

@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
 from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.shape import Transpose
 from nnefc.operators.statements import T, looped
 
@@ -55,8 +56,8 @@ class MatMul(Operator):
         try:
             if not left or not right or left[-1] != right[-2 if len(right) > 1 else 0]:
                 raise ValueError
-            batch = np.broadcast_shapes(left[:-2], right[:-2])
-        except ValueError:
+            batch = broadcast_shapes(left[:-2], right[:-2])
+        except (ValueError, CompileError):
             raise CompileError(f"the matrices {list(left)} and {list(right)} do not fit each other") from None
         return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
 

@@ -24,6 +24,7 @@ from nnefc.operators.base import (
 )
 from nnefc.operators.shape import Slice
 from nnefc.operators.window import Padding
+from nnefc.sizes import known_less, may_exceed
 
 __all__ = ["PADDING_MODES", "FoldPadding", "Pad"]
 
@@ -52,7 +53,7 @@ class Pad(Operator):
 
     def shape(self, x: Shape, fill: Shape = ()) -> Shape:
         """The sizes with their padding."""
-        if any(size + before + after < 0 for size, (before, after) in zip(x, self.padding, strict=True)):
+        if any(known_less(size + before + after, 0) for size, (before, after) in zip(x, self.padding, strict=True)):
             raise CompileError(f"the padding leaves nothing of the shape {list(x)}")
         return check_size([size + before + after for size, (before, after) in zip(x, self.padding, strict=True)])
 
@@ -82,7 +83,8 @@ class Pad(Operator):
 
     def _check_mode(self, x: Shape) -> None:
         for size, (before, after) in zip(x, self.padding, strict=True):
-            if self.mode != "constant" and max(before, after) > 0 and size + min(before, 0) + min(after, 0) <= 0:
+            left = size + min(before, 0) + min(after, 0)
+            if self.mode != "constant" and max(before, after) > 0 and not may_exceed(left, 0):
                 raise CompileError(f"the padding '{self.mode}' has nothing to repeat in the shape {list(x)}")
 
     def _filled(self, at: Emitter, x: Operand, fill: relax.Expr | None, padding: Padding, shape: Shape) -> relax.Expr:
@@ -115,7 +117,7 @@ def _source(place: tirx.Expr, extent: int, pair: tuple[int, int], mode: str) -> 
     behind = int(mode == "symmetric")  # the border's own item is repeated
     if extent == 1:
         return place - place
-    if max(pair) <= extent - 1 + behind:  # mirrored once on each side
+    if not may_exceed(max(pair), extent - 1 + behind):  # mirrored once on each side
         below = tirx.Select(place < 0, -place - behind, place)
         return tirx.Select(below >= extent, 2 * (extent - 1) + behind - below, below)
     period = 2 * (extent - 1 + behind)

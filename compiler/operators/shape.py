@@ -28,6 +28,7 @@ from nnefc.operators.base import (
     numpy_dtype,
     shape_of,
 )
+from nnefc.sizes import is_known, known_less, may_exceed
 
 __all__ = [
     "ChannelShuffle",
@@ -67,7 +68,8 @@ class Movement(Operator):
         shape = self.shape(shape_of(x))
         if is_empty(shape):
             return np.zeros(shape, numpy_dtype(dtype_of(x)))
-        return self.moved(x, shape) if isinstance(x, np.ndarray) else self.built(at, at.expr(x), shape)
+        known = isinstance(x, np.ndarray) and is_known(*shape)
+        return self.moved(x, shape) if known else self.built(at, at.expr(x), shape)
 
     def moved(self, x: Array, shape: Shape) -> Array:
         """The result, of this shape, of an array."""
@@ -113,7 +115,7 @@ class Reshape(_Reshaping):
         target = self.target
         if target.count(-1) == 1 and given and items % given == 0:
             target = tuple(items // given if size == -1 else size for size in target)
-        if any(size < 0 for size in target) or math.prod(target) != items:
+        if any(known_less(size, 0) for size in target) or math.prod(target) != items:
             raise CompileError(f"a tensor of the shape {list(x)} cannot take the shape {list(self.target)}")
         return target
 
@@ -193,7 +195,7 @@ class Slice(Movement):
         """What is taken in reverse is taken forward, then turned round."""
         sizes, parts, reversed_ = shape_of(x), [], []
         for axis, (start, count, step) in self.ranges.items():
-            if step < 0 and count > 1:
+            if step < 0 and may_exceed(count, 1):
                 reversed_.append(axis)
             first, stride = (start, step) if step > 0 else (start + (count - 1) * step, -step)
             if (first, count, stride) != (0, sizes[axis], 1):
@@ -274,7 +276,7 @@ class Expand(Movement):
 
 def _unstored(at: Emitter, x: Operand, shape: Shape) -> Operand:
     """An expression where the result of this shape would be too large for a constant."""
-    if isinstance(x, np.ndarray) and math.prod(shape) > max(_MOST_REPEATED, 4 * x.size):
+    if isinstance(x, np.ndarray) and not (is_known(*shape) and math.prod(shape) <= max(_MOST_REPEATED, 4 * x.size)):
         return at.expr(x)
     return x
 

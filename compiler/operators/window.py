@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Shape
-from nnefc.sizes import ceil_div, known_less
+from nnefc.sizes import ceil_div, known_less, may_exceed
 
 __all__ = ["Padding", "Window", "no_padding", "same_padding"]
 
@@ -135,7 +135,7 @@ class Window:
         for place, extent, count, stride, reach, before in axes:
             if before > 0:
                 conditions.append(place >= 0)
-            if (count - 1) * stride + reach - before > extent:
+            if may_exceed((count - 1) * stride + reach - before, extent):
                 conditions.append(place < extent)
         return conditions
 

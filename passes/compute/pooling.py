@@ -8,7 +8,7 @@ from tvm import te, tirx
 
 from nnefc.operators.reducers import largest, least
 from nnefc.operators.window import Window
-from nnefc.sizes import dimension, dimensions, may_exceed
+from nnefc.sizes import dimension, dimensions, known_less, may_exceed
 
 __all__ = ["average_pool", "max_pool"]
 
@@ -72,7 +72,7 @@ def average_pool(data: te.Tensor, window: Window, padded: Sequence[int] | None) 
             size, step, start = window.size[axis], window.dilation[axis], starts[axis]
             first = p * window.stride[axis] - window.before[axis]
             last_output = (results[axis] - 1) * window.stride[axis] - window.before[axis]
-            if -window.before[axis] >= start and last_output + (size - 1) * step < ends[axis]:
+            if -window.before[axis] >= start and known_less(last_output + (size - 1) * step, ends[axis]):
                 product = product * size
                 continue
             skipped = tirx.max(0, tirx.floordiv(start - first + step - 1, step))

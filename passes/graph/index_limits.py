@@ -17,6 +17,7 @@ from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.evaluation import external_calls
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
+from nnefc.sizes import dimension, is_known
 
 __all__ = ["index_limits"]
 
@@ -81,7 +82,9 @@ def _go_back(part: Network | Body, value: relax.Expr, limit: int | None, limits:
             operands = list(_tensors(value))
             if name == "relax.take":
                 axis = int(value.attrs.axis) if value.attrs.axis is not None else 0
-                _demand(limits, operands[1], int(operands[0].ty.shape.values[axis]))
+                size = dimension(operands[0].ty.shape.values[axis])
+                if is_known(size):
+                    _demand(limits, operands[1], size)
                 operands = operands[:1]
             if limit is not None:
                 for operand in operands:

@@ -8,10 +8,12 @@ After this pass, sizes can be compared across the network, and all operands are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import tvm
-from tvm import relax, tirx
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+from tvm.ir import PrimType
 
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 from nnefc.passes.schedule.schedules import OPEN_SIZES
@@ -64,9 +66,26 @@ class _Renamer(Rewriter):
 
 def _open_dimensions(func: tirx.PrimFunc) -> list[tirx.Var]:
     """Those of the network's that a kernel is written with."""
-    shown = (var for tensor in func.params for size in tensor.shape for var in variables(size))
-    used = {*shown, *tirx.analysis.undefined_vars(func.body, [])}
+    used = _free(func)
     return [var for var in open_variables() if var in used]
+
+
+def _free(func: tirx.PrimFunc) -> set[tirx.Var]:
+    """Numbers that a kernel uses and does not bind."""
+    axes: set[tirx.Var] = set()
+
+    def note(block: s_tir.SBlock) -> None:
+        axes.update(axis.var for axis in block.iter_vars)
+
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, note))
+    shown = (var for param in func.params if isinstance(param.ty, tirx.BufferType) for var in _of_shape(param))
+    free = {*shown, *tirx.analysis.undefined_vars(func.body, [])} - axes
+    return {var for var in free if isinstance(var.ty, PrimType)}
+
+
+def _of_shape(tensor: tirx.Var) -> Iterator[tirx.Var]:
+    for size in tensor.shape:
+        yield from variables(size)
 
 
 def _sizes(func: tirx.PrimFunc, operands: Sequence[relax.Expr | relax.TensorType]) -> dict[tirx.Var, tirx.Expr]:
@@ -79,6 +98,11 @@ def _sizes(func: tirx.PrimFunc, operands: Sequence[relax.Expr | relax.TensorType
         for size, value in zip(param.shape, operand.shape, strict=True):
             if isinstance(size, tirx.Var):
                 found.setdefault(size, value)
+    # Fusion renames variables that no shape shows by themselves, and keeps their names.
+    own = {str(var.name): var for var in open_variables()}
+    for var in _free(func):
+        if var not in found and str(var.name) in own:
+            found[var] = own[str(var.name)]
     return found
 
 

@@ -23,6 +23,7 @@ from nnefc.network import Network, State
 from nnefc.operators.base import build_main
 from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.shape import Copy
+from nnefc.sizes import ranges
 
 __all__ = ["load"]
 
@@ -124,6 +125,11 @@ class _Builder:
         constants = set(self._states) if overridable else {*graph.initializers, *self._states}
         infos = [info for info in graph.inputs if info.name not in constants]
         borders, symbols = bind_inputs(infos, shape, values)
+        with ranges({dimension.var: dimension.values for dimension in symbols.opened.values()}):
+            return self._built(borders, symbols, output_tensors)
+
+    def _built(self, borders: Mapping[str, Border], symbols: Symbols, output_tensors: tuple[str, ...]) -> Network:
+        graph = self._graph
         symbols.loose |= item_variables([*graph.inputs, *graph.outputs, *graph.infos.values()])
         leaves = [leaf for border in borders.values() for leaf in _leaves(border)]
         for leaf in leaves:
@@ -163,6 +169,7 @@ class _Builder:
             variables=tuple(name for name in graph.initializers if name not in params and name not in self._states),
             files=self._model.files,
             controls=interpreter.context.at.controls,
+            open_dimensions=tuple(symbols.opened.values()),
         )
 
     def _outputs(self, scope: Scope, symbols: Symbols, wanted: tuple[str, ...]) -> dict[str, Value]:

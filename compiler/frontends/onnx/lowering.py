@@ -29,6 +29,7 @@ from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Sub
 from nnefc.frontends.onnx.reading import read_function
 from nnefc.frontends.onnx.schemas import Schema, check_types, has_body, schema_of, with_defaults
 from nnefc.frontends.onnx.shapes import Symbols, check_declared
+from nnefc.frontends.onnx.size_values import INTEGERS, computed
 from nnefc.frontends.onnx.types import (
     MapType,
     OptionalType,
@@ -193,6 +194,9 @@ class Interpreter:
         check_types(node, schema, operands)
         complete = with_defaults(node, schema, attributes)
         lowering = REGISTRY.get((node.domain, node.op_type), {}).get(schema.since_version)
+        sizes = _of_sizes(node, operands, complete)
+        if sizes is not None:
+            return [sizes]
         if lowering is not None:
             return self._apply(lowering, _checked(node, schema, operands, complete, scope.opsets), schema)
         body = _body(node, schema, operands, attributes, scope.opsets)
@@ -278,6 +282,23 @@ class Interpreter:
         )
         opsets = self._scope.opsets if "" in self._scope.opsets else {"": onnx.defs.onnx_opset_version()}
         return self._lower(node, operands, dict(attributes), replace(self._scope, opsets=opsets))
+
+
+def _of_sizes(node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]) -> Value | None:
+    """What a node makes of tensors of open sizes, if that is known at compile time."""
+    given = [operand for operand in operands if isinstance(operand, Value)]
+    if node.domain or not any(value.sizes is not None for value in given):
+        return None
+    arrays: list[Array | None] = []
+    for operand in operands:
+        array = None if not isinstance(operand, Value) else operand.array if operand.sizes is None else operand.sizes
+        if operand is not None and array is None:
+            return None
+        arrays.append(array)
+    made = computed(node.op_type, attributes, arrays)
+    if made is None:
+        return None
+    return Value.of_sizes(made, INTEGERS[attributes["to"]] if node.op_type == "Cast" else given[0].dtype)
 
 
 def _size(graph: Graph) -> int:

@@ -26,6 +26,8 @@ from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
 from nnefc.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
+from nnefc.operators.size_values import SizeValues
+from nnefc.sizes import dimensions
 
 __all__ = [
     "REGISTRY",
@@ -193,6 +195,8 @@ class Context:
         """
         if value.wide:
             return self.builder.emit(relax.op.astype(self.expr(self.unrounded(value)), value.dtype), self.at.hint)
+        if value.sizes is not None:
+            return self.builder.emit(SizeValues(value.sizes, value.dtype).lower(self.at), self.at.hint)
         if value.expr is not None:
             return self._visible(value.expr, value)
         assert value.array is not None
@@ -384,15 +388,15 @@ def operator(op_type: str, *, since: tuple[int, ...], domain: str = "") -> Calla
 
 
 def shape_of_type(ty: relax.Type) -> tuple[int, ...]:
-    """The extents of a tensor type, all known.
+    """The sizes of a tensor type.
 
     Raises:
-        CompileError: one is not.
+        CompileError: it says nothing about them.
     """
     shape = getattr(ty, "shape", None)
-    if shape is None or not all(isinstance(extent, int | tvm.tirx.IntImm) for extent in shape):
+    if shape is None:
         raise CompileError("the shape of a result is not known at compile time")
-    return tuple(int(extent) for extent in shape)
+    return dimensions(shape)
 
 
 def to_storage(array: Array) -> Array:

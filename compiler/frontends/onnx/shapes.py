@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.types import Extent, MapType, OptionalType, SequenceType, TensorType, Type, ValueInfo, spelled
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
-from nnefc.network import MAX_ITEMS
+from nnefc.network import MAX_ITEMS, OpenDimension
 from nnefc.outline import OpenTensor, shape_option
+from nnefc.sizes import Dimension, OpenSize, Size, is_known
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables"]
 
@@ -24,7 +26,7 @@ class Leaf:
     """A tensor that the program is given at run time."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Dimension, ...]
     dtype: str
 
 
@@ -49,12 +51,17 @@ class Symbols:
     `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
     """
 
-    extents: dict[str, int] = field(default_factory=dict)
+    extents: dict[str, Dimension] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
     contradictions: dict[str, str] = field(default_factory=dict)
+    opened: dict[str, OpenDimension] = field(default_factory=dict)
 
-    def bind(self, name: str, extent: int, source: str) -> None:
+    def open(self, name: str, size: OpenSize) -> Dimension:
+        """The size of a dimension that stays open."""
+        return self.opened.setdefault(name, OpenDimension.of(name, size)).size
+
+    def bind(self, name: str, extent: Dimension, source: str) -> None:
         """Let a variable stand for an extent.
 
         Raises:
@@ -97,7 +104,7 @@ def bind_inputs(
     symbols = Symbols()
     for name in variables:
         if name in shape and name not in inputs:
-            extents = _extents(shape[name], f"the dimension '{name}'")
+            extents = _extents(shape[name], f"the dimension '{name}'", symbols, [name])
             if len(extents) != 1:
                 raise CompileError(
                     f"the dimension '{name}' needs one extent, {len(extents)} are given",
@@ -108,7 +115,7 @@ def bind_inputs(
         if name in values:
             _bind_value(info.type, values[name], f"the input '{name}'", symbols)
         elif name in shape and shape[name] is not None:
-            _bind_shape(info.type, shape[name], f"the input '{name}'", symbols)
+            _bind_shape(info.type, shape[name], name, f"the input '{name}'", symbols)
     open_ = [text for name, info in inputs.items() if name not in values for text in _open(info, shape, symbols)]
     if open_:
         option = shape_option(
@@ -137,26 +144,39 @@ def _variables(type_: Type | None) -> Iterator[str]:
             yield from _variables(item)
 
 
-def _extents(given: Any, what: str) -> tuple[int, ...]:
+def _extents(
+    given: Any, what: str, symbols: Symbols | None = None, names: SequenceOf[str] = ()
+) -> tuple[Dimension, ...]:
+    """Sizes that a user gives; those that stay open get these names."""
     items = tuple(given) if isinstance(given, Iterable) else (given,)
-    if not all(isinstance(item, int | np.integer) and item >= 0 for item in items):
+    if symbols is not None:
+        pairs = zip(items, (*names, *(f"{what}_{axis}" for axis in range(len(names), len(items)))), strict=False)
+        items = tuple(symbols.open(name, item) if isinstance(item, OpenSize) else item for item, name in pairs)
+    if not all(isinstance(item, Size) or (isinstance(item, int | np.integer) and item >= 0) for item in items):
         raise CompileError(f"the extents of {what} must be integers, not negative: {given!r}")
-    extents = tuple(map(int, items))
-    if math.prod(extents) > MAX_ITEMS:
+    extents = tuple(item if isinstance(item, Size) else int(item) for item in items)
+    if is_known(*extents) and math.prod(extents) > MAX_ITEMS:
         raise CompileError(f"{what} has {math.prod(extents):,} items, a tensor may have {MAX_ITEMS:,}")
     return extents
 
 
-def _bind_shape(type_: Type | None, given: Any, what: str, symbols: Symbols) -> None:
+def _names(declared: tuple[Extent, ...] | None, name: str, given: Any) -> list[str]:
+    """Names for the dimensions of an input: those that the model has, or that of the input with a number."""
+    count = len(tuple(given)) if isinstance(given, Iterable) else 1
+    known = [*(declared or ()), *(None,) * count][:count]
+    return [extent if isinstance(extent, str) else f"{name}_{axis}" for axis, extent in enumerate(known)]
+
+
+def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: Symbols) -> None:
     match type_:
         case OptionalType(item):
-            _bind_shape(item, given, what, symbols)
+            _bind_shape(item, given, name, what, symbols)
         case SequenceType(item):
             for index, part in enumerate(given):
                 # Variables of items bind nothing: onnx's own models use them for items of many extents.
-                _bind_shape(item, part, f"item {index} of {what}", Symbols())
+                _bind_shape(item, part, name, f"item {index} of {what}", Symbols())
         case TensorType(shape=declared):
-            extents = _extents(given, what)
+            extents = _extents(given, what, symbols, _names(declared, name, given))
             try:
                 unify(declared, extents, what, symbols)
             except CompileError as error:
@@ -267,7 +287,8 @@ def _given(type_: Type | None, shape: Any, name: str, symbols: Symbols) -> Borde
                 if shape is not None
                 else [symbols.extents[e] if isinstance(e, str) else e for e in declared or ()]
             )
-            return Leaf(name, _extents(extents, f"the input '{name}'"), dtype)
+            names = _names(declared, name, extents)
+            return Leaf(name, _extents(extents, f"the input '{name}'", symbols, names), dtype)
     raise CompileError(
         f"the input '{name}' is {spelled(type_) if type_ else 'untyped'}, which a program cannot be given"
     )

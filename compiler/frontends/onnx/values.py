@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx.size_values import is_open
 from nnefc.operators.dtypes import HALF_FLOATS, STORAGE, dtype_name, numpy_dtype
 
 __all__ = [
@@ -31,7 +32,7 @@ Array: TypeAlias = "npt.NDArray[Any]"
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor: known at compile time (`array`), or computed by the program (`expr`), never both.
+    """A tensor: known at compile time (`array`), made of open sizes (`sizes`), or computed by the program (`expr`).
 
     Attributes:
         shape: extents.
@@ -39,6 +40,7 @@ class Value:
         array: the value, if it is known at compile time; must not be written to.
         expr: the Relax expression otherwise: a variable of the dataflow block, or a parameter.
         fixed: whether it is computed from values known at compile time alone, so that it could become known.
+        sizes: the value where it is made of sizes that are known at run time: numbers and `Size`s.
         wide: whether the expression of a half float is float32, and not rounded to the half float's type.
     """
 
@@ -48,6 +50,7 @@ class Value:
     expr: relax.Expr | None = None
     fixed: bool = False
     wide: bool = False
+    sizes: Array | None = None
 
     @property
     def rank(self) -> int:
@@ -59,6 +62,17 @@ class Value:
         """A tensor whose value is known at compile time."""
         made = np.asarray(array)
         return cls(made.shape, dtype_name(made.dtype), array=made, fixed=True)
+
+    @classmethod
+    def of_sizes(cls, sizes: Array, dtype: str) -> Value:
+        """A tensor of integers that are known, or known when sizes are.
+
+        Args:
+            sizes: an array of objects: numbers and `Size`s.
+        """
+        if not is_open(sizes):
+            return cls.known(sizes.astype(numpy_dtype(dtype)))
+        return cls(sizes.shape, dtype, sizes=sizes)
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: str) -> Value:

@@ -24,6 +24,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import SparseTensor, numpy_dtype
 from nnefc.operators.base import check_size
 from nnefc.operators.elementwise import broadcast_shapes
@@ -43,6 +44,7 @@ from nnefc.operators.shape import (
 )
 from nnefc.operators.unpooling import Fold
 from nnefc.operators.window import Window
+from nnefc.sizes import ceil_div, greatest, is_known, known_less, least
 
 __all__: list[str] = []
 
@@ -122,12 +124,12 @@ def _shape(ctx: Context, node: Node) -> Value:
     shape = shape_of(input_at(node, 0))
     end = node.attributes.get("end")
     part = shape[node.attributes.get("start", 0) or 0 : len(shape) if end is None else end]
-    return known(ctx, np.array(part, np.int64))
+    return Value.of_sizes(sizes_array(part, (len(part),)), "int64")
 
 
 @operator("Size", since=(1, 13, 19, 21, 23, 24, 25))
 def _size(ctx: Context, node: Node) -> Value:
-    return known(ctx, np.array(math.prod(shape_of(input_at(node, 0))), np.int64))
+    return Value.of_sizes(sizes_array([math.prod(shape_of(input_at(node, 0)))], ()), "int64")
 
 
 @operator("Concat", since=(1, 4, 11, 13))
@@ -169,9 +171,26 @@ def _slice(ctx: Context, node: Node) -> Any:
         raise fail(node, f"starts, ends, axes and steps do not fit: {starts}, {ends}, {axes}, {steps}")
     ranges = {}
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        places = range(*slice(start, end, step).indices(shape[axis]))
-        ranges[axis] = (places.start, len(places), step)
+        ranges[axis] = (*_taken(start, end, step, shape[axis]), step)
     return ctx.apply(Slice(ranges), x)
+
+
+def _taken(start: int, end: int, step: int, size: int) -> tuple[int, int]:
+    """The first position that a slice takes of a dimension, and how many it takes."""
+    if is_known(start, end, step, size):
+        places = range(*slice(start, end, step).indices(size))
+        return places.start, len(places)
+    least_place, most = (0, size) if step > 0 else (-1, size - 1)
+    first, stop = (_place(place, size, least_place, most) for place in (start, end))
+    count = ceil_div(stop - first, step) if step > 0 else ceil_div(first - stop, -step)
+    return first, greatest(count, 0)
+
+
+def _place(place: int, size: int, lowest: int, highest: int) -> int:
+    """A position of a slice, counted from the front and within the dimension."""
+    if known_less(place, 0):
+        place = place + size
+    return greatest(least(place, highest), lowest)
 
 
 _PAD_MODES = ("constant", "reflect", "edge", "wrap")

@@ -105,9 +105,12 @@ def _is_input(value: Value) -> bool:
 
 
 def integers(ctx: Context, node: Node, index: int, name: str) -> list[int] | None:
-    """The items of an integer input that shapes depend on; None where it is left out."""
+    """The items of an integer input that shapes depend on, open sizes among them; None where it is left out."""
     if not has_input(node, index):
         return None
+    sizes = input_at(node, index).sizes
+    if sizes is not None:
+        return list(sizes.reshape(-1).tolist())
     return [int(item) for item in required_value(ctx, node, index, name).reshape(-1)]
 
 

@@ -1,0 +1,135 @@
+"""ONNX models whose sizes stay open: one library for all sizes, beside onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+from nnefc.diagnostics import CompileError
+
+RNG = np.random.default_rng(3)
+
+
+def real(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def model_of(nodes: Sequence[onnx.NodeProto], shape: Sequence[Any], **constants: np.ndarray) -> onnx.ModelProto:
+    """A model of one input `x` and one output `y`."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def node(op_type: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs.split(), output.split(), **attributes)
+
+
+def check(
+    proto: onnx.ModelProto, folder: Path, ranges: Mapping[str, Any], shapes: Sequence[Sequence[int]]
+) -> nnefc.Artifact:
+    """One library gives what onnxruntime gives at every size."""
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    artifact = nnefc.compile(path, shape=ranges)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with artifact.load() as library:
+        for shape in shapes:
+            x = RNG.standard_normal(shape).astype(np.float32)
+            (expected,) = session.run(None, {"x": x})
+            result = library(x)
+            assert result.shape == expected.shape
+            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    return artifact
+
+
+def test_convolutional_networks_take_any_batch_and_image(tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", "x k b", "c", pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", "c", "r"),
+        node("MaxPool", "r", "m", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Conv", "m l", "d", pads=[1, 1, 1, 1]),
+        node("Sigmoid", "d", "s"),
+        node("Mul", "d s", "e"),
+        node("GlobalAveragePool", "e", "p"),
+        node("Flatten", "p", "f"),
+        node("Gemm", "f w v", "y", transB=1),
+    ]
+    constants = {"k": real(16, 3, 3, 3), "b": real(16), "l": real(24, 16, 3, 3), "w": real(10, 24), "v": real(10)}
+    ranges = {"n": "1..8", "h": "16..256", "w_": "32..256:8"}
+    sizes = [(1, 3, 64, 64), (2, 3, 17, 32), (5, 3, 100, 72)]
+    artifact = check(model_of(nodes, ["n", 3, "h", "w_"], **constants), tmp_path, ranges, sizes)
+    assert str(artifact.inputs[0]) == "x: float32[n, 3, h, w_]"
+    assert str(artifact.outputs[0]) == "y: float32[n, 10]"
+
+
+def test_shapes_that_the_model_computes_follow_the_sizes(tmp_path: Path) -> None:
+    """Heads of attention: `x` as [n, s, 4, 8], from the shape that the model reads."""
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape zero", "n", axis=0),
+        node("Gather", "shape one", "s", axis=0),
+        node("Unsqueeze", "n axis", "n1"),
+        node("Unsqueeze", "s axis", "s1"),
+        node("Concat", "n1 s1 heads", "split", axis=0),
+        node("Reshape", "x split", "a"),
+        node("Transpose", "a", "b", perm=[0, 2, 1, 3]),
+        node("Transpose", "a", "c", perm=[0, 2, 3, 1]),
+        node("MatMul", "b c", "scores"),
+        node("Softmax", "scores", "p", axis=-1),
+        node("MatMul", "p b", "o"),
+        node("Transpose", "o", "t", perm=[0, 2, 1, 3]),
+        node("Concat", "n1 s1 width", "joined", axis=0),
+        node("Reshape", "t joined", "y"),
+    ]
+    constants = {name: np.array(value, np.int64) for name, value in CONSTANTS.items()}
+    shapes = [(1, 7, 32), (3, 16, 32), (2, 33, 32)]
+    check(model_of(nodes, ["n", "s", 32], **constants), tmp_path, {"n": "1..4", "s": "1..64"}, shapes)
+
+
+CONSTANTS = {"zero": 0, "one": 1, "axis": [0], "heads": [4, 8], "width": [32]}
+
+
+def test_slices_and_joined_tensors_of_open_sizes(tmp_path: Path) -> None:
+    nodes = [
+        node("Slice", "x first last axes", "a"),
+        node("Slice", "x last end axes", "b"),
+        node("Concat", "b a", "c", axis=1),
+        node("Add", "c row", "y"),
+    ]
+    constants = {name: np.array([value], np.int64) for name, value in (("first", 0), ("last", -1), ("axes", 1))}
+    constants["end"] = np.array([2**63 - 1], np.int64)
+    sizes = [(1, 2, 5), (3, 9, 5)]
+    check(model_of(nodes, ["n", "s", 5], **constants, row=real(1, 5)), tmp_path, {"n": "1..4", "s": "2..64"}, sizes)
+
+
+def test_sizes_given_with_the_shape_of_an_input_have_its_name(tmp_path: Path) -> None:
+    artifact = check(model_of([node("Relu", "x", "y")], [None, 4]), tmp_path, {"x": ("1..9", 4)}, [(1, 4), (9, 4)])
+    assert str(artifact.inputs[0]) == "x: float32[x_0, 4]"
+
+
+@pytest.mark.parametrize("text", ["5..3", "33..63:32"])
+def test_ranges_without_a_size_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(model_of([node("Relu", "x", "y")], ["n"]).SerializeToString())
+    with pytest.raises(CompileError, match="no size is in the range"):
+        nnefc.compile(tmp_path / "model.onnx", shape={"n": text})
+
+
+def test_values_that_only_the_data_tell_are_refused_still(tmp_path: Path) -> None:
+    nodes = [node("NonZero", "x", "z"), node("Cast", "z", "y", to=TensorProto.FLOAT)]
+    (tmp_path / "model.onnx").write_bytes(model_of(nodes, ["n"]).SerializeToString())
+    with pytest.raises(CompileError, match="NonZero"):
+        nnefc.compile(tmp_path / "model.onnx", shape={"n": "1..4"})
