@@ -39,7 +39,7 @@ class Computation:
 
     Attributes:
         name: of the operator.
-        shape: of `x`.
+        shape: of `x`; None: there is none.
         constants: further operands by name, known at compile time.
         nnef: an expression over `x` and the constants.
         onnx: the operator, its operands, and its attributes.
@@ -53,7 +53,7 @@ class Computation:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     nnef: str | None = None
     onnx: tuple[str, str, Mapping[str, Any]] | None = None
@@ -73,7 +73,8 @@ class Computation:
     @property
     def operands(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shapes and element types of all that is known at run time, by name."""
-        return {"x": (self.shape, self.dtype), **self.inputs}
+        own = {} if self.shape is None else {"x": (self.shape, self.dtype)}
+        return {**own, **self.inputs}
 
     def __str__(self) -> str:
         return self.name
@@ -132,7 +133,7 @@ def _from_onnx(computation: Computation, folder: Path) -> Network:
     assert computation.onnx is not None
     kind, operands, attributes = computation.onnx
     names = [f"y{index}" for index in range(computation.results)]
-    node = helper.make_node(kind, operands.split(" "), names, **attributes)
+    node = helper.make_node(kind, operands.split(), names, **attributes)
     constants = [numpy_helper.from_array(value, name) for name, value in computation.constants.items()]
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)

@@ -9,6 +9,7 @@ import numpy as np
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, integers
+from nnefc.operators.creation import Full
 
 __all__ = ["bound_by_the_front_end"]
 
@@ -96,7 +97,7 @@ operation(
 def _constant(lowering: Lowering, args: Arguments) -> Operand:
     content = args.content or "scalar"
     values = integers(args.value) if content == "integer" else np.array(args.value, DTYPES[content])
-    return np.broadcast_to(values[0], args.shape) if len(values) == 1 else values.reshape(args.shape)
+    return Full(tuple(args.shape), values[0]).lower(lowering) if len(values) == 1 else values.reshape(args.shape)
 
 
 @operation(

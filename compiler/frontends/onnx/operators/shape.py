@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     has_input,
     input_at,
     integers,
+    is_float,
     known,
     normal_axes,
     normal_axis,
@@ -25,8 +25,8 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
 )
 from nnefc.frontends.onnx.size_values import sizes_array
-from nnefc.frontends.onnx.values import SparseTensor, numpy_dtype
-from nnefc.operators.base import check_size
+from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
+from nnefc.operators.creation import Arange, Eye, Full, check_constant
 from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.padding import Pad
 from nnefc.operators.shape import (
@@ -47,19 +47,6 @@ from nnefc.operators.window import Window
 from nnefc.sizes import ceil_div, greatest, is_known, known_less, least
 
 __all__: list[str] = []
-
-_LARGEST_CONSTANT = 1 << 28
-"""Items of a constant that is written in few words."""
-
-
-def _check_constant(node: Node, shape: Sequence[int]) -> None:
-    """Check the shape of a constant that no file holds.
-
-    Raises:
-        CompileError: no tensor may have it, or a few bytes of a model would become a gigabyte and more.
-    """
-    if math.prod(check_size(shape)) > _LARGEST_CONSTANT:
-        raise fail(node, f"a constant of the shape {spell(shape)} is too large")
 
 
 @operator("Reshape", since=(1, 5, 13, 14, 19, 21, 23, 24, 25))
@@ -298,43 +285,42 @@ def _constant(ctx: Context, node: Node) -> Value:
         raise fail(node, f"has {len(given)} values instead of one")
     name, value = given[0]
     if isinstance(value, SparseTensor):
-        _check_constant(node, value.shape)
+        check_constant(value.shape)
         return known(ctx, value.dense())
     return known(ctx, np.array(value, _CONSTANTS[name]) if name in _CONSTANTS else value)
 
 
 @operator("ConstantOfShape", since=(9, 20, 21, 23, 24, 25))
-def _constant_of_shape(ctx: Context, node: Node) -> Value:
-    shape = check_size(integers(ctx, node, 0, "input") or [])
+def _constant_of_shape(ctx: Context, node: Node) -> Any:
     value = node.attributes.get("value")
-    item = np.zeros(1, np.float32) if value is None else np.asarray(value)
-    _check_constant(node, shape)
-    return known(ctx, np.full(shape, item.reshape(-1)[0], item.dtype))
+    item = np.float32(0) if value is None else np.asarray(value).reshape(-1)[0]
+    return ctx.apply(Full(tuple(integers(ctx, node, 0, "input") or ()), item), dtype=dtype_name(item.dtype))
 
 
 @operator("Range", since=(11, 27))
-def _range(ctx: Context, node: Node) -> Value:
-    start, limit, delta = (required_value(ctx, node, i, name) for i, name in enumerate(("start", "limit", "delta")))
-    if start.size != 1 or limit.size != 1 or delta.size != 1:
-        raise fail(node, "start, limit and delta must be scalars")
-    whole = start.dtype.kind in "iu"
-    first, last, step = ((int if whole else float)(v.reshape(-1)[0]) for v in (start, limit, delta))
-    if step == 0:
-        raise fail(node, "'delta' is 0")
-    count = max(0, math.ceil((last - first) / step))
-    _check_constant(node, [count])
-    return known(ctx, (first + step * np.arange(count)).astype(start.dtype))
+def _range(ctx: Context, node: Node) -> Any:
+    numbers = [_number(ctx, node, i, name) for i, name in enumerate(("start", "limit", "delta"))]
+    return ctx.apply(Arange(*numbers, dtype_of(input_at(node, 0))))
+
+
+def _number(ctx: Context, node: Node, index: int, name: str) -> int | float:
+    """A number, or a size."""
+    value = input_at(node, index)
+    if math.prod(value.shape) != 1:
+        raise fail(node, f"its input '{name}' must be one number, its shape is {spell(value.shape)}")
+    if is_float(value.dtype):
+        return float(required_value(ctx, node, index, name).item())
+    (number,) = integers(ctx, node, index, name) or ()
+    return number
 
 
 @operator("EyeLike", since=(9, 22))
-def _eye_like(ctx: Context, node: Node) -> Value:
+def _eye_like(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    if len(shape_of(x)) != 2:
+    if x.rank != 2:
         raise fail(node, f"{spell(shape_of(x))} is not a matrix")
     dtype = element_type(node, node.attributes["dtype"]) if node.attributes.get("dtype") else dtype_of(x)
-    rows, columns = shape_of(x)
-    _check_constant(node, [rows, columns])
-    return known(ctx, np.eye(rows, columns, node.attributes["k"], numpy_dtype(dtype)))
+    return ctx.apply(Eye(*shape_of(x), dtype, node.attributes["k"]))
 
 
 @operator("NonZero", since=(9, 13))

@@ -7,21 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Array, Lowering, Tensor, dtype_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Ints, Number, Result, operator
-from nnefc.operators.base import check_size
+from nnefc.operators.creation import Arange, Eye, Full, Linspace
+from nnefc.operators.dtypes import numpy_dtype
 
 __all__: list[str] = []
 
-_MOST_ELEMENTS = 1 << 26
 
-
-def _filled(shape: Sequence[int], value: Number, dtype: str) -> Array:
-    size = check_size(shape)
-    if int(np.prod(size, dtype=np.int64)) > _MOST_ELEMENTS:
-        raise CompileError(f"a constant of the shape {list(size)} is too large")
-    # One element, seen as many.
-    return np.ascontiguousarray(np.broadcast_to(np.array(value).astype(np.dtype(dtype)), size)).reshape(size)
+def _filled(size: Sequence[int], value: Number, dtype: str) -> Full:
+    return Full(tuple(size), np.array(value).astype(numpy_dtype(dtype))[()])
 
 
 def _type_of(value: Number) -> str:
@@ -36,7 +31,7 @@ for _name, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
         layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
         memory_format: str | None = None,
     ) -> Result:  # fmt: skip
-        return _filled(size, value, dtype or "float32")
+        return _filled(size, value, dtype or "float32").lower(at)
 
     @operator(f"torch.{_name}_like", value=_value)
     def _like(
@@ -44,14 +39,14 @@ for _name, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
         layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
         memory_format: str | None = None,
     ) -> Result:  # fmt: skip
-        return _filled(shape_of(input), value, dtype or dtype_of(input))
+        return _filled(shape_of(input), value, dtype or dtype_of(input)).lower(at)
 
     @operator(f"Tensor.new_{_name}", value=_value)
     def _new(
         at: Lowering, input: Tensor, size: Ints, value: int, dtype: DType | None = None, device: str | None = None,
         layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
     ) -> Result:  # fmt: skip
-        return _filled(size, value, dtype or dtype_of(input))
+        return _filled(size, value, dtype or dtype_of(input)).lower(at)
 
 
 @operator("torch.full")
@@ -59,7 +54,7 @@ def _full(
     at: Lowering, size: Ints, fill_value: Number, dtype: DType | None = None, device: str | None = None,
     layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    return _filled(size, fill_value, dtype or _type_of(fill_value))
+    return _filled(size, fill_value, dtype or _type_of(fill_value)).lower(at)
 
 
 @operator("torch.full_like")
@@ -67,7 +62,7 @@ def _full_like(
     at: Lowering, input: Tensor, fill_value: Number, dtype: DType | None = None, device: str | None = None,
     layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False, memory_format: str | None = None,
 ) -> Result:  # fmt: skip
-    return _filled(shape_of(input), fill_value, dtype or dtype_of(input))
+    return _filled(shape_of(input), fill_value, dtype or dtype_of(input)).lower(at)
 
 
 @operator("Tensor.new_full")
@@ -75,12 +70,12 @@ def _new_full(
     at: Lowering, input: Tensor, size: Ints, fill_value: Number, dtype: DType | None = None,
     device: str | None = None, layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    return _filled(size, fill_value, dtype or dtype_of(input))
+    return _filled(size, fill_value, dtype or dtype_of(input)).lower(at)
 
 
 @operator("Tensor.fill")
 def _fill(at: Lowering, input: Tensor, value: Number) -> Result:
-    return _filled(shape_of(input), value, dtype_of(input))
+    return _filled(shape_of(input), value, dtype_of(input)).lower(at)
 
 
 @operator("torch.arange")
@@ -88,16 +83,11 @@ def _arange(
     at: Lowering, end: Number, start: Number = 0, step: Number = 1, dtype: DType | None = None,
     device: str | None = None, layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    numbers = (start, end, step)
-    if step == 0 or not all(abs(number) < 1 << 53 for number in numbers) or abs((end - start) / step) > _MOST_ELEMENTS:
-        raise CompileError(f"there is no range from {start} to {end} by steps of {step}")
-    integers = all(isinstance(number, int) for number in numbers)
-    count = max(0, int(np.ceil((end - start) / step)))
-    if not count:
+    whole = all(isinstance(number, int) for number in (start, end, step))
+    numbers = Arange(start, end, step, dtype or ("int64" if whole else "float32"))
+    if numbers.shape() == (0,):
         raise CompileError(f"the range from {start} to {end} by steps of {step} is empty")
-    places: Array = np.arange(count, dtype=np.int64 if integers else np.float64)
-    values = places * step + start
-    return values.astype(np.dtype(dtype or ("int64" if integers else "float32")))
+    return numbers.lower(at)
 
 
 @operator("torch.linspace")
@@ -105,9 +95,9 @@ def _linspace(
     at: Lowering, start: Number, end: Number, steps: int, dtype: DType | None = None,
     device: str | None = None, layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    if not 1 <= steps <= _MOST_ELEMENTS:
-        raise CompileError(f"{steps} steps are none or too many")
-    return np.linspace(start, end, steps).astype(np.dtype(dtype or "float32"))
+    if steps < 1:
+        raise CompileError(f"'steps' must be at least 1, it is {steps}")
+    return Linspace(start, end, steps, dtype or "float32").lower(at)
 
 
 @operator("torch.eye")
@@ -115,7 +105,4 @@ def _eye(
     at: Lowering, n: int, m: int | None = None, dtype: DType | None = None, device: str | None = None,
     layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    rows, columns = check_size((n, n if m is None else m))
-    if rows * columns > _MOST_ELEMENTS:
-        raise CompileError(f"a constant of the shape {[rows, columns]} is too large")
-    return np.eye(rows, columns, dtype=np.dtype(dtype or "float32"))
+    return Eye(n, n if m is None else m, dtype or "float32").lower(at)

@@ -1,0 +1,166 @@
+"""Tensors made of numbers and sizes alone: one number everywhere, evenly spaced numbers, ones on a diagonal.
+
+Where all sizes are known at compile time they are arrays; where one is open, a kernel writes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_size, numpy_dtype
+from nnefc.operators.shape import Expand
+from nnefc.sizes import ceil_div, expression, greatest, is_known
+
+__all__ = ["Arange", "Eye", "Full", "Linspace", "check_constant"]
+
+Number: TypeAlias = int | float
+"""A number, or a size."""
+
+_MOST_ITEMS = 1 << 28
+
+
+def check_constant(shape: Sequence[int]) -> Shape:
+    """The shape, if a constant that a model says in few words may have it.
+
+    Raises:
+        CompileError: no tensor may have it, or a few bytes of a model would become a gigabyte and more.
+    """
+    if math.prod(check_size(shape)) > _MOST_ITEMS:
+        raise CompileError(
+            f"a constant of the shape {list(shape)} is too large: it would have {math.prod(shape):,} items, "
+            f"and may have {_MOST_ITEMS:,}"
+        )
+    return tuple(shape)
+
+
+@dataclass(frozen=True)
+class Full(Operator):
+    """`value` everywhere, in its element type. `numpy.full`, ONNX `ConstantOfShape`."""
+
+    target: Shape
+    value: np.generic
+
+    def shape(self) -> Shape:
+        """The target."""
+        return check_size(self.target)
+
+    def lower(self, at: Emitter) -> Operand:
+        if is_known(*self.target):
+            return np.full(check_constant(self.target), self.value)
+        return Expand(self.shape()).lower(at, at.expr(np.array(self.value)))
+
+
+class _Formula(Operator):
+    """A tensor whose items follow from their positions."""
+
+    dtype: str
+    name: ClassVar[str]
+    """Of the kernel."""
+
+    def lower(self, at: Emitter) -> Operand:
+        shape, numbers = self.shape(), self.numbers
+        if is_known(*shape, *numbers):
+            return self.array(check_constant(shape)).astype(numpy_dtype(self.dtype))
+
+        def compute(sizes: Sequence[tirx.Expr], numbers: Sequence[tirx.Expr]) -> te.Tensor:
+            return te.compute(sizes, lambda *index: self.item(index, numbers).astype(self.dtype), name=self.name)
+
+        given = [list(map(expression, each)) for each in (check_size(shape), numbers)]
+        made: relax.Expr = at.builder.call_te(compute, *given, primfunc_name_hint=self.name)
+        return made
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What items are calculated with besides their positions, sizes among it."""
+        return ()
+
+    def array(self, shape: Shape) -> Array:
+        """The tensor, where all is known, in an element type that holds its items exactly."""
+        raise NotImplementedError
+
+    def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        """The item at a position where something is open."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Arange(_Formula):
+    """`start + i * step` for each `i`, as long as that is before `limit`. `numpy.arange`, ONNX `Range`.
+
+    Attributes:
+        start, limit, step: all integers where one is an open size.
+    """
+
+    start: Number
+    limit: Number
+    step: Number
+    dtype: str
+    name: ClassVar[str] = "arange"
+
+    def shape(self) -> Shape:
+        """How many there are; perhaps none."""
+        first, last, step = self.start, self.limit, self.step
+        try:
+            if not any(isinstance(number, float) for number in (first, last, step)):
+                count = ceil_div(last - first, step) if step > 0 else ceil_div(first - last, -step)
+            else:
+                count = math.ceil((last - first) / step)
+        except (ArithmeticError, ValueError):
+            raise CompileError(f"there is no range from {first} to {last} by steps of {step}") from None
+        return (greatest(count, 0),)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.start, self.step
+
+    def array(self, shape: Shape) -> Array:
+        return self.start + self.step * np.arange(*shape)
+
+    def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        return numbers[0] + index[0] * numbers[1]
+
+
+@dataclass(frozen=True)
+class Linspace(_Formula):
+    """`count` numbers from `start` to `stop`, both included, evenly spaced; `count` is known. `numpy.linspace`."""
+
+    start: float
+    stop: float
+    count: int
+    dtype: str
+    name: ClassVar[str] = "linspace"
+
+    def shape(self) -> Shape:
+        """How many there are."""
+        return (self.count,)
+
+    def array(self, shape: Shape) -> Array:
+        return np.linspace(self.start, self.stop, *shape)
+
+
+@dataclass(frozen=True)
+class Eye(_Formula):
+    """A matrix with ones where the column is `offset` more than the row, else zeros. `numpy.eye`, ONNX `EyeLike`."""
+
+    rows: int
+    columns: int
+    dtype: str
+    offset: int = 0
+    name: ClassVar[str] = "eye"
+
+    def shape(self) -> Shape:
+        """Of the matrix."""
+        return self.rows, self.columns
+
+    def array(self, shape: Shape) -> Array:
+        return np.eye(*shape, self.offset, dtype=np.bool_)
+
+    def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        return tirx.EQ(index[1] - index[0], expression(self.offset))
