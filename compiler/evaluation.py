@@ -19,6 +19,8 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.ir import GlobalVar
 
+from nnefc.sizes import variables
+
 __all__ = ["Budget", "Kernels", "evaluate", "external_calls"]
 
 Kernels = Mapping[GlobalVar, tirx.PrimFunc]
@@ -71,7 +73,9 @@ class Budget:
         return self.left > 0
 
     def covers(self, binding: relax.Binding, kernels: Kernels) -> bool:
-        """Whether a binding may be computed; what it takes is spent then."""
+        """Whether a binding may be computed; what it takes is spent then. Open sizes are not known yet."""
+        if variables(binding.value):
+            return False
         work = _work(binding, kernels)
         if work > self.left or sum(map(_items, _types(binding.var.ty))) > self.largest:
             return False

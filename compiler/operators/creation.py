@@ -1,4 +1,4 @@
-"""Tensors made of numbers and sizes alone: one number everywhere, evenly spaced numbers, ones on a diagonal.
+"""Tensors made of numbers and sizes alone: one number everywhere, evenly spaced numbers, ones on a diagonal, sizes.
 
 Where all sizes are known at compile time they are arrays; where one is open, a kernel writes them.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
@@ -18,7 +19,7 @@ from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check
 from nnefc.operators.shape import Expand
 from nnefc.sizes import ceil_div, expression, greatest, is_known
 
-__all__ = ["Arange", "Eye", "Full", "Linspace", "check_constant"]
+__all__ = ["Arange", "Eye", "Full", "Linspace", "SizeValues", "check_constant"]
 
 Number: TypeAlias = int | float
 """A number, or a size."""
@@ -42,19 +43,21 @@ def check_constant(shape: Sequence[int]) -> Shape:
 
 @dataclass(frozen=True)
 class Full(Operator):
-    """`value` everywhere, in its element type. `numpy.full`, ONNX `ConstantOfShape`."""
+    """`value` everywhere. `numpy.full`, ONNX `ConstantOfShape`."""
 
     target: Shape
-    value: np.generic
+    value: Number
+    dtype: str
 
     def shape(self) -> Shape:
         """The target."""
         return check_size(self.target)
 
     def lower(self, at: Emitter) -> Operand:
+        item = np.array(self.value).astype(numpy_dtype(self.dtype))
         if is_known(*self.target):
-            return np.full(check_constant(self.target), self.value)
-        return Expand(self.shape()).lower(at, at.expr(np.array(self.value)))
+            return np.full(check_constant(self.target), item)
+        return Expand(self.shape()).lower(at, at.expr(item))
 
 
 class _Formula(Operator):
@@ -77,7 +80,7 @@ class _Formula(Operator):
         return made
 
     @property
-    def numbers(self) -> tuple[int, ...]:
+    def numbers(self) -> tuple[Any, ...]:
         """What items are calculated with besides their positions, sizes among it."""
         return ()
 
@@ -106,9 +109,10 @@ class Arange(_Formula):
 
     def shape(self) -> Shape:
         """How many there are; perhaps none."""
-        first, last, step = self.start, self.limit, self.step
+        numbers: tuple[Any, Any, Any] = self.start, self.limit, self.step
+        first, last, step = numbers
         try:
-            if not any(isinstance(number, float) for number in (first, last, step)):
+            if not any(isinstance(number, float) for number in numbers):
                 count = ceil_div(last - first, step) if step > 0 else ceil_div(first - last, -step)
             else:
                 count = math.ceil((last - first) / step)
@@ -117,11 +121,11 @@ class Arange(_Formula):
         return (greatest(count, 0),)
 
     @property
-    def numbers(self) -> tuple[int, ...]:
+    def numbers(self) -> tuple[Any, ...]:
         return self.start, self.step
 
     def array(self, shape: Shape) -> Array:
-        return self.start + self.step * np.arange(*shape)
+        return self.start + self.step * np.arange(shape[0])
 
     def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
         return numbers[0] + index[0] * numbers[1]
@@ -142,7 +146,7 @@ class Linspace(_Formula):
         return (self.count,)
 
     def array(self, shape: Shape) -> Array:
-        return np.linspace(self.start, self.stop, *shape)
+        return np.linspace(self.start, self.stop, self.count)
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,42 @@ class Eye(_Formula):
         return self.rows, self.columns
 
     def array(self, shape: Shape) -> Array:
-        return np.eye(*shape, self.offset, dtype=np.bool_)
+        return np.eye(self.rows, self.columns, self.offset, np.int8)
 
     def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
         return tirx.EQ(index[1] - index[0], expression(self.offset))
+
+
+@dataclass(frozen=True, eq=False)
+class SizeValues(_Formula):
+    """A tensor whose items are numbers and sizes.
+
+    Attributes:
+        items: an array of objects: numbers and `Size`s.
+        dtype: an integer type.
+    """
+
+    items: npt.NDArray[np.object_]
+    dtype: str
+    name: ClassVar[str] = "sizes"
+
+    def shape(self) -> Shape:
+        """That of the array."""
+        return self.items.shape
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        return tuple(self.items.reshape(-1).tolist())
+
+    def array(self, shape: Shape) -> Array:
+        return self.items
+
+    def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        """The last one, unless it is one before."""
+        number: Any = expression(0)
+        for axis, place in enumerate(index):
+            number += place * math.prod(self.shape()[axis + 1 :])
+        chosen = numbers[-1]
+        for other in reversed(range(len(numbers) - 1)):
+            chosen = tirx.Select(number == other, numbers[other], chosen)
+        return chosen

@@ -21,6 +21,7 @@ from nnefc.network import control_index
 from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, operands, shape_of
+from nnefc.passes.schedule.schedules import open_sizes_of
 
 __all__ = ["FoldConstants"]
 
@@ -65,10 +66,10 @@ class _Folder(Rewriter):
 def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) -> dict[relax.Var, relax.Binding]:
     """The bindings that depend on constants alone, in order.
 
-    Kernels that report errors to the runtime stay: the runtime is not there at compile time. Choices and loops
-    stay too; and transpositions of a matrix product's right factor, for packing looks through them: to transpose and
-    to pack a large matrix takes far longer than to pack it at once. Packing looks through conversions of narrow weights
-    too, and keeps them narrow.
+    Kernels that report errors to the runtime stay, for the runtime is not there at compile time, and so do those that
+    compute with open sizes. Choices and loops stay too; and transpositions of a matrix product's right factor, for
+    packing looks through them: to transpose and to pack a large matrix takes far longer than to pack it at once.
+    Packing looks through conversions of narrow weights too, and keeps them narrow.
     """
     func, kernels = mod["main"], _kernels(mod)
     packed = _right_factors(func)
@@ -107,7 +108,7 @@ def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
     """Whether a kernel's result is left to be computed at run time."""
     if kernel.attrs and WIDENS in kernel.attrs:
         return not widened or int(kernel.attrs[FUSION]) == OpPattern.OPAQUE
-    return bool(external_calls(kernel))
+    return bool(open_sizes_of(kernel) or external_calls(kernel))
 
 
 def _kernels(mod: tvm.IRModule) -> Kernels:

@@ -133,7 +133,7 @@ def _from_onnx(computation: Computation, folder: Path) -> Network:
     assert computation.onnx is not None
     kind, operands, attributes = computation.onnx
     names = [f"y{index}" for index in range(computation.results)]
-    node = helper.make_node(kind, operands.split(), names, **attributes)
+    node = helper.make_node(kind, operands.split(" "), names, **attributes)
     constants = [numpy_helper.from_array(value, name) for name, value in computation.constants.items()]
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)

@@ -27,6 +27,7 @@ from nnefc.frontends.pnnx.functions import FUNCTIONS as EXPRESSIONS
 from nnefc.frontends.pnnx.operators.declaration import OPERATORS
 from nnefc.operators.base import Operator
 from nnefc.operators.casting import Cast
+from nnefc.operators.creation import Full
 from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.expression import Expression
 from nnefc.operators.functions import FUNCTIONS
@@ -65,8 +66,8 @@ def page(folder: Path) -> str:
         if left:
             with _lowered() as lowered:
                 modules_of(computation, folder)
-            # Beside the operator itself, others may bring its operands into shape and type.
-            own = next((one for one in lowered if not one.moves and not isinstance(one, Cast)), lowered[-1])
+            # Beside the operator itself, others may make its operands, and bring them into shape and type.
+            own = next((one for one in lowered if not one.moves and not isinstance(one, Cast | Full)), lowered[-1])
             for column, name in left:
                 add(_row(type(own), getattr(own, "function", None)), column, name)
     lines = []

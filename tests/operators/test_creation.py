@@ -25,7 +25,7 @@ CASES: list[tuple[Callable[[int], Operator], Callable[[int], np.ndarray]]] = [
     (lambda n: Arange(n, n + 5, 2, "int32"), lambda n: np.arange(n, n + 5, 2, dtype=np.int32)),
     (lambda n: Arange(2 * n, -n, -3, "float32"), lambda n: np.arange(2 * n, -n, -3).astype(np.float32)),
     (lambda n: Arange(20, n, 7, "int64"), lambda n: np.arange(20, n, 7)),
-    (lambda n: Full((n, 3, n // 2 + 1), np.float32(2.5)), lambda n: np.full((n, 3, n // 2 + 1), np.float32(2.5))),
+    (lambda n: Full((n, 3, n // 2 + 1), 2.5, "float32"), lambda n: np.full((n, 3, n // 2 + 1), np.float32(2.5))),
     (lambda n: Eye(n, n + 1, "float32", -1), lambda n: np.eye(n, n + 1, -1, np.float32)),
     (lambda n: Eye(4, n, "bool"), lambda n: np.eye(4, n, dtype=bool)),
 ]
@@ -83,7 +83,7 @@ def test_ranges_that_do_not_end_are_refused(numbers: tuple[float, float, float])
 
 
 @pytest.mark.parametrize(
-    "operator", [Arange(0, 1 << 29, 1, "int8"), Eye(1 << 15, 1 << 15, "int8"), Full((1 << 29,), 1)]
+    "operator", [Arange(0, 1 << 29, 1, "int8"), Eye(1 << 15, 1 << 15, "int8"), Full((1 << 29,), 1, "int8")]
 )
 def test_constants_that_few_words_make_large_are_refused(operator: Operator) -> None:
     with pytest.raises(CompileError, match=r"too large: it would have .* items, and may have 268,435,456"):

@@ -26,7 +26,7 @@ from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
 from nnefc.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
-from nnefc.operators.size_values import SizeValues
+from nnefc.operators.creation import SizeValues
 from nnefc.sizes import dimensions
 
 __all__ = [

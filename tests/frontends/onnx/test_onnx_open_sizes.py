@@ -103,6 +103,26 @@ def test_shapes_that_the_model_computes_follow_the_sizes(tmp_path: Path) -> None
 CONSTANTS = {"zero": 0, "one": 1, "axis": [0], "heads": [4, 8], "width": [32]}
 
 
+def test_positions_and_masks_of_open_sizes(tmp_path: Path) -> None:
+    """As language models make them: the number of each item, and a triangle of what comes after it."""
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape one", "s", axis=0),
+        node("Range", "zero s one", "places"),
+        node("Cast", "places", "row", to=TensorProto.FLOAT),
+        node("Unsqueeze", "s axis", "s1"),
+        node("Concat", "s1 s1", "square", axis=0),
+        node("ConstantOfShape", "square", "full", value=numpy_helper.from_array(np.array([-9.0], np.float32))),
+        node("EyeLike", "full", "eye", k=1),
+        node("Add", "full eye", "mask"),
+        node("MatMul", "x mask", "a"),
+        node("Expand", "row shape", "b"),
+        node("Add", "a b", "y"),
+    ]
+    constants = {name: np.array(value, np.int64) for name, value in CONSTANTS.items()}
+    check(model_of(nodes, ["n", "s"], **constants), tmp_path, {"n": "1..4", "s": "1..64"}, [(1, 1), (3, 17), (2, 64)])
+
+
 def test_slices_and_joined_tensors_of_open_sizes(tmp_path: Path) -> None:
     nodes = [
         node("Slice", "x first last axes", "a"),

@@ -97,7 +97,9 @@ operation(
 def _constant(lowering: Lowering, args: Arguments) -> Operand:
     content = args.content or "scalar"
     values = integers(args.value) if content == "integer" else np.array(args.value, DTYPES[content])
-    return Full(tuple(args.shape), values[0]).lower(lowering) if len(values) == 1 else values.reshape(args.shape)
+    if len(values) > 1:
+        return values.reshape(args.shape)
+    return Full(tuple(args.shape), values[0].item(), str(values.dtype)).lower(lowering)
 
 
 @operation(

@@ -294,13 +294,14 @@ def _constant(ctx: Context, node: Node) -> Value:
 def _constant_of_shape(ctx: Context, node: Node) -> Any:
     value = node.attributes.get("value")
     item = np.float32(0) if value is None else np.asarray(value).reshape(-1)[0]
-    return ctx.apply(Full(tuple(integers(ctx, node, 0, "input") or ()), item), dtype=dtype_name(item.dtype))
+    shape, dtype = tuple(integers(ctx, node, 0, "input") or ()), dtype_name(item.dtype)
+    return ctx.apply(Full(shape, item.item(), dtype), dtype=dtype)
 
 
 @operator("Range", since=(11, 27))
 def _range(ctx: Context, node: Node) -> Any:
-    numbers = [_number(ctx, node, i, name) for i, name in enumerate(("start", "limit", "delta"))]
-    return ctx.apply(Arange(*numbers, dtype_of(input_at(node, 0))))
+    start, limit, step = (_number(ctx, node, i, name) for i, name in enumerate(("start", "limit", "delta")))
+    return ctx.apply(Arange(start, limit, step, dtype_of(input_at(node, 0))))
 
 
 def _number(ctx: Context, node: Node, index: int, name: str) -> int | float:
@@ -310,8 +311,7 @@ def _number(ctx: Context, node: Node, index: int, name: str) -> int | float:
         raise fail(node, f"its input '{name}' must be one number, its shape is {spell(value.shape)}")
     if is_float(value.dtype):
         return float(required_value(ctx, node, index, name).item())
-    (number,) = integers(ctx, node, index, name) or ()
-    return number
+    return (integers(ctx, node, index, name) or [0])[0]
 
 
 @operator("EyeLike", since=(9, 22))
@@ -320,7 +320,8 @@ def _eye_like(ctx: Context, node: Node) -> Any:
     if x.rank != 2:
         raise fail(node, f"{spell(shape_of(x))} is not a matrix")
     dtype = element_type(node, node.attributes["dtype"]) if node.attributes.get("dtype") else dtype_of(x)
-    return ctx.apply(Eye(*shape_of(x), dtype, node.attributes["k"]))
+    rows, columns = shape_of(x)
+    return ctx.apply(Eye(rows, columns, dtype, node.attributes["k"]))
 
 
 @operator("NonZero", since=(9, 13))

@@ -36,7 +36,7 @@ _LIMITS = {
     "QuantizeLinear": "no 6-bit floats",
     "RandomNormal": "not in branches and loops that are decided at run time",
     "RandomUniform": "not in branches and loops that are decided at run time",
-    "Range": "all inputs must be known at compile time",
+    "Range": "all inputs must be constants, or follow from shapes",
     "Resize": "sizes, scales and the region must be known at compile time",
     "STFT": "at most 16,384 items a frame",
     "Scatter": "an index out of range is an error where it is constant, and fails the run otherwise",

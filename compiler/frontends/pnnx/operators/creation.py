@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Ints, Number, Result, operator
 from nnefc.operators.creation import Arange, Eye, Full, Linspace
-from nnefc.operators.dtypes import numpy_dtype
 
 __all__: list[str] = []
-
-
-def _filled(size: Sequence[int], value: Number, dtype: str) -> Full:
-    return Full(tuple(size), np.array(value).astype(numpy_dtype(dtype))[()])
 
 
 def _type_of(value: Number) -> str:
@@ -31,7 +22,7 @@ for _name, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
         layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
         memory_format: str | None = None,
     ) -> Result:  # fmt: skip
-        return _filled(size, value, dtype or "float32").lower(at)
+        return Full(tuple(size), value, dtype or "float32").lower(at)
 
     @operator(f"torch.{_name}_like", value=_value)
     def _like(
@@ -39,14 +30,14 @@ for _name, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
         layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
         memory_format: str | None = None,
     ) -> Result:  # fmt: skip
-        return _filled(shape_of(input), value, dtype or dtype_of(input)).lower(at)
+        return Full(shape_of(input), value, dtype or dtype_of(input)).lower(at)
 
     @operator(f"Tensor.new_{_name}", value=_value)
     def _new(
         at: Lowering, input: Tensor, size: Ints, value: int, dtype: DType | None = None, device: str | None = None,
         layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
     ) -> Result:  # fmt: skip
-        return _filled(size, value, dtype or dtype_of(input)).lower(at)
+        return Full(tuple(size), value, dtype or dtype_of(input)).lower(at)
 
 
 @operator("torch.full")
@@ -54,7 +45,7 @@ def _full(
     at: Lowering, size: Ints, fill_value: Number, dtype: DType | None = None, device: str | None = None,
     layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    return _filled(size, fill_value, dtype or _type_of(fill_value)).lower(at)
+    return Full(tuple(size), fill_value, dtype or _type_of(fill_value)).lower(at)
 
 
 @operator("torch.full_like")
@@ -62,7 +53,7 @@ def _full_like(
     at: Lowering, input: Tensor, fill_value: Number, dtype: DType | None = None, device: str | None = None,
     layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False, memory_format: str | None = None,
 ) -> Result:  # fmt: skip
-    return _filled(shape_of(input), fill_value, dtype or dtype_of(input)).lower(at)
+    return Full(shape_of(input), fill_value, dtype or dtype_of(input)).lower(at)
 
 
 @operator("Tensor.new_full")
@@ -70,12 +61,12 @@ def _new_full(
     at: Lowering, input: Tensor, size: Ints, fill_value: Number, dtype: DType | None = None,
     device: str | None = None, layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    return _filled(size, fill_value, dtype or dtype_of(input)).lower(at)
+    return Full(tuple(size), fill_value, dtype or dtype_of(input)).lower(at)
 
 
 @operator("Tensor.fill")
 def _fill(at: Lowering, input: Tensor, value: Number) -> Result:
-    return _filled(shape_of(input), value, dtype_of(input)).lower(at)
+    return Full(shape_of(input), value, dtype_of(input)).lower(at)
 
 
 @operator("torch.arange")
