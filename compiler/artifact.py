@@ -172,7 +172,13 @@ def _description(network: Network, target: AnyTarget, lowered: Lowered, device: 
         index_limits=tuple(index_limits(network).items()),
         device=device,
         dimensions=tuple(
-            DimensionDescription(d.name, d.values.least * d.multiple, d.values.most * d.multiple, d.multiple)
+            DimensionDescription(
+                d.name,
+                d.values.least * d.multiple,
+                d.values.most * d.multiple,
+                d.multiple,
+                d.values.typical * d.multiple,
+            )
             for d in network.open_dimensions
         ),
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),

@@ -6,6 +6,7 @@ This file needs NumPy and nothing else: copy it beside the library and import it
     probabilities = model(image)                       # one output: an array; several: a tuple
     probabilities = model.run({"data": image})["prob"]  # by name
     model(image, out=buffer)                            # into an existing array
+    model.reserve({"batch": 64})                        # memory for all batches up to 64, if sizes are open
 
 Inputs are NumPy arrays, or anything with `__dlpack__`, `__array__` or the buffer protocol. They must have the model's
 element type and shape: nothing is converted silently. Dense row-major arrays are read in place; others are copied
@@ -110,12 +111,17 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True)
 class Dimension:
-    """An open dimension: its name, and the sizes that it may have, which are multiples of a number."""
+    """An open dimension: its name, the sizes that it may have, which are multiples of a number, and a typical one."""
 
     name: str
     least: int
     most: int
     multiple: int
+    typical: int
+
+    def __str__(self) -> str:
+        of = f" in steps of {self.multiple}" if self.multiple > 1 else ""
+        return f"{self.name}: {self.least} to {self.most}{of}"
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,13 @@ class _TensorStruct(Structure):
 
 
 class _DimensionStruct(Structure):
-    _fields_ = (("name", c_char_p), ("least", c_int64), ("most", c_int64), ("multiple", c_int64))
+    _fields_ = (
+        ("name", c_char_p),
+        ("least", c_int64),
+        ("most", c_int64),
+        ("multiple", c_int64),
+        ("typical", c_int64),
+    )
 
 
 class _DescriptionStruct(Structure):
@@ -325,6 +337,26 @@ class Model:
             session = self._open()
             if self._gpu is not None:
                 self._library.check(self._library.dll.nnefc_synchronize(session), session)
+
+    def reserve(self, sizes: Mapping[str, int] | None = None) -> None:
+        """Allocate memory for all open dimensions up to these sizes, by name, so that later calls need no more of it.
+
+        A dimension that is not named counts with the greatest size that it may have.
+
+        Raises:
+            RunError: the network has no such dimension, or does not take the size; or there is not as much memory.
+        """
+        names = [dimension.name for dimension in self.dimensions]
+        for name in sizes or {}:
+            if name not in names:
+                known = f"its open dimensions are {', '.join(names)}" if names else "all its sizes are known"
+                raise RunError(f'the model has no open dimension "{name}": {known}')
+        wanted = [(sizes or {}).get(dimension.name, dimension.most) for dimension in self.dimensions]
+        with self._lock:
+            session = self._open()
+            if wanted:
+                numbers = (c_int64 * len(wanted))(*wanted)
+                self._library.check(self._library.dll.nnefc_reserve(session, numbers, 0), session)
 
     def reset(self) -> None:
         """Restore the initial values of the states."""
@@ -537,6 +569,7 @@ class _Library:
         }
         where_open: dict[str, tuple[Any, list[Any]]] = {
             "nnefc_resize": (c_int32, [session, c_void_p]),
+            "nnefc_reserve": (c_int32, [session, c_void_p, c_int32]),
             "nnefc_output_shape": (POINTER(c_int64), [session, c_uint32]),
         }
         for name, (result, arguments) in (signatures | on_device | where_open).items():
@@ -670,7 +703,7 @@ def _dimensions(description: Any) -> tuple[Dimension, ...]:
     if description.abi_version != _OPEN_ABI_VERSION:
         return ()
     structs = (description.dimensions[i] for i in range(description.dimension_count))
-    return tuple(Dimension(s.name.decode(), s.least, s.most, s.multiple) for s in structs)
+    return tuple(Dimension(s.name.decode(), s.least, s.most, s.multiple, s.typical) for s in structs)
 
 
 def _tensors(structs: Any, count: int, names: Sequence[str] = ()) -> tuple[Tensor, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nnefc.targets.description.library import DimensionDescription
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library
 
@@ -44,6 +45,18 @@ SAMPLE = LibraryDescription(
     state_bytes=8,
     state_initial_offset=4096,
 )
+
+
+OPEN_SAMPLE = LibraryDescription(
+    model="open sample",
+    target="here",
+    compiler="nnefc test",
+    inputs=(TensorDescription("x", "float32", ("n", "w")), TensorDescription("scale", "float32", ("w",))),
+    outputs=(TensorDescription("y", "float32", ("n", "w")), TensorDescription("sums", "float64", ("n",))),
+    dimensions=(DimensionDescription("n", 1, 8, 1, 4), DimensionDescription("w", 8, 256, 4, 128)),
+    lifetimes=((1, 1), (4, 4), (1, 2), (2, 4)),
+)
+"""The network of open_network.c."""
 
 
 def folder(name: str) -> Path:

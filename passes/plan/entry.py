@@ -21,7 +21,7 @@ For a GPU it is the same, but that all pointers are the device's: see `passes/pl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -30,10 +30,11 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 
+from nnefc.network import MAX_ITEMS
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step
 from nnefc.passes.tir.expressions import in_floats, int64
-from nnefc.sizes import Dimension, Size, bounds, expression
+from nnefc.sizes import Dimension, Size, bounds, expression, item_count, may_exceed
 
 __all__ = [
     "BYTE_POINTER",
@@ -198,15 +199,16 @@ def sizes_function(program: Program, plan: MemoryPlan, open_dimensions: Sequence
 
         nnefc_network_sizes(int64 *open, int64 *derived) -> int32
 
-    `derived` becomes the bytes of each storage of the plan, the shapes of all outputs, and the least dimension of any
-    tensor, which is negative where sizes are too small for the network. What is too large for 63 bits is the largest
-    int64.
+    `derived` becomes the bytes of each storage of the plan, the shapes of all outputs, the least dimension of any
+    tensor, which is negative where sizes are too small for the network, and the most items of those tensors that might
+    have too many. What is too large for 63 bits is the largest int64.
     """
     derived = [*(storage.bytes for storage in plan.storages), *(n for tensor in program.outputs for n in tensor.shape)]
     values, results = (tirx.Var(name, PointerType(PrimType("int64"))) for name in ("open", "derived"))
-    made = tirx.decl_buffer((len(derived) + 1,), "int64", name="derived", data=results)
+    made = tirx.decl_buffer((len(derived) + 2,), "int64", name="derived", data=results)
     body = [*_read(values, open_dimensions), tirx.DeclBuffer(made, data=results)]
-    numbers = [*map(_saturated, derived), _least_dimension(program)]
+    shapes = dict.fromkeys(tensor.shape for tensor in _tensors(program))
+    numbers = [*map(_saturated, derived), _least_dimension(shapes), _most_items(shapes)]
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), SIZES)
@@ -220,11 +222,25 @@ def _saturated(size: Dimension) -> tirx.Expr:
     return tirx.Select(in_floats(size.expr) > limit, int64((1 << 63) - 1), size.expr)
 
 
-def _least_dimension(program: Program) -> tirx.Expr:
+def _tensors(program: Program) -> Iterator[Buffer]:
+    """What the steps of a program read and write, and those of the programs in it."""
+    for step in program.steps:
+        yield from (*step.reads, *step.writes)
+        if not isinstance(step, Step):
+            for body in step.bodies:
+                yield from _tensors(body)
+
+
+def _least_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
     """The least of all dimensions that might be negative, and 0."""
-    tensors = dict.fromkeys(buffer for step in program.steps for buffer in (*step.reads, *step.writes))
-    sizes = dict.fromkeys(size for tensor in tensors for size in tensor.shape if bounds(size)[0] < 0)
+    sizes = dict.fromkeys(size for shape in shapes for size in shape if bounds(size)[0] < 0)
     return reduce(tirx.min, map(expression, sizes), int64(0))
+
+
+def _most_items(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
+    """The most items of the tensors that might have more than a tensor may, and 0."""
+    counts = dict.fromkeys(item_count(shape) for shape in shapes)
+    return reduce(tirx.max, (_saturated(count) for count in counts if may_exceed(count, MAX_ITEMS)), int64(0))
 
 
 def _read(pointer: tirx.Var, into: Sequence[tirx.Var]) -> list[tirx.Stmt]:

@@ -156,7 +156,7 @@ def _open_tables(description: LibraryDescription) -> list[str]:
     return [
         "static const nnefc_dimension dimensions[] = {",
         *(
-            f"    {{{_string(d.name)}, INT64_C({d.least}), INT64_C({d.most}), INT64_C({d.multiple})}},"
+            f"    {{{_string(d.name)}, {', '.join(f'INT64_C({n})' for n in (d.least, d.most, d.multiple, d.typical))}}},"
             for d in description.dimensions
         ),
         "};",

@@ -42,10 +42,20 @@ _FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the
 
 _OPEN_FUNCTIONS = {  # besides those, in libraries with open dimensions
     "output_shape": ("const int64_t *", "const nnefc_session *session, uint32_t output", "session, output"),
+    "reserve": (
+        "nnefc_status",
+        "nnefc_session *session, const int64_t *sizes, int32_t outputs",
+        "session, sizes, outputs",
+    ),
     "resize": (
         "nnefc_status",
         "nnefc_session *session, const int64_t *const *input_shapes",
         "session, input_shapes",
+    ),
+    "run_sized": (
+        "nnefc_status",
+        "nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs",
+        "session, inputs, outputs",
     ),
 }
 
@@ -117,12 +127,13 @@ class TensorDescription:
 
 @dataclass(frozen=True)
 class DimensionDescription:
-    """An open dimension: its name, and the sizes that it may have, which are multiples of a number."""
+    """An open dimension: its name, the sizes that it may have, which are multiples of a number, and one for estimates."""
 
     name: str
     least: int
     most: int
-    multiple: int = 1
+    multiple: int
+    typical: int
 
 
 @dataclass(frozen=True)

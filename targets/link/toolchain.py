@@ -223,7 +223,7 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
 
 
 def _compile_flags(description: LibraryDescription) -> list[str]:
-    return [*_COMPILE_FLAGS, *["-DNNEFC_OPEN"] * bool(description.dimensions)]
+    return [*_COMPILE_FLAGS, "-DNNEFC_OPEN" if description.dimensions else "-DNNEFC_KNOWN_SIZES"]
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:

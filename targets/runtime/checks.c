@@ -59,8 +59,9 @@ static uintptr_t element_bytes(int32_t type) {
     }
 }
 
-static nnefc_status check_pointer(const nnefc_tensor *tensor, const void *pointer, const char *role, char *error) {
-    if (tensor->bytes == 0) return NNEFC_OK;
+static nnefc_status check_pointer(const nnefc_tensor *tensor, uint64_t bytes, const void *pointer, const char *role,
+                                  char *error) {
+    if (bytes == 0) return NNEFC_OK;
     if (pointer == NULL) return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s \"%.200s\" is null", role, tensor->name);
     if ((uintptr_t)pointer % element_bytes(tensor->type) != 0)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s \"%.200s\" is not aligned to its elements of %u bytes", role,
@@ -68,15 +69,25 @@ static nnefc_status check_pointer(const nnefc_tensor *tensor, const void *pointe
     return NNEFC_OK;
 }
 
+#ifdef NNEFC_OPEN
+uint64_t nnefc_element_bytes(int32_t type) { return element_bytes(type); }
+
+nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, const uint64_t *bytes, char *error) {
+    if (bytes == NULL)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network has open dimensions: call nnefc_resize before nnefc_run");
+#define BYTES_OF(tensor) (*bytes++)
+#else
 nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, char *error) {
+#define BYTES_OF(tensor) (tensor)->bytes
+#endif
     if (inputs == NULL && description->input_count > 0)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "inputs is null");
     if (outputs == NULL && description->output_count > 0)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "outputs is null");
     nnefc_status status = NNEFC_OK;
     for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++)
-        status = check_pointer(&description->inputs[i], inputs[i], "input", error);
+        status = check_pointer(&description->inputs[i], BYTES_OF(&description->inputs[i]), inputs[i], "input", error);
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++)
-        status = check_pointer(&description->outputs[i], outputs[i], "output", error);
+        status = check_pointer(&description->outputs[i], BYTES_OF(&description->outputs[i]), outputs[i], "output", error);
     return status;
 }

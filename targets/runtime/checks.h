@@ -14,7 +14,16 @@ nnefc_status nnefc_choose_threads(int32_t wanted, uint32_t *threads, char *error
 /* Whether the caller's own workspace, if there is one, is aligned to so many bytes and large enough. */
 nnefc_status nnefc_check_workspace(const nnefc_options *options, uint32_t alignment, char *error);
 
+#ifdef NNEFC_OPEN
+/* The bytes of an element of an nnefc_type. */
+uint64_t nnefc_element_bytes(int32_t type);
+
+/* Whether no pointer is null or misaligned. `bytes` are those of all inputs, then of all outputs; null if no sizes are set,
+ * which is refused. */
+nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, const uint64_t *bytes, char *error);
+#else
 /* Whether no pointer is null or misaligned. */
 nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, char *error);
+#endif
 
 #endif

@@ -107,10 +107,6 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 }
 
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
-#ifdef NNEFC_OPEN
-    if (!engine->sizes.known)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network has open dimensions: call nnefc_resize before the first run");
-#endif
     nnefc_outside outside = nnefc_pool_enter(engine->pool);
 #ifdef NNEFC_OPEN
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants,
@@ -152,15 +148,42 @@ static nnefc_status grow(nnefc_engine *engine, uint64_t bytes, char *error) {
     return NNEFC_OK;
 }
 
-nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error) {
-    bool changed = false;
-    nnefc_status status = nnefc_sizes_read(&engine->sizes, input_shapes, &changed, error);
-    if (status != NNEFC_OK || !changed) return status;
-    engine->sizes.known = false;
-    status = nnefc_sizes_set(&engine->sizes, error);
-    if (status == NNEFC_OK) status = grow(engine, engine->sizes.workspace_bytes, error);
-    engine->sizes.known = status == NNEFC_OK;
+/* Makes room for what was laid out, or lays it out as for larger sizes. */
+static nnefc_status fit(nnefc_engine *engine, char *error) {
+    nnefc_sizes *sizes = &engine->sizes;
+    if (sizes->workspace_bytes <= engine->workspace_bytes) return NNEFC_OK;
+    if (nnefc_sizes_lay_out_as_kept(sizes, engine->workspace_bytes)) return NNEFC_OK;
+    nnefc_status status = grow(engine, sizes->workspace_bytes, error);
+    if (status == NNEFC_OK) nnefc_sizes_keep(sizes);
     return status;
+}
+
+nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error) {
+    nnefc_sizes *sizes = &engine->sizes;
+    bool changed = false;
+    nnefc_status status = NNEFC_OK;
+    if (input_shapes == NULL && description->input_count > 0)
+        status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "input_shapes is null");
+    if (status == NNEFC_OK) status = nnefc_sizes_read(sizes, input_shapes, &changed, error);
+    if (status == NNEFC_OK && !changed) return status;
+    sizes->known = false;
+    if (status == NNEFC_OK) status = nnefc_sizes_set(sizes, error);
+    if (status == NNEFC_OK) status = fit(engine, error);
+    sizes->known = status == NNEFC_OK;
+    return status;
+}
+
+nnefc_status nnefc_engine_reserve(nnefc_engine *engine, const int64_t *dimensions, uint64_t *output_bytes, char *error) {
+    nnefc_sizes *sizes = &engine->sizes;
+    nnefc_status status = nnefc_sizes_widen(sizes, dimensions, output_bytes, error);
+    if (status == NNEFC_OK) status = grow(engine, sizes->wide.end, error);
+    if (status == NNEFC_OK) nnefc_sizes_keep_wide(sizes);
+    if (status == NNEFC_OUT_OF_MEMORY) sizes->known = false; /* the workspace may be gone */
+    return status;
+}
+
+const uint64_t *nnefc_engine_tensor_bytes(const nnefc_engine *engine) {
+    return engine->sizes.known ? engine->sizes.tensor_bytes : NULL;
 }
 
 const int64_t *nnefc_engine_output_shape(const nnefc_engine *engine, uint32_t output) {

@@ -19,8 +19,15 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error);
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
 
 #ifdef NNEFC_OPEN
-/* Sets the sizes of the runs that follow, and makes the workspace large enough for them. */
+/* Sets the sizes of the runs that follow, and makes the workspace large enough for them. If it fails there are none. */
 nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error);
+
+/* Makes the workspace large enough for all sizes up to these, as nnefc_reserve has them. `output_bytes` become those of each
+ * output for these sizes. */
+nnefc_status nnefc_engine_reserve(nnefc_engine *engine, const int64_t *sizes, uint64_t *output_bytes, char *error);
+
+/* The bytes of all inputs, then of all outputs, for the sizes that were set last; null if none were. */
+const uint64_t *nnefc_engine_tensor_bytes(const nnefc_engine *engine);
 
 /* The shape of an output for the sizes that were set last; null if none were. */
 const int64_t *nnefc_engine_output_shape(const nnefc_engine *engine, uint32_t output);

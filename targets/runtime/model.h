@@ -13,8 +13,9 @@ typedef struct nnefc_open_sizes {
     const uint32_t *first; /* of each storage, the steps of the network between which it is needed, both included */
     const uint32_t *last;
     /* Computes, from the values of the open dimensions, the bytes of each storage, then all outputs' shapes, then the least
-     * dimension of any tensor or 0, which is negative for sizes that are too small. A value is a size divided by the
-     * dimension's multiple. Bytes that do not fit into 62 bits are INT64_MAX. */
+     * dimension of any tensor or 0, which is negative for sizes that are too small, then the most elements of any tensor that
+     * might have too many, or 0. A value is a size divided by the dimension's multiple. What does not fit into 62 bits is
+     * INT64_MAX. */
     void (*derive)(const int64_t *values, int64_t *derived);
 } nnefc_open_sizes;
 #endif

@@ -1,4 +1,4 @@
-/* nnefc.h - the C interface of a network compiled by nnefc, ABI version 1.
+/* nnefc.h - the C interface of a network compiled by nnefc, ABI version 1, and 2 for networks with open sizes.
  *
  * A compiled network is one library, shared or static, that needs the C library and nothing else. It has the functions
  * below, for every network and machine. In short:
@@ -29,6 +29,15 @@
  * a few bytes for a thread that calls for the first time). Constants are mapped from the library, or from a separate file
  * beside it, and shared by all sessions and processes.
  *
+ * Open sizes. A library whose inputs may have many sizes has version 2 of this interface, and the functions nnefc_resize,
+ * nnefc_output_shape, nnefc_reserve and nnefc_run_sized besides. Shapes go in with the inputs and come out with the outputs:
+ *
+ *     const int64_t shape[] = {5, 3, 224, 224};
+ *     nnefc_input input = {image, sizeof image, shape};
+ *     nnefc_output output = {0};                                 // in memory of the session's
+ *     if (nnefc_run_sized(session, &input, &output) != NNEFC_OK) fprintf(stderr, "%s\n", nnefc_last_error(session));
+ *     // output.data has output.bytes bytes and the shape output.shape
+ *
  * Fork. A child process inherits a session without its worker threads: nnefc_run uses the calling thread alone there,
  * with the same results. A session that was in a call when another thread forked stays NNEFC_BUSY.
  *
@@ -54,7 +63,7 @@ extern "C" {
 #endif
 
 #define NNEFC_ABI_VERSION 1u
-#define NNEFC_OPEN_ABI_VERSION 2u /* of networks with open dimensions: nnefc_resize comes before nnefc_run */
+#define NNEFC_OPEN_ABI_VERSION 2u /* of networks with open dimensions */
 
 #if defined(__GNUC__)
 #define NNEFC_API __attribute__((visibility("default")))
@@ -73,7 +82,8 @@ typedef enum nnefc_status {
     NNEFC_BUSY = 6,            /* another thread is inside a call on the same session; nothing was done */
     NNEFC_BAD_WEIGHTS = 7,     /* the weights file is missing, truncated, damaged or another network's */
     NNEFC_NO_DEVICE = 8,       /* there is no GPU, or no driver, that can run the network */
-    NNEFC_DEVICE_ERROR = 9     /* the GPU or its driver reported a failure; outputs and states are undefined */
+    NNEFC_DEVICE_ERROR = 9,    /* the GPU or its driver reported a failure; outputs and states are undefined */
+    NNEFC_TOO_SMALL = 10       /* memory of the caller's is smaller than an output; nothing was run */
 } nnefc_status;
 
 /* Element types. */
@@ -109,6 +119,7 @@ typedef struct nnefc_dimension {
     int64_t least;    /* the smallest size */
     int64_t most;     /* the largest */
     int64_t multiple; /* every size is a multiple of it; 1 for all */
+    int64_t typical;  /* the size that the compiler took for its estimates */
 } nnefc_dimension;
 
 /* What the library contains. It never changes; later versions add members at the end only. */
@@ -138,8 +149,8 @@ typedef struct nnefc_description {
     const char *weights;          /* the name of the weights file; null if the constants are in the library */
     const char *device;           /* what the network runs on: "cpu" or "cuda" */
     uint64_t device_bytes;        /* a session's memory of a GPU: workspace, states, and room for inputs and outputs */
-#ifdef NNEFC_OPEN
-    uint32_t dimension_count;          /* only where abi_version is 2: open dimensions */
+#ifndef NNEFC_KNOWN_SIZES /* which the runtime of networks without open dimensions is compiled with */
+    uint32_t dimension_count;          /* open dimensions; look only where abi_version is 2 */
     const nnefc_dimension *dimensions; /* likewise */
 #endif
 } nnefc_description;
@@ -190,16 +201,50 @@ NNEFC_API nnefc_status nnefc_destroy(nnefc_session *session);
  * copied first. */
 NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *const *outputs);
 
-/* Sets the sizes of the runs that follow: input_shapes[i] is the shape of inputs[i], with as many sizes as the input's rank.
- * Only libraries with open dimensions have this function. Costs next to nothing if the sizes are as they were. Else it lays
- * out the workspace, and allocates only if no earlier sizes needed as much: a call with the largest sizes reserves memory.
- * Returns NNEFC_BAD_ARGUMENT for sizes that the network does not take, or a caller's workspace that is too small, and
- * NNEFC_OUT_OF_MEMORY; the session has no sizes then. */
+/* The four functions that follow are in libraries with open dimensions only.
+ *
+ * Sizes must be in the ranges of the description, no tensor of the network may have 2^31 or more elements, and dimensions
+ * with one name must be equal: else the answer is NNEFC_BAD_ARGUMENT, with a message that names the input and its dimension.
+ *
+ * Memory is allocated only for sizes that need more than the session has: never for sizes that it has had before, nor for
+ * those up to the sizes of nnefc_reserve. */
+
+/* Sets the sizes of the runs that follow: input_shapes[i] is the shape of inputs[i], with as many sizes as the input's rank;
+ * it may be null for rank 0. Costs next to nothing if the sizes are as they were, else some microseconds for the layout of
+ * the workspace. If it fails, with NNEFC_BAD_ARGUMENT (also for a caller's workspace that is too small) or
+ * NNEFC_OUT_OF_MEMORY, the session has no sizes, and nnefc_run refuses to run. */
 NNEFC_API nnefc_status nnefc_resize(nnefc_session *session, const int64_t *const *input_shapes);
 
-/* The shape of an output for the sizes that were set last, valid until they change; null before any were set. Only libraries
- * with open dimensions have this function. */
+/* The shape of an output for the sizes that were set last, valid until they change; null while there are none. Not to be
+ * called while another thread is in a call on the session. */
 NNEFC_API const int64_t *nnefc_output_shape(const nnefc_session *session, uint32_t output);
+
+/* Allocates memory for all sizes up to these, of the dimensions in the description, in its order; null: up to the greatest
+ * that each may have. After it, calls with such sizes allocate nothing. `outputs`: 1 if the memory in which nnefc_run_sized
+ * leaves outputs is to be reserved as well, 0 if not. The sizes that were set stay as they are. Returns NNEFC_BAD_ARGUMENT
+ * and NNEFC_OUT_OF_MEMORY; after the latter the session has no sizes. */
+NNEFC_API nnefc_status nnefc_reserve(nnefc_session *session, const int64_t *sizes, int32_t outputs);
+
+/* An input of one run. */
+typedef struct nnefc_input {
+    const void *data;     /* its elements; may be null if there are none */
+    uint64_t bytes;       /* the size of all elements together */
+    const int64_t *shape; /* as many sizes as the input's rank; may be null for rank 0 */
+} nnefc_input;
+
+/* An output of one run: where the caller wants it, and what it became. */
+typedef struct nnefc_output {
+    void *memory;         /* the caller's; null: memory of the session's, valid until its sizes change or it runs again */
+    uint64_t capacity;    /* the bytes that there are at `memory` */
+    void *data;           /* set by the call, as is what follows: the elements, at `memory` if that is given */
+    uint64_t bytes;       /* their size */
+    const int64_t *shape; /* valid until the session's sizes change */
+} nnefc_output;
+
+/* Sets the sizes and runs the network once, in one call: nnefc_resize, nnefc_output_shape and nnefc_run, with a look at the
+ * sizes of all memory before. If an output does not fit into the caller's memory, the answer is NNEFC_TOO_SMALL: nothing was
+ * run, and `bytes` and `shape` of all outputs say what they need. */
+NNEFC_API nnefc_status nnefc_run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs);
 
 /* Starts a run on a GPU and returns. Only libraries for GPUs have this function. All inputs and outputs are in the GPU's
  * memory. `stream` is a CUstream (cudaStream_t) of the session's GPU in its primary context, which CUDA's libraries use:
@@ -246,6 +291,17 @@ typedef struct nnefc_device_interface {
 
 /* Initializes an nnefc_device_interface: NNEFC_DEVICE_INTERFACE(nnefc). */
 #define NNEFC_DEVICE_INTERFACE(name) {name##_enqueue, name##_synchronize}
+
+/* The further functions of networks with open dimensions. */
+typedef struct nnefc_open_interface {
+    nnefc_status (*resize)(nnefc_session *session, const int64_t *const *input_shapes);
+    const int64_t *(*output_shape)(const nnefc_session *session, uint32_t output);
+    nnefc_status (*reserve)(nnefc_session *session, const int64_t *sizes, int32_t outputs);
+    nnefc_status (*run_sized)(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs);
+} nnefc_open_interface;
+
+/* Initializes an nnefc_open_interface: NNEFC_OPEN_INTERFACE(nnefc). */
+#define NNEFC_OPEN_INTERFACE(name) {name##_resize, name##_output_shape, name##_reserve, name##_run_sized}
 
 #ifdef __cplusplus
 }

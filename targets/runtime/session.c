@@ -35,6 +35,9 @@ const char *nnefc_status_name(nnefc_status status) {
         [NNEFC_BAD_WEIGHTS] = "bad weights",
         [NNEFC_NO_DEVICE] = "no device",
         [NNEFC_DEVICE_ERROR] = "device error",
+#ifdef NNEFC_OPEN
+        [NNEFC_TOO_SMALL] = "too small",
+#endif
     };
     unsigned index = (unsigned)status;
     return index < sizeof names / sizeof *names ? names[index] : "unknown status";
@@ -68,6 +71,14 @@ static bool read_options(const nnefc_options *given, nnefc_options *options) {
     return true;
 }
 
+/* Frees a session whose engine is gone. */
+static void release(nnefc_session *session) {
+#ifdef NNEFC_OPEN
+    nnefc_outputs_free(&session->outputs);
+#endif
+    free(session);
+}
+
 static nnefc_status create(const nnefc_options *given, nnefc_session **session, char *error) {
     if (session == NULL) return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "nnefc_create: session is null");
     *session = NULL;
@@ -84,11 +95,17 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
     nnefc_session *made = calloc(1, sizeof *made);
     if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
     atomic_flag_clear(&made->busy);
-    status = nnefc_engine_create(&options, &made->engine, error);
+#ifdef NNEFC_OPEN
+    bool failed = !nnefc_outputs_init(&made->outputs);
+#else
+    bool failed = false;
+#endif
+    status = failed ? nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session")
+                    : nnefc_engine_create(&options, &made->engine, error);
     if (status == NNEFC_OK)
         *session = made;
     else
-        free(made);
+        release(made);
     return status;
 }
 
@@ -116,7 +133,7 @@ nnefc_status nnefc_destroy(nnefc_session *session) {
     if (!nnefc_take(session)) return NNEFC_BUSY;
     char error[NNEFC_ERROR_BYTES] = "";
     nnefc_status status = nnefc_engine_destroy(session->engine, error);
-    free(session);
+    release(session);
     return status == NNEFC_OK ? status : answered(status, error);
 }
 
@@ -133,7 +150,12 @@ nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *
     if (session == NULL) return NNEFC_BAD_ARGUMENT;
     if (!nnefc_take(session)) return NNEFC_BUSY;
     session->error[0] = '\0';
+#ifdef NNEFC_OPEN
+    const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
+    nnefc_status status = nnefc_check_tensors(inputs, outputs, bytes, session->error);
+#else
     nnefc_status status = nnefc_check_tensors(inputs, outputs, session->error);
+#endif
     if (status == NNEFC_OK) status = nnefc_engine_run(session->engine, inputs, outputs, session->error);
     nnefc_give_back(session);
     return status;

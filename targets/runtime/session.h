@@ -7,11 +7,17 @@
 
 #include "engine.h"
 #include "nnefc.h"
+#ifdef NNEFC_OPEN
+#include "open/outputs.h"
+#endif
 
 struct nnefc_session {
     atomic_flag busy;
     nnefc_engine *engine;
     char error[NNEFC_ERROR_BYTES];
+#ifdef NNEFC_OPEN
+    nnefc_outputs outputs;
+#endif
 };
 
 /* Takes the session for one call. While it is taken by another thread, nothing of it may be touched. */

@@ -181,20 +181,22 @@ def test_inputs_that_a_window_does_not_fit_into_are_refused() -> None:
     assert model(np.zeros((1, 16, 5, 8), np.float32)).shape == (1, 16, 1, 4)
 
 
-def test_sizes_beyond_all_memory_are_refused() -> None:
-    module = program(
-        'x["n", 1], y[1, "m"] -> z\na = R.add(x, y)\nb = R.exp(a)\nz = R.sum(R.matmul(b, R.permute_dims(b)))'.replace(
-            "], ", "]; "
-        )
-    )
+def test_sizes_beyond_what_a_tensor_may_have_are_refused() -> None:
+    """Of inputs, of what follows from them, and of numbers that 64 bits do not hold; the library is fine afterwards."""
+    module = program('x["n", 1]; y[1, "m"] -> z\na = R.add(x, y)\nb = R.exp(a)\nz = R.sum(R.matmul(b, R.permute_dims(b)))')
     network = opened(network_of(module))
-    vast = tuple(OpenDimension(d.name, d.var, Range(1, 1 << 31, 4)) for d in network.open_dimensions)
+    vast = tuple(OpenDimension(d.name, d.var, Range(1, 1 << 40, 4)) for d in network.open_dimensions)
     model = compile_network(Network(**{**network.__dict__, "open_dimensions": vast}), machine()).load()
-    wide = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1 << 31, 1), (0, 0))
-    shapes = [(1 << 31, 1), (1, 1 << 31)]
-    with pytest.raises(RunError, match="more memory for these sizes than there can be"):
-        resize(model, shapes)
-    del wide
+    for n, m, name in ((1 << 31, 1, "x"), (1, 1 << 31, "y"), (1 << 40, 1 << 40, "x"), (1 << 16, 1 << 15, "x")):
+        axis = "01"[name == "y"]
+        size = n if name == "x" else m
+        message = f'more than 2147483647 elements: dimension {axis} of input "{name}" is {size}$'
+        with pytest.raises(RunError, match=message):
+            resize(model, [(n, 1), (1, m)])
+        with pytest.raises(RunError, match="more than 2147483647 elements"):
+            model.reserve({"n": n, "m": m})
+    ones = np.ones((3, 1), np.float32)
+    np.testing.assert_allclose(model(ones, ones.T), 27 * np.exp(4), rtol=1e-5)
 
 
 def resize(model: Model, shapes: Sequence[tuple[int, ...]]) -> None:

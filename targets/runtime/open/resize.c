@@ -1,23 +1,103 @@
 /* The functions of nnefc.h that libraries with open dimensions have besides. */
-#include <string.h>
-
 #include "checks.h"
 #include "model.h"
 #include "session.h"
+
+static const nnefc_description *const description = &nnefc_this_model.description;
+
+/* Ends a call on a session. */
+static nnefc_status done(nnefc_session *session, nnefc_status status) {
+    nnefc_give_back(session);
+    return status;
+}
 
 nnefc_status nnefc_resize(nnefc_session *session, const int64_t *const *input_shapes) {
     if (session == NULL) return NNEFC_BAD_ARGUMENT;
     if (!nnefc_take(session)) return NNEFC_BUSY;
     session->error[0] = '\0';
-    nnefc_status status = NNEFC_OK;
-    if (input_shapes == NULL && nnefc_this_model.description.input_count > 0)
-        status = nnefc_fail(NNEFC_BAD_ARGUMENT, session->error, "input_shapes is null");
-    if (status == NNEFC_OK) status = nnefc_engine_resize(session->engine, input_shapes, session->error);
-    nnefc_give_back(session);
-    return status;
+    return done(session, nnefc_engine_resize(session->engine, input_shapes, session->error));
 }
 
 const int64_t *nnefc_output_shape(const nnefc_session *session, uint32_t output) {
-    if (session == NULL || output >= nnefc_this_model.description.output_count) return NULL;
+    if (session == NULL || output >= description->output_count) return NULL;
     return nnefc_engine_output_shape(session->engine, output);
+}
+
+/* Makes memory of the session's for outputs of so many bytes. */
+static nnefc_status grow(nnefc_session *session, uint32_t output, uint64_t bytes) {
+    if (nnefc_outputs_grow(&session->outputs, output, bytes)) return NNEFC_OK;
+    return nnefc_fail(NNEFC_OUT_OF_MEMORY, session->error, "no memory for the %llu bytes of output \"%.200s\"",
+                      (unsigned long long)bytes, description->outputs[output].name);
+}
+
+nnefc_status nnefc_reserve(nnefc_session *session, const int64_t *sizes, int32_t outputs) {
+    if (session == NULL) return NNEFC_BAD_ARGUMENT;
+    if (!nnefc_take(session)) return NNEFC_BUSY;
+    session->error[0] = '\0';
+    if (outputs != 0 && outputs != 1)
+        return done(session, nnefc_fail(NNEFC_BAD_ARGUMENT, session->error, "outputs is %d, not 0 or 1", (int)outputs));
+    uint64_t *bytes = session->outputs.wanted;
+    nnefc_status status = nnefc_engine_reserve(session->engine, sizes, bytes, session->error);
+    for (uint32_t i = 0; i < description->output_count && outputs == 1 && status == NNEFC_OK; i++)
+        status = grow(session, i, bytes[i]);
+    return done(session, status);
+}
+
+/* Whether every input has the bytes that its shape says. */
+static nnefc_status check_inputs(const nnefc_input *inputs, const uint64_t *bytes, char *error) {
+    for (uint32_t i = 0; i < description->input_count; i++)
+        if (inputs[i].bytes != bytes[i])
+            return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "input \"%.200s\" has %llu bytes, but %llu by its shape",
+                              description->inputs[i].name, (unsigned long long)inputs[i].bytes, (unsigned long long)bytes[i]);
+    return NNEFC_OK;
+}
+
+/* Says of all outputs how large they are, then finds memory for each. */
+static nnefc_status place_outputs(nnefc_session *session, nnefc_output *outputs, const uint64_t *bytes) {
+    nnefc_status status = NNEFC_OK;
+    for (uint32_t i = 0; i < description->output_count; i++) {
+        outputs[i].data = outputs[i].memory;
+        outputs[i].bytes = bytes[i];
+        outputs[i].shape = nnefc_engine_output_shape(session->engine, i);
+        if (status == NNEFC_OK && outputs[i].memory != NULL && outputs[i].capacity < bytes[i])
+            status = nnefc_fail(NNEFC_TOO_SMALL, session->error, "output \"%.200s\" has %llu bytes, but memory for %llu",
+                                description->outputs[i].name, (unsigned long long)bytes[i],
+                                (unsigned long long)outputs[i].capacity);
+    }
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
+        if (outputs[i].memory == NULL) {
+            status = grow(session, i, bytes[i]);
+            outputs[i].data = session->outputs.own[i].memory;
+        }
+        session->outputs.pointers[i] = outputs[i].data;
+    }
+    return status;
+}
+
+static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs) {
+    char *error = session->error;
+    if (inputs == NULL && description->input_count > 0)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "inputs is null");
+    if (outputs == NULL && description->output_count > 0)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "outputs is null");
+    for (uint32_t i = 0; i < description->input_count; i++) {
+        session->outputs.inputs[i] = inputs[i].data;
+        session->outputs.input_shapes[i] = inputs[i].shape;
+    }
+    nnefc_status status = nnefc_engine_resize(session->engine, session->outputs.input_shapes, error);
+    if (status != NNEFC_OK) return status;
+    const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
+    status = check_inputs(inputs, bytes, error);
+    if (status == NNEFC_OK) status = place_outputs(session, outputs, bytes + description->input_count);
+    if (status == NNEFC_OK)
+        status = nnefc_check_tensors(session->outputs.inputs, session->outputs.pointers, bytes, error);
+    if (status != NNEFC_OK) return status;
+    return nnefc_engine_run(session->engine, session->outputs.inputs, session->outputs.pointers, error);
+}
+
+nnefc_status nnefc_run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs) {
+    if (session == NULL) return NNEFC_BAD_ARGUMENT;
+    if (!nnefc_take(session)) return NNEFC_BUSY;
+    session->error[0] = '\0';
+    return done(session, run_sized(session, inputs, outputs));
 }

@@ -1,14 +1,15 @@
 #include "open/sizes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
 #include "model.h"
-
-enum { ALIGNMENT = 64 };
+#include "open/layout.h"
 
 #define MOST_BYTES (INT64_C(1) << 48) /* more than any machine has */
+#define MOST_ITEMS INT64_C(0x7fffffff) /* of a tensor: places in it are 32-bit numbers in the network's code */
 
 static const nnefc_description *const description = &nnefc_this_model.description;
 static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
@@ -20,48 +21,54 @@ static uint32_t output_dimensions(void) {
 }
 
 bool nnefc_sizes_init(nnefc_sizes *sizes) {
-    uint32_t dimensions = description->dimension_count, storages = open_sizes->storage_count;
-    sizes->values = calloc((size_t)dimensions + storages, sizeof *sizes->values);
-    sizes->derived = calloc((size_t)storages + output_dimensions() + 1, sizeof *sizes->derived); /* see nnefc_open_sizes */
-    sizes->wanted = calloc(dimensions, sizeof *sizes->wanted);
-    sizes->order = calloc(2 * (size_t)storages + 1, sizeof *sizes->order);
-    return sizes->values != NULL && sizes->derived != NULL && sizes->wanted != NULL && sizes->order != NULL;
+    size_t dimensions = description->dimension_count, storages = open_sizes->storage_count;
+    size_t derived = storages + output_dimensions() + 2, tensors = description->input_count + description->output_count;
+    int64_t *next = sizes->memory = calloc(2 * dimensions + 5 * storages + 2 * derived + tensors, sizeof *next);
+    sizes->order = calloc(2 * storages + 1, sizeof *sizes->order);
+    if (sizes->memory == NULL || sizes->order == NULL) return false;
+    sizes->values = next, next += dimensions + storages;
+    sizes->derived = next, next += derived;
+    sizes->trial = next, next += derived;
+    sizes->wanted = next, next += dimensions;
+    sizes->kept.bytes = next, next += storages;
+    sizes->kept.offsets = next, next += storages;
+    sizes->wide.bytes = next, next += storages;
+    sizes->wide.offsets = next, next += storages;
+    sizes->tensor_bytes = (uint64_t *)next;
+    for (uint32_t i = 0; i < storages; i++) sizes->order[i] = i;
+    return true;
 }
 
 void nnefc_sizes_free(nnefc_sizes *sizes) {
-    free(sizes->values);
-    free(sizes->derived);
-    free(sizes->wanted);
+    free(sizes->memory);
     free(sizes->order);
+}
+
+/* Checks the size of an open dimension, which `place` names in messages, and notes its value among the wanted ones. */
+static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, const char *place, char *error) {
+    const nnefc_dimension *dimension = &description->dimensions[number];
+    int64_t *wanted = &sizes->wanted[number];
+    if (size < dimension->least || size > dimension->most)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes %lld to %lld for \"%.100s\"", place,
+                          (long long)size, (long long)dimension->least, (long long)dimension->most, dimension->name);
+    if (size % dimension->multiple != 0)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes multiples of %lld for \"%.100s\"", place,
+                          (long long)size, (long long)dimension->multiple, dimension->name);
+    if (*wanted >= 0 && *wanted != size / dimension->multiple)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but another dimension \"%.100s\" is %lld: both are the same",
+                          place, (long long)size, dimension->name, (long long)(*wanted * dimension->multiple));
+    *wanted = size / dimension->multiple;
+    return NNEFC_OK;
 }
 
 /* One dimension of an input: a number that the network has, or the size of an open dimension. */
 static nnefc_status read_size(nnefc_sizes *sizes, const nnefc_tensor *input, int32_t axis, int64_t size, char *error) {
     int64_t own = input->shape[axis];
-    if (own >= 0) {
-        if (size == own) return NNEFC_OK;
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "dimension %d of input \"%.200s\" is %lld, but the network has %lld",
-                          (int)axis, input->name, (long long)size, (long long)own);
-    }
-    uint32_t number = (uint32_t)(-1 - own);
-    const nnefc_dimension *dimension = &description->dimensions[number];
-    if (size < dimension->least || size > dimension->most)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error,
-                          "dimension %d of input \"%.200s\" is %lld, but the network takes %lld to %lld for \"%.100s\"",
-                          (int)axis, input->name, (long long)size, (long long)dimension->least, (long long)dimension->most,
-                          dimension->name);
-    if (size % dimension->multiple != 0)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error,
-                          "dimension %d of input \"%.200s\" is %lld, but the network takes multiples of %lld for \"%.100s\"",
-                          (int)axis, input->name, (long long)size, (long long)dimension->multiple, dimension->name);
-    int64_t value = size / dimension->multiple;
-    if (sizes->wanted[number] >= 0 && sizes->wanted[number] != value)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error,
-                          "dimension %d of input \"%.200s\" is %lld, but another dimension \"%.100s\" is %lld: both are the same",
-                          (int)axis, input->name, (long long)size, dimension->name,
-                          (long long)(sizes->wanted[number] * dimension->multiple));
-    sizes->wanted[number] = value;
-    return NNEFC_OK;
+    if (own >= 0 && size == own) return NNEFC_OK;
+    char place[256];
+    snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, input->name);
+    if (own < 0) return want(sizes, (uint32_t)(-1 - own), size, place, error);
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network has %lld", place, (long long)size, (long long)own);
 }
 
 nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error) {
@@ -69,6 +76,8 @@ nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_sh
     for (uint32_t i = 0; i < count; i++) sizes->wanted[i] = -1;
     for (uint32_t i = 0; i < description->input_count; i++) {
         const nnefc_tensor *input = &description->inputs[i];
+        if (input_shapes[i] == NULL && input->rank > 0)
+            return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the shape of input \"%.200s\" is null", input->name);
         for (int32_t axis = 0; axis < input->rank; axis++) {
             nnefc_status status = read_size(sizes, input, axis, input_shapes[i][axis], error);
             if (status != NNEFC_OK) return status;
@@ -78,58 +87,122 @@ nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_sh
     return NNEFC_OK;
 }
 
-/* The storages in the order in which they are laid out: the largest first. */
-static void sort(uint32_t *order, const int64_t *bytes, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t at = i;
-        for (; at > 0 && bytes[order[at - 1]] < bytes[i]; at--) order[at] = order[at - 1];
-        order[at] = i;
-    }
+static int64_t wanted_size(const nnefc_sizes *sizes, int64_t own) {
+    return own >= 0 ? own : sizes->wanted[-1 - own] * description->dimensions[-1 - own].multiple;
 }
 
-static uint64_t aligned(int64_t bytes) { return ((uint64_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
-
-/* Gives each storage the first place where nothing lies that is needed at the same time. Returns the bytes in all. */
-static uint64_t lay_out(const int64_t *bytes, int64_t *offsets, uint32_t *order) {
-    uint32_t count = open_sizes->storage_count;
-    uint32_t *placed = order + count; /* in the order of their offsets */
-    const uint32_t *first = open_sizes->first, *last = open_sizes->last;
-    uint64_t end = 0;
-    sort(order, bytes, count);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t storage = order[i];
-        uint64_t offset = 0, size = aligned(bytes[storage]);
-        for (uint32_t j = 0; j < i; j++) {
-            uint32_t other = placed[j];
-            if (last[other] < first[storage] || last[storage] < first[other]) continue;
-            if ((uint64_t)offsets[other] >= offset + size) break;
-            uint64_t behind = (uint64_t)offsets[other] + aligned(bytes[other]);
-            if (behind > offset) offset = behind;
+/* Says of wanted sizes that the network cannot compute with them, and names the largest open dimension, or the smallest. */
+static nnefc_status refuse(const nnefc_sizes *sizes, bool too_large, nnefc_status status, const char *reason, char *error) {
+    const nnefc_tensor *at = NULL;
+    int32_t axis = 0;
+    int64_t found = 0;
+    for (uint32_t i = 0; i < description->input_count; i++) {
+        const nnefc_tensor *input = &description->inputs[i];
+        for (int32_t j = 0; j < input->rank; j++) {
+            int64_t size = wanted_size(sizes, input->shape[j]);
+            if (input->shape[j] >= 0 || (at != NULL && (too_large ? size <= found : size >= found))) continue;
+            at = input, axis = j, found = size;
         }
-        offsets[storage] = (int64_t)offset;
-        uint32_t at = i;
-        for (; at > 0 && (uint64_t)offsets[placed[at - 1]] > offset; at--) placed[at] = placed[at - 1];
-        placed[at] = storage;
-        if (offset + size > end) end = offset + size;
     }
-    return end;
+    if (at == NULL) return nnefc_fail(status, error, "%s", reason);
+    return nnefc_fail(status, error, "%s: dimension %d of input \"%.200s\" is %lld", reason, (int)axis, at->name,
+                      (long long)found);
+}
+
+/* The bytes of a tensor of this shape; false if it has more elements than a tensor may. */
+static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const int64_t *shape, uint64_t *bytes) {
+    int64_t items = 1;
+    bool fits = true;
+    for (int32_t i = 0; i < tensor->rank; i++) {
+        int64_t size = shape != NULL ? shape[i] : wanted_size(sizes, tensor->shape[i]);
+        if (size == 0) return *bytes = 0, true;
+        fits = fits && size <= MOST_ITEMS / items;
+        if (fits) items *= size;
+    }
+    *bytes = (uint64_t)items * nnefc_element_bytes(tensor->type);
+    return fits;
+}
+
+/* Computes what follows from the wanted sizes, and the bytes of inputs and outputs, unless `tensor_bytes` is null. */
+static nnefc_status derive(nnefc_sizes *sizes, int64_t *derived, uint64_t *tensor_bytes, char *error) {
+    static const char too_many[] = "a tensor would have more than 2147483647 elements";
+    uint64_t bytes, all = 0;
+    for (uint32_t i = 0; i < description->input_count; i++) {
+        if (!measure(sizes, &description->inputs[i], NULL, &bytes))
+            return refuse(sizes, true, NNEFC_BAD_ARGUMENT, too_many, error);
+        if (tensor_bytes != NULL) *tensor_bytes++ = bytes;
+    }
+    open_sizes->derive(sizes->wanted, derived);
+    const int64_t *shape = derived + open_sizes->storage_count, *limits = shape + output_dimensions();
+    if (limits[0] < 0)
+        return refuse(sizes, false, NNEFC_BAD_ARGUMENT, "the network has no result for inputs as small as these", error);
+    bool fits = limits[1] <= MOST_ITEMS;
+    for (uint32_t i = 0; i < description->output_count && fits; i++) {
+        fits = measure(sizes, &description->outputs[i], shape, &bytes);
+        if (tensor_bytes != NULL) *tensor_bytes++ = bytes;
+        shape += description->outputs[i].rank;
+    }
+    if (!fits) return refuse(sizes, true, NNEFC_BAD_ARGUMENT, too_many, error);
+    for (uint32_t i = 0; i < open_sizes->storage_count; i++) {
+        if (derived[i] <= MOST_BYTES) all += nnefc_aligned(derived[i]); /* more might overflow */
+        if (derived[i] > MOST_BYTES || all > (uint64_t)MOST_BYTES)
+            return refuse(sizes, true, NNEFC_OUT_OF_MEMORY, "the network needs more memory than there can be", error);
+    }
+    return NNEFC_OK;
 }
 
 nnefc_status nnefc_sizes_set(nnefc_sizes *sizes, char *error) {
     uint32_t dimensions = description->dimension_count;
-    open_sizes->derive(sizes->wanted, sizes->derived);
-    uint64_t all = 0;
-    if (sizes->derived[open_sizes->storage_count + output_dimensions()] < 0)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network has no result for inputs as small as these");
-    for (uint32_t i = 0; i < open_sizes->storage_count; i++) {
-        bool fits = sizes->derived[i] <= MOST_BYTES; /* else so many together might overflow */
-        if (fits) all += aligned(sizes->derived[i]);
-        if (!fits || all > (uint64_t)MOST_BYTES)
-            return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "the network needs more memory for these sizes than there can be");
-    }
+    nnefc_status status = derive(sizes, sizes->derived, sizes->tensor_bytes, error);
+    if (status != NNEFC_OK) return status;
     memcpy(sizes->values, sizes->wanted, dimensions * sizeof *sizes->values);
-    sizes->workspace_bytes = lay_out(sizes->derived, sizes->values + dimensions, sizes->order);
+    sizes->workspace_bytes = nnefc_lay_out(sizes->derived, sizes->values + dimensions, sizes->order);
     return NNEFC_OK;
+}
+
+bool nnefc_sizes_lay_out_as_kept(nnefc_sizes *sizes, uint64_t bytes) {
+    uint32_t count = open_sizes->storage_count;
+    if (sizes->kept.end > bytes) return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (sizes->derived[i] > sizes->kept.bytes[i]) return false;
+    memcpy(sizes->values + description->dimension_count, sizes->kept.offsets, count * sizeof *sizes->values);
+    return true;
+}
+
+void nnefc_sizes_keep(nnefc_sizes *sizes) {
+    uint32_t count = open_sizes->storage_count;
+    for (uint32_t i = 0; i < count; i++)
+        if (sizes->derived[i] < sizes->kept.bytes[i]) return; /* sizes that had room would have none */
+    memcpy(sizes->kept.bytes, sizes->derived, count * sizeof *sizes->kept.bytes);
+    memcpy(sizes->kept.offsets, sizes->values + description->dimension_count, count * sizeof *sizes->kept.offsets);
+    sizes->kept.end = sizes->workspace_bytes;
+}
+
+nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t *output_bytes, char *error) {
+    for (uint32_t i = 0; i < description->dimension_count; i++) {
+        sizes->wanted[i] = -1;
+        nnefc_status status = want(sizes, i, most != NULL ? most[i] : description->dimensions[i].most, "a size", error);
+        if (status != NNEFC_OK) return status;
+    }
+    nnefc_status status = derive(sizes, sizes->trial, NULL, error);
+    if (status != NNEFC_OK) return status;
+    const int64_t *shape = sizes->trial + open_sizes->storage_count;
+    for (uint32_t i = 0; output_bytes != NULL && i < description->output_count; i++) {
+        measure(sizes, &description->outputs[i], shape, &output_bytes[i]);
+        shape += description->outputs[i].rank;
+    }
+    for (uint32_t i = 0; i < open_sizes->storage_count; i++) {
+        int64_t kept = sizes->kept.bytes[i];
+        sizes->wide.bytes[i] = sizes->trial[i] > kept ? sizes->trial[i] : kept;
+    }
+    sizes->wide.end = nnefc_lay_out(sizes->wide.bytes, sizes->wide.offsets, sizes->order);
+    return NNEFC_OK;
+}
+
+void nnefc_sizes_keep_wide(nnefc_sizes *sizes) {
+    nnefc_layout kept = sizes->kept;
+    sizes->kept = sizes->wide;
+    sizes->wide = kept;
 }
 
 const int64_t *nnefc_sizes_output(const nnefc_sizes *sizes, uint32_t output) {

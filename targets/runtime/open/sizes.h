@@ -7,13 +7,25 @@
 
 #include "nnefc.h"
 
+/* Where everything in a workspace lies, and how large it may be there. */
+typedef struct nnefc_layout {
+    int64_t *bytes;
+    int64_t *offsets;
+    uint64_t end; /* the bytes in all */
+} nnefc_layout;
+
 typedef struct nnefc_sizes {
-    int64_t *values;  /* of the open dimensions; after them the offsets in the workspace, for the network's code */
-    int64_t *derived; /* bytes of everything in the workspace; after them the shapes of all outputs */
-    int64_t *wanted;  /* the open dimensions of the call that is being looked at */
-    uint32_t *order;  /* room for the layout */
+    int64_t *values;        /* of the open dimensions; after them the offsets in the workspace, for the network's code */
+    int64_t *derived;       /* bytes of everything in the workspace; after them the shapes of all outputs; see nnefc_open_sizes */
+    uint64_t *tensor_bytes; /* of all inputs, then of all outputs */
+    int64_t *wanted;        /* the open dimensions of the call that is being looked at */
+    int64_t *trial;         /* what follows from sizes that are only looked at, as `derived` */
+    nnefc_layout kept;      /* for sizes so large that smaller ones can do with it */
+    nnefc_layout wide;      /* what may become `kept` */
+    uint32_t *order;        /* room for the layout */
+    void *memory;           /* of all these */
     uint64_t workspace_bytes;
-    bool known; /* false until sizes were set */
+    bool known; /* false while no sizes are set */
 } nnefc_sizes;
 
 /* Makes room; false if there is no memory. What has been made is for nnefc_sizes_free. */
@@ -26,6 +38,19 @@ nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_sh
 
 /* Computes what follows from the sizes that were read last, and lays out the workspace. */
 nnefc_status nnefc_sizes_set(nnefc_sizes *sizes, char *error);
+
+/* Lays out the workspace as for the larger sizes that it was kept for, if there were such and it has so many bytes. */
+bool nnefc_sizes_lay_out_as_kept(nnefc_sizes *sizes, uint64_t bytes);
+
+/* Keeps the layout for smaller sizes, if these are not smaller than those of the layout that is kept. */
+void nnefc_sizes_keep(nnefc_sizes *sizes);
+
+/* Lays out a workspace in which sizes up to these have room, and those that have room now: `sizes->wide`. Null means the
+ * greatest of all dimensions. `output_bytes` become those of each output; it may be null. */
+nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t *output_bytes, char *error);
+
+/* Keeps the layout of nnefc_sizes_widen. */
+void nnefc_sizes_keep_wide(nnefc_sizes *sizes);
 
 /* The shape of an output, for the sizes that were set last. */
 const int64_t *nnefc_sizes_output(const nnefc_sizes *sizes, uint32_t output);

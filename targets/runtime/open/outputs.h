@@ -1,0 +1,29 @@
+/* What nnefc_run_sized needs besides an engine: the memory of outputs that the caller brings none for, and lists of pointers. */
+#ifndef NNEFC_OUTPUTS_H
+#define NNEFC_OUTPUTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct nnefc_own_output {
+    void *memory;
+    uint64_t bytes;
+} nnefc_own_output;
+
+typedef struct nnefc_outputs {
+    nnefc_own_output *own;       /* one for each output; never smaller than before */
+    uint64_t *wanted;            /* bytes of each output */
+    void **pointers;             /* room for one to each output */
+    const void **inputs;         /* room for one to each input */
+    const int64_t **input_shapes;
+} nnefc_outputs;
+
+/* Makes room for the lists; false if there is no memory. What has been made is for nnefc_outputs_free. */
+bool nnefc_outputs_init(nnefc_outputs *outputs);
+
+void nnefc_outputs_free(nnefc_outputs *outputs);
+
+/* Makes the memory of an output at least so large; its elements are gone if it has to grow. False if there is no memory. */
+bool nnefc_outputs_grow(nnefc_outputs *outputs, uint32_t output, uint64_t bytes);
+
+#endif

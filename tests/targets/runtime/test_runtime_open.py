@@ -1,0 +1,64 @@
+"""The runtime of networks with open dimensions in a program of its own: under sanitizers, on other machines, with its
+allocations counted, and with strict warnings."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runtime_samples import C_SOURCES, OPEN_SAMPLE, ZIG_TARGET
+from test_runtime_sanitizers import COMPILERS, needs
+
+from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
+
+ZIG = (sys.executable, "-m", "ziglang", "cc", "-O1")
+
+
+def build(command: tuple[str, ...], folder: Path) -> Path:
+    """The program with the runtime's sources and the network, all in one."""
+    model = folder / "model.c"
+    model.write_text(model_source(OPEN_SAMPLE))
+    program = folder / "open_sizes"
+    sources = [*runtime_sources(OPEN_SAMPLE), model, C_SOURCES / "open_network.c", C_SOURCES / "open_sizes.c"]
+    flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-DNNEFC_OPEN", f"-I{RUNTIME}"]
+    made = subprocess.run([*command, *flags, *map(str, sources), "-o", str(program)], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return program
+
+
+def check(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_sizes_may_change_in_every_way_under_sanitizers(compiler: str, tmp_path: Path) -> None:
+    needs(compiler, "-fsanitize=address,undefined")
+    check([str(build((compiler, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), tmp_path))])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs: glibc's names behind malloc")
+def test_sizes_that_were_set_or_reserved_allocate_nothing(tmp_path: Path) -> None:
+    check([str(build((*ZIG, "-target", ZIG_TARGET, "-DCOUNT_ALLOCATIONS"), tmp_path))])
+
+
+@pytest.mark.parametrize(
+    ("target", "emulator"), [("arm-linux-musleabihf", "qemu-arm"), ("riscv64-linux-musl", "qemu-riscv64")]
+)
+def test_sizes_change_on_other_machines_too(target: str, emulator: str, tmp_path: Path) -> None:
+    if shutil.which(emulator) is None:
+        pytest.skip(f"needs: {emulator}")
+    check([emulator, str(build((*ZIG, "-target", target, "-static"), tmp_path))])
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_the_runtime_of_open_sizes_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
+    needs(compiler, "-O2")
+    flags = ["-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror", "-c"]
+    for source in runtime_sources(OPEN_SAMPLE):
+        command = [compiler, *flags, "-DNNEFC_OPEN", f"-I{RUNTIME}", str(source), "-o", str(tmp_path / "x.o")]
+        made = subprocess.run(command, capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
