@@ -44,6 +44,10 @@ def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
     return str(-1 - dimensions.index(size)) if size in dimensions else "INT64_MIN"
 
 
+def _integers(*numbers: int) -> str:
+    return ", ".join(f"INT64_C({number})" for number in numbers)
+
+
 def _tensor_table(role: str, tensors: tuple[TensorDescription, ...], dimensions: Sequence[str] = ()) -> str:
     """The shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
     lines = []
@@ -156,7 +160,7 @@ def _open_tables(description: LibraryDescription) -> list[str]:
     return [
         "static const nnefc_dimension dimensions[] = {",
         *(
-            f"    {{{_string(d.name)}, {', '.join(f'INT64_C({n})' for n in (d.least, d.most, d.multiple, d.typical))}}},"
+            f"    {{{_string(d.name)}, {_integers(d.least, d.most, d.multiple, d.typical)}}},"
             for d in description.dimensions
         ),
         "};",

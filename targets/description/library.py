@@ -127,7 +127,7 @@ class TensorDescription:
 
 @dataclass(frozen=True)
 class DimensionDescription:
-    """An open dimension: its name, the sizes that it may have, which are multiples of a number, and one for estimates."""
+    """An open dimension: its name, the sizes that it may have, multiples of a number, and one for estimates."""
 
     name: str
     least: int

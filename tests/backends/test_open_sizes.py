@@ -166,6 +166,17 @@ def test_sizes_that_do_not_fit_are_refused(shape: tuple[int, ...], message: str)
     assert model(np.zeros((2, 33), np.float32)).shape == (2, 20)
 
 
+def test_memory_is_reserved_by_the_names_of_dimensions() -> None:
+    model = open_model("layers of perceptrons, softmax")
+    model.reserve({"n": 100})
+    with pytest.raises(RunError, match='no open dimension "batch": its open dimensions are n'):
+        model.reserve({"batch": 1})
+    with pytest.raises(RunError, match='a size is 5000, but the network takes 1 to 4096 for "n"'):
+        model.reserve({"n": 5000})
+    model.reserve()
+    assert model(np.zeros((101, 33), np.float32)).shape == (101, 20)
+
+
 def test_dimensions_of_one_name_are_one_size() -> None:
     module = program('x["n", 4], y["n", 4] -> z\nz = R.add(x, y)'.replace("], ", "]; "))
     model = compile_network(opened(network_of(module)), machine()).load()
@@ -183,7 +194,9 @@ def test_inputs_that_a_window_does_not_fit_into_are_refused() -> None:
 
 def test_sizes_beyond_what_a_tensor_may_have_are_refused() -> None:
     """Of inputs, of what follows from them, and of numbers that 64 bits do not hold; the library is fine afterwards."""
-    module = program('x["n", 1]; y[1, "m"] -> z\na = R.add(x, y)\nb = R.exp(a)\nz = R.sum(R.matmul(b, R.permute_dims(b)))')
+    module = program(
+        'x["n", 1]; y[1, "m"] -> z\na = R.add(x, y)\nb = R.exp(a)\nz = R.sum(R.matmul(b, R.permute_dims(b)))'
+    )
     network = opened(network_of(module))
     vast = tuple(OpenDimension(d.name, d.var, Range(1, 1 << 40, 4)) for d in network.open_dimensions)
     model = compile_network(Network(**{**network.__dict__, "open_dimensions": vast}), machine()).load()

@@ -26,6 +26,10 @@ static void *counted(void *memory) { return held += memory != NULL, memory; }
 void *malloc(size_t bytes) { return fails() ? NULL : counted(__libc_malloc(bytes)); }
 void *calloc(size_t number, size_t bytes) { return fails() ? NULL : counted(__libc_calloc(number, bytes)); }
 void *aligned_alloc(size_t alignment, size_t bytes) { return fails() ? NULL : counted(__libc_memalign(alignment, bytes)); }
+int posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    *memory = aligned_alloc(alignment, bytes);
+    return *memory != NULL ? 0 : 12; /* ENOMEM */
+}
 void free(void *memory) { calls++, held -= memory != NULL, __libc_free(memory); }
 enum { COUNTS = 1 };
 #else
@@ -218,7 +222,7 @@ static void memory_is_refused(void) {
     options.struct_size = sizeof options;
     options.threads = 1;
     int before = held, refused = 0;
-    for (int n = 1, ended = 0; !ended; n++, refused++) {
+    for (int n = 1, ended = 0; !ended; n++) {
         nnefc_session *session = NULL;
         countdown = n;
         nnefc_status status = nnefc_create(&options, &session);
@@ -231,7 +235,8 @@ static void memory_is_refused(void) {
             CHECK(resize_and_run(session, 3, 12) == NNEFC_OK && run(session, 8, 256, 0) == NNEFC_OK);
             CHECK(nnefc_destroy(session) == NNEFC_OK);
         }
-        CHECK(status == NNEFC_OUT_OF_MEMORY || ended);
+        CHECK(status == NNEFC_OUT_OF_MEMORY || status == NNEFC_OK); /* OK: what failed could be done without */
+        refused += status == NNEFC_OUT_OF_MEMORY;
         CHECK(held == before);
     }
     CHECK(refused > 12); /* the session, its lists, the workspace twice, each output twice */
