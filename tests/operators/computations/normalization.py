@@ -47,4 +47,15 @@ COMPUTATIONS = [
         ("LayerNormalization", "x s b", {"epsilon": 1e-5}),
         ("nn.LayerNorm normalized_shape=(4) eps=1e-5 elementwise_affine=True", {"weight": "s", "bias": "b"}),
     ),
+    *(
+        Computation(
+            f"l{order}",
+            (2, 4, 3),
+            {},
+            f"l{order}_normalization(x, axes = [1], epsilon = 1e-5)",
+            None,
+            (f"F.normalize p={order}.0 dim=1 eps=1e-5", {}),
+        )
+        for order in (1, 2)
+    ),
 ]

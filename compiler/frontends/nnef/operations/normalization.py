@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import check_fits, spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition, shape_of_operand
 from nnefc.frontends.nnef.operations.reduce import check_reduced_axes
-from nnefc.operators.normalization import BatchNormalization
+from nnefc.operators.normalization import BatchNormalization, LpNormalization
 
 __all__: list[str] = []
 
@@ -110,24 +111,25 @@ _declare(
     """,
     _FINAL,
 )
-_declare(
-    "l1_normalization(axes: integer[], bias: scalar = 0.0, epsilon: scalar = 0.0)",
-    _axes_shape,
-    """
-        sigma = sum_reduce(abs(input), axes = axes);
-        output = input / max(sigma + bias, epsilon);
-    """,
-    _FINAL,
-)
-_declare(
-    "l2_normalization(axes: integer[], bias: scalar = 0.0, epsilon: scalar = 0.0)",
-    _axes_shape,
-    """
-        sigma = sqrt(sum_reduce(sqr(input), axes = axes));
-        output = input / max(sigma + bias, epsilon);
-    """,
-    _FINAL,
-)
+
+
+def _lp_normalization(lowering: Lowering, args: Arguments, order: int) -> Operand:
+    normalization = LpNormalization(tuple(sorted(args.axes)), order, args.epsilon, args.bias)
+    return normalization.lower(lowering, lowering.operand(args.input))
+
+
+for _order, _norm in ((1, "sum_reduce(abs(input), axes = axes)"), (2, "sqrt(sum_reduce(sqr(input), axes = axes))")):
+    operation(
+        f"fragment l{_order}_normalization(input: tensor<scalar>, axes: integer[], bias: scalar = 0.0, "
+        "epsilon: scalar = 0.0) -> (output: tensor<scalar>)",
+        shape=_axes_shape,
+        dialects=_FINAL,
+        definition=f"""
+            sigma = {_norm};
+            output = input / max(sigma + bias, epsilon);
+        """,
+        target="the sum, R.maximum, R.divide",
+    )(partial(_lp_normalization, order=_order))
 
 # The provisional dialect: the bias under the root.
 _PROVISIONAL = (Dialect.PROVISIONAL,)
