@@ -13,6 +13,7 @@ from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+from nnefc.operators.functions import FUNCTIONS, number
 
 __all__ = [
     "Binarizer",
@@ -39,7 +40,7 @@ __all__ = [
 
 def softplus(x: tirx.Expr) -> tirx.Expr:
     """log(1 + eˣ) of a real as max(x, 0) + log1p(e^-|x|): eˣ for large negative x, where 1 + eˣ would be 1."""
-    return tirx.max(x, _like(x, 0)) + tirx.log1p(tirx.exp(-tirx.abs(x)))
+    return tirx.max(x, number(0, x)) + tirx.log1p(tirx.exp(-tirx.abs(x)))
 
 
 def mish(x: tirx.Expr) -> tirx.Expr:
@@ -47,19 +48,14 @@ def mish(x: tirx.Expr) -> tirx.Expr:
 
     tanh(log(1 + p)) = n / (n + 2) with p = eˣ and n = p (p + 2); from x = 20 on it is 1.
     """
-    power = tirx.exp(tirx.min(_like(x, 20), x))  # in this order for NaN
-    n = power * (power + _like(x, 2))
-    return x * (n / (n + _like(x, 2)))
+    power = tirx.exp(tirx.min(number(20, x), x))  # in this order for NaN
+    n = power * (power + number(2, x))
+    return x * (n / (n + number(2, x)))
 
 
 def exponential_minus_one(x: tirx.Expr) -> tirx.Expr:
     """eˣ - 1 without cancellation near 0, for what is not positive; for the rest a finite value."""
-    low = tirx.min(x, _like(x, 0))
-    return tirx.tanh(low * _like(x, 0.5)) * (tirx.exp(low) + _like(x, 1))
-
-
-def _like(x: tirx.Expr, value: float) -> tirx.Expr:
-    return tirx.const(value, str(x.expr_ty().dtype))
+    return FUNCTIONS["expm1"].scalar(tirx.min(x, number(0, x)))
 
 
 class _Activation(Operator):
@@ -128,8 +124,8 @@ class Elu(_Activation):
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         def element(x: tirx.Expr) -> tirx.Expr:
-            below = _like(x, self.alpha * self.scale) * exponential_minus_one(x)
-            return tirx.Select(x <= _like(x, 0), below, x if self.scale == 1 else x * _like(x, self.scale))
+            below = number(self.alpha * self.scale, x) * exponential_minus_one(x)
+            return tirx.Select(x <= number(0, x), below, x if self.scale == 1 else x * number(self.scale, x))
 
         return _each(at, x, element, "elu")
 
@@ -145,8 +141,8 @@ class Celu(_Activation):
             raise CompileError("'alpha' must not be 0")
 
         def element(x: tirx.Expr) -> tirx.Expr:
-            below = _like(x, self.alpha) * exponential_minus_one(x / _like(x, self.alpha))
-            return tirx.Select(x <= _like(x, 0), below, x)
+            below = number(self.alpha, x) * exponential_minus_one(x / number(self.alpha, x))
+            return tirx.Select(x <= number(0, x), below, x)
 
         return _each(at, x, element, "celu")
 
@@ -160,7 +156,7 @@ class Binarizer(_Activation):
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         def element(item: tirx.Expr) -> tirx.Expr:
             above = item.astype("float64") > tirx.const(self.threshold, "float64")
-            return tirx.Select(above, _like(item, 1), _like(item, 0))
+            return tirx.Select(above, number(1, item), number(0, item))
 
         return _each(at, x, element, "binarize")
 
@@ -177,7 +173,7 @@ class ThresholdedRelu(_Activation):
         return _each(
             at,
             x,
-            lambda x: tirx.Select(x <= _like(x, self.threshold), _like(x, self.value), x),
+            lambda x: tirx.Select(x <= number(self.threshold, x), number(self.value, x), x),
             "thresholded_relu",
         )
 
@@ -191,9 +187,9 @@ class Shrink(_Activation):
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         def element(x: tirx.Expr) -> tirx.Expr:
-            low, high, bias = _like(x, -self.limit), _like(x, self.limit), _like(x, self.bias)
+            low, high, bias = number(-self.limit, x), number(self.limit, x), number(self.bias, x)
             inside = tirx.all(x >= low, x <= high)
-            return tirx.Select(inside, _like(x, 0), tirx.Select(x < low, x + bias, x - bias))
+            return tirx.Select(inside, number(0, x), tirx.Select(x < low, x + bias, x - bias))
 
         return _each(at, x, element, "shrink")
 
@@ -255,11 +251,11 @@ class Softplus(_Activation):
             if self.sharpness == 1:
                 scaled, soft = x, softplus(x)
             else:
-                scaled = x * _like(x, self.sharpness)
-                soft = softplus(scaled) / _like(x, self.sharpness)
+                scaled = x * number(self.sharpness, x)
+                soft = softplus(scaled) / number(self.sharpness, x)
             if self.threshold is None:
                 return soft
-            return tirx.Select(scaled > _like(x, self.threshold), x, soft)
+            return tirx.Select(scaled > number(self.threshold, x), x, soft)
 
         return _each(at, x, element, "softplus")
 
@@ -269,7 +265,7 @@ class LogSigmoid(_Activation):
     """`log(1 / (1 + e^-x))`, which is `-softplus(-x)`."""
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        return _each(at, x, lambda x: tirx.min(x, _like(x, 0)) - tirx.log1p(tirx.exp(-tirx.abs(x))), "log_sigmoid")
+        return _each(at, x, lambda x: tirx.min(x, number(0, x)) - tirx.log1p(tirx.exp(-tirx.abs(x))), "log_sigmoid")
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.activation import softplus
+from nnefc.operators.activation import exponential_minus_one, softplus
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.elementwise import apply
-from nnefc.operators.functions import number
+from nnefc.operators.functions import FUNCTIONS, number
 from nnefc.operators.matrix import MatMul
 from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor, quantized_product
 from nnefc.operators.shape import Concat, Slice
@@ -29,20 +29,20 @@ from nnefc.operators.shape import Concat, Slice
 __all__ = ["ACTIVATIONS", "Activation", "BeforeTheEnd", "Cell", "Gru", "Lstm", "Recurrence", "Rnn", "Weights"]
 
 
-ACTIVATIONS: dict[str, Callable[[Any, float, float], Any]] = {
-    "sigmoid": lambda x, _a, _b: tirx.sigmoid(x),
-    "tanh": lambda x, _a, _b: tirx.tanh(x),
-    "relu": lambda x, _a, _b: tirx.max(x, number(0, x)),
+_OWN: dict[str, Callable[[Any, float, float], Any]] = {
     "affine": lambda x, a, b: x * number(a, x) + number(b, x),
     "leakyrelu": lambda x, a, _b: tirx.Select(x < number(0, x), x * number(a, x), x),
     "thresholdedrelu": lambda x, a, _b: tirx.Select(x > number(a, x), x, number(0, x)),
     "scaledtanh": lambda x, a, b: tirx.tanh(x * number(b, x)) * number(a, x),
     "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(x * number(a, x) + number(b, x), number(1, x)), number(0, x)),
-    "elu": lambda x, a, _b: tirx.Select(x < number(0, x), (tirx.exp(x) - number(1, x)) * number(a, x), x),
+    "elu": lambda x, a, _b: tirx.Select(x < number(0, x), exponential_minus_one(x) * number(a, x), x),
     "softsign": lambda x, _a, _b: x / (number(1, x) + tirx.abs(x)),
     "softplus": lambda x, _a, _b: softplus(x),
 }
-"""Functions of a gate by their names, with two parameters."""
+"""Functions of a gate that are not in `FUNCTIONS`, with two parameters."""
+
+ACTIVATIONS = frozenset({"sigmoid", "tanh", "relu", *_OWN})
+"""Names of the functions of a gate."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Activation:
         """Its value for an item."""
         if self.clip is not None:
             x = tirx.max(tirx.min(x, number(self.clip, x)), number(-self.clip, x))
-        return ACTIVATIONS[self.name](x, self.alpha, self.beta)
+        own = _OWN.get(self.name)
+        return FUNCTIONS[self.name](x) if own is None else own(x, self.alpha, self.beta)
 
 
 class Weights(NamedTuple):
