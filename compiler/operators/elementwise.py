@@ -33,7 +33,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
             if result[axis] == 1:
                 result[axis] = size
             elif size not in (1, result[axis]):
-                raise CompileError(f"the shapes {', '.join(str(list(shape)) for shape in shapes)} do not broadcast")
+                raise CompileError(f"the shapes {' and '.join(str(list(shape)) for shape in shapes)} do not broadcast")
     return tuple(result)
 
 

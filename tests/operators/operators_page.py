@@ -125,19 +125,20 @@ def _kinds_of(root: object, name: str) -> set[type[Operator]]:
     wrapped = [kind for inner in _closed_over(root) if _is_of_front_ends(inner) for kind in _kinds_of(inner, name)]
     if wrapped:
         return set(wrapped)
-    level, seen = [root], set[int]()
+    level, seen, aside = [root], set[int](), set[type[Operator]]()
     while level:
         named = [value for item in level for value in _named(item, name) if id(value) not in seen]
         seen |= set(map(id, named))
         kinds = {value for value in [*level, *named] if isinstance(value, type) and issubclass(value, Operator)}
         own = {kind for kind in kinds if kind.__name__.lower() == name.replace("_", "").lower()}
-        kinds = own if own and all(kind.moves for kind in own) else kinds
-        if any(not kind.moves for kind in kinds):
-            return {kind for kind in kinds if not kind.moves}
-        if kinds:
-            return kinds
+        if own and all(kind.moves for kind in own):
+            return own
+        found = {kind for kind in kinds if not kind.moves and kind is not Cast}
+        if found:
+            return found
+        aside = aside or kinds  # what brings operands into shape and type, where there is no other
         level = [value for value in named if _is_of_front_ends(value)]
-    return set()
+    return aside
 
 
 def _is_of_front_ends(value: object) -> bool:

@@ -16,10 +16,9 @@ import onnx.defs
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.bodies import EndlessLoop, Repetition, choose, repeat
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Value, operator
-from nnefc.frontends.onnx.operators.tensors import concatenated, permuted, reshaped, sliced
 from nnefc.frontends.onnx.types import TensorType
 from nnefc.frontends.onnx.values import Array
-from nnefc.operators.shape import Unsqueeze
+from nnefc.operators.shape import Concat, Reshape, Slice, Transpose, Unsqueeze
 
 __all__: list[str] = []
 
@@ -180,7 +179,7 @@ def _known_if_fixed(ctx: Context, value: Value) -> Value:
 
 
 def _joined(ctx: Context, values: SequenceOf[Value], axis: int) -> Value:
-    return values[0] if len(values) == 1 else concatenated(ctx, values, axis)
+    return values[0] if len(values) == 1 else ctx.apply(Concat(axis), *values)
 
 
 @operator("Scan", since=(8,))
@@ -263,19 +262,19 @@ def _scan(
     return _run(ctx, loop, body, output_axes)
 
 
-def _moved(ctx: Context, value: Value, source: int, target: int) -> Value:
+def _moved(ctx: Context, value: Value, source: int, target: int) -> Any:
     """The tensor with one axis at another place."""
     if source == target:
         return value
     order = [axis for axis in range(value.rank) if axis != source]
     order.insert(target, source)
-    return permuted(ctx, _known_if_fixed(ctx, value), order)
+    return ctx.apply(Transpose(tuple(order)), _known_if_fixed(ctx, value))
 
 
-def _item_at(ctx: Context, value: Value, index: int) -> Value:
+def _item_at(ctx: Context, value: Value, index: int) -> Any:
     """One item along the first axis, which goes away."""
-    item = sliced(ctx, _known_if_fixed(ctx, value), {0: (index, 1, 1)})
-    return reshaped(ctx, item, value.shape[1:])
+    item = ctx.apply(Slice({0: (index, 1, 1)}), _known_if_fixed(ctx, value))
+    return ctx.apply(Reshape(value.shape[1:]), item)
 
 
 def _axis(axis: int, rank: int) -> int:

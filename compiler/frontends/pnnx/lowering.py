@@ -16,7 +16,6 @@ __all__ = [
     "Lowering",
     "Shape",
     "Tensor",
-    "broadcast_shapes",
     "check_list",
     "dtype_of",
     "rank_of",
@@ -31,15 +30,6 @@ _MOST_NESTED = 16
 
 Tensor: TypeAlias = Operand
 """A tensor while lowering: an array if its value stands in the file, else a Relax expression."""
-
-
-def broadcast_shapes(left: Shape, right: Shape) -> Shape | None:
-    """The shape to which both broadcast, aligned at the last dimension; None if they do not."""
-    rank = max(len(left), len(right))
-    left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
-    if any(a != b and 1 not in (a, b) for a, b in zip(left, right, strict=True)):
-        return None
-    return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
 
 
 def check_list(value: Any) -> None:

@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.expression import Kind, Step, Tree, to_rpn
 from nnefc.frontends.pnnx.functions import FUNCTIONS, Function, Rule
-from nnefc.frontends.pnnx.lowering import Lowering, Shape, broadcast_shapes, check_list, dtype_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Shape, check_list, dtype_of, shape_of
 from nnefc.frontends.pnnx.promotion import DEFAULT_FLOAT, Typed, category, result_type
+from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.expression import Expression
 from nnefc.operators.expression_steps import Given, Made
 from nnefc.operators.expression_steps import Step as Computed
@@ -158,10 +159,10 @@ class _Typing:
         shape: Shape = ()
         for value in values:
             if isinstance(value, _Tensor):
-                broadcast = broadcast_shapes(shape, value.shape)
-                if broadcast is None:
-                    raise self._error(step, f"the shapes {list(shape)} and {list(value.shape)} do not broadcast")
-                shape = broadcast
+                try:
+                    shape = broadcast_shapes(shape, value.shape)
+                except CompileError as error:
+                    raise self._error(step, error.message) from None
             elif isinstance(value, int) and not _fits(value, computes):
                 raise self._error(step, f"the number {value} does not fit into the type {computes}")
         arguments = [value.source if isinstance(value, _Tensor) else value for value in values]

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, operator
-from nnefc.frontends.onnx.operators.tensors import fail, input_at, reshaped, shape_of
+from nnefc.frontends.onnx.operators.tensors import fail, input_at, shape_of
 from nnefc.operators import activation
 from nnefc.operators.base import Operator
+from nnefc.operators.shape import Reshape
 
 __all__: list[str] = []
 
@@ -43,7 +44,7 @@ for _name, (_, _since) in _ACTIVATIONS.items():
 def _prelu(ctx: Context, node: Node) -> Any:
     x, slope = input_at(node, 0), input_at(node, 1)
     if node.version < 7 and len(shape_of(slope)) == 1 and shape_of(slope) != (1,):
-        slope = reshaped(ctx, slope, (*shape_of(slope), *[1] * (len(shape_of(x)) - 2)))
+        slope = ctx.apply(Reshape((*shape_of(slope), *[1] * (len(shape_of(x)) - 2))), slope)
     return ctx.apply(activation.ParametricRelu(), x, slope)
 
 

@@ -13,11 +13,11 @@ from nnefc.frontends.onnx.operators.tensors import (
     input_at,
     known,
     optional_input,
-    reshaped,
     shape_of,
     spell,
 )
 from nnefc.operators.elementwise import Clip, Elementwise, Where
+from nnefc.operators.shape import Reshape
 
 __all__ = ["binary", "unary"]
 
@@ -102,7 +102,7 @@ def _lower_binary(ctx: Context, node: Node) -> Value:
         after = rank - start - len(shape_of(y))
         if not 0 <= start <= rank or after < 0:
             raise fail(node, f"axis {axis} puts the second operand {spell(shape_of(y))} beyond {spell(shape_of(x))}")
-        y = reshaped(ctx, y, (*shape_of(y), *[1] * after))
+        y = ctx.apply(Reshape((*shape_of(y), *[1] * after)), y)
     return binary(ctx, node.op_type, x, y)
 
 

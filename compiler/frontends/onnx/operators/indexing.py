@@ -15,11 +15,11 @@ from nnefc.frontends.onnx.operators.tensors import (
     known,
     normal_axis,
     required_value,
-    reshaped,
     shape_of,
 )
 from nnefc.operators.indexing import Gather, GatherElements, GatherND, OneHot, ReverseSequence
 from nnefc.operators.scatter import ScatterElements, ScatterND, TensorScatter
+from nnefc.operators.shape import Reshape
 from nnefc.operators.sorting import TopK
 
 __all__: list[str] = []
@@ -73,7 +73,7 @@ def _compress(ctx: Context, node: Node) -> Any:
     x, axis = input_at(node, 0), node.attributes.get("axis")
     kept = np.flatnonzero(required_value(ctx, node, 1, "condition").reshape(-1))
     if axis is None:
-        x, axis = reshaped(ctx, x, (math.prod(shape_of(x)),)), 0
+        x, axis = ctx.apply(Reshape((math.prod(shape_of(x)),)), x), 0
     axis = normal_axis(node, axis, x.rank)
     return ctx.apply(Gather(axis), x, known(ctx, kept[kept < shape_of(x)[axis]]))
 

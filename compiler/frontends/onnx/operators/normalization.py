@@ -11,7 +11,6 @@ from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.random import draw
 from nnefc.frontends.onnx.operators.tensors import (
-    cast,
     dtype_of,
     fail,
     has_input,
@@ -21,10 +20,10 @@ from nnefc.frontends.onnx.operators.tensors import (
     normal_axis,
     optional_input,
     required_value,
-    reshaped,
     shape_of,
     spell,
 )
+from nnefc.operators.casting import Cast
 from nnefc.operators.normalization import (
     BatchNormalization,
     BatchNormalizationInTraining,
@@ -36,13 +35,14 @@ from nnefc.operators.normalization import (
     Standardization,
 )
 from nnefc.operators.random import Dropout
+from nnefc.operators.shape import Reshape
 
 __all__: list[str] = []
 
 
-def _channelwise(ctx: Context, x: Value, vector: Value) -> Value:
+def _channelwise(ctx: Context, x: Value, vector: Value) -> Any:
     """A vector of channels, aligned to broadcast with `[N, C, …]`."""
-    return reshaped(ctx, vector, (1, math.prod(shape_of(vector)), *[1] * (len(shape_of(x)) - 2)))
+    return ctx.apply(Reshape((1, math.prod(shape_of(vector)), *[1] * (len(shape_of(x)) - 2))), vector)
 
 
 @operator("BatchNormalization", since=(1, 6, 7, 9, 14, 15))
@@ -94,7 +94,7 @@ def _rms_normalization(ctx: Context, node: Node) -> Any:
     x, scale = input_at(node, 0), input_at(node, 1)
     axis = normal_axis(node, node.attributes["axis"], len(shape_of(x)))
     normal = ctx.apply(RootMeanSquare(tuple(range(axis, len(shape_of(x)))), node.attributes["epsilon"]), x)
-    return binary(ctx, "Mul", cast(ctx, normal, dtype_of(scale)), scale)
+    return binary(ctx, "Mul", ctx.apply(Cast(dtype_of(scale)), normal), scale)
 
 
 @operator("MeanVarianceNormalization", since=(9, 13))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
-from nnefc.frontends.onnx.operators.tensors import fail, input_at, reshaped
+from nnefc.frontends.onnx.operators.tensors import fail, input_at
+from nnefc.operators.shape import Reshape
 from nnefc.operators.training import Adagrad, Adam, Momentum
 
 __all__: list[str] = []
@@ -37,7 +38,7 @@ def _declare(name: str, make: Callable[[Mapping[str, Any]], Momentum | Adagrad |
         if len(node.inputs) < 2 + kinds or (len(node.inputs) - 2) % kinds:
             raise fail(node, f"has {len(node.inputs)} inputs, not 2 and {kinds} for each parameter")
         count = (len(node.inputs) - 2) // kinds
-        rate, steps = (reshaped(ctx, input_at(node, i), ()) for i in (0, 1))
+        rate, steps = (ctx.apply(Reshape(()), input_at(node, i)) for i in (0, 1))
         made = [
             ctx.apply(step, rate, steps, *(input_at(node, 2 + index + kind * count) for kind in range(kinds)))
             for index in range(count)

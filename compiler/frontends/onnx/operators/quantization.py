@@ -16,7 +16,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     input_at,
     normal_axis,
     optional_input,
-    reshaped,
     shape_of,
     spell,
 )
@@ -31,6 +30,7 @@ from nnefc.operators.quantization import (
     Quotients,
     Requantization,
 )
+from nnefc.operators.shape import Reshape
 
 __all__: list[str] = []
 
@@ -58,11 +58,11 @@ def _qlinear_conv(ctx: Context, node: Node) -> Value:
     if count not in (1, channels):
         raise fail(node, f"the filter's scale {spell(shape_of(w_scale))} should be a scalar or [{channels}]")
     scales = (
-        reshaped(ctx, x_scale, ()),
-        reshaped(ctx, w_scale, (1, count, *[1] * (sums.rank - 2)) if count > 1 else ()),
-        reshaped(ctx, y_scale, ()),
+        ctx.apply(Reshape(()), x_scale),
+        ctx.apply(Reshape((1, count, *[1] * (sums.rank - 2)) if count > 1 else ()), w_scale),
+        ctx.apply(Reshape(()), y_scale),
     )
-    return _requantized(ctx, node, sums, scales, reshaped(ctx, y_zero, ()))
+    return _requantized(ctx, node, sums, scales, ctx.apply(Reshape(()), y_zero))
 
 
 @operator("MatMulInteger", since=(10,))
@@ -80,15 +80,15 @@ def _product(ctx: Context, node: Node, places: tuple[int, int, int, int]) -> Val
     return made
 
 
-def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Value:
+def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Any:
     """A zero point or scale in the place where it broadcasts: a vector goes along an axis of the matrix."""
     shape, rank = shape_of(x), matrix.rank
     if math.prod(shape) == 1:
-        return reshaped(ctx, x, ())
+        return ctx.apply(Reshape(()), x)
     if len(shape) == 1 and rank >= 2:
         if shape[0] != shape_of(matrix)[axis]:
             raise fail(node, f"{spell(shape)} does not fit the matrix {spell(shape_of(matrix))}")
-        return reshaped(ctx, x, (shape[0], 1) if axis == -2 else (1, shape[0]))
+        return ctx.apply(Reshape((shape[0], 1) if axis == -2 else (1, shape[0])), x)
     broadcast_shapes(shape, shape_of(matrix))
     return x
 

@@ -11,21 +11,18 @@ from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.tensors import (
-    cast,
-    concatenated,
     dtype_of,
     fail,
     input_at,
     known,
     optional_input,
-    permuted,
-    reshaped,
     shape_of,
-    sliced,
     spell,
 )
+from nnefc.operators.casting import Cast
 from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor
 from nnefc.operators.recurrent import ACTIVATIONS, Activation, BeforeTheEnd, Cell, Gru, Lstm, Recurrence, Rnn, Weights
+from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
 
 __all__: list[str] = []
 
@@ -91,9 +88,9 @@ def _cells(node: Node) -> list[Cell]:
     return [cell(node, *functions) for functions in _activations(node, defaults, count)]
 
 
-def _item(ctx: Context, x: Value, direction: int) -> Value:
+def _item(ctx: Context, x: Value, direction: int) -> Any:
     """One direction's part of a tensor."""
-    return reshaped(ctx, sliced(ctx, x, {0: (direction, 1, 1)}), shape_of(x)[1:])
+    return ctx.apply(Reshape(shape_of(x)[1:]), ctx.apply(Slice({0: (direction, 1, 1)}), x))
 
 
 def _lengths(ctx: Context, node: Node, time: int) -> Value | None:
@@ -101,19 +98,19 @@ def _lengths(ctx: Context, node: Node, time: int) -> Value | None:
     lengths = optional_input(node, 4)
     if lengths is None or ((array := ctx.constant(lengths)) is not None and (array >= time).all()):
         return None
-    below = binary(ctx, "Min", cast(ctx, lengths, "int32"), known(ctx, np.array(time, np.int32)))
+    below = binary(ctx, "Min", ctx.apply(Cast("int32"), lengths), known(ctx, np.array(time, np.int32)))
     return binary(ctx, "Max", below, known(ctx, np.array(0, np.int32)))
 
 
-def _state(ctx: Context, node: Node, index: int, shape: tuple[int, ...], dtype: str) -> Value:
+def _state(ctx: Context, node: Node, index: int, shape: tuple[int, ...], dtype: str) -> Any:
     """The states before the first step, `[D, B, H]`."""
     value = optional_input(node, index)
     if value is None:
         return known(ctx, np.zeros(shape, dtype))
-    value = permuted(ctx, value, [1, 0, 2]) if node.attributes.get("layout") else value
+    value = ctx.apply(Transpose((1, 0, 2)), value) if node.attributes.get("layout") else value
     if shape_of(value) != shape:
         raise fail(node, f"the first state {spell(shape_of(value))} should be {spell(shape)}")
-    return cast(ctx, value, dtype)
+    return ctx.apply(Cast(dtype), value)
 
 
 def _lower(
@@ -140,7 +137,7 @@ def _lower(
     lengths = _lengths(ctx, node, time)
     first = [_state(ctx, node, index, (count, batch, size), dtype) for index in (5, 6)[:states]]
     bias, peepholes = (
-        None if value is None else cast(ctx, value, dtype)
+        None if value is None else ctx.apply(Cast(dtype), value)
         for value in (optional_input(node, 3), optional_input(node, 7) if states == 2 else None)
     )
     parts: list[list[Value]] = []
@@ -148,19 +145,19 @@ def _lower(
         first_bias = second_bias = None
         if bias is not None:
             both, width = _item(ctx, bias, d), cell.gates * size
-            first_bias, second_bias = (sliced(ctx, both, {0: (start, width, 1)}) for start in (0, width))
+            first_bias, second_bias = (ctx.apply(Slice({0: (start, width, 1)}), both) for start in (0, width))
         peephole = None if peepholes is None else _item(ctx, peepholes, d)
         weights = Weights(*pair, first_bias, second_bias, peephole)
         backwards = node.attributes["direction"] == "reverse" or d == 1
         own = [_item(ctx, state, d) for state in first]
         parts.append(ctx.apply(Recurrence(cell, backwards, ended_is_zero), x, weights, own, lengths))
-    hidden = concatenated(ctx, [reshaped(ctx, p[0], (time, 1, batch, size)) for p in parts], 1)
+    hidden = ctx.apply(Concat(1), *(ctx.apply(Reshape((time, 1, batch, size)), p[0]) for p in parts))
     last = [
-        concatenated(ctx, [reshaped(ctx, state, (1, batch, size)) for state in states], 0)
+        ctx.apply(Concat(0), *(ctx.apply(Reshape((1, batch, size)), state) for state in states))
         for states in list(zip(*parts, strict=True))[1:]
     ]
     if node.attributes.get("layout"):
-        return [permuted(ctx, hidden, [2, 0, 1, 3]), *(permuted(ctx, state, [1, 0, 2]) for state in last)]
+        return [ctx.apply(Transpose((2, 0, 1, 3)), hidden), *(ctx.apply(Transpose((1, 0, 2)), state) for state in last)]
     return [hidden, *last]
 
 
@@ -169,14 +166,16 @@ def _recurrent(ctx: Context, node: Node) -> list[Value]:
     x, w, r = (input_at(node, i) for i in range(3))
     dtype = dtype_of(x)
     work = "float32" if dtype in ("float16", "bfloat16") else dtype
-    x = permuted(ctx, cast(ctx, x, work), [1, 0, 2] if node.attributes.get("layout") else [0, 1, 2])
+    x = ctx.apply(Transpose((1, 0, 2) if node.attributes.get("layout") else (0, 1, 2)), ctx.apply(Cast(work), x))
     (time, batch, depth), size = shape_of(x), shape_of(r)[-1]
     count, width = len(cells), cells[0].gates * size
     if shape_of(w) != (count, width, depth) or shape_of(r) != (count, width, size):
         raise fail(node, f"the weights {spell(shape_of(w))} and {spell(shape_of(r))} do not fit {spell(shape_of(x))}")
-    inputs, hidden = ([permuted(ctx, cast(ctx, _item(ctx, v, d), work), [1, 0]) for d in range(count)] for v in (w, r))
+    inputs, hidden = (
+        [ctx.apply(Transpose((1, 0)), ctx.apply(Cast(work), _item(ctx, v, d))) for d in range(count)] for v in (w, r)
+    )
     made = _lower(ctx, node, cells, x, list(zip(inputs, hidden, strict=True)), (time, batch, size), work)
-    return [cast(ctx, value, dtype) for value in made]
+    return [ctx.apply(Cast(dtype), value) for value in made]
 
 
 operator("RNN", since=(1, 7, 14, 22))(_recurrent)
@@ -211,7 +210,9 @@ def _matrices(ctx: Context, node: Node, index: int, shape: tuple[int, int, int])
         whole = given in ((shape[0],), (shape[0], 1))
         if not whole and given != (shape[0], shape[2]):
             raise fail(node, f"{spell(given)} scales do not fit the weights {spell(shape)}, by direction or by column")
-        parts.append([reshaped(ctx, _item(ctx, value, d), () if whole else (1, shape[2])) for d in range(shape[0])])
+        parts.append(
+            [ctx.apply(Reshape(() if whole else (1, shape[2])), _item(ctx, value, d)) for d in range(shape[0])]
+        )
     return [
         QuantizedTensor(_item(ctx, weights, d), scale, zero) for d, (scale, zero) in enumerate(zip(*parts, strict=True))
     ]

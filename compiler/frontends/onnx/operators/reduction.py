@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, unary
 from nnefc.frontends.onnx.operators.tensors import (
-    cast,
     dtype_of,
     input_at,
     integers,
     normal_axes,
     normal_axis,
     required_value,
-    reshaped,
     shape_of,
 )
 from nnefc.operators.activation import Softmax
+from nnefc.operators.casting import Cast
 from nnefc.operators.reduction import (
     ArgExtreme,
     Cumulative,
@@ -33,6 +33,7 @@ from nnefc.operators.reduction import (
     Reduction,
     Sum,
 )
+from nnefc.operators.shape import Reshape
 
 __all__: list[str] = []
 
@@ -91,17 +92,17 @@ def _as_rows(ctx: Context, node: Node) -> tuple[Value, int]:
     axis = normal_axis(node, node.attributes["axis"], max(1, len(shape)))
     if node.version >= 13:
         return x, axis
-    return reshaped(ctx, x, (math.prod(shape[:axis]), math.prod(shape[axis:]))), 1
+    return ctx.apply(Reshape((math.prod(shape[:axis]), math.prod(shape[axis:]))), x), 1
 
 
-def _lower_softmax(ctx: Context, node: Node) -> Value:
+def _lower_softmax(ctx: Context, node: Node) -> Any:
     x, axis = _as_rows(ctx, node)
     dtype = dtype_of(x)
-    wide = cast(ctx, x, "float64" if dtype == "float64" else "float32")
+    wide = ctx.apply(Cast("float64" if dtype == "float64" else "float32"), x)
     if 0 in shape_of(x):
         return input_at(node, 0)
     made: Value = ctx.apply(Softmax((axis,), logarithm=node.op_type == "LogSoftmax"), wide)
-    return reshaped(ctx, cast(ctx, made, dtype), shape_of(input_at(node, 0)))
+    return ctx.apply(Reshape(shape_of(input_at(node, 0))), ctx.apply(Cast(dtype), made))
 
 
 operator("Softmax", since=(1, 11, 13))(_lower_softmax)
@@ -109,9 +110,9 @@ operator("LogSoftmax", since=(1, 11, 13))(_lower_softmax)
 
 
 @operator("Hardmax", since=(1, 11, 13))
-def _hardmax(ctx: Context, node: Node) -> Value:
+def _hardmax(ctx: Context, node: Node) -> Any:
     x, axis = _as_rows(ctx, node)
-    return reshaped(ctx, ctx.apply(Hardmax(axis), x), shape_of(input_at(node, 0)))
+    return ctx.apply(Reshape(shape_of(input_at(node, 0))), ctx.apply(Hardmax(axis), x))
 
 
 @operator("CumSum", since=(11, 14))

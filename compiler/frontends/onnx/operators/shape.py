@@ -20,7 +20,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     normal_axes,
     normal_axis,
     required_value,
-    reshaped,
     shape_of,
     spell,
 )
@@ -202,7 +201,7 @@ def _pad(ctx: Context, node: Node) -> Any:
         raise fail(node, f"'pads' has {len(amounts)} items for {len(axes)} axes")
     pads = {axis: (amounts[i], amounts[i + len(axes)]) for i, axis in enumerate(axes)}
     padding = tuple(pads.get(axis, (0, 0)) for axis in range(rank))
-    return ctx.apply(Pad(padding, mode), x, reshaped(ctx, fill, ()))
+    return ctx.apply(Pad(padding, mode), x, ctx.apply(Reshape(()), fill))
 
 
 @operator("Tile", since=(1, 6, 13))

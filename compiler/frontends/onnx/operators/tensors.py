@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tvm import relax
 
@@ -10,14 +10,10 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.advice import advice_on_data
 from nnefc.frontends.onnx.operator import Context, Node, Value
 from nnefc.frontends.onnx.values import Array
-from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import is_float
-from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
 
 __all__ = [
     "Array",
-    "cast",
-    "concatenated",
     "dtype_of",
     "fail",
     "has_input",
@@ -28,11 +24,8 @@ __all__ = [
     "normal_axes",
     "normal_axis",
     "optional_input",
-    "permuted",
     "required_value",
-    "reshaped",
     "shape_of",
-    "sliced",
     "spell",
 ]
 
@@ -135,33 +128,3 @@ def normal_axes(node: Node, axes: Sequence[int], rank: int) -> list[int]:
     if len(set(result)) != len(result):
         raise fail(node, f"the axes {spell(axes)} name one axis twice")
     return result
-
-
-def reshaped(ctx: Context, value: Value, shape: Sequence[int]) -> Value:
-    """The same items in another shape."""
-    made: Value = ctx.apply(Reshape(tuple(shape)), value)
-    return made
-
-
-def permuted(ctx: Context, value: Value, axes: Sequence[int]) -> Value:
-    """The axes in another order."""
-    made: Value = ctx.apply(Transpose(tuple(axes)), value)
-    return made
-
-
-def concatenated(ctx: Context, values: Sequence[Value], axis: int) -> Value:
-    """Tensors one after the other along an axis counted from the front."""
-    made: Value = ctx.apply(Concat(axis), *values)
-    return made
-
-
-def sliced(ctx: Context, value: Value, ranges: Mapping[int, tuple[int, int, int]]) -> Value:
-    """Part of a tensor: `(start, count, step)` by axis; the step may be negative, the positions must exist."""
-    made: Value = ctx.apply(Slice(ranges), value)
-    return made
-
-
-def cast(ctx: Context, value: Value, dtype: str) -> Value:
-    """The items in another element type."""
-    made: Value = ctx.apply(Cast(dtype), value)
-    return made
