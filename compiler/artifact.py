@@ -13,15 +13,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
-from tvm import tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, listed, load
-from nnefc.network import Network, OpenDimension
+from nnefc.network import Network, OpenDimension, size_by_name
 from nnefc.passes.backend import Code, Lowered
 from nnefc.passes.graph.index_limits import index_limits
 from nnefc.passes.plan.program import Buffer
-from nnefc.sizes import Dimension, Size, substituted
 from nnefc.targets.description.library import DimensionDescription, LibraryDescription, TensorDescription
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network, write_together
@@ -172,16 +170,13 @@ def _description(network: Network, target: AnyTarget, lowered: Lowered, device: 
         index_limits=tuple(index_limits(network).items()),
         device=device,
         dimensions=tuple(
-            DimensionDescription(
-                d.name,
-                d.values.least * d.multiple,
-                d.values.most * d.multiple,
-                d.multiple,
-                d.values.typical * d.multiple,
-            )
-            for d in network.open_dimensions
+            DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in network.open_dimensions
         ),
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
+        open_workspaces=(
+            plan.workspace_at({d.var: d.values.typical for d in network.open_dimensions}),
+            plan.workspace_at({d.var: d.values.most for d in network.open_dimensions}),
+        ),
     )
 
 
@@ -205,16 +200,6 @@ def _described(
     names: tuple[str, ...] | list[str], buffers: tuple[Buffer, ...], dimensions: Sequence[OpenDimension] = ()
 ) -> tuple[TensorDescription, ...]:
     return tuple(
-        TensorDescription(name, buffer.dtype, tuple(_described_size(size, dimensions) for size in buffer.shape))
+        TensorDescription(name, buffer.dtype, tuple(size_by_name(size, dimensions) for size in buffer.shape))
         for name, buffer in zip(names, buffers, strict=True)
     )
-
-
-def _described_size(size: Dimension, dimensions: Sequence[OpenDimension]) -> int | str:
-    """A number; the name of an open dimension; or how the size is computed from such names."""
-    if isinstance(size, int):
-        return size
-    for dimension in dimensions:
-        if size == dimension.size:
-            return dimension.name
-    return str(substituted(size, {d.var: Size(tirx.Var(d.name, "int64")) // d.multiple for d in dimensions}))

@@ -1,7 +1,7 @@
 """What is in a network: parameters, multiply-adds and memory, read from its Relax function.
 
 The numbers are those of the network as its front end returns it, before any pass: batch normalizations are already
-scales and shifts, nothing is fused yet.
+scales and shifts, nothing is fused yet. Where sizes are open, they are those of typical sizes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import tvm
 from tvm import relax
 
 from nnefc.element_types import item_bytes
-from nnefc.network import Body, Control, Loop, Network, control_index
+from nnefc.network import Body, Control, Loop, Network, OpenDimension, control_index, size_by_name
+from nnefc.sizes import dimensions, ranges, typical
 
 __all__ = ["Inspection", "Tensor", "inspect_network"]
 
@@ -25,11 +26,11 @@ _VIEWS = {"relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor at the border of a network."""
+    """A tensor at the border of a network; sizes that are open are names of dimensions, or computed from them."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Inspection:
             and with one round of a loop that does not know how many it has.
         live_bytes: the largest sum of the activations that are alive at one time. An activation lives from the
             operation that computes it to the last that reads it, inputs from the start, outputs to the end.
+        dimensions: what is open.
     """
 
     name: str
@@ -53,26 +55,31 @@ class Inspection:
     parameter_bytes: int
     multiply_adds: int
     live_bytes: int
+    dimensions: tuple[OpenDimension, ...] = ()
 
 
 def inspect_network(network: Network) -> Inspection:
     """Count what is in `network`; nothing is changed."""
+    with ranges({dimension.var: dimension.values for dimension in network.open_dimensions}):
+        return _inspected(network)
+
+
+def _inspected(network: Network) -> Inspection:
     function = network.module["main"]
     constants: dict[tvm.ir.GenericConst, None] = {}
     multiply_adds = _count(network, constants)
-    tensors = [_tensor(name, var) for name, var in zip(_border_names(network), function.params, strict=True)]
+    tensors = [_tensor(network, name, v.ty) for name, v in zip(_border_names(network), function.params, strict=True)]
     results = function.ret_ty.fields[: len(network.outputs)]  # the states' new values follow
     return Inspection(
         name=network.name,
         inputs=tuple(tensors[: len(network.inputs)]),
-        outputs=tuple(
-            Tensor(name, str(ty.dtype), _extents(ty)) for name, ty in zip(network.outputs, results, strict=True)
-        ),
+        outputs=tuple(_tensor(network, name, ty) for name, ty in zip(network.outputs, results, strict=True)),
         states=tuple(tensors[len(network.inputs) :]),
         parameters=sum(math.prod(_extents(c.ty)) for c in constants),
         parameter_bytes=sum(_bytes(c.ty) for c in constants),
         multiply_adds=multiply_adds,
         live_bytes=_live_bytes(network, list(function.params)),
+        dimensions=network.open_dimensions,
     )
 
 
@@ -99,8 +106,9 @@ def _border_names(network: Network) -> tuple[str, ...]:
     return network.inputs + tuple(state.name for state in network.states)
 
 
-def _tensor(name: str, var: relax.Var) -> Tensor:
-    return Tensor(name, str(var.ty.dtype), _extents(var.ty))
+def _tensor(network: Network, name: str, ty: relax.TensorType) -> Tensor:
+    shape = tuple(size_by_name(size, network.open_dimensions) for size in dimensions(ty.shape.values))
+    return Tensor(name, str(ty.dtype), shape)
 
 
 def _bindings(function: relax.Function) -> Iterator[relax.VarBinding]:
@@ -121,7 +129,8 @@ def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
 
 
 def _extents(tensor: relax.TensorType) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in tensor.shape.values)
+    """The shape for counting: sizes that are open count with their typical value."""
+    return tuple(map(typical, dimensions(tensor.shape.values)))
 
 
 def _bytes(value: tvm.ir.Type) -> int:
@@ -170,7 +179,7 @@ def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
     inside: dict[int, int] = {}  # what bodies need for themselves, by time
     end = 1
     for binding in _bindings(function):
-        read = [owner for var in relax.analysis.free_vars(binding.value) for owner in owners[var]]
+        read = [owner for var in _tensors_of(binding.value) for owner in owners[var]]
         last.update(dict.fromkeys(read, end))
         if _has_own_memory(binding.value):
             owners[binding.var] = (binding.var,)
@@ -181,7 +190,7 @@ def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
         if index is not None:
             inside[end] = max(_live_bytes(body, []) for body in part.controls[index].bodies)
         end += 1
-    for var in relax.analysis.free_vars(function.body.body):
+    for var in _tensors_of(function.body.body):
         last.update(dict.fromkeys(owners[var], end))
 
     change = [0] * (end + 2)
@@ -192,6 +201,11 @@ def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
         change[time] += size
         change[time + 1] -= size
     return max(accumulate(change))
+
+
+def _tensors_of(value: relax.Expr) -> list[relax.Var]:
+    """The variables in an expression, without those of open sizes."""
+    return [var for var in relax.analysis.free_vars(value) if not isinstance(var.ty, tvm.ir.PrimType)]
 
 
 def _has_own_memory(value: relax.Expr) -> bool:

@@ -10,7 +10,7 @@ which no pass looks into: tensors that go in and come out are in plain layout, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.sizes import Dimension, OpenSize, Range, Size, dimensions, is_known, item_count
+from nnefc.sizes import Dimension, OpenSize, Range, Size, dimensions, is_known, item_count, substituted
 
 __all__ = [
     "MAX_ITEMS",
@@ -34,6 +34,7 @@ __all__ = [
     "call_control",
     "check_sizes",
     "control_index",
+    "size_by_name",
 ]
 
 _CONTROL = "nnefc.control."
@@ -75,6 +76,31 @@ class OpenDimension:
     def size(self) -> Dimension:
         """The size of a dimension that has this name."""
         return Size(self.var) * self.multiple
+
+    @property
+    def least(self) -> int:
+        """The smallest size."""
+        return self.values.least * self.multiple
+
+    @property
+    def most(self) -> int:
+        """The largest size."""
+        return self.values.most * self.multiple
+
+    @property
+    def typical(self) -> int:
+        """The size for estimates."""
+        return self.values.typical * self.multiple
+
+
+def size_by_name(size: Dimension, dimensions: Sequence[OpenDimension]) -> int | str:
+    """A number; the name of an open dimension; or how the size is computed from such names."""
+    if isinstance(size, int):
+        return size
+    for dimension in dimensions:
+        if size == dimension.size:
+            return dimension.name
+    return str(substituted(size, {d.var: Size(tirx.Var(d.name, "int64")) // d.multiple for d in dimensions}))
 
 
 @dataclass(frozen=True)

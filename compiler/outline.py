@@ -1,16 +1,17 @@
 """What a model's file says before anything of it is computed: its face, its operators, which extents it leaves open.
 
-Front ends return an :class:`Outline` without reading weights; :func:`shape_option` is what to type for what is open.
+Front ends return an :class:`Outline` without reading weights; :func:`shape_option` is what to type for what is open,
+:func:`range_option` what leaves it open.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["Extent", "OpenTensor", "Outline", "shape_option"]
+__all__ = ["Extent", "OpenTensor", "Outline", "range_option", "shape_option"]
 
 Extent: TypeAlias = "int | str | None"
 """A number, the name of a dimension, or unknown."""
@@ -38,6 +39,7 @@ class Outline:
         unsupported: those of them that cannot be compiled.
         parameters, parameter_bytes: elements of all trained values, and their bytes in the file.
         option: the `--shape` options that give what is open; empty if nothing is.
+        range_option: those that leave it open, in ranges; empty if nothing is, or the format has no open sizes.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Outline:
     parameter_bytes: int
     unsupported: frozenset[str] = field(default_factory=frozenset)
     option: str = ""
+    range_option: str = ""
 
     @property
     def count(self) -> int:
@@ -62,20 +65,29 @@ def shape_option(inputs: Iterable[OpenTensor]) -> str:
     Dimensions with names are given by those, once for all inputs; an input with an extent that has no name is given
     whole. Ready for a shell: `--shape batch=1,seq=128 --shape x=1,3,224,224`.
     """
+    return _option(inputs, str)
+
+
+def range_option(inputs: Iterable[OpenTensor]) -> str:
+    """The options that leave these dimensions open, in likely ranges: `--shape batch=1..64,seq=1..512`."""
+    return _option(inputs, _RANGES.__getitem__)
+
+
+def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int], str]) -> str:
+    """The options, with guesses as `spelled` writes them."""
     inputs = tuple(inputs)
     names = {tensor.name for tensor in inputs}
-    guesses: dict[str, int] = {}
+    guesses: dict[str, str] = {}
     for tensor in inputs:
         for axis, extent in enumerate(tensor.shape or ()):
             if isinstance(extent, str):
-                guesses.setdefault(extent, _guess(extent, axis, tensor))
+                guesses.setdefault(extent, spelled(_guess(extent, axis, tensor)))
     left = dict(guesses)
     whole: list[str] = []
     for tensor in inputs:
         # An input goes before a dimension of the same name, so that such a dimension cannot be given by its name.
         if tensor.shape is None or any(extent is None or extent in names for extent in tensor.shape):
-            extents = _extents(tensor, guesses)
-            whole.append(f"{tensor.name}={','.join(map(str, extents))}")
+            whole.append(f"{tensor.name}={','.join(_extents(tensor, guesses, spelled))}")
             for extent in tensor.shape or ():
                 left.pop(str(extent), None)
     plain = [f"{name}={extent}" for name, extent in left.items() if "," not in name]
@@ -87,17 +99,20 @@ _UNKNOWN = (1, 3, 224, 224)
 """The shape of an input of which nothing is known."""
 
 
-def _extents(tensor: OpenTensor, guesses: Mapping[str, int]) -> tuple[int, ...]:
+def _extents(tensor: OpenTensor, guesses: Mapping[str, str], spelled: Callable[[int], str]) -> list[str]:
     if tensor.shape is None:
-        return _UNKNOWN
+        return list(map(spelled, _UNKNOWN))
     found = []
     for axis, extent in enumerate(tensor.shape):
         known = guesses[extent] if isinstance(extent, str) else extent
-        found.append(known if known is not None else _guess("", axis, tensor))
-    return tuple(found)
+        found.append(str(known) if known is not None else spelled(_guess("", axis, tensor)))
+    return found
 
 
 _BATCH, _CHANNELS, _SIDE, _LENGTH, _SECOND = 1, 3, 224, 128, 16_000
+
+_RANGES = {_BATCH: "1..64", _CHANNELS: "3", _SIDE: "32..1280:32", _LENGTH: "1..512", _SECOND: "1600..160000"}
+"""A likely range for each guess."""
 
 _WAVES = ("wave", "audio", "speech")  # in names of inputs that are sound, sample after sample
 

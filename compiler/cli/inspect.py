@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.open_sizes import range_lines, sizes_text
 from nnefc.cli.options import given, model_options
 from nnefc.cli.text import amount, columns, face, memory
 from nnefc.cli.tvm_alone import import_tvm
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["inspect_file"]
+
+MORE_THAN_ANY = 1 << 48  # bytes
 
 LIBRARIES = (".so", ".a", ".o", ".dylib", ".dll", ".wasm")
 
@@ -74,13 +77,23 @@ def library_lines(path: Path) -> list[str]:
         ("compiler", found.compiler),
         ("source", found.source or "not a file"),
         ("constants", memory(found.constant_bytes) + (f" in {metadata.weights}" if metadata.weights else "")),
-        ("workspace", f"{memory(found.workspace_bytes)} a session"),
+        ("workspace", f"{workspace(found)} a session"),
     ]
     if found.index_limits:
         facts.append(("indices", ", ".join(f"{name}: 0 to {limit - 1:,}" for name, limit in found.index_limits)))
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
-    return [found.model, "", *face(found.inputs, found.outputs, found.states), "", *columns(facts)]
+    opened = range_lines(found.dimensions)
+    return [found.model, "", *face(found.inputs, found.outputs, found.states), *opened, "", *columns(facts)]
+
+
+def workspace(found: LibraryDescription) -> str:
+    """Memory between kernels; where sizes are open, at the typical and at the greatest ones."""
+    if not found.dimensions:
+        return memory(found.workspace_bytes)
+    typical, most = found.open_workspaces
+    greatest = memory(most) if most < MORE_THAN_ANY else "more than there can be"
+    return f"{memory(typical)} ({sizes_text(found.dimensions, 'typical')}) to {greatest}"
 
 
 def needs(found: LibraryDescription) -> str:
@@ -111,10 +124,13 @@ def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     faces = (
         face(found.inputs, found.outputs) if counted is None else face(counted.inputs, counted.outputs, counted.states)
     )
-    lines = [found.name, found.about, "", *faces, "", *size_lines(found, counted), "", *operation_lines(found)]
+    opened = range_lines(counted.dimensions) if counted is not None else []
+    lines = [found.name, found.about, "", *faces, *opened, "", *size_lines(found, counted), "", *operation_lines(found)]
     lines += expression_lines(path)
     if counted is None and found.option:
         lines += ["", "Dimensions are open. To compile, give them, with numbers of your own:", "", f"  {found.option}"]
+        if found.range_option:
+            lines += ["", "or ranges, for a library that takes every size in them:", "", f"  {found.range_option}"]
     if refusal is not None:
         lines += ["", "It cannot be compiled as it is:", *str(refusal).split("\n")]
     return lines
@@ -169,6 +185,7 @@ def size_lines(found: Outline, counted: Inspection | None) -> list[str]:
     """Parameters, work and memory, the last two where all shapes are known."""
     rows = [("parameters", f"{amount(found.parameters)} ({memory(found.parameter_bytes)})")]
     if counted is not None:
-        rows.append(("multiply-adds", f"{amount(counted.multiply_adds)} (convolutions and matrix products)"))
-        rows.append(("memory", f"{memory(counted.live_bytes)} (the most activations alive at once)"))
+        at = f"; {sizes_text(counted.dimensions, 'typical')}" if counted.dimensions else ""
+        rows.append(("multiply-adds", f"{amount(counted.multiply_adds)} (convolutions and matrix products{at})"))
+        rows.append(("memory", f"{memory(counted.live_bytes)} (the most activations alive at once{at})"))
     return columns([*rows, ("operations", f"{found.count:,}")])

@@ -10,14 +10,15 @@ import click
 
 from nnefc.cli.values import read_values
 
-__all__ = ["given", "model_options", "read_shapes"]
+__all__ = ["given", "model_options", "read_shape_options", "read_shapes"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _shapes(
+def read_shape_options(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, tuple[int | str, ...]] | None:
+    """The callback of the `--shape` option."""
     return read_shapes(values) or None
 
 
@@ -86,7 +87,7 @@ def model_options(command: Command) -> Command:
             click.option(
                 "--shape",
                 multiple=True,
-                callback=_shapes,
+                callback=read_shape_options,
                 metavar="NAME=1,3,8,8",
                 help="The shape of an input, or the sizes of ONNX's named dimensions: batch=1,seq=128, or "
                 "ranges for sizes that stay open: batch=1..64,height=32..1280:32 (repeatable).",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnefc.cli.arrays import Arrays, random_inputs, read_inputs, write_outputs
-from nnefc.cli.options import given
+from nnefc.cli.open_sizes import chosen_ports
+from nnefc.cli.options import given, read_shape_options
 from nnefc.cli.text import Port, columns
 from nnefc.diagnostics import CompileError
 
@@ -33,6 +34,14 @@ __all__ = ["run_library"]
 )
 @click.option(
     "--random", type=click.IntRange(min=0), metavar="SEED", help="Use random values for inputs that have no file."
+)
+@click.option(
+    "--shape",
+    multiple=True,
+    callback=read_shape_options,
+    metavar="NAME=3",
+    help="The size of an open dimension, or the shape of an input, for random values: batch=3 (repeatable).  [default: "
+    "typical sizes]",
 )
 @click.option(
     "--output",
@@ -59,6 +68,7 @@ def run_library(
     library: Path,
     inputs: tuple[str, ...],
     random: int | None,
+    shape: dict[str, tuple[int | str, ...]] | None,
     output: Path | None,
     weights: Path | None,
     check_nan: bool | None,
@@ -70,13 +80,16 @@ def run_library(
     """Run LIBRARY, compiled by nnefc, on arrays from files."""
     from nnefc.loader import load
 
+    if shape is not None and random is None:
+        raise click.UsageError("--shape is of random values: arrays from files have shapes of their own")
     chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
     with load(library, threads=threads, device=device, **chosen) as model:
         arrays = read_inputs(inputs, model.inputs)
         left = [port for port in model.inputs if port.name not in arrays]
         if random is not None:
-            _check_known(left)
-            arrays = random_inputs(random, left, index_limits(library)) | arrays
+            ports = chosen_ports(model.inputs, model.dimensions, shape or {}, arrays)
+            drawn = [port for port in ports if port.name not in arrays]
+            arrays = random_inputs(random, drawn, index_limits(library)) | arrays
         missing = [port.name for port in model.inputs if port.name not in arrays]
         if missing:
             raise CompileError(
@@ -91,16 +104,6 @@ def run_library(
             click.echo("\n".join(describe(results)))
         if repeat is not None:
             click.echo(latency(model, arrays, repeat))
-
-
-def _check_known(ports: Sequence[Port]) -> None:
-    """Refuse random values for inputs whose sizes are open."""
-    for port in ports:
-        if any(isinstance(size, str) for size in port.shape):
-            raise CompileError(
-                f"random values for {port.name!r} need a shape, and it has open sizes: {port}",
-                hint=f"give a file of the size that you want: --input {port.name}=FILE.npy",
-            )
 
 
 @contextmanager

@@ -23,12 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tvm import tirx
 from tvm.ir import GlobalVar
 
 from nnefc.passes.plan.offsets import OpenStorage, Storage, assign_offsets, left_open, lower_bound, stacked
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
-from nnefc.sizes import Dimension
+from nnefc.sizes import Dimension, substituted
 
 __all__ = ["COUNTER_BYTES", "Copy", "MemoryPlan", "Place", "plan_memory"]
 
@@ -88,6 +89,12 @@ class MemoryPlan:
     constant_bytes: int
     state_bytes: int
     storages: tuple[OpenStorage, ...] = ()
+
+    def workspace_at(self, sizes: Mapping[tirx.Var, int]) -> int:
+        """The bytes of the workspace when the open dimensions have these values."""
+        if not self.storages:
+            return self.workspace_bytes
+        return assign_offsets([Storage(substituted(s.bytes, sizes), s.first, s.last) for s in self.storages])
 
 
 def plan_memory(

@@ -16,6 +16,8 @@ from nnefc.targets.description.library import DEVICES, LibraryDescription
 
 __all__ = ["MARK", "SIZES", "TENSORS", "TEXTS", "embedded_metadata"]
 
+_MOST = (1 << 63) - 1  # that readers take for a size
+
 MARK = b"\x89nnefc record\r\n\x01"
 
 TEXTS = ("model", "target", "compiler", "source")
@@ -31,6 +33,7 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
         members["index_limits"] = dict(description.index_limits)
     if description.dimensions:
         members["dimensions"] = [dataclasses.astuple(dimension) for dimension in description.dimensions]
+        members["open_workspaces"] = [min(size, _MOST) for size in description.open_workspaces]
     if DEVICES[description.device].noted:
         members["device"] = description.device
     members["weights"] = description.weights.name if description.weights is not None else ""

@@ -167,6 +167,9 @@ class LibraryDescription:
         weights: the file with the trained values, if they are not in the library.
         device: what the network runs on, one of DEVICES. For "cuda" one of the objects defines
             `nnefc_cuda_this_module`, see `runtime/cuda.h`.
+        dimensions: the open ones; they stand by their names in the shapes of inputs.
+        lifetimes: of what lies in the workspace of a network with open dimensions: the first and the last step.
+        open_workspaces: the bytes of its workspace at typical sizes, and at the greatest.
     """
 
     model: str
@@ -189,6 +192,7 @@ class LibraryDescription:
     device: str = "cpu"
     dimensions: tuple[DimensionDescription, ...] = ()
     lifetimes: tuple[tuple[int, int], ...] = ()
+    open_workspaces: tuple[int, int] = (0, 0)
 
     @property
     def device_bytes(self) -> int:
@@ -248,6 +252,10 @@ def check_description(description: LibraryDescription, size: int) -> None:
             raise CompileError(f'"{tensor.name}" has type {tensor.dtype}, which a library cannot take or give')
         if any(isinstance(size, int) and size < 0 for size in tensor.shape) or tensor_bytes(tensor) >= 1 << 63:
             raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which is none')
+    known = {dimension.name for dimension in description.dimensions}
+    for tensor in (*description.inputs, *description.states):
+        if any(isinstance(size, str) and size not in known for size in tensor.shape):
+            raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which no session could read')
     for role in ("inputs", "outputs", "states"):
         names = [tensor.name for tensor in getattr(description, role)]
         if len(set(names)) != len(names):

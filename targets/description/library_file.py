@@ -81,15 +81,22 @@ def _checked(members: Any) -> Metadata:
         cpu_features=tuple(_text(feature) for feature in members["cpu_features"]),
         index_limits=tuple((_text(name), _size(limit)) for name, limit in members.get("index_limits", {}).items()),
         device=_text(members.get("device", "cpu")),
-        dimensions=tuple(
-            DimensionDescription(_text(name), *map(_size, numbers)) for name, *numbers in members.get("dimensions", [])
-        ),
+        dimensions=tuple(_dimension(*item) for item in members.get("dimensions", [])),
+        open_workspaces=_pair(*members.get("open_workspaces", (0, 0))),
     )
     return Metadata(found, _text(members["weights"]))
 
 
 def _tensors(items: Any) -> tuple[TensorDescription, ...]:
     return tuple(_tensor(*item) for item in items)
+
+
+def _dimension(name: Any, *numbers: Any) -> DimensionDescription:
+    return DimensionDescription(_text(name), *map(_size, numbers))
+
+
+def _pair(first: Any, second: Any) -> tuple[int, int]:
+    return _size(first), _size(second)
 
 
 def _text(value: Any) -> str:

@@ -22,6 +22,7 @@ class AddAndNegate:
 
     inputs = (Tensor("a", "float32", (2, 3)), Tensor("b/1", "float32", (2, 3)))
     outputs = (Tensor("sum", "float32", (2, 3)), Tensor("../minus", "float32", (2, 3)))
+    dimensions = ()
     runs = 0
 
     def __init__(self, path: Path, **options: Any) -> None:

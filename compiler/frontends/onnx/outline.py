@@ -14,7 +14,7 @@ from nnefc.frontends.onnx.lowering import is_supported
 from nnefc.frontends.onnx.reading import read_proto
 from nnefc.frontends.onnx.tensors import item_count, packed_bytes
 from nnefc.frontends.onnx.types import DTYPES, OptionalType, TensorType, read_type, spelled
-from nnefc.outline import OpenTensor, Outline, shape_option
+from nnefc.outline import OpenTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
 
@@ -38,6 +38,7 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
         operations[name] += 1
         if (node.domain, node.op_type) not in functions and not is_supported(node.domain, node.op_type):
             unsupported.add(name)
+    given = [tensor for tensor in inputs if not tensor.dtype.endswith(")")]
     tensors = [tensor for part in _graphs(graph) for tensor in _tensors(part)]
     return Outline(
         name=_text(graph.name) or Path(path).stem,
@@ -48,7 +49,8 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
         parameters=sum(map(_items, tensors)),
         parameter_bytes=sum(_bytes(tensor) for tensor in tensors),
         unsupported=frozenset(unsupported),
-        option=shape_option(tensor for tensor in inputs if not tensor.dtype.endswith(")")),
+        option=shape_option(given),
+        range_option=range_option(given),
     )
 
 

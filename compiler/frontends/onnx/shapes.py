@@ -58,7 +58,9 @@ class Symbols:
     opened: dict[str, OpenDimension] = field(default_factory=dict)
 
     def open(self, name: str, size: OpenSize) -> Dimension:
-        """The size of a dimension that stays open."""
+        """The size of a dimension that stays open; a number if there is but one in its range."""
+        if size.values.least == size.values.most:
+            return size.values.least * size.multiple
         return self.opened.setdefault(name, OpenDimension.of(name, size)).size
 
     def bind(self, name: str, extent: Dimension, source: str) -> None:
@@ -91,8 +93,8 @@ def bind_inputs(
         CompileError: names that are neither, extents that contradict each other, inputs whose shape stays open.
     """
     inputs = {info.name: info for info in infos}
-    shape, values = dict(shape or {}), dict(values or {})
-    variables = {name for info in inputs.values() for name in _variables(info.type)}
+    variables = dict.fromkeys(name for info in inputs.values() for name in _variables(info.type))  # in their order
+    shape, values = _by_single_names(shape or {}, {*inputs, *variables}), dict(values or {})
     for name in (*shape, *values):
         if name not in inputs and (name not in variables or name in values):
             known = [*inputs, *sorted(variables)] if name in shape else list(inputs)
@@ -128,6 +130,18 @@ def bind_inputs(
     return {
         name: _border(info, name in shape, shape.get(name), values, symbols) for name, info in inputs.items()
     }, symbols
+
+
+def _by_single_names(shape: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """`height,width=64` for two dimensions, unless there is one of this very name."""
+    made: dict[str, Any] = {}
+    for name, given in shape.items():
+        parts = name.split(",")
+        for each in parts if name not in known and known.issuperset(parts) else [name]:
+            if each in made:
+                raise CompileError(f"the dimension '{each}' is given twice", hint="give each size once")
+            made[each] = given
+    return made
 
 
 def item_variables(infos: Iterable[ValueInfo]) -> set[str]:

@@ -8,9 +8,11 @@ enum { ALIGNMENT = 64 };
 
 uint64_t nnefc_aligned(int64_t bytes) { return ((uint64_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-/* Whether a storage is laid out before another one: the larger first, of equal ones that with the smaller number. */
+/* Whether a storage is laid out before another one: the larger first, of equal ones that which is needed first. */
 static bool before(const int64_t *bytes, uint32_t storage, uint32_t other) {
-    return bytes[storage] != bytes[other] ? bytes[storage] > bytes[other] : storage < other;
+    const uint32_t *first = nnefc_this_model.open.first;
+    if (bytes[storage] != bytes[other]) return bytes[storage] > bytes[other];
+    return first[storage] != first[other] ? first[storage] < first[other] : storage < other;
 }
 
 /* Takes little time where the order is nearly as it was, as it is when sizes change. */
