@@ -17,11 +17,11 @@ from nnefc.artifact import Artifact, build
 from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network
+from nnefc.frontends.leaving_open import leaving_open
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.pipeline import lower
 from nnefc.provenance import source_digest
-from nnefc.sizes import ranges
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.turns import in_turn
@@ -69,7 +69,7 @@ def compile(
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
         random_weights: a seed; variables without a file get random values from it.
         shape: shapes of inputs, by name, and sizes of ONNX's named dimensions, for models that leave them open:
-            `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`. Of ONNX models sizes may stay open, in a range:
+            `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`. Of ONNX models the others stay open, on CPUs, or in a range:
             `{"batch": "1..64", "height": "32..1280:32"}`, the latter for multiples of 32.
         values: inputs of an ONNX model that become constants, by name; the library does not have these inputs.
         graph: the graph to compile, if an NNEF document has several.
@@ -147,12 +147,12 @@ def compile_network(
     backend.check()
     if network.open_dimensions and not backend.takes_open_sizes:
         names = ", ".join(dimension.name for dimension in network.open_dimensions)
-        raise CompileError(
-            f"the sizes {names} are open, but code for the target {target.name} is for sizes that are known",
-            hint="give each one: --shape NAME=SIZE",
-        )
+        with leaving_open(network.open_dimensions, network.input_shapes):
+            raise CompileError(
+                f"the sizes {names} are open, but code for the target {target.name} is for sizes that are known"
+            )
     with (
-        ranges({dimension.var: dimension.values for dimension in network.open_dimensions}),
+        leaving_open(network.open_dimensions, network.input_shapes),
         memory_errors("the network takes more memory to compile than there is"),
         CodeGenerator(target.host) as generator,
     ):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, TypeAlias
 
 from nnefc.diagnostics import CompileError, memory_errors
+from nnefc.frontends.leaving_open import OpenSizesError
 from nnefc.network import Network, check_sizes
 from nnefc.outline import Outline
 from nnefc.signatures import check_known, is_onnx, is_pnnx
@@ -123,9 +124,23 @@ def load_network(path: Path, **options: Any) -> Network:
     if "shape" in given:
         given["shape"] = {n: _extents(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
     with in_turn(), memory_errors(_TOO_LARGE.format(path)):
-        network = load(path, **given)
+        try:
+            network = load(path, **given)
+        except OpenSizesError as error:
+            _check_with_known_sizes(error, load, path, given)
+            raise
     check_sizes(network)
     return network
+
+
+def _check_with_known_sizes(error: OpenSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:
+    """Raise what is wrong with a network without a word of open sizes, if that is wrong with known ones too."""
+    known = {name: s for name, s in given.get("shape", {}).items() if not any(isinstance(n, OpenSize) for n in s or ())}
+    try:
+        load(path, **{**given, "shape": {**known, **error.shapes}})
+    except CompileError as other:
+        if other.message == error.message:
+            raise
 
 
 _OPTIONS = {"values": "value", "output_tensors": "output-tensor"}

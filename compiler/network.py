@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.sizes import Dimension, OpenSize, Range, Size, dimensions, is_known, item_count, substituted
+from nnefc.sizes import MAX_ITEMS, Dimension, OpenSize, Range, Size, dimensions, is_known, item_count, substituted
 
 __all__ = [
     "MAX_ITEMS",
@@ -38,9 +38,6 @@ __all__ = [
 ]
 
 _CONTROL = "nnefc.control."
-
-MAX_ITEMS = 2**31 - 1
-"""What a tensor may have: places in it are 32-bit numbers in compiled code."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +199,14 @@ class Network:
     files: tuple[str, ...] = ()
     controls: tuple[Control, ...] = ()
     open_dimensions: tuple[OpenDimension, ...] = ()
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[Dimension, ...]]:
+        """The shapes of the inputs, by name."""
+        return {
+            name: dimensions(param.ty.shape)
+            for name, param in zip(self.inputs, self.module["main"].params, strict=False)
+        }
 
 
 def call_control(index: int, operands: list[relax.Expr], results: list[relax.TensorType]) -> relax.Call:

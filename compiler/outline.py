@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["Extent", "OpenTensor", "Outline", "range_option", "shape_option"]
+__all__ = ["Extent", "OpenTensor", "Outline", "likely_size", "range_option", "shape_option"]
 
 Extent: TypeAlias = "int | str | None"
 """A number, the name of a dimension, or unknown."""
@@ -81,7 +81,7 @@ def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int], str]) -> str:
     for tensor in inputs:
         for axis, extent in enumerate(tensor.shape or ()):
             if isinstance(extent, str):
-                guesses.setdefault(extent, spelled(_guess(extent, axis, tensor)))
+                guesses.setdefault(extent, spelled(likely_size(extent, axis, tensor)))
     left = dict(guesses)
     whole: list[str] = []
     for tensor in inputs:
@@ -105,7 +105,7 @@ def _extents(tensor: OpenTensor, guesses: Mapping[str, str], spelled: Callable[[
     found = []
     for axis, extent in enumerate(tensor.shape):
         known = guesses[extent] if isinstance(extent, str) else extent
-        found.append(str(known) if known is not None else spelled(_guess("", axis, tensor)))
+        found.append(str(known) if known is not None else spelled(likely_size("", axis, tensor)))
     return found
 
 
@@ -131,8 +131,8 @@ _WORDS = (  # what names of dimensions hold → the guess
 )
 
 
-def _guess(name: str, axis: int, tensor: OpenTensor) -> int:
-    """A likely extent: by a word in the dimension's name, else by its place in the tensor."""
+def likely_size(name: str, axis: int, tensor: OpenTensor) -> int:
+    """A likely size of a dimension: by a word in its name, else by its place in the tensor."""
     lower, shape = name.lower(), tensor.shape or ()
     for word, extent in _WORDS:
         if word in lower:

@@ -30,6 +30,8 @@ from tvm.sym import Analyzer, ProofStrength
 from nnefc.diagnostics import CompileError
 
 __all__ = [
+    "LARGEST",
+    "MAX_ITEMS",
     "Dimension",
     "OpenSize",
     "Range",
@@ -54,6 +56,14 @@ __all__ = [
 ]
 
 
+MAX_ITEMS = (1 << 31) - 1
+"""What a tensor may have: places in it are 32-bit numbers in compiled code."""
+
+LARGEST = 1 << 29
+"""The largest size of an open dimension that nobody gave one for: what exporters mean by `to the end`, a billion or so,
+is beyond it."""
+
+
 @dataclass(frozen=True)
 class Range:
     """The values that an open dimension may have: `least`, …, `most`, both included; and one for estimates."""
@@ -68,26 +78,28 @@ class OpenSize:
     """What is said of a size that stays open: `least..most:multiple`.
 
     Attributes:
-        least, most: the smallest and the largest size.
+        least, most: the smallest and the largest size; without `most`, it is `LARGEST`.
         multiple: what every size is a multiple of.
+        likely: a size for estimates, where there is no `most` to tell it from.
     """
 
-    least: int
-    most: int
+    least: int = 1
+    most: int | None = None
     multiple: int = 1
+    likely: int = 64
 
     @classmethod
     def read(cls, text: str) -> OpenSize | None:
-        """The size that a text such as `1..64` or `32..1280:32` says; None for other texts.
+        """The size that a text such as `1..64`, `32..1280:32` or `1..` says; None for other texts.
 
         Raises:
             CompileError: no size is in the range.
         """
-        found = re.fullmatch(r"\s*(\d{1,18})\.\.(\d{1,18})(?::(\d{1,18}))?\s*", text)
+        found = re.fullmatch(r"\s*(\d{1,18})\.\.(\d{1,18})?(?::(\d{1,18}))?\s*", text)
         if found is None:
             return None
-        least, most, multiple = (int(number) for number in found.groups("1"))
-        made = cls(max(least, 1), most, max(multiple, 1))
+        least, most, multiple = (None if number is None else int(number) for number in found.groups())
+        made = cls(max(least or 1, 1), most, max(multiple or 1, 1))
         if made.values.most < made.values.least:
             raise CompileError(
                 f"no size is in the range {text.strip()}", hint="write LEAST..MOST:MULTIPLE: 32..1280:32"
@@ -97,8 +109,8 @@ class OpenSize:
     @property
     def values(self) -> Range:
         """The range of the sizes, divided by their multiple; typical are those not far below the largest."""
-        least, most = -(-self.least // self.multiple), self.most // self.multiple
-        typical = math.isqrt(max(least, most // 16) * most)
+        least, most = -(-self.least // self.multiple), (LARGEST if self.most is None else self.most) // self.multiple
+        typical = self.likely // self.multiple if self.most is None else math.isqrt(max(least, most // 16) * most)
         return Range(least, most, max(least, min(most, typical)))
 
 
@@ -146,7 +158,7 @@ class _Known:
 
 
 _PRESENT: ContextVar[_Known | None] = ContextVar("nnefc.sizes", default=None)
-_UNKNOWN = Range(0, (1 << 31) - 1, 64)
+_UNKNOWN = Range(0, MAX_ITEMS, 64)
 """Of variables that nothing is said about, as those of a computation that is looked at by itself."""
 
 
@@ -218,7 +230,7 @@ class Size(_Number):
                 return answer
         raise CompileError(
             f"the network's operations depend on whether {self} {sign} {other}, which the ranges leave open",
-            hint="narrow the ranges of the open dimensions, or give their sizes: --shape NAME=SIZE",
+            hint="narrow the ranges of the open dimensions",
         )
 
     @property

@@ -128,7 +128,7 @@ def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     lines = [found.name, found.about, "", *faces, *opened, "", *size_lines(found, counted), "", *operation_lines(found)]
     lines += expression_lines(path)
     if counted is None and found.option:
-        lines += ["", "Dimensions are open. To compile, give them, with numbers of your own:", "", f"  {found.option}"]
+        lines += ["", "Dimensions are open. To give them, with numbers of your own:", "", f"  {found.option}"]
         if found.range_option:
             lines += ["", "or ranges, for a library that takes every size in them:", "", f"  {found.range_option}"]
     if refusal is not None:

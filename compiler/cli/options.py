@@ -74,7 +74,7 @@ def _size(text: str) -> int | str:
 
 
 def _is_extent(text: str) -> bool:
-    return not text.strip() or re.fullmatch(r"\s*[+-]*\d+(\.\.\d+(:\d+)?)?\s*", text) is not None
+    return not text.strip() or re.fullmatch(r"\s*[+-]*\d+(\.\.\d*(:\d+)?)?\s*", text) is not None
 
 
 def model_options(command: Command) -> Command:

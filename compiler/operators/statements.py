@@ -18,6 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+from nnefc.sizes import greatest
 
 __all__ = ["Failure", "Result", "T", "each", "looped", "report"]
 
@@ -41,7 +42,7 @@ def looped(
         name: of the kernel.
     """
     flat = [at.reshaped(operand, (math.prod(shape_of(operand)),)) for operand in operands]
-    sizes = [max(1, math.prod(shape)) for shape, _ in results]
+    sizes = [greatest(1, math.prod(shape)) for shape, _ in results]
 
     def function(*tensors: te.Tensor) -> Any:
         def body(ins: Any, outs: Any) -> Any:

@@ -103,9 +103,16 @@ def test_an_nnef_document_is_shown_by_its_text(tmp_path: Path) -> None:
     assert text.endswith("  --shape x=1,3,224,224 --shape z=2,128\n")
 
 
-@pytest.mark.parametrize("name", ["m.onnx", "m.pnnx.param", "m.nnef"])
+def test_the_line_that_is_printed_gives_all_that_is_open(tmp_path: Path) -> None:
+    path = onnx_file(tmp_path / "m.onnx", weights=True)
+    line = next(line for line in inspect(path).splitlines() if "--shape" in line)
+    values = tuple(word for word in shlex.split(line) if word != "--shape")
+    assert load_network(path).open_dimensions
+    assert not load_network(path, shape=read_shapes(values)).open_dimensions
+
+
+@pytest.mark.parametrize("name", ["m.pnnx.param", "m.nnef"])
 def test_the_line_that_is_printed_is_the_one_that_compiling_asks_for(tmp_path: Path, name: str) -> None:
-    onnx_file(tmp_path / "m.onnx", weights=True)
     (tmp_path / "m.pnnx.param").write_text(PNNX)
     (tmp_path / "m.nnef").write_text(NNEF)
     line = next(line for line in inspect(tmp_path / name).splitlines() if line.startswith("  --shape")).strip()

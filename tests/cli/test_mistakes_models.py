@@ -50,10 +50,6 @@ def refused(
 
 OPEN = ["batch", 3, "h", "w"]
 SHAPES = [
-    ([], "error: the shapes of inputs are not known: the dimension 'batch' and the dimension 'h' and the dimension 'w' "
-     "of 'x'\nhint: give them, with numbers of your own: --shape batch=1,h=224,w=224"),
-    (["batch=1"], "error: the shapes of inputs are not known: the dimension 'h' and the dimension 'w' of 'x'\n"
-     "hint: give them, with numbers of your own: --shape h=224,w=224"),
     (["x=1,3,8"], "error: the input 'x' is declared with the rank 4, [1, 3, 8] has the rank 3\n"
      "hint: the model declares it as [batch, 3, h, w]"),
     (["x=1,4,8,8"], "error: the input 'x' is declared with 3 at axis 1, [1, 4, 8, 8] has 4\n"

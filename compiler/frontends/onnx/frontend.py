@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax
 
 from nnefc.diagnostics import CompileError, warn
+from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
 from nnefc.frontends.onnx.model import Graph, Model
 from nnefc.frontends.onnx.reading import read_model
@@ -23,7 +24,6 @@ from nnefc.network import Network, State
 from nnefc.operators.base import build_main
 from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.shape import Copy
-from nnefc.sizes import ranges
 
 __all__ = ["load"]
 
@@ -49,8 +49,8 @@ def load(
 
     Args:
         path: the file; data of large tensors may be in files beside it.
-        shape: extents of dimension variables and shapes of inputs, by name. The items' shapes for a sequence, None for
-            an optional input that is not there.
+        shape: sizes of dimension variables and shapes of inputs, by name. The items' shapes for a sequence, None for
+            an optional input that is not there. What is not given stays open.
         values: inputs whose values are known at compile time, by name; they are no inputs of the network then.
         output_tensors: names of values of the graph to return in place of its outputs.
         entry: None for the model's graph; `training:0` for the step of its first training.
@@ -125,7 +125,8 @@ class _Builder:
         constants = set(self._states) if overridable else {*graph.initializers, *self._states}
         infos = [info for info in graph.inputs if info.name not in constants]
         borders, symbols = bind_inputs(infos, shape, values)
-        with ranges({dimension.var: dimension.values for dimension in symbols.opened.values()}):
+        leaves = [leaf for border in borders.values() for leaf in _leaves(border)]
+        with leaving_open(tuple(symbols.opened.values()), {leaf.name: leaf.shape for leaf in leaves}):
             return self._built(borders, symbols, output_tensors)
 
     def _built(self, borders: Mapping[str, Border], symbols: Symbols, output_tensors: tuple[str, ...]) -> Network:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.leaving_open import axis_name, likely_sizes
 from nnefc.frontends.onnx.types import Extent, MapType, OptionalType, SequenceType, TensorType, Type, ValueInfo, spelled
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
 from nnefc.network import MAX_ITEMS, OpenDimension
@@ -49,6 +50,7 @@ class Symbols:
     they go: these are `loose`, and may have one extent here and another there.
 
     `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
+    `opened` are the open dimensions by name; `likely` are sizes for estimates.
     """
 
     extents: dict[str, Dimension] = field(default_factory=dict)
@@ -56,12 +58,32 @@ class Symbols:
     loose: set[str] = field(default_factory=set)
     contradictions: dict[str, str] = field(default_factory=dict)
     opened: dict[str, OpenDimension] = field(default_factory=dict)
+    likely: dict[str, int] = field(default_factory=dict)
 
     def open(self, name: str, size: OpenSize) -> Dimension:
         """The size of a dimension that stays open; a number if there is but one in its range."""
         if size.values.least == size.values.most:
             return size.values.least * size.multiple
-        return self.opened.setdefault(name, OpenDimension.of(name, size)).size
+        if name not in self.opened:
+            self.opened[name] = OpenDimension.of(name, replace(size, likely=self.likely.get(name, size.likely)))
+        return self.opened[name].size
+
+    def leave_open(self, declared: tuple[Extent, ...], name: str) -> tuple[Dimension, ...]:
+        """The shape of an input, of which stays open what nobody has given."""
+        sizes: list[Dimension] = []
+        for axis, extent in enumerate(declared):
+            match extent:
+                case str() if extent not in self.extents:
+                    size = self.open(extent, OpenSize())
+                    self.bind(extent, size, f"axis {axis} of the input '{name}'")
+                    sizes.append(size)
+                case str():
+                    sizes.append(self.extents[extent])
+                case None:
+                    sizes.append(self.open(axis_name(name, axis), OpenSize()))
+                case int():
+                    sizes.append(extent)
+        return tuple(sizes)
 
     def bind(self, name: str, extent: Dimension, source: str) -> None:
         """Let a variable stand for an extent.
@@ -78,7 +100,7 @@ class Symbols:
 def bind_inputs(
     infos: Iterable[ValueInfo], shape: Mapping[str, Any] | None, values: Mapping[str, Any] | None
 ) -> tuple[dict[str, Border], Symbols]:
-    """Find the shapes of all inputs.
+    """Find the shapes of all inputs. Dimensions that are not known stay open.
 
     Args:
         infos: the inputs as declared.
@@ -90,7 +112,7 @@ def bind_inputs(
         What stands for each input, and the extents of the dimension variables.
 
     Raises:
-        CompileError: names that are neither, extents that contradict each other, inputs whose shape stays open.
+        CompileError: names that are neither, extents that contradict each other, inputs whose rank is not known.
     """
     inputs = {info.name: info for info in infos}
     variables = dict.fromkeys(name for info in inputs.values() for name in _variables(info.type))  # in their order
@@ -103,7 +125,7 @@ def bind_inputs(
                 f"the model has no input{'' if name in values else ' and no dimension'} '{name}'",
                 hint=f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(known) or 'none'}",
             )
-    symbols = Symbols()
+    symbols = Symbols(likely=likely_sizes(tensor for info in inputs.values() for tensor in _tensors(info)))
     for name in variables:
         if name in shape and name not in inputs:
             extents = _extents(shape[name], f"the dimension '{name}'", symbols, [name])
@@ -118,13 +140,17 @@ def bind_inputs(
             _bind_value(info.type, values[name], f"the input '{name}'", symbols)
         elif name in shape and shape[name] is not None:
             _bind_shape(info.type, shape[name], name, f"the input '{name}'", symbols)
-    open_ = [text for name, info in inputs.items() if name not in values for text in _open(info, shape, symbols)]
-    if open_:
+    unknown = [text for name, info in inputs.items() if name not in values for text in _unknown(info, shape)]
+    if unknown:
         option = shape_option(
-            tensor for name, info in inputs.items() if name not in {*shape, *values} for tensor in _left(info, symbols)
+            tensor
+            for name, info in inputs.items()
+            if name not in {*shape, *values}
+            for tensor in _tensors(info)
+            if tensor.shape is None
         )
         raise CompileError(
-            f"the shapes of inputs are not known: {'; '.join(open_)}",
+            f"the shapes of inputs are not known: {'; '.join(unknown)}",
             hint=f"give them, with numbers of your own: {option}" if option else _NOT_BY_OPTION,
         )
     return {
@@ -178,7 +204,7 @@ def _names(declared: tuple[Extent, ...] | None, name: str, given: Any) -> list[s
     """Names for the dimensions of an input: those that the model has, or that of the input with a number."""
     count = len(tuple(given)) if isinstance(given, Iterable) else 1
     known = [*(declared or ()), *(None,) * count][:count]
-    return [extent if isinstance(extent, str) else f"{name}_{axis}" for axis, extent in enumerate(known)]
+    return [extent if isinstance(extent, str) else axis_name(name, axis) for axis, extent in enumerate(known)]
 
 
 def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: Symbols) -> None:
@@ -238,18 +264,15 @@ def unify(declared: tuple[Extent, ...] | None, found: tuple[int, ...], what: str
             raise CompileError(f"{what} is declared with {extent} at axis {axis}, {list(found)} has {actual}")
 
 
-def _open(info: ValueInfo, given: Mapping[str, Any], symbols: Symbols) -> list[str]:
-    """What is not known of an input's shape, in words."""
+def _unknown(info: ValueInfo, given: Mapping[str, Any]) -> list[str]:
+    """What has to be known of an input's shape, in words."""
     match info.type:
         case None:
             return [f"'{info.name}' has no type"]
         case TensorType(shape=declared) | OptionalType(TensorType(shape=declared)):
             if info.name in given:
                 return []
-            if declared is None:
-                return [f"'{info.name}' has no declared shape"]
-            unknown = [_named(e, i) for i, e in enumerate(declared) if _is_open(e, symbols)]
-            return [f"{' and '.join(unknown)} of '{info.name}'"] if unknown else []
+            return [f"'{info.name}' has no declared shape"] if declared is None else []
         case SequenceType() | OptionalType(SequenceType()):
             return [] if info.name in given else [f"the items of the sequence '{info.name}'"]
     return [f"'{info.name}' is {spelled(info.type)}, which a program cannot be given"]
@@ -258,22 +281,11 @@ def _open(info: ValueInfo, given: Mapping[str, Any], symbols: Symbols) -> list[s
 _NOT_BY_OPTION = "give the shapes of a sequence's items in Python: nnefc.compile(…, shape={NAME: [(1, 3), (1, 5)]})"
 
 
-def _left(info: ValueInfo, symbols: Symbols) -> Iterator[OpenTensor]:
-    """A tensor among the inputs, with the extents that are known put in."""
+def _tensors(info: ValueInfo) -> Iterator[OpenTensor]:
+    """The tensor that an input is declared as, if it is one."""
     match info.type:
         case TensorType(dtype, shape) | OptionalType(TensorType(dtype, shape)):
-            known = (
-                None if shape is None else tuple(symbols.extents.get(e, e) if isinstance(e, str) else e for e in shape)
-            )
-            yield OpenTensor(info.name, dtype, known)
-
-
-def _is_open(extent: Extent, symbols: Symbols) -> bool:
-    return extent is None or (isinstance(extent, str) and extent not in symbols.extents)
-
-
-def _named(extent: Extent, axis: int) -> str:
-    return f"the dimension '{extent}'" if isinstance(extent, str) else f"axis {axis}"
+            yield OpenTensor(info.name, dtype, shape)
 
 
 def _border(info: ValueInfo, has_shape: bool, shape: Any, values: Mapping[str, Any], symbols: Symbols) -> Border:
@@ -296,11 +308,7 @@ def _given(type_: Type | None, shape: Any, name: str, symbols: Symbols) -> Borde
         case TensorType(dtype, declared, False):
             if not dtype:
                 raise CompileError(f"the input '{name}' has no declared element type")
-            extents = (
-                shape
-                if shape is not None
-                else [symbols.extents[e] if isinstance(e, str) else e for e in declared or ()]
-            )
+            extents = shape if shape is not None else symbols.leave_open(declared or (), name)
             names = _names(declared, name, extents)
             return Leaf(name, _extents(extents, f"the input '{name}'", symbols, names), dtype)
     raise CompileError(

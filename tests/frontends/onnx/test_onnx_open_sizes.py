@@ -14,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
 from nnefc.diagnostics import CompileError
+from nnefc.loader import RunError
+from nnefc.sizes import LARGEST
 
 RNG = np.random.default_rng(3)
 
@@ -153,3 +155,34 @@ def test_values_that_only_the_data_tell_are_refused_still(tmp_path: Path) -> Non
     (tmp_path / "model.onnx").write_bytes(model_of(nodes, ["n"]).SerializeToString())
     with pytest.raises(CompileError, match="NonZero"):
         nnefc.compile(tmp_path / "model.onnx", shape={"n": "1..4"})
+
+
+def test_what_a_model_leaves_open_stays_open_without_options(tmp_path: Path) -> None:
+    """Dimensions with names, and without; only the given one is known."""
+    nodes = [node("Conv", "x k", "c", pads=[1, 1, 1, 1]), node("Relu", "c", "y")]
+    proto = model_of(nodes, ["N", 3, -1, "?"], k=real(8, 3, 3, 3))
+    artifact = check(proto, tmp_path, {}, [(1, 3, 20, 33), (2, 3, 7, 5), (1, 3, 300, 400)])
+    assert str(artifact.inputs[0]) == "x: float32[N, 3, x_2, x_3]"
+    assert [(d.name, d.least, d.most) for d in artifact.description.dimensions] == [
+        (name, 1, LARGEST) for name in ("N", "x_2", "x_3")
+    ]
+    artifact = check(proto, tmp_path, {"N": 2}, [(2, 3, 7, 5)])
+    assert str(artifact.inputs[0]) == "x: float32[2, 3, x_2, x_3]"
+
+
+def test_ranges_may_have_no_end(tmp_path: Path) -> None:
+    proto = model_of([node("Relu", "x", "y")], ["n", "w"])
+    artifact = check(proto, tmp_path, {"n": "2..", "w": "32..:32"}, [(2, 32), (9, 320)])
+    assert [(d.least, d.most, d.multiple) for d in artifact.description.dimensions] == [
+        (2, LARGEST, 1),
+        (32, LARGEST, 32),
+    ]
+    with artifact.load() as library, pytest.raises(RunError, match="multiples of 32"):
+        library(np.zeros((2, 33), np.float32))
+
+
+def test_an_operator_that_must_know_a_size_says_how_to_give_it(tmp_path: Path) -> None:
+    nodes = [node("Det", "x", "y")]
+    (tmp_path / "model.onnx").write_bytes(model_of(nodes, ["batch", "n", "n"]).SerializeToString())
+    with pytest.raises(CompileError, match="--shape batch=1,n=128"):
+        nnefc.compile(tmp_path / "model.onnx")

@@ -1,0 +1,79 @@
+"""What all front ends do with sizes that a model leaves open: they stay open, and errors say how to give them.
+
+x: float32[batch, 3, ?, ?]      batch, x_2 and x_3 are open dimensions, of any size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from nnefc.diagnostics import CompileError, ran_out_of_memory
+from nnefc.frontends.refusals import REFUSALS, reason_of
+from nnefc.network import OpenDimension
+from nnefc.outline import OpenTensor, likely_size, shape_option
+from nnefc.sizes import Dimension, Size, ranges, typical
+
+__all__ = ["OpenSizesError", "axis_name", "leaving_open", "likely_sizes"]
+
+
+def axis_name(tensor: str, axis: int) -> str:
+    """The name of an open dimension that the model has none for."""
+    return f"{tensor}_{axis}"
+
+
+def likely_sizes(tensors: Iterable[OpenTensor]) -> dict[str, int]:
+    """For estimates, sizes of what inputs leave open, by the names of the dimensions."""
+    found: dict[str, int] = {}
+    for tensor in tensors:
+        for axis, size in enumerate(tensor.shape or ()):
+            if not isinstance(size, int):
+                found.setdefault(size or axis_name(tensor.name, axis), likely_size(size or "", axis, tensor))
+    return found
+
+
+class OpenSizesError(CompileError):
+    """A network cannot be compiled while sizes are open.
+
+    Attributes:
+        shapes: of all inputs, with likely numbers in place of what is open.
+    """
+
+    def __init__(self, error: Exception, shapes: Mapping[str, tuple[int, ...]], option: str) -> None:
+        known = (
+            error if isinstance(error, CompileError) else CompileError(f"sizes cannot stay open: {reason_of(error)}")
+        )
+        way = f"give the sizes that are open, with numbers of your own: {option}"
+        hint = f"{known.hint}; or {way}" if known.hint else way
+        super().__init__(known.message, location=known.location, hint=hint, notes=known.notes)
+        self.shapes = shapes
+
+
+@contextmanager
+def leaving_open(dimensions: Sequence[OpenDimension], inputs: Mapping[str, tuple[Dimension, ...]]) -> Iterator[None]:
+    """Inside, the ranges of these dimensions hold; `inputs` are the shapes of all inputs, by name.
+
+    Raises:
+        OpenSizesError: in place of all errors, if any dimension is open.
+    """
+    with ranges({dimension.var: dimension.values for dimension in dimensions}):
+        try:
+            yield
+        except (AssertionError, CompileError, *REFUSALS) as error:
+            if not dimensions or ran_out_of_memory(error):
+                raise
+            shapes = {name: tuple(map(typical, shape)) for name, shape in inputs.items()}
+            option = shape_option(_open_tensor(name, shape, dimensions) for name, shape in inputs.items())
+            raise OpenSizesError(error, shapes, option) from error
+
+
+def _open_tensor(name: str, shape: tuple[Dimension, ...], dimensions: Sequence[OpenDimension]) -> OpenTensor:
+    """An input whose open dimensions have the names that the model knows."""
+
+    def spelled(axis: int, size: Dimension) -> int | str | None:
+        if not isinstance(size, Size):
+            return size
+        found = next((dimension.name for dimension in dimensions if dimension.size == size), None)
+        return None if found == axis_name(name, axis) else found
+
+    return OpenTensor(name, "", tuple(spelled(axis, size) for axis, size in enumerate(shape)))
