@@ -15,9 +15,10 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from nnefc.driver import compile_network
-from nnefc.network import Network, State
+from nnefc.network import Network, OpenDimension, State
 from nnefc.operators.base import Emitter
 from nnefc.operators.normalization import LocalResponse
+from nnefc.sizes import Range
 from nnefc.targets.machine.target import Target, parse_target
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Value",
     "check",
     "network_of",
+    "opened",
     "program",
     "summary",
     "target",
@@ -63,6 +65,16 @@ def network_of(module: tvm.IRModule, states: Sequence[State] = (), name: str = "
     inputs = [param.name for param in main.params][: len(main.params) - len(states)]
     count = len(main.ret_ty.fields) - len(states)
     return Network(name, module, tuple(inputs), tuple(f"y{i}" for i in range(count)), tuple(states))
+
+
+def opened(network: Network) -> Network:
+    """A network whose open dimensions are those that its module has: 1 to 4096."""
+    found: dict[str, tirx.Var] = {}
+    for param in network.module["main"].params:
+        assert isinstance(param.ty, relax.TensorType)
+        found |= {str(size.name): size for size in param.ty.shape if isinstance(size, tirx.Var)}
+    made = (OpenDimension(name, var, Range(1, 4096, 48)) for name, var in found.items())
+    return replace(network, open_dimensions=tuple(made))
 
 
 def summary(module: tvm.IRModule) -> str:

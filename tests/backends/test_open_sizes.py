@@ -7,8 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from relax_programs import network_of, program
-from tvm import relax, tirx
+from relax_programs import network_of, opened, program
 
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
@@ -101,16 +100,6 @@ def compiled(name: str, sizes: Mapping[str, int] | None, strict: bool = False) -
     head, _, rest = text.partition("\n")
     text = head.replace("; ", ", ") + "\n" + rest
     return compile_network(opened(network_of(program(text, **constants))), machine(), strict=strict).load()
-
-
-def opened(network: Network) -> Network:
-    """A network whose open dimensions are those that its module has."""
-    found: dict[str, tirx.Var] = {}
-    for param in network.module["main"].params:
-        assert isinstance(param.ty, relax.TensorType)
-        found |= {str(size.name): size for size in param.ty.shape if isinstance(size, tirx.Var)}
-    made = (OpenDimension(name, var, Range(1, 4096, 48)) for name, var in found.items())
-    return Network(**{**network.__dict__, "open_dimensions": tuple(made)})
 
 
 @cache
