@@ -48,6 +48,7 @@ __all__ = [
     "known_less",
     "least",
     "may_exceed",
+    "named",
     "open_variables",
     "ranges",
     "substituted",
@@ -122,9 +123,10 @@ class _Known:
         self._typical: dict[tirx.Var, tirx.IntImm] = {}
         self.open = tuple(open_dimensions)
         for var, values in open_dimensions.items():
-            self._bind(var, values)
+            self.note(var, values)
 
-    def _bind(self, var: tirx.Var, values: Range) -> None:
+    def note(self, var: tirx.Var, values: Range) -> None:
+        """Know the range of one more variable."""
         self._analyzer.bind(var, tvm.ir.Range(values.least, values.most + 1))
         self._typical[var] = tirx.IntImm("int64", values.typical)
 
@@ -132,7 +134,7 @@ class _Known:
         """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
         for var in variables(expr):
             if var not in self._typical:
-                self._bind(var, _UNKNOWN)
+                self.note(var, _UNKNOWN)
         return self._analyzer.simplify(expr)
 
     def holds(self, condition: tirx.Expr) -> bool:
@@ -332,6 +334,13 @@ def substituted(size: Dimension, values: Mapping[tirx.Var, Dimension]) -> Dimens
     if not isinstance(size, Size):
         return size
     return _made(tvm_ffi.structural_map(size.expr, (tirx.Var, lambda var: expression(values.get(var, Size(var))))))
+
+
+def named(name: str, size: Dimension) -> Dimension:
+    """A variable that stands for a size: of the same bounds and typical value, but nothing is calculated with these."""
+    var = tirx.Var(name, "int64")
+    _known().note(var, Range(*bounds(size), typical(size)))
+    return Size(var)
 
 
 def bounds(size: Dimension) -> tuple[int, int]:
