@@ -231,7 +231,7 @@ class Size(_Number):
             if _known().holds(condition):
                 return answer
         raise CompileError(
-            f"what the network computes depends on whether {self} {sign} {other}, which the ranges leave open",
+            f"the network's operations depend on whether {self} {sign} {other}, which the ranges leave open",
             hint="narrow the ranges of the open dimensions",
         )
 

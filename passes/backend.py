@@ -79,7 +79,7 @@ class KernelUse:
         results: how many of them it writes.
         in_place: what the memory plan may do with its operands.
         aligned: whether all operands begin at multiples of the backend's alignment.
-        sizes: the open dimensions that it is written with.
+        sizes: what it is written with that is known at run time.
     """
 
     name: str

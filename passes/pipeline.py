@@ -177,12 +177,11 @@ def lower(
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(kernel) for gv, kernel in analyses.items()}
     kernels: dict[GlobalVar, LoweredKernel] = {}
-    sizes: dict[GlobalVar, Sequence[tirx.Var]] = {}
     for gv in sorted(analyses, key=lambda gv: gv.name_hint):
         analysis = analyses.pop(gv)
         if not in_place[gv].is_view:
-            sizes[gv] = open_sizes_of(program.kernels[gv])
-            use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned, sizes[gv])
+            sizes = open_sizes_of(program.kernels[gv])
+            use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned, sizes)
             kernels[gv] = kernel = backend.lower(use)
             if kernel.host is not None:
                 receive(kernel.host)
@@ -192,7 +191,7 @@ def lower(
     workspaces = {gv: kernel.workspace_bytes for gv, kernel in kernels.items()}
     plan = plan_memory(program, in_place, workspaces, backend.alignment)
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
-    entry, called = entry_function(program, plan, signatures, sizes, backend.memory(), open_dimensions)
+    entry, called = entry_function(program, plan, signatures, backend.memory(), open_dimensions)
     if open_dimensions:
         receive(sizes_function(program, plan, open_dimensions))
     on_host = [kernels[gv].host for gv in called]

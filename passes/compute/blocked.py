@@ -8,8 +8,6 @@ from __future__ import annotations
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.sizes import ceil_div
-
 __all__ = ["block", "block_array", "blocks", "multiply", "unblock"]
 
 
@@ -20,7 +18,7 @@ def multiply(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
 
 def blocks(channels: int, size: int) -> int:
     """How many blocks of `size` hold `channels`."""
-    return ceil_div(channels, size)
+    return -(-channels // size)
 
 
 def block(data: te.Tensor, size: int) -> te.Tensor:

@@ -9,6 +9,7 @@ After this pass, sizes can be compared across the network, and all operands are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from string import digits
 
 import tvm
 import tvm_ffi
@@ -19,9 +20,9 @@ from nnefc.passes.graph.rewriter import Rewriter, is_call
 from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.sizes import dimensions, is_known, open_variables, variables
 
-__all__ = ["OwnSizes"]
+__all__ = ["SHAPES", "OwnSizes"]
 
-_SHAPES = "nnefc.shapes"
+SHAPES = "nnefc.shapes"
 """Attribute of a kernel with open dimensions: the shapes of its operands. Without it, kernels that differ in their
 variables alone would be taken for one."""
 
@@ -43,12 +44,17 @@ def _is_open(func: tirx.PrimFunc) -> bool:
 
 
 class _Renamer(Rewriter):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self._open = {gv: f for gv, f in mod.functions.items() if isinstance(f, tirx.PrimFunc) and _is_open(f)}
+        # Their names are free again: TVM counts them as it meets their variables, in no certain order.
+        super().__init__(tvm.IRModule({gv: f for gv, f in mod.functions.items() if gv not in self._open}, mod.attrs))
+
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if not is_call(call, "call_tir"):
             return call
-        func = self.builder.get()[call.args[0]]
-        if not _is_open(func):
+        if call.args[0] not in self._open:
             return call
+        func = self._open[call.args[0]]
         results = call.ty_args[0]
         types = list(results.fields) if isinstance(results, relax.TupleType) else [results]
         operands = list(call.args[1].fields)
@@ -59,8 +65,8 @@ class _Renamer(Rewriter):
         # Fusion leaves variables of its own in the types of results: the kernel says what these are.
         types = [relax.TensorType(result.shape, str(result.dtype)) for result in own.params[len(tensors) :]]
         shapes = str([operand.ty for operand in tensors] + types)
-        own = own.with_attrs({_SHAPES: shapes, OPEN_SIZES: _open_dimensions(own)})
-        own = self.builder.add_func(own, str(call.args[0].name_hint))
+        own = own.with_attrs({SHAPES: shapes, OPEN_SIZES: _open_dimensions(own)})
+        own = self.builder.add_func(own, str(call.args[0].name_hint).rstrip(digits))
         return relax.call_tir(own, tensors, types if len(types) > 1 else types[0])
 
 

@@ -160,7 +160,6 @@ def entry_function(
     program: Program,
     plan: MemoryPlan,
     signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
-    sizes: Mapping[GlobalVar, Sequence[tirx.Var]],
     memory: Memory,
     open_dimensions: Sequence[tirx.Var] = (),
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
@@ -169,8 +168,7 @@ def entry_function(
     Where dimensions are open, the last parameter has their values, and after them the offsets of `plan.storages`.
 
     Args:
-        signatures: the types of the kernels' parameters that are pointers.
-        sizes: the open dimensions that are their parameters after those.
+        signatures: the types of the kernels' parameters that are pointers; sizes follow them.
         open_dimensions: of the network.
     """
     params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
@@ -181,7 +179,7 @@ def entry_function(
     state, constant = areas.pop(("state", 0)), areas.pop(("constant", 0))
     areas |= {("state", i): state.at(offset) for i, offset in enumerate(plan.state_offsets)}
     areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
-    writer = _Writer(signatures, sizes, memory)
+    writer = _Writer(signatures, memory)
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
     parameters = list(params.values())
     if open_dimensions:
@@ -260,11 +258,9 @@ class _Writer:
     def __init__(
         self,
         signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
-        sizes: Mapping[GlobalVar, Sequence[tirx.Var]],
         memory: Memory,
     ) -> None:
         self._signatures = signatures
-        self._sizes = sizes
         self._memory = memory
         self.used: dict[GlobalVar, None] = {}
 
@@ -295,7 +291,7 @@ class _Writer:
             operands.append(workspace)
         types = self._signatures[step.kernel]
         arguments = [tirx.reinterpret(t, operand.address) for t, operand in zip(types, operands, strict=True)]
-        arguments += self._sizes[step.kernel]
+        arguments += [expression(value) for _, value in step.sizes]
         return tirx.Evaluate(tirx.call_extern("int32", kernel_symbol(step.kernel.name_hint), *arguments))
 
     def _choice(self, step: ChoiceStep, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> list[tirx.Stmt]:

@@ -108,7 +108,8 @@ def plan_memory(
     Args:
         program: the steps.
         in_place: what each kernel allows.
-        kernel_workspaces: bytes of each kernel's private workspace; kernels without one may be missing.
+        kernel_workspaces: bytes of each kernel's private workspace, in its own sizes; kernels without one may be
+            missing.
         alignment: bytes, of what kernels read and write.
     """
     bodies: dict[Action, tuple[MemoryPlan, ...]] = {
@@ -344,7 +345,7 @@ def _workspace_of(
         case _Move():
             return 0
         case Step():
-            return kernel_workspaces.get(step.kernel, 0)
+            return substituted(kernel_workspaces.get(step.kernel, 0), dict(step.sizes))
     of_bodies = max((body.workspace_bytes for body in bodies[step]), default=0)
     return COUNTER_BYTES + of_bodies if isinstance(step, LoopStep) else of_bodies
 

@@ -19,7 +19,9 @@ from nnefc.diagnostics import CompileError
 from nnefc.element_types import item_bytes
 from nnefc.network import Body, Choice, Control, Loop, Network, control_index
 from nnefc.passes.graph.rewriter import array_of, is_constant
-from nnefc.sizes import Dimension, dimensions, item_count
+from nnefc.passes.plan.size_arguments import SizeArguments, with_size_arguments
+from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
+from nnefc.sizes import Dimension, bounds, dimensions, item_count, typical
 
 __all__ = [
     "Buffer",
@@ -63,11 +65,16 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a kernel: it reads `reads` and writes `writes`; its parameters are both, in this order."""
+    """One call of a kernel, which reads `reads` and writes `writes`: its parameters are both, in this order.
+
+    Attributes:
+        sizes: those that it is written with, its further parameters.
+    """
 
     kernel: tvm.ir.GlobalVar
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
+    sizes: SizeArguments = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +186,7 @@ class _Pool:
         self.constants: list[np.ndarray] = []
         self.kernels: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
         self._constants_like: dict[object, list[Buffer]] = {}
-        self._kernels_like: dict[int, list[tvm.ir.GlobalVar]] = {}
+        self._kernels_like: dict[object, list[tvm.ir.GlobalVar]] = {}
         self._names: set[str] = set()
 
     def constant(self, expr: relax.Expr) -> Buffer:
@@ -195,16 +202,19 @@ class _Pool:
         self.constants.append(array)
         return buffer
 
-    def add(self, module: tvm.IRModule) -> dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar]:
-        """Take in the kernels of a module; returns what each is called here."""
+    def add(self, module: tvm.IRModule) -> dict[tvm.ir.GlobalVar, _CalledKernel]:
+        """Take in the kernels of a module; returns what is called for each."""
         return {gv: self._kernel(gv, f) for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
 
-    def _kernel(self, var: tvm.ir.GlobalVar, func: tirx.PrimFunc) -> tvm.ir.GlobalVar:
-        nameless = func.without_attr("global_symbol")
-        alike = self._kernels_like.setdefault(tvm_ffi.structural_hash(nameless), [])
+    def _kernel(self, var: tvm.ir.GlobalVar, given: tirx.PrimFunc) -> _CalledKernel:
+        func, sizes = with_size_arguments(given)
+        nameless = _nameless(func)
+        ranges = tuple((bounds(value), typical(value)) for _, value in sizes)
+        alike = self._kernels_like.setdefault((tvm_ffi.structural_hash(nameless), ranges), [])
         for other in alike:
-            if tvm_ffi.structural_equal(self.kernels[other].without_attr("global_symbol"), nameless):
-                return other
+            if tvm_ffi.structural_equal(_nameless(self.kernels[other]), nameless):
+                own_sizes = open_sizes_of(self.kernels[other])
+                return other, tuple((size, value) for size, (_, value) in zip(own_sizes, sizes, strict=True))
         name, number = str(var.name_hint), 0
         while name in self._names:
             number += 1
@@ -213,7 +223,19 @@ class _Pool:
         self._names.add(name)
         self.kernels[own] = func
         alike.append(own)
-        return own
+        return own, sizes
+
+
+_CalledKernel = tuple[tvm.ir.GlobalVar, SizeArguments]
+
+
+def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel without what does not count where two are compared: its symbol, and what its sizes are called."""
+    func, sizes = func.without_attr("global_symbol"), open_sizes_of(func)
+    if not sizes:
+        return func
+    bare = func.without_attr(OPEN_SIZES)
+    return tirx.PrimFunc([*sizes, *bare.params], bare.body, bare.ret_type, bare.attrs)
 
 
 class _Reader:
@@ -275,7 +297,8 @@ class _Reader:
         reads = tuple(self.buffers(value.args[1]))
         writes = tuple(map(self._temporary, types))
         if control is None:
-            self._steps.append(Step(self._kernels[value.args[0]], reads, writes))
+            kernel, sizes = self._kernels[value.args[0]]
+            self._steps.append(Step(kernel, reads, writes, sizes))
             return list(writes)
         match self._controls[control]:
             case Choice(then, other):

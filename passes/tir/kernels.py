@@ -18,10 +18,8 @@ from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
-from nnefc.passes.tir.bound_quotients import with_bound_quotients
-from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
-from nnefc.passes.tir.remainders import tiled_axes, with_remainders
+from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
 from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
@@ -33,10 +31,11 @@ _ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM le
 _LARGEST_ON_THE_STACK = 4 << 10  # bytes of one buffer
 _MOST_ON_THE_STACK = 64 << 10  # bytes of a kernel's buffers: some C libraries give threads 128 KiB
 
+_COMPACT = tvm.ir.transform.Sequential(
+    [s_tir.transform.ConvertBlocksToOpaque(), s_tir.transform.CompactBufferAllocation()]
+)
 _FLATTEN = tvm.ir.transform.Sequential(
     [
-        s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.CompactBufferAllocation(),
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
@@ -64,20 +63,18 @@ def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> Kernel:
     """Lower a scheduled kernel to flat loops over raw pointers.
 
     Args:
-        sizes: the open dimensions in it, which become its last parameters.
+        sizes: what it is written with that is known at run time, which become its last parameters.
     """
     func, own = with_workspace_parameters(func)
-    func = _FLATTEN(tvm.IRModule({"main": func}))["main"]
-    body = with_prefetched_panels(func.body)
-    if sizes:
-        body = with_bound_quotients(with_remainders(body, tiled_axes(func)))
-    body = with_aligned_frames(with_whole_vectors(body))
+    func = with_decided_extremes(_COMPACT(tvm.IRModule({"main": func}))["main"], sizes)
+    func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], sizes)
+    body = with_aligned_frames(with_whole_vectors(with_prefetched_panels(func.body)))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func)
     pointers = [_pointer(param) for param in func.params]
     count = len(pointers) - len(own)
     params = pointers[:count]
-    prologue: list[tirx.Stmt] = [tirx.Bind(var, size) for var, size in named_sizes(func)]
+    prologue: list[tirx.Stmt] = []
     offset: Size = 0
     if own:
         workspace = tirx.Var("workspace", PointerType(PrimType("uint8")))

@@ -51,9 +51,7 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
     states = [operand for operand in node.operands[2:] if operand is not None]
     carried = len(body.input_names) - 2
     if len(states) != len(node.operands) - 2 or carried != len(states):
-        raise CompileError(
-            f"its body takes {carried} values from one iteration to the next, the node gives {len(states)}"
-        )
+        raise CompileError(f"its body takes {carried} values from round to round, the node gives {len(states)}")
 
     def one_round(
         number: Value, before: list[AnyValue], _items: list[Value]
@@ -84,7 +82,7 @@ def _rounds(ctx: Context, node: Node) -> tuple[int | None, Value | None]:
     array = ctx.constant(value)
     if array is None:
         if any(extent != 1 for extent in value.shape):
-            raise CompileError(f"its trip count must be a scalar, its shape is {list(value.shape)}")
+            raise CompileError(f"its number of rounds must be one item, its shape is {list(value.shape)}")
         return None, value
     # Exporters write the greatest integer for a loop that the condition alone ends.
     count = int(_item(array, "the number of rounds"))
@@ -126,7 +124,7 @@ def _unrolled(
         if known is None or (most is not None and (number + 1) * body.size > most):
             return None
         if number >= _MAX_ROUNDS:
-            raise CompileError(f"it runs for more than {_MAX_ROUNDS} iterations, which is too many to unroll")
+            raise CompileError(f"it runs for more than {_MAX_ROUNDS} rounds, which cannot be unrolled")
         items = [
             _item_at(ctx, source, source.shape[0] - 1 - number if backwards else number)
             for source, backwards in zip(loop.scanned, loop.reversed_inputs, strict=True)
@@ -151,7 +149,7 @@ def _stacked(ctx: Context, items: SequenceOf[Value], body: Subgraph, index: int,
     for item in items:
         if (item.dtype, item.shape) != (first.dtype, first.shape):
             raise CompileError(
-                f"its scan output {index} is {first.dtype}{list(first.shape)} in one iteration and "
+                f"its scan output {index} is {first.dtype}{list(first.shape)} in one round and "
                 f"{item.dtype}{list(item.shape)} in another"
             )
     arrays = [item.array for item in items]
@@ -164,7 +162,7 @@ def _no_rounds(graph: Any, index: int) -> Value:
     """The scan output of a loop without rounds: no items, of the declared type."""
     declared = graph.graph.outputs[index].type
     if not isinstance(declared, TensorType) or not declared.dtype:
-        raise CompileError("it has no iterations, and its body does not declare the types of its scan outputs")
+        raise CompileError("it has no rounds, and its body does not declare the types of its scan outputs")
     shape = tuple(extent if isinstance(extent, int) else 0 for extent in declared.shape or ())
     return Value.empty((0, *shape), declared.dtype)
 
@@ -242,9 +240,7 @@ def _scan(
     scanned = [_moved(ctx, source, _axis(axis, source.rank), 0) for axis, source in zip(axes, sources, strict=True)]
     lengths = {source.shape[0] for source in scanned}
     if len(lengths) != 1:
-        raise CompileError(
-            f"its scan inputs have the lengths {', '.join(map(str, sorted(lengths)))}: they must be equal"
-        )
+        raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, sorted(lengths)))}: they must be one")
 
     def one_round(
         _number: Value, before: list[AnyValue], items: list[Value]

@@ -162,7 +162,7 @@ def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape], option: s
         shape = tuple(extent if extent is not None else 0 for extent in type.shape)
         if None in type.shape:
             raise CompileError(
-                f"the input '{operator.name}' has unknown dimensions: {_spelled(type.shape)}",
+                f"the input '{operator.name}' has unknown extents: {_spelled(type.shape)}",
                 location=operator.location,
                 hint=f"give its shape, with numbers of your own: {option}",
             )
@@ -295,7 +295,7 @@ def _sequence(at: Lowering, operator: Operator, operands: list[Any], weights: di
 
 def _unpacked(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if len(operands) != 1 or not isinstance(operands[0], tuple):
-        raise CompileError("there is nothing to unpack: the input is not a sequence")
+        raise CompileError("there is nothing to unpack: the input is no sequence")
     return operands[0]
 
 

@@ -1,0 +1,110 @@
+"""Write kernels with few and simple sizes, which their callers compute.
+
+    kernel(x[(h - 1) // 4 + 1, 8], y[(h - 1) // 112 * 28 + 28, 8])                 for the open dimension h
+        →    kernel(x[s + 1, 8], y[s // 28 * 28 + 28, 8])                          called with s = (h - 1) // 4
+
+Deep in a network, sizes are quotients of its open dimensions by large numbers. A kernel that uses a dimension in such
+quotients alone is written with the quotient by their common divisor. Then it is plain how its sizes follow from each
+other; and kernels that differ in that quotient alone, and in no range, are one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.passes.graph.own_sizes import SHAPES
+from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
+from nnefc.passes.tir.expressions import int64
+from nnefc.sizes import Dimension, dimension, expression, named
+
+__all__ = ["SizeArguments", "with_size_arguments"]
+
+SizeArguments = tuple[tuple[tirx.Var, Dimension], ...]
+"""The sizes that a kernel is written with, and what each is in a call, in the network's open dimensions."""
+
+
+@dataclass(frozen=True)
+class _Quotient:
+    """`(var + added) // divisor`."""
+
+    var: tirx.Var
+    added: int
+    divisor: int
+
+    @property
+    def value(self) -> Dimension:
+        """The quotient, simplified."""
+        return dimension(tirx.floordiv(self.var + int64(self.added), int64(self.divisor)))
+
+    def by(self, other: _Quotient, size: tirx.Expr) -> tirx.Expr:
+        """The same, where `other`, whose divisor is a common one, is called `size`."""
+        added, divisor = (self.added - other.added) // other.divisor, self.divisor // other.divisor
+        dividend = size + int64(added) if added > 0 else size - int64(-added) if added < 0 else size
+        return tirx.floordiv(dividend, int64(divisor)) if divisor > 1 else dividend
+
+
+def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArguments]:
+    """A kernel that is written with the network's open dimensions, with sizes of its own; and what these stand for."""
+    open_dimensions = open_sizes_of(func)
+    if not open_dimensions:
+        return func, ()
+    bare = func.without_attr(OPEN_SIZES).without_attr(SHAPES)
+    common = _common_quotients(bare, open_dimensions)
+    values = {var: common[var].value if var in common else dimension(var) for var in open_dimensions}
+    names = {var: named(str(var.name), values[var]) for var in common}
+
+    def renamed(node: tirx.FloorDiv) -> tirx.Expr:
+        quotient = _quotient(node)
+        if quotient is None or quotient.var not in common:
+            return node
+        return quotient.by(common[quotient.var], expression(names[quotient.var]))
+
+    own = tvm_ffi.structural_map(bare, (tirx.FloorDiv, renamed)) if common else bare
+    arguments = [(expression(names.get(var, dimension(var))), value) for var, value in values.items()]
+    return own.with_attr(OPEN_SIZES, [size for size, _ in arguments]), tuple(arguments)
+
+
+def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, _Quotient]:
+    """For each variable that a kernel uses in quotients alone, one that all of these follow from."""
+    found: dict[tirx.Var, list[_Quotient]] = {var: [] for var in variables}
+    uses = dict.fromkeys(variables, 0)
+
+    def note_quotient(node: tirx.FloorDiv) -> None:
+        quotient = _quotient(node)
+        if quotient is not None and quotient.var in found:
+            found[quotient.var].append(quotient)
+
+    def note_use(var: tirx.Var) -> None:
+        if var in uses:
+            uses[var] += 1
+
+    tvm_ffi.structural_walk(func, [(tirx.FloorDiv, note_quotient), (tirx.Var, note_use)])
+    only_quotients = {var: quotients for var, quotients in found.items() if len(quotients) == uses[var] > 0}
+    common = {var: _common(quotients) for var, quotients in only_quotients.items()}
+    return {var: quotient for var, quotient in common.items() if quotient.divisor > 1}
+
+
+def _common(quotients: Sequence[_Quotient]) -> _Quotient:
+    """One of the same variable by the greatest divisor such that all others can be computed from it."""
+    first = quotients[0]
+    numbers = {number for q in quotients for number in (q.divisor, q.added - first.added)}
+    return _Quotient(first.var, first.added, math.gcd(*numbers))
+
+
+def _quotient(node: tirx.FloorDiv) -> _Quotient | None:
+    """A quotient of a variable, with a number added, by a number."""
+    if not isinstance(node.b, tirx.IntImm):
+        return None
+    match node.a:
+        case tirx.Var():
+            return _Quotient(node.a, 0, int(node.b))
+        case tirx.Add(a=tirx.Var() as var, b=tirx.IntImm() as added):
+            return _Quotient(var, int(added), int(node.b))
+        case tirx.Sub(a=tirx.Var() as var, b=tirx.IntImm() as taken):
+            return _Quotient(var, -int(taken), int(node.b))
+    return None

@@ -1,0 +1,75 @@
+"""Sizes that kernels get from their callers: few, simple, and the same for kernels that differ in them alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from relax_programs import network_of, opened, program, target
+from tvm import te, tirx
+
+from nnefc.backends import backend_of
+from nnefc.driver import compile_network
+from nnefc.network import Network
+from nnefc.passes.backend import Lowered
+from nnefc.passes.pipeline import lower
+from nnefc.passes.plan.program import kernel_steps
+from nnefc.passes.plan.size_arguments import with_size_arguments
+from nnefc.passes.schedule.schedules import OPEN_SIZES
+from nnefc.sizes import Range, expression, ranges, typical
+
+
+def lowered(network: Network) -> Lowered:
+    with ranges({dimension.var: dimension.values for dimension in network.open_dimensions}):
+        return lower(network, backend_of(target("llvm")), lambda _name, _module: None)
+
+
+def kernel(var: tirx.Var, *shapes: tuple[object, ...]) -> tirx.PrimFunc:
+    """Adds tensors, of the first shape those of the others, as far as they go."""
+    operands = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(shapes)]
+    result = te.compute(shapes[0], lambda *at: sum((x(*at) for x in operands), start=0.0))
+    return te.create_prim_func([*operands, result], "int64").with_attr(OPEN_SIZES, [var])
+
+
+def plain(expr: tirx.Expr) -> str:
+    return re.sub(r"T.int64\((-?\d+)\)", r"\1", str(expr))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shapes", "stands_for", "usual"),
+    [
+        (lambda h: [(h - 1) // 4 + 1, (h - 1) // 112 * 28 + 28], ["h + 1", "h // 28 * 28 + 28"], "(h - 1) // 4", 55),
+        (lambda h: [(h + 1) // 2, (h - 1) // 4], ["h", "(h - 1) // 2"], "(h + 1) // 2", 112),
+        (lambda h: [(h + 1) // 6, (h + 3) // 4], ["h // 3", "(h + 1) // 2"], "(h + 1) // 2", 112),
+        (lambda h: [(h + 1) // 2, h // 2], ["(h + 1) // 2", "h // 2"], "h", 224),  # neither follows from the other
+        (lambda h: [(h + 1) // 2, h + 2], ["(h + 1) // 2", "h + 2"], "h", 224),
+    ],
+)
+def test_quotients_of_a_dimension_become_the_one_that_all_follow_from(
+    sizes: object, shapes: list[str], stands_for: str, usual: int
+) -> None:
+    h = tirx.Var("h", "int64")
+    with ranges({h: Range(8, 4096, 224)}):
+        func, arguments = with_size_arguments(kernel(h, *((size, 4) for size in sizes(h))))
+        ((own, value),) = arguments
+        assert typical(value) == usual
+    found = [plain(param.shape[0]) for param in func.params[:2]]
+    assert [*found, plain(expression(value))] == [*shapes, stands_for]
+    assert list(func.attrs[OPEN_SIZES]) == [own]
+
+
+def test_kernels_that_differ_in_their_sizes_alone_are_one() -> None:
+    module = program('x["a", 16]; y["b", 16] -> s, t\ns = R.nn.softmax(x)\nt = R.nn.softmax(y)')
+    made = lowered(opened(network_of(module))).program
+    assert len(made.kernels) == 1
+    assert [[str(value) for _, value in step.sizes] for step in kernel_steps(made)] == [["a"], ["b"]]
+
+
+def test_each_compilation_gives_the_same_bytes() -> None:
+    pools = [f"b{i} = R.nn.relu(a{i})\na{i + 1} = R.nn.max_pool2d(b{i}, (2, 2), (2, 2))" for i in range(6)]
+    module = program("\n".join(['a0["n", 16, "h", "w"] -> a6', *pools]))
+    kept, objects = [], set()
+    for count in range(3):
+        kept.append([tirx.Var("v", "int64") for _ in range(997 * count)])  # whatever the addresses of variables are
+        objects.add(compile_network(opened(network_of(module)), target("llvm")).code.objects)
+    assert len(objects) == 1
