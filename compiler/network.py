@@ -161,7 +161,7 @@ class Loop:
     """
 
     body: Body
-    rounds: int | None
+    rounds: Dimension | None
     counted: bool
     conditional: bool
     reversed_inputs: tuple[bool, ...]

@@ -18,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
-from nnefc.sizes import greatest
+from nnefc.sizes import Dimension, expression, greatest, typical
 
 __all__ = ["Failure", "Result", "T", "each", "looped", "report"]
 
@@ -54,11 +54,11 @@ def looped(
         # Offsets are zero: the buffers are whole tensors.
         sources = [tirx.decl_buffer(t.shape, str(t.dtype), f"in{i}", elem_offset=0) for i, t in enumerate(tensors)]
         targets = [
-            tirx.decl_buffer((size,), dtype, f"out{i}", elem_offset=0)
+            tirx.decl_buffer((expression(size),), dtype, f"out{i}", elem_offset=0)
             for i, (size, (_, dtype)) in enumerate(zip(sizes, results, strict=True))
         ]
         return te.extern(
-            [(size,) for size in sizes],
+            [(expression(size),) for size in sizes],
             list(tensors),
             body,
             dtype=[dtype for _, dtype in results],
@@ -79,9 +79,10 @@ _PARALLEL_WORK = 1 << 14
 """Items from which on it is worth waking another thread."""
 
 
-def each(count: int, work: int) -> Any:
+def each(count: Dimension, work: Dimension) -> Any:
     """A loop whose rounds are independent of each other, on several threads if they have work for them in all."""
-    return T.parallel(0, count) if work >= _PARALLEL_WORK and count > 1 else T.serial(0, count)
+    trips = expression(count)
+    return T.parallel(0, trips) if typical(work) >= _PARALLEL_WORK and typical(count) > 1 else T.serial(0, trips)
 
 
 def report(message: str) -> None:

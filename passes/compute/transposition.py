@@ -19,6 +19,7 @@ from tvm import te, tirx
 from tvm.ir import PrimType
 
 from nnefc.passes.compute.blocked import blocks
+from nnefc.sizes import Dimension, ceil_div, expression, typical
 
 __all__ = ["POSITIONS", "transpose_to_blocks", "transpose_to_plain"]
 
@@ -34,9 +35,9 @@ _Vectors = list[tirx.Expr]
 class _Tiles:
     """What both directions share: `batch` images of `channels`, in blocks of `size`, at `positions` positions."""
 
-    batch: int
+    batch: Dimension
     channels: int
-    positions: int
+    positions: Dimension
     size: int
     dtype: str
 
@@ -45,9 +46,9 @@ class _Tiles:
         return blocks(self.channels, self.size)
 
     @property
-    def per_block(self) -> int:
+    def per_block(self) -> Dimension:
         """Tiles that cover all positions of a block."""
-        return -(-self.positions // POSITIONS)
+        return ceil_div(self.positions, POSITIONS)
 
     def plain(self, image: tirx.Expr, channel: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
         """A flat index in plain layout."""
@@ -98,7 +99,8 @@ def transpose_to_plain(data: te.Tensor, batch: int, channels: int, positions: in
 def _extern(tiles: _Tiles, data: te.Tensor, size: int, tile: Callable[..., tirx.Stmt], name: str) -> te.Tensor:
     """A computation over flat buffers: the tiles of whole blocks, then those of a block that is filled up."""
     source = tirx.decl_buffer(data.shape, tiles.dtype, "source", elem_offset=0)
-    target = tirx.decl_buffer((size,), tiles.dtype, "target", elem_offset=0)
+    shape = (expression(size),)
+    target = tirx.decl_buffer(shape, tiles.dtype, "target", elem_offset=0)
 
     def body(ins: Sequence[tirx.Var], outs: Sequence[tirx.Var]) -> tirx.Stmt:
         whole, rest = divmod(tiles.channels, tiles.size)
@@ -110,7 +112,9 @@ def _extern(tiles: _Tiles, data: te.Tensor, size: int, tile: Callable[..., tirx.
         ]
         return loops[0] if len(loops) == 1 else tirx.SeqStmt(loops)
 
-    return te.extern([(size,)], [data], body, dtype=[tiles.dtype], in_buffers=[source], out_buffers=[target], name=name)
+    return te.extern(
+        [(expression(size),)], [data], body, dtype=[tiles.dtype], in_buffers=[source], out_buffers=[target], name=name
+    )
 
 
 def _loop(tiles: _Tiles, first: int, number: int, tile: Callable[[Sequence[tirx.Expr]], tirx.Stmt]) -> tirx.Stmt:
@@ -118,13 +122,11 @@ def _loop(tiles: _Tiles, first: int, number: int, tile: Callable[[Sequence[tirx.
     extent = tiles.batch * number * tiles.per_block
     index = tirx.Var("tile", "int64")
     block = tirx.floordiv(index, tiles.per_block)
-    position = tirx.min(
-        tirx.floormod(index, tiles.per_block) * POSITIONS, tirx.IntImm("int64", tiles.positions - POSITIONS)
-    )
+    position = tirx.min(tirx.floormod(index, tiles.per_block) * POSITIONS, expression(tiles.positions - POSITIONS))
     at = tirx.floordiv(block, number), tirx.floormod(block, number) + first, position
-    large = extent * POSITIONS * tiles.size >= _LEAST_PARALLEL_ELEMENTS
+    large = typical(extent * POSITIONS * tiles.size) >= _LEAST_PARALLEL_ELEMENTS
     kind = tirx.ForKind.PARALLEL if large else tirx.ForKind.SERIAL
-    return tirx.For(index, tirx.IntImm("int64", 0), tirx.IntImm("int64", extent), kind, tile(at))
+    return tirx.For(index, tirx.IntImm("int64", 0), expression(extent), kind, tile(at))
 
 
 def _moved(tiles: _Tiles, vectors: _Vectors, rounds: int, target: tirx.Var, ends: Sequence[tirx.Expr]) -> tirx.Stmt:

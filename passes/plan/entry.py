@@ -116,7 +116,7 @@ class _LoopAreas:
         loop, body = step.loop, step.body
 
         def item(area: _Area, buffer: Buffer, is_reversed: bool) -> _Area:
-            position = int64((loop.rounds or 0) - 1) - iteration if is_reversed else iteration
+            position = expression((loop.rounds or 0) - 1) - iteration if is_reversed else iteration
             return area.at(position * expression(buffer.bytes))
 
         found = {("input", 1 + i): area for i, area in enumerate(self.kept)}
@@ -299,12 +299,11 @@ class _Writer:
         results = [_area(plan.places[buffer], areas) for buffer in step.writes]
         around = {key: area for key, area in areas.items() if key[0] == "constant"}
         around |= {("output", i): area for i, area in enumerate(results)}
-        if workspace is not None:
-            around["workspace", 0] = workspace
         branches = []
         for body, body_plan in zip(step.bodies, plan.bodies[step], strict=True):
             inputs, operands = operands[: len(body.inputs)], operands[len(body.inputs) :]
             inner = around | {("input", i): area for i, area in enumerate(inputs)}
+            inner |= _workspace_of(body_plan, areas, workspace)
             branches.append(_sequence(self.statements(body_plan, inner)))
         declared, holds = self._memory.item(condition.address, "int8")
         return [*declared, tirx.IfThenElse(holds != 0, *branches)]
@@ -320,7 +319,7 @@ class _Writer:
         declared, goes_on = self._goes_on(step, loop, counter.value)
         iteration = tirx.Var("round", "int64")
         inner = {key: area for key, area in areas.items() if key[0] == "constant"}
-        inner |= {("input", 0): workspace, ("workspace", 0): workspace.at(COUNTER_BYTES)}
+        inner |= {("input", 0): workspace} | _workspace_of(plan.bodies[step][0], areas, workspace.at(COUNTER_BYTES))
         inner |= loop.of_body(step, iteration)
         body = [
             tirx.Bind(iteration, counter.value),
@@ -340,7 +339,7 @@ class _Writer:
         declared: list[tirx.Stmt] = []
         conditions = [tirx.call_extern("int32", self._memory.failed) == 0]
         if step.loop.rounds is not None:
-            conditions.insert(0, iteration < int64(step.loop.rounds))
+            conditions.insert(0, iteration < expression(step.loop.rounds))
         if areas.limit is not None:
             more, limit = self._memory.item(areas.limit.address, "int64")
             declared += more
@@ -393,6 +392,13 @@ class _HostCounter:
 
     def become(self, value: tirx.Expr) -> tirx.Stmt:
         return tirx.BufferStore(self._buffer, value, [0])
+
+
+def _workspace_of(body: MemoryPlan, areas: _Areas, own: _Area | None) -> dict[tuple[str, int], _Area]:
+    """Where the workspace of a body begins: in the step's own, or where the whole one does if its sizes are open."""
+    if body.storages:
+        return {("workspace", 0): areas["workspace", 0]}
+    return {} if own is None else {("workspace", 0): own}
 
 
 def _area(place: Place, areas: _Areas) -> _Area:

@@ -19,6 +19,7 @@ from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional,
 from nnefc.network import Body, Choice, Loop
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
+from nnefc.sizes import Dimension
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
 
@@ -47,7 +48,7 @@ class Repetition:
 
     round: Round
     states: list[AnyValue]
-    limit: int | None
+    limit: Dimension | None
     count: Value | None
     running: Value
     scanned: tuple[Value, ...]

@@ -19,6 +19,7 @@ from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Val
 from nnefc.frontends.onnx.types import TensorType
 from nnefc.frontends.onnx.values import Array
 from nnefc.operators.shape import Concat, Reshape, Slice, Transpose, Unsqueeze
+from nnefc.sizes import Dimension, greatest, is_known
 
 __all__: list[str] = []
 
@@ -74,15 +75,17 @@ def _condition(node: Node, value: AnyValue | None) -> Value:
     return condition
 
 
-def _rounds(ctx: Context, node: Node) -> tuple[int | None, Value | None]:
+def _rounds(ctx: Context, node: Node) -> tuple[Dimension | None, Value | None]:
     """The greatest number of rounds, known or computed; neither if only the condition ends the loop."""
     if not _has(node, 0):
         return None, None
     value = _tensor(node, node.operands[0], "the number of rounds")
+    if any(size != 1 for size in value.shape):
+        raise CompileError(f"its number of rounds must be one item, its shape is {list(value.shape)}")
+    if value.sizes is not None:
+        return greatest(value.sizes.reshape(-1)[0], 0), None
     array = ctx.constant(value)
     if array is None:
-        if any(extent != 1 for extent in value.shape):
-            raise CompileError(f"its number of rounds must be one item, its shape is {list(value.shape)}")
         return None, value
     # Exporters write the greatest integer for a loop that the condition alone ends.
     count = int(_item(array, "the number of rounds"))
@@ -112,6 +115,8 @@ def _unrolled(
     """A loop without a loop; None if it may not be unrolled, or comes to more nodes than `most`."""
     limit, running, states = loop.limit, loop.running, loop.states
     if loop.count is not None and _flag(ctx, running) is not False:
+        return None
+    if limit is not None and not is_known(limit):
         return None
     if limit is not None and most is not None and limit * body.size > most:
         return None
@@ -238,9 +243,9 @@ def _scan(
         raise CompileError(f"its {outputs} scan outputs do not fit their axes and directions")
     sources = operands[carried:]
     scanned = [_moved(ctx, source, _axis(axis, source.rank), 0) for axis, source in zip(axes, sources, strict=True)]
-    lengths = {source.shape[0] for source in scanned}
-    if len(lengths) != 1:
-        raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, sorted(lengths)))}: they must be one")
+    lengths = [source.shape[0] for source in scanned]
+    if any(length != lengths[0] for length in lengths):
+        raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, lengths))}: they must be one")
 
     def one_round(
         _number: Value, before: list[AnyValue], items: list[Value]
@@ -252,7 +257,7 @@ def _scan(
     loop = Repetition(
         one_round,
         states=list(operands[:carried]),
-        limit=lengths.pop(),
+        limit=lengths[0],
         count=None,
         running=ctx.known(np.array(True)),
         scanned=tuple(scanned),

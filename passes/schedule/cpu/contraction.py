@@ -162,7 +162,7 @@ def _panels_apart(
     """
     costs, rows = target.costs, tile.outer_rows * tile.rows
     panels, *tiles = (typical(trip_count(sch, *loops)) for loops in (right, left[:-1], left))
-    size = panels * terms * tile.columns * target.vector_bytes
+    size = panels * typical(terms) * tile.columns * target.vector_bytes
     loading = rows / costs.broadcasts + (tile.columns + 1) / costs.loads
     if not left or tiles[1] < 2 or panels < 2 or size <= costs.l1_bytes or target.vector_bytes < _CACHE_LINE:
         return None

@@ -186,3 +186,44 @@ def test_an_operator_that_must_know_a_size_says_how_to_give_it(tmp_path: Path) -
     (tmp_path / "model.onnx").write_bytes(model_of(nodes, ["batch", "n", "n"]).SerializeToString())
     with pytest.raises(CompileError, match="--shape batch=1,n=128"):
         nnefc.compile(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
+def test_recurrent_layers_take_any_batch_and_length(op_type: str, tmp_path: Path) -> None:
+    """A loop of an open trip count, whose body has open sizes; one direction scans from the end."""
+    size = 4 if op_type == "LSTM" else 3
+    constants = {"w": real(2, size * 16, 5), "r": real(2, size * 16, 16), "b": real(2, size * 32)}
+    layer = node(op_type, "x w r b", "y", hidden_size=16, direction="bidirectional")
+    shapes = [(1, 1, 5), (7, 2, 5), (20, 3, 5)]
+    check(model_of([layer], ["s", "n", 5], **constants), tmp_path, {"s": "1..20", "n": "1..3"}, shapes)
+
+
+def test_loops_go_round_as_often_as_a_size_says(tmp_path: Path) -> None:
+    """`Scan` over the rows, and a `Loop` with as many rounds as there are columns."""
+    value = helper.make_tensor_value_info
+    scanned = helper.make_graph(
+        [node("Add", "state row", "sum"), node("Identity", "sum", "item")],
+        "rows",
+        [value("state", TensorProto.FLOAT, ["w"]), value("row", TensorProto.FLOAT, ["w"])],
+        [value("sum", TensorProto.FLOAT, ["w"]), value("item", TensorProto.FLOAT, ["w"])],
+    )
+    halved = helper.make_graph(
+        [node("Mul", "before half", "after"), node("Identity", "go_on", "going_on")],
+        "columns",
+        [
+            value("i", TensorProto.INT64, []),
+            value("go_on", TensorProto.BOOL, []),
+            value("before", TensorProto.FLOAT, None),
+        ],
+        [value("going_on", TensorProto.BOOL, []), value("after", TensorProto.FLOAT, None)],
+    )
+    nodes = [
+        node("ReduceSum", "x zero", "total", keepdims=0),
+        node("Scan", "total x", "last sums", body=scanned, num_scan_inputs=1),
+        node("Shape", "x", "shape"),
+        node("Gather", "shape one", "w"),
+        node("Loop", "w yes sums", "y", body=halved),
+    ]
+    constants = {"zero": np.array([0], np.int64), "one": np.array(1, np.int64), "yes": np.array(True)}
+    constants["half"] = np.array(0.9, np.float32)
+    check(model_of(nodes, ["h", "w"], **constants), tmp_path, {"h": "1..9", "w": "1..33"}, [(1, 1), (5, 33), (9, 4)])

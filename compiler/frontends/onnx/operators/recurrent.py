@@ -20,6 +20,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
 )
 from nnefc.operators.casting import Cast
+from nnefc.operators.creation import Full
 from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor
 from nnefc.operators.recurrent import ACTIVATIONS, Activation, BeforeTheEnd, Cell, Gru, Lstm, Recurrence, Rnn, Weights
 from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
@@ -106,7 +107,7 @@ def _state(ctx: Context, node: Node, index: int, shape: tuple[int, ...], dtype: 
     """The states before the first step, `[D, B, H]`."""
     value = optional_input(node, index)
     if value is None:
-        return known(ctx, np.zeros(shape, dtype))
+        return ctx.apply(Full(shape, 0, dtype))
     value = ctx.apply(Transpose((1, 0, 2)), value) if node.attributes.get("layout") else value
     if shape_of(value) != shape:
         raise fail(node, f"the first state {spell(shape_of(value))} should be {spell(shape)}")
