@@ -127,23 +127,35 @@ def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     opened = range_lines(counted.dimensions) if counted is not None else []
     lines = [found.name, found.about, "", *faces, *opened, "", *size_lines(found, counted), "", *operation_lines(found)]
     lines += expression_lines(path)
-    if counted is None and found.option:
-        lines += ["", "Dimensions are open. To give them, with numbers of your own:", "", f"  {found.option}"]
-        if found.range_option:
-            lines += ["", "or ranges, for a library that takes every size in them:", "", f"  {found.range_option}"]
+    lines += shape_lines(found, stay_open=counted is not None) if not asked(keywords) else []
     if refusal is not None:
         lines += ["", "It cannot be compiled as it is:", *str(refusal).split("\n")]
     return lines
 
 
+def shape_lines(found: Outline, stay_open: bool) -> list[str]:
+    """Options to type for what the model leaves open."""
+    if not found.option:
+        return []
+    stay = ", and stay so: the library takes any size" if stay_open else ""
+    lines = ["", f"Dimensions are open{stay}. To give them, with numbers of your own:", "", f"  {found.option}"]
+    if found.range_option:
+        lines += ["", "or ranges, for a library that takes every size in them:", "", f"  {found.range_option}"]
+    return lines
+
+
+def asked(keywords: dict[str, Any]) -> bool:
+    """Whether the user says what network it shall be."""
+    return any(keywords.get(name) for name in ("shape", "values", "output_tensors", "entry"))
+
+
 def counts(path: Path, keywords: dict[str, Any], found: Outline) -> tuple[Inspection | None, CompileError | None]:
-    """What is known of the network once all shapes are; or why it cannot be compiled, unless the user's options say so.
+    """What is known of the network, unless it needs the shapes first; or why it cannot be compiled as the file says.
 
     Raises:
         CompileError: the network with the shapes that the user gives is none.
     """
-    asked = any(keywords.get(name) for name in ("shape", "values", "output_tensors", "entry"))
-    if found.option and not asked:
+    if found.option and not found.range_option and not asked(keywords):
         return None, None
     from nnefc.formats import format_of, load_network
     from nnefc.inspection import inspect_network
@@ -152,7 +164,7 @@ def counts(path: Path, keywords: dict[str, Any], found: Outline) -> tuple[Inspec
     try:
         return inspect_network(load_network(path, **{**weights, **keywords})), None
     except CompileError as error:
-        if asked:
+        if asked(keywords):
             raise
         return None, error
 
@@ -182,7 +194,7 @@ def expression_lines(path: Path) -> list[str]:
 
 
 def size_lines(found: Outline, counted: Inspection | None) -> list[str]:
-    """Parameters, work and memory, the last two where all shapes are known."""
+    """Parameters, work and memory; the last two, where sizes are open, for typical ones."""
     rows = [("parameters", f"{amount(found.parameters)} ({memory(found.parameter_bytes)})")]
     if counted is not None:
         at = f"; {sizes_text(counted.dimensions, 'typical')}" if counted.dimensions else ""

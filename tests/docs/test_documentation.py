@@ -113,6 +113,24 @@ def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Pat
     assert first.startswith("digits: 0.")
 
 
+def test_the_page_on_open_sizes_from_the_model_to_the_c_program(folder: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "open-sizes.md"
+    make, use = blocks(page, "python")
+    (commands,), (program,) = blocks(page, "sh"), blocks(page, "c")
+    run([sys.executable, "-c", make], folder)
+    output = run(["sh", "-e", "-c", commands], folder)
+    assert "--shape batch=1..64,height=32..1280:32,width=32..1280:32" in output
+    assert "dimension  height  32 to 256, multiples of 8" in output
+    assert "[3, 10]" in output
+    lines = run([sys.executable, "-c", use], folder).splitlines()
+    assert lines[:3] == ["image: float32[batch, 3, height, width]", "scores: float32[batch, 10]", "batch: 1 to 64"]
+    assert lines[5:] == ["(1, 10)", "(8, 10)", "(3, 10)"]
+    (folder / "main.c").write_text(program)
+    words = [f"-I{ROOT / 'targets' / 'runtime'}", "main.c", "net.so", "-Wl,-rpath,$ORIGIN", "-o", "main"]
+    run([sys.executable, "-m", "ziglang", "cc", *words], folder)
+    assert run(["./main"], folder) == "3 x 10\n"
+
+
 def test_the_pass_of_the_page_on_passes_does_what_it_says() -> None:
     (program,) = blocks(ROOT / "docs" / "how-to" / "add-a-pass.md", "python")
     example = types.ModuleType("example")
