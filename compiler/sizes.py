@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tvm
@@ -48,9 +49,11 @@ __all__ = [
     "known_less",
     "least",
     "may_exceed",
+    "mentions_open",
     "named",
     "open_variables",
     "ranges",
+    "scaled",
     "substituted",
     "typical",
     "variables",
@@ -315,6 +318,20 @@ def ceil_div(size: Dimension, divisor: Dimension) -> Dimension:
     return (size + divisor - 1) // divisor
 
 
+def scaled(size: Dimension, factor: float | Fraction) -> Dimension:
+    """`floor(size * factor)`, of the exact product.
+
+    Raises:
+        CompileError: the factor is so finely stepped that the product of integers would be too large.
+    """
+    if is_known(size):
+        return math.floor(size * factor)
+    above, below = factor.as_integer_ratio()
+    if max(map(abs, bounds(size))) * abs(above) >= 1 << 62:
+        raise CompileError(f"{size} times {float(factor)} is not computed exactly")
+    return size * above // below
+
+
 def least(one: Dimension, other: Dimension) -> Dimension:
     """The smaller of two sizes."""
     if not may_exceed(one, other):
@@ -372,6 +389,22 @@ def _always(size: Dimension, other: Dimension, condition: Callable[[Any, Any], A
 def open_variables() -> tuple[tirx.Var, ...]:
     """The open dimensions whose ranges are known here, in their order."""
     return _known().open
+
+
+def mentions_open(*nodes: Any) -> bool:
+    """Whether an open dimension occurs in any of these types, expressions and kernels of TVM."""
+    variables = set(_known().open)
+    if not variables:
+        return False
+    found: list[tirx.Var] = []
+
+    def note(var: tirx.Var) -> None:
+        if var in variables:
+            found.append(var)
+
+    for node in nodes:
+        tvm_ffi.structural_walk(node, (tirx.Var, note))
+    return bool(found)
 
 
 def is_known(*sizes: Dimension) -> bool:

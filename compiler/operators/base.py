@@ -11,13 +11,13 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
 from nnefc.network import MAX_ITEMS, Body, Control, Loop, call_control
 from nnefc.operators.dtypes import numpy_dtype
-from nnefc.sizes import dimensions, is_known, known_less
+from nnefc.sizes import Dimension, dimension, dimensions, expression, is_known, known_less
 
 __all__ = [
     "Array",
@@ -209,6 +209,14 @@ class Emitter:
             return te.compute(tuple(shape), lambda *index: element(tensors, index), name=name)
 
         return self.compute(compute, *operands, name=name)
+
+    def of_sizes(self, function: Callable[..., te.Tensor], *sizes: Dimension, name: str) -> relax.Expr:
+        """A computation without operands: `function` takes the sizes, as the kernel `name` knows them."""
+
+        def compute(own: Sequence[tirx.Expr]) -> te.Tensor:
+            return function(*map(dimension, own))
+
+        return self.builder.call_te(compute, list(map(expression, sizes)), primfunc_name_hint=name)
 
     def reshaped(self, operand: Operand, shape: Sequence[int]) -> Operand:
         """The same items in another shape."""

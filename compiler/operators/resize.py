@@ -1,4 +1,4 @@
-"""Changing the resolution: where each result reads along each axis is known at compile time.
+"""Changing the resolution. Where results read along each axis are tables: constants, or computed from the sizes.
 
 The computations read their operand along some axes only, so that passes can run them on tensors in other layouts: the
 attribute `RESIZE` of a kernel says along which.
@@ -7,16 +7,18 @@ attribute `RESIZE` of a kernel says along which.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.interpolation import Interpolation, Scaling
+from nnefc.sizes import expression
 
-__all__ = ["COORDINATES", "RESIZE", "ROUNDINGS", "Interpolation", "Resize", "Scaling", "interpolate"]
+__all__ = ["RESIZE", "Resize", "interpolate"]
 
 RESIZE = "nnefc.resize"
 """Attribute of a kernel that `interpolate` makes: for each axis that it resizes, the axis and how (see there)."""
@@ -26,140 +28,19 @@ _MOST_TAPS = 8
 
 
 @dataclass(frozen=True)
-class Scaling:
-    """How one axis is resized.
+class _Step:
+    """How one axis is read; see `interpolate`.
 
     Attributes:
-        items, results: its extent before and after.
-        scale: results for each item, as the network says; not always `results / items`.
-        begin, end: which part of the axis, of 1, the results cover.
+        axis, how: the axis, and how it is read.
+        taps: how many items a result reads along it.
+        tables: what `interpolate` needs for it.
     """
 
-    items: int
-    results: int
-    scale: float
-    begin: float = 0.0
-    end: float = 1.0
-
-    @property
-    def length(self) -> float:
-        """How many results there are before they are rounded to whole ones."""
-        return self.scale * self.items
-
-
-_Coordinates = Callable[[Scaling, Array], Array]
-
-
-def _half_pixel(axis: Scaling, at: Array) -> Array:
-    return (at + 0.5) / axis.scale - 0.5
-
-
-def _half_pixel_symmetric(axis: Scaling, at: Array) -> Array:
-    return axis.items / 2 * (1 - axis.results / axis.length) + (at + 0.5) / axis.scale - 0.5
-
-
-def _pytorch_half_pixel(axis: Scaling, at: Array) -> Array:
-    return _half_pixel(axis, at) if axis.length != 1 else np.full(at.shape, -0.5)
-
-
-def _align_corners(axis: Scaling, at: Array) -> Array:
-    return np.zeros(at.shape) if axis.length == 1 else at * (axis.items - 1) / (axis.length - 1)
-
-
-def _crop_and_resize(axis: Scaling, at: Array) -> Array:
-    part = (axis.end - axis.begin) * (axis.items - 1)
-    inner = np.full(at.shape, part / 2) if axis.length == 1 else at * part / (axis.length - 1)
-    return inner + axis.begin * (axis.items - 1)
-
-
-def _in_single(offset: float) -> _Coordinates:
-    """PyTorch computes the positions of nearest neighbours in single precision."""
-    return lambda axis, at: (at.astype(np.float32) + np.float32(offset)) * np.float32(1 / axis.scale)
-
-
-COORDINATES: Mapping[str, _Coordinates] = {
-    "half_pixel": _half_pixel,
-    "half_pixel_symmetric": _half_pixel_symmetric,
-    "pytorch_half_pixel": _pytorch_half_pixel,
-    "tf_half_pixel_for_nn": lambda axis, at: (at + 0.5) / axis.scale,
-    "align_corners": _align_corners,
-    "asymmetric": lambda axis, at: at / axis.scale,
-    "tf_crop_and_resize": _crop_and_resize,
-    "pytorch_nearest": _in_single(0.0),
-    "pytorch_nearest_exact": _in_single(0.5),
-}
-"""Where each result lies between the items, float64. The names are those of ONNX `Resize`, and two of our own."""
-
-ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "simple": np.trunc,
-}
-"""Which item is nearest. The names are those of ONNX."""
-
-
-def _linear(distance: Array, _a: float) -> Array:
-    return np.asarray(np.clip(1 - np.abs(distance), 0, 1))
-
-
-def _cubic(distance: Array, a: float) -> Array:
-    """Keys, "Cubic convolution interpolation for digital image processing" (1981)."""
-    d = np.abs(distance)
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0.0)))
-
-
-_KERNELS: dict[str, tuple[Callable[[Array, float], Array], int]] = {"linear": (_linear, 1), "cubic": (_cubic, 2)}
-"""Weights by distance, and how far they reach."""
-
-
-@dataclass(frozen=True)
-class Interpolation:
-    """What a result between items is.
-
-    Attributes:
-        mode: "nearest", "linear" or "cubic".
-        coordinates: a name of `COORDINATES`.
-        rounding: which item is nearest, a name of `ROUNDINGS`.
-        outside: what items outside are: "edge", the nearest one; "zero"; "exclude": the others weigh more for it.
-        cubic: the coefficient of the cubic kernel.
-        antialias: whether the kernel is widened where there are fewer results than items.
-        extrapolation: what results are that lie outside, with the coordinates "tf_crop_and_resize".
-    """
-
-    mode: str
-    coordinates: str
-    rounding: str = "floor"
-    outside: str = "edge"
-    cubic: float = -0.75
-    antialias: bool = False
-    extrapolation: float = 0.0
-
-    def sources(self, axis: Scaling) -> Array:
-        """Where each result lies."""
-        check_table(axis.results)
-        return COORDINATES[self.coordinates](axis, np.arange(axis.results, dtype=np.float64))
-
-    def taps(self, axis: Scaling) -> tuple[Array, Array]:
-        """`[results, taps]`: which items each result reads, and their weights."""
-        sources = self.sources(axis)
-        if self.mode == "nearest":
-            return ROUNDINGS[self.rounding](sources)[:, None].clip(0, axis.items - 1), np.ones((axis.results, 1))
-        kernel, reach = _KERNELS[self.mode]
-        narrowed = min(axis.scale, 1.0) if self.antialias else 1.0
-        count = math.ceil(reach / narrowed)
-        check_table(axis.results * 2 * count)
-        places = np.floor(sources).astype(np.int64)[:, None] + np.arange(1 - count, count + 1)
-        weights = kernel((places - sources[:, None]) * narrowed, self.cubic)
-        if self.outside != "edge":
-            weights = np.where((places >= 0) & (places < axis.items), weights, 0)
-        if self.outside == "exclude" or narrowed != 1.0:
-            weights = weights / weights.sum(1, keepdims=True)
-        used = np.flatnonzero((weights != 0).any(0))
-        return np.clip(places, 0, axis.items - 1)[:, used], weights[:, used]
+    axis: int
+    how: int
+    taps: int
+    tables: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
@@ -184,36 +65,72 @@ class Resize(Operator):
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         dtype, shape = dtype_of(x), self.shape(shape_of(x))
-        if 0 in shape:
+        if is_empty(shape):
             return np.zeros(shape, dtype)
         nearest = self.interpolation.mode == "nearest"
         real = dtype if nearest or dtype in ("float16", "bfloat16", "float32", "float64") else "float32"
         made = at.bound(x) if real == dtype else at.emit(relax.op.astype(at.expr(x), real))
-        for steps in self._kernels(nearest):
-            made = at.emit(_interpolated(at, made, steps, real, nearest))
+        for steps in self._kernels(at, real):
+            made = at.emit(_interpolated(at, made, steps))
         if real != dtype:
             made = at.emit(_narrowed(at, at.expr(made), dtype))
         return self._extrapolated(at, made)
 
-    def _kernels(self, nearest: bool) -> list[list[tuple[int, Scaling, Array, Array]]]:
-        """What is resized at once: each step an axis, its scaling, and its taps; what stays as it is is left out."""
-        steps = []
-        for axis, scaling in self.axes:
-            places, weights = self.interpolation.taps(scaling)
-            same = places.shape[1] == 1 and scaling.items == scaling.results and (weights == 1).all()
-            if not (same and (places[:, 0] == np.arange(scaling.items)).all()):
-                steps.append((axis, scaling, places, weights))
-        if nearest or math.prod(places.shape[1] for _, _, places, _ in steps) <= _MOST_TAPS:
-            return [steps] if steps else []
-        return [[step] for step in steps]
+    def _kernels(self, at: Emitter, dtype: str) -> list[list[_Step]]:
+        """What is resized at once; what stays as it is is left out."""
+        steps = [self._step(at, axis, scaling, dtype) for axis, scaling in self.axes]
+        left = [step for step in steps if step is not None]
+        if self.interpolation.mode == "nearest" or math.prod(step.taps for step in left) <= _MOST_TAPS:
+            return [left] if left else []
+        return [[step] for step in left]
+
+    def _step(self, at: Emitter, axis: int, scaling: Scaling, dtype: str) -> _Step | None:
+        """How an axis is read; None where each result is the item in its place."""
+        nearest = self.interpolation.mode == "nearest"
+        if not scaling.is_known:
+            times = self.interpolation.repeats_items(scaling)
+            if times:
+                return _Step(axis, times, 1, ())
+            count = self.interpolation.tap_count(scaling)
+            return _Step(axis, -(not nearest), count, self._computed(at, scaling, count, dtype))
+        places, weights = self.interpolation.taps(scaling)
+        same = places.shape[1] == 1 and scaling.items == scaling.results and (weights == 1).all()
+        if same and (places[:, 0] == np.arange(scaling.items)).all():
+            return None
+        factor = scaling.results // scaling.items
+        whole = nearest and factor * scaling.items == scaling.results
+        if whole and (places[:, 0] == np.arange(scaling.results) // factor).all():
+            return _Step(axis, factor, 1, ())
+        tables = (places.astype(np.int32), *([] if nearest else [weights.astype(dtype)]))
+        return _Step(axis, -(not nearest), places.shape[1], tables)
+
+    def _computed(self, at: Emitter, scaling: Scaling, count: int, dtype: str) -> tuple[Operand, ...]:
+        """Tables that the program computes from the sizes."""
+
+        def table(part: int, kind: str) -> Operand:
+            def compute(items: int, results: int) -> te.Tensor:
+                own = replace(scaling, items=items, results=results)
+
+                def entry(result: tirx.Var, tap: tirx.Var) -> tirx.Expr:
+                    taps = self.interpolation.taps_at(own, result)
+                    chosen = taps[-1][part]
+                    for other in reversed(range(count - 1)):
+                        chosen = tirx.Select(tap == other, taps[other][part], chosen)
+                    return chosen.astype(kind)
+
+                return te.compute((expression(results), count), entry, name="taps")
+
+            return at.emit(at.of_sizes(compute, scaling.items, scaling.results, name="taps"))
+
+        return (table(0, "int32"), *([] if self.interpolation.mode == "nearest" else [table(1, dtype)]))
 
     def _extrapolated(self, at: Emitter, x: Operand) -> Operand:
         """The result, with a constant where it lies outside."""
         if self.interpolation.coordinates != "tf_crop_and_resize":
             return x
-        sources = [(axis, scaling, self.interpolation.sources(scaling)) for axis, scaling in self.axes]
-        outside = [(axis, (place < 0) | (place > scaling.items - 1)) for axis, scaling, place in sources]
-        if not any(mask.any() for _, mask in outside):
+        outside = [(axis, self._outside(at, scaling)) for axis, scaling in self.axes]
+        outside = [(axis, mask) for axis, mask in outside if not isinstance(mask, np.ndarray) or mask.any()]
+        if not outside:
             return x
         value = at.number(self.interpolation.extrapolation, x).item()
 
@@ -223,24 +140,30 @@ class Resize(Operator):
 
         return at.elements(shape_of(x), element, x, *(mask for _, mask in outside), name="extrapolate")
 
+    def _outside(self, at: Emitter, scaling: Scaling) -> Operand:
+        """For each result along an axis, whether it lies outside."""
+        if scaling.is_known:
+            place = self.interpolation.sources(scaling)
+            return np.asarray((place < 0) | (place > scaling.items - 1))
 
-def _interpolated(
-    at: Emitter, x: Operand, steps: Sequence[tuple[int, Scaling, Array, Array]], dtype: str, nearest: bool
-) -> relax.Expr:
-    axes: list[tuple[int, int]] = []
-    tables: list[Array] = []
-    for axis, scaling, places, weights in steps:
-        factor = scaling.results // scaling.items
-        whole = nearest and factor * scaling.items == scaling.results
-        if whole and (places[:, 0] == np.arange(scaling.results) // factor).all():
-            axes.append((axis, factor))
-        else:
-            axes.append((axis, 0 if nearest else -1))
-            tables += [places.astype(np.int32), *([] if nearest else [weights.astype(dtype)])]
+        def compute(items: int, results: int) -> te.Tensor:
+            own = replace(scaling, items=items, results=results)
+
+            def entry(result: tirx.Var) -> tirx.Expr:
+                place = self.interpolation.source(own, result)
+                return tirx.any(place < 0, place > own.last)
+
+            return te.compute((expression(results),), entry, name="outside")
+
+        return at.emit(at.of_sizes(compute, scaling.items, scaling.results, name="outside"))
+
+
+def _interpolated(at: Emitter, x: Operand, steps: Sequence[_Step]) -> relax.Expr:
+    axes = [(step.axis, step.how) for step in steps]
     return at.compute(
         lambda *tensors: interpolate(tensors[0], tensors[1:], axes),
         x,
-        *tables,
+        *(table for step in steps for table in step.tables),
         name="resize",
         attrs={RESIZE: [number for pair in axes for number in pair]},
     )

@@ -21,7 +21,7 @@ from nnefc.network import control_index
 from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, operands, shape_of
-from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.sizes import mentions_open
 
 __all__ = ["FoldConstants"]
 
@@ -97,18 +97,25 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) 
         for binding in block.bindings:
             if not known(binding.value) or (binding.var in packed and _transposes_constant(binding.value)):
                 continue
-            if binding.var in narrow:
+            if binding.var in narrow or _is_open(binding, kernels):
                 continue
             if budget.covers(binding, kernels):
                 found[binding.var] = binding
     return found
 
 
+def _is_open(binding: relax.Binding, kernels: Kernels) -> bool:
+    """Whether a binding depends on sizes that are known at run time."""
+    call = binding.value
+    called = [kernels[o] for o in operands(call) if o in kernels] if isinstance(call, relax.Call) else []
+    return mentions_open(binding.var.ty, call, *called)
+
+
 def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
     """Whether a kernel's result is left to be computed at run time."""
     if kernel.attrs and WIDENS in kernel.attrs:
         return not widened or int(kernel.attrs[FUSION]) == OpPattern.OPAQUE
-    return bool(open_sizes_of(kernel) or external_calls(kernel))
+    return bool(external_calls(kernel))
 
 
 def _kernels(mod: tvm.IRModule) -> Kernels:

@@ -7,7 +7,8 @@ import pytest
 from relax_programs import Case, Graph, Value, build, check, summary, target
 
 from nnefc.operators.base import Emitter
-from nnefc.operators.resize import Interpolation, Resize, Scaling
+from nnefc.operators.interpolation import Interpolation, Scaling
+from nnefc.operators.resize import Resize
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 

@@ -27,7 +27,7 @@ from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Valu
 from nnefc.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.creation import SizeValues
-from nnefc.sizes import dimensions
+from nnefc.sizes import dimensions, mentions_open
 
 __all__ = [
     "REGISTRY",
@@ -235,7 +235,7 @@ class Context:
         """Bind an expression to a variable, of which it is noted whether constants alone determine it."""
         fixed = all(var in self._fixed for var in relax.analysis.free_vars(expr))
         var = self.builder.emit(expr, self.at.hint)
-        if fixed:
+        if fixed and not mentions_open(expr, var.ty):
             self._fixed[var] = None
         return var
 

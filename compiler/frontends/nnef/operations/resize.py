@@ -6,7 +6,8 @@ from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError, oper
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
 from nnefc.frontends.nnef.operations.window import box
-from nnefc.operators.resize import Interpolation, Resize, Scaling
+from nnefc.operators.interpolation import Interpolation, Scaling
+from nnefc.operators.resize import Resize
 from nnefc.operators.window import Window
 
 __all__: list[str] = []

@@ -10,13 +10,16 @@ from nnefc.frontends.onnx.operators.tensors import (
     fail,
     has_input,
     input_at,
+    integers,
     normal_axes,
     required_value,
     shape_of,
     spell,
 )
 from nnefc.operators.base import check_size
-from nnefc.operators.resize import COORDINATES, ROUNDINGS, Interpolation, Resize, Scaling
+from nnefc.operators.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
+from nnefc.operators.resize import Resize
+from nnefc.sizes import scaled
 
 __all__: list[str] = []
 
@@ -38,16 +41,18 @@ def _resize(ctx: Context, node: Node) -> Any:
     shape = shape_of(x)
     axes = normal_axes(node, node.attributes.get("axes") or range(len(shape)), len(shape))
     scales = [float(s) for s in required_value(ctx, node, 2, "scales").reshape(-1)] if has_input(node, 2) else []
-    sizes = [int(s) for s in required_value(ctx, node, 3, "sizes").reshape(-1)] if has_input(node, 3) else []
+    sizes = integers(ctx, node, 3, "sizes") or []
     if bool(scales) == bool(sizes):
         raise fail(node, "needs either 'scales' or 'sizes'")
+    factors: list[float | None]
     if sizes:
         if len(sizes) != len(axes) or 0 in (shape[axis] for axis in axes):
             raise fail(node, f"'sizes' {spell(sizes)} does not fit {spell(shape)}")
-        scales, sizes = _scales_of(node, sizes, [shape[axis] for axis in axes])
+        factors, sizes = _scales_of(node, sizes, [shape[axis] for axis in axes])
     else:
         _check_scales(node, scales, len(axes))
-        sizes = [math.floor(shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
+        factors = list(scales)
+        sizes = [scaled(shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
     check_size(sizes)
     coordinates, rounding = node.attributes["coordinate_transformation_mode"], node.attributes["nearest_mode"]
     mode = _table_name(node.attributes["mode"])
@@ -61,7 +66,7 @@ def _resize(ctx: Context, node: Node) -> Any:
         parts = list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
     resized = tuple(
         (axis, Scaling(shape[axis], size, scale, *part))
-        for axis, size, scale, part in zip(axes, sizes, scales, parts, strict=True)
+        for axis, size, scale, part in zip(axes, sizes, factors, parts, strict=True)
         if coordinates == "tf_crop_and_resize" or size != shape[axis] or scale != 1
     )
     interpolation = Interpolation(
@@ -76,13 +81,19 @@ def _resize(ctx: Context, node: Node) -> Any:
     return ctx.apply(Resize(resized, interpolation), x)
 
 
-def _scales_of(node: Node, sizes: list[int], items: list[int]) -> tuple[list[float], list[int]]:
+def _scales_of(node: Node, sizes: list[int], items: list[int]) -> tuple[list[float | None], list[int]]:
     """The scales that sizes mean, and the sizes that a kept aspect ratio makes of them."""
-    scales = [size / count for size, count in zip(sizes, items, strict=True)]
+    scales = [Scaling.between(count, size).scale for size, count in zip(sizes, items, strict=True)]
     policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return scales, sizes
-    scale = min(scales) if policy == "not_larger" else max(scales)
+    if None in scales:
+        raise fail(
+            node,
+            f"which scale keeps the aspect ratio of {spell(items)} in {spell(sizes)} is not known at compile time",
+            "give these sizes: --shape NAME=SIZE",
+        )
+    scale = (min if policy == "not_larger" else max)(scale for scale in scales if scale is not None)
     return [scale] * len(items), [math.floor(scale * count + 0.5) for count in items]
 
 
@@ -102,7 +113,7 @@ def _upsample(ctx: Context, node: Node) -> Any:
     mode = _table_name(node.attributes["mode"])
     if mode not in ("nearest", "linear"):
         raise fail(node, f"does not know the mode '{mode}'")
-    sizes = check_size([math.floor(extent * scale) for extent, scale in zip(shape, scales, strict=True)])
+    sizes = check_size([scaled(extent, scale) for extent, scale in zip(shape, scales, strict=True)])
     pairs = enumerate(zip(shape, sizes, scales, strict=True))
     resized = tuple((axis, Scaling(extent, size, scale)) for axis, (extent, size, scale) in pairs if size != extent)
     return ctx.apply(Resize(resized, Interpolation(mode, "asymmetric")), x)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from nnefc.diagnostics import CompileError
@@ -10,7 +9,9 @@ from nnefc.frontends.pnnx.lowering import Lowering, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Floats, Ints, Result, need_real, operator
 from nnefc.frontends.pnnx.operators.pooling import adaptive_average
 from nnefc.operators.base import check_size
-from nnefc.operators.resize import Interpolation, Resize, Scaling
+from nnefc.operators.interpolation import Interpolation, Scaling
+from nnefc.operators.resize import Resize
+from nnefc.sizes import scaled
 
 __all__: list[str] = []
 
@@ -46,7 +47,7 @@ def _resize(
         factors = list(scale) * len(extents) if len(scale) == 1 else list(scale)
         if len(factors) != len(extents) or not all(0 < f < 1 << 20 for f in factors):
             raise CompileError(f"the scale factors {factors} do not fit the extents {list(extents)}")
-        result = tuple(math.floor(n * f) for n, f in zip(extents, factors, strict=True))
+        result = tuple(scaled(n, f) for n, f in zip(extents, factors, strict=True))
         scales = [None if recompute else f for f in factors]
     else:
         assert size is not None
@@ -57,7 +58,7 @@ def _resize(
     if mode == "area":
         return adaptive_average(at, input, result)
     axes = tuple(
-        (axis, Scaling(n, m, m / n if s is None or align_corners else s))
+        (axis, Scaling.between(n, m) if s is None or align_corners else Scaling(n, m, s))
         for axis, (n, m, s) in enumerate(zip(extents, result, scales, strict=True), 2)
     )
     return Resize(axes, _interpolation(mode, align_corners)).lower(at, input)
