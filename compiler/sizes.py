@@ -52,6 +52,7 @@ __all__ = [
     "mentions_open",
     "named",
     "open_variables",
+    "range_of",
     "ranges",
     "scaled",
     "substituted",
@@ -70,11 +71,15 @@ is beyond it."""
 
 @dataclass(frozen=True)
 class Range:
-    """The values that an open dimension may have: `least`, …, `most`, both included; and one for estimates."""
+    """The values that an open dimension may have: `least`, …, `most`, both included; and one for estimates.
+
+    Sizes are these values times `multiple`.
+    """
 
     least: int
     most: int
     typical: int
+    multiple: int = 1
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class OpenSize:
         """The range of the sizes, divided by their multiple; typical are those not far below the largest."""
         least, most = -(-self.least // self.multiple), (LARGEST if self.most is None else self.most) // self.multiple
         typical = self.likely // self.multiple if self.most is None else math.isqrt(max(least, most // 16) * most)
-        return Range(least, most, max(least, min(most, typical)))
+        return Range(least, most, max(least, min(most, typical)), self.multiple)
 
 
 class _Known:
@@ -124,7 +129,7 @@ class _Known:
     def __init__(self, open_dimensions: Mapping[tirx.Var, Range]) -> None:
         self._analyzer = Analyzer()
         self._typical: dict[tirx.Var, tirx.IntImm] = {}
-        self.open = tuple(open_dimensions)
+        self.open = dict(open_dimensions)
         for var, values in open_dimensions.items():
             self.note(var, values)
 
@@ -388,7 +393,13 @@ def _always(size: Dimension, other: Dimension, condition: Callable[[Any, Any], A
 
 def open_variables() -> tuple[tirx.Var, ...]:
     """The open dimensions whose ranges are known here, in their order."""
-    return _known().open
+    return tuple(_known().open)
+
+
+def range_of(variable: tirx.Var) -> Range:
+    """The range of an open dimension that is known here."""
+    values: Range = _known().open[variable]
+    return values
 
 
 def mentions_open(*nodes: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.dtypes import STORAGE, numpy_dtype, widened
@@ -32,7 +33,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         for axis, size in enumerate(shape, rank - len(shape)):
             if result[axis] == 1:
                 result[axis] = size
-            elif size not in (1, result[axis]):
+            elif size != 1 and not agree(result[axis], size):
                 raise CompileError(f"the shapes {' and '.join(str(list(shape)) for shape in shapes)} do not broadcast")
     return tuple(result)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
 from nnefc.operators.dtypes import HALF_FLOATS
@@ -54,7 +55,7 @@ class MatMul(Operator):
         """`[*batch, m, n]` from `[*batch, m, k]` and `[*batch, k, n]`."""
         left, right = _exchanged(a, self.transpose_a), _exchanged(b, self.transpose_b)
         try:
-            if not left or not right or left[-1] != right[-2 if len(right) > 1 else 0]:
+            if not left or not right or not agree(left[-1], right[-2 if len(right) > 1 else 0]):
                 raise ValueError
             batch = broadcast_shapes(left[:-2], right[:-2])
         except (ValueError, CompileError):

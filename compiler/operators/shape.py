@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from tvm import relax, tirx
 
+from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import (
     Array,
@@ -113,9 +114,9 @@ class Reshape(_Reshaping):
         """The target, complete."""
         items, given = math.prod(x), math.prod(size for size in self.target if size != -1)
         target = self.target
-        if target.count(-1) == 1 and given and items % given == 0:
+        if target.count(-1) == 1 and given and agree(items % given, 0):
             target = tuple(items // given if size == -1 else size for size in target)
-        if any(known_less(size, 0) for size in target) or math.prod(target) != items:
+        if any(known_less(size, 0) for size in target) or not agree(math.prod(target), items):
             raise CompileError(f"a tensor of the shape {list(x)} cannot take the shape {list(self.target)}")
         return target
 
@@ -128,7 +129,7 @@ class Squeeze(_Reshaping):
 
     def shape(self, x: Shape) -> Shape:
         """The sizes of the other dimensions."""
-        if any(x[axis] != 1 for axis in self.axes):
+        if not all(agree(x[axis], 1) for axis in self.axes):
             raise CompileError(f"only dimensions of size 1 can be squeezed, not {list(self.axes)} of {list(x)}")
         return tuple(size for axis, size in enumerate(x) if axis not in self.axes)
 
@@ -260,7 +261,7 @@ class Expand(Movement):
     def shape(self, x: Shape) -> Shape:
         """The target."""
         own = self.target[len(self.target) - len(x) :]
-        if len(x) > len(self.target) or any(n not in (1, size) for n, size in zip(x, own, strict=True)):
+        if len(x) > len(self.target) or any(n != 1 and not agree(n, size) for n, size in zip(x, own, strict=True)):
             raise CompileError(f"a tensor of the shape {list(x)} cannot be expanded to {list(self.target)}")
         return check_size(self.target)
 
@@ -427,8 +428,8 @@ class Concat(Operator):
     def shape(self, *shapes: Shape) -> Shape:
         """The sum of the sizes along the dimension."""
         first = shapes[0]
-        rests = {(*shape[: self.axis], *shape[self.axis + 1 :]) for shape in shapes}
-        if len(rests) > 1 or any(len(shape) != len(first) for shape in shapes):
+        rest = (*first[: self.axis], *first[self.axis + 1 :])
+        if not all(agree_all(rest, (*shape[: self.axis], *shape[self.axis + 1 :])) for shape in shapes):
             listed = ", ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
             raise CompileError(f"the shapes {listed} must agree in all dimensions but {self.axis}")
         return (*first[: self.axis], sum(shape[self.axis] for shape in shapes), *first[self.axis + 1 :])
@@ -453,7 +454,7 @@ class Stack(Operator):
 
     def shape(self, *shapes: Shape) -> Shape:
         """With as many positions along the new dimension as there are tensors."""
-        if any(shape != shapes[0] for shape in shapes):
+        if not all(agree_all(shapes[0], shape) for shape in shapes):
             listed = ", ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
             raise CompileError(f"tensors of different shapes cannot be stacked: {listed}")
         return (*shapes[0][: self.axis], len(shapes), *shapes[0][self.axis :])
@@ -473,7 +474,7 @@ class Split(Operator):
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
         """Those of the parts."""
-        if any(size < 0 for size in self.sizes) or sum(self.sizes) != x[self.axis]:
+        if any(known_less(size, 0) for size in self.sizes) or not agree(sum(self.sizes), x[self.axis]):
             raise CompileError(
                 f"{list(x)} cannot be split into parts of {_listed(self.sizes)} along dimension {self.axis}"
             )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from nnefc.agreement import Narrowing, narrowed
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
@@ -121,10 +122,23 @@ class _Builder:
         output_tensors: tuple[str, ...],
         overridable: bool,
     ) -> Network:
+        """The network, with open dimensions as narrow as its operators need them."""
+        network, narrowing = narrowed(lambda known: self._attempt(shape, values, output_tensors, overridable, known))
+        self.warnings += narrowing.notes.values()
+        return network
+
+    def _attempt(
+        self,
+        shape: Mapping[str, Any] | None,
+        values: Mapping[str, Any] | None,
+        output_tensors: tuple[str, ...],
+        overridable: bool,
+        narrowing: Narrowing,
+    ) -> Network:
         graph = self._graph
         constants = set(self._states) if overridable else {*graph.initializers, *self._states}
         infos = [info for info in graph.inputs if info.name not in constants]
-        borders, symbols = bind_inputs(infos, shape, values)
+        borders, symbols = bind_inputs(infos, shape, values, narrowing)
         leaves = [leaf for border in borders.values() for leaf in _leaves(border)]
         with leaving_open(tuple(symbols.opened.values()), {leaf.name: leaf.shape for leaf in leaves}):
             return self._built(borders, symbols, output_tensors)

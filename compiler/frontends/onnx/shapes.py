@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.leaving_open import axis_name, likely_sizes
 from nnefc.frontends.onnx.types import Extent, MapType, OptionalType, SequenceType, TensorType, Type, ValueInfo, spelled
@@ -50,7 +51,7 @@ class Symbols:
     they go: these are `loose`, and may have one extent here and another there.
 
     `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
-    `opened` are the open dimensions by name; `likely` are sizes for estimates.
+    `opened` are the open dimensions by name; `likely` are sizes for estimates; `narrowing` says what is known of them.
     """
 
     extents: dict[str, Dimension] = field(default_factory=dict)
@@ -59,9 +60,11 @@ class Symbols:
     contradictions: dict[str, str] = field(default_factory=dict)
     opened: dict[str, OpenDimension] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
+    narrowing: Narrowing = field(default_factory=Narrowing)
 
     def open(self, name: str, size: OpenSize) -> Dimension:
         """The size of a dimension that stays open; a number if there is but one in its range."""
+        name, size = self.narrowing.of(name, size)
         if size.values.least == size.values.most:
             return size.values.least * size.multiple
         if name not in self.opened:
@@ -98,7 +101,10 @@ class Symbols:
 
 
 def bind_inputs(
-    infos: Iterable[ValueInfo], shape: Mapping[str, Any] | None, values: Mapping[str, Any] | None
+    infos: Iterable[ValueInfo],
+    shape: Mapping[str, Any] | None,
+    values: Mapping[str, Any] | None,
+    narrowing: Narrowing,
 ) -> tuple[dict[str, Border], Symbols]:
     """Find the shapes of all inputs. Dimensions that are not known stay open.
 
@@ -107,6 +113,7 @@ def bind_inputs(
         shape: shapes of inputs and extents of dimension variables, by name; of a sequence the shapes of its items,
             and None for an optional input that is not there.
         values: inputs whose values are known at compile time, by name.
+        narrowing: what is known of open dimensions.
 
     Returns:
         What stands for each input, and the extents of the dimension variables.
@@ -125,7 +132,8 @@ def bind_inputs(
                 f"the model has no input{'' if name in values else ' and no dimension'} '{name}'",
                 hint=f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(known) or 'none'}",
             )
-    symbols = Symbols(likely=likely_sizes(tensor for info in inputs.values() for tensor in _tensors(info)))
+    likely = likely_sizes(tensor for info in inputs.values() for tensor in _tensors(info))
+    symbols = Symbols(likely=likely, narrowing=narrowing)
     for name in variables:
         if name in shape and name not in inputs:
             extents = _extents(shape[name], f"the dimension '{name}'", symbols, [name])

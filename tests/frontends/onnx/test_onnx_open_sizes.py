@@ -138,6 +138,24 @@ def test_slices_and_joined_tensors_of_open_sizes(tmp_path: Path) -> None:
     check(model_of(nodes, ["n", "s", 5], **constants, row=real(1, 5)), tmp_path, {"n": "1..4", "s": "2..64"}, sizes)
 
 
+def test_tensors_are_resized_by_factors_and_to_computed_sizes(tmp_path: Path) -> None:
+    linear = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    cubic = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    nodes = [
+        helper.make_node("Resize", ["x", "", "twice"], ["a"], coordinate_transformation_mode="asymmetric"),
+        helper.make_node("Resize", ["a", "", "less"], ["b"], nearest_mode="ceil"),
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Resize", ["b", "", "", "s"], ["c"], **linear),
+        helper.make_node("Add", ["c", "x"], ["d"]),
+        helper.make_node("Mul", ["s", "thrice"], ["t"]),
+        helper.make_node("Resize", ["d", "", "", "t"], ["y"], **cubic),
+    ]
+    scales = {name: np.array([1, 1, s, s], np.float32) for name, s in (("twice", 2), ("less", 0.75))}
+    shapes = [(1, 2, 1, 9), (3, 2, 8, 6), (2, 2, 13, 16)]
+    model = model_of(nodes, ["n", 2, "h", "w"], **scales, thrice=np.array([1, 1, 1, 3], np.int64))
+    check(model, tmp_path, {"n": "1..4", "h": "1..16", "w": "2..16"}, shapes)
+
+
 def test_sizes_given_with_the_shape_of_an_input_have_its_name(tmp_path: Path) -> None:
     artifact = check(model_of([node("Relu", "x", "y")], [None, 4]), tmp_path, {"x": ("1..9", 4)}, [(1, 4), (9, 4)])
     assert str(artifact.inputs[0]) == "x: float32[x_0, 4]"

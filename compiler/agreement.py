@@ -1,0 +1,215 @@
+"""Sizes that must be equal for a network's operators to fit each other, though its file does not say so.
+
+    [n, 3] + [n_1, 3]                   only if n = n_1
+    [h] joined with [(h // 16) * 16]    only if h is a multiple of 16
+    [n, 4] seen as [2, 4]               only if n = 2
+
+An operator asks for equal sizes with :func:`agree`. Where they are not equal for every size in the ranges, but for
+some, building the network ends with :class:`Narrowed`, and begins again with open dimensions that are narrowed so far
+that they are: one dimension instead of two, a multiple, one size. What a library is given is checked against these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import TypeVar
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.sizes import (
+    LARGEST,
+    Dimension,
+    OpenSize,
+    Range,
+    Size,
+    bounds,
+    open_variables,
+    range_of,
+    ranges,
+    substituted,
+    variables,
+)
+
+__all__ = ["Narrowed", "Narrowing", "agree", "agree_all", "narrowed"]
+
+_T = TypeVar("_T")
+_MOST_DIVISOR = 1 << 12
+_MOST_ATTEMPTS = 64
+
+
+class Narrowed(Exception):
+    """Open dimensions are to be narrowed.
+
+    Attributes:
+        same: a dimension by the name of one that it is the same as.
+        multiples: numbers that the sizes of dimensions must be multiples of, by name.
+        fixed: sizes that dimensions must have, by name.
+    """
+
+    def __init__(
+        self,
+        same: Mapping[str, str] | None = None,
+        multiples: Mapping[str, int] | None = None,
+        fixed: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__("open dimensions must be narrowed")
+        self.same, self.multiples, self.fixed = same or {}, multiples or {}, fixed or {}
+
+
+@dataclass
+class Narrowing:
+    """What is known of open dimensions after some attempts to build a network.
+
+    Attributes:
+        same: the name of the dimension that another one is the same as.
+        sizes: of all open dimensions, by name, as far as they are narrowed.
+        notes: what a user should know of that, by name.
+    """
+
+    same: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, OpenSize] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def of(self, name: str, size: OpenSize) -> tuple[str, OpenSize]:
+        """The name and the sizes of a dimension that may have these as far as a user says."""
+        while name in self.same:
+            name = self.same[name]
+        return name, self.sizes.setdefault(name, size)
+
+    def add(self, found: Narrowed) -> None:
+        """Narrow further.
+
+        Raises:
+            CompileError: no size is left.
+        """
+        for name, other in found.same.items():
+            one, two = self.sizes[name], self.sizes[other]
+            most = min(one.most or LARGEST, two.most or LARGEST) if one.most or two.most else None
+            multiple = math.lcm(one.multiple, two.multiple)
+            self.same[name] = other
+            self._narrow(other, replace(two, least=max(one.least, two.least), most=most, multiple=multiple))
+        for name, factor in found.multiples.items():
+            own = self.sizes[name]
+            self._narrow(name, replace(own, multiple=own.multiple * factor))
+            self.notes[name] = f"the sizes of '{name}' must be multiples of {own.multiple * factor} for its operators"
+        for name, value in found.fixed.items():
+            size = value * self.sizes[name].multiple
+            self._narrow(name, OpenSize(size, size))
+            self.notes[name] = f"the size of '{name}' must be {size} for its operators"
+
+    def _narrow(self, name: str, size: OpenSize) -> None:
+        if size.values.least > size.values.most:
+            raise CompileError(
+                f"no size of '{name}' fits the network's operators: it would have to be a multiple of {size.multiple} "
+                f"from {size.least} to {size.most or LARGEST}",
+                hint="give a wider range, such as --shape NAME=LEAST..MOST",
+            )
+        self.sizes[name] = size
+
+
+def narrowed(build: Callable[[Narrowing], _T]) -> tuple[_T, Narrowing]:
+    """What `build` makes when open dimensions are narrowed as far as it asks for; it begins anew each time.
+
+    Raises:
+        CompileError: no size is left.
+    """
+    narrowing = Narrowing()
+    for _ in range(_MOST_ATTEMPTS):
+        try:
+            return build(narrowing), narrowing
+        except Narrowed as found:
+            narrowing.add(found)
+    raise CompileError("the network's operators ask for ever narrower ranges of its open dimensions")
+
+
+def agree(one: Dimension, other: Dimension) -> bool:
+    """Whether two sizes are equal.
+
+    Raises:
+        Narrowed: they are where open dimensions are narrowed.
+    """
+    difference = one - other
+    if not isinstance(difference, Size):
+        return difference == 0
+    least, most = bounds(difference)
+    if least <= 0 <= most:
+        for find in (_same, _multiple, _fixed):
+            found = find(difference)
+            if found is not None:
+                raise found
+    return False
+
+
+def agree_all(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:
+    """Whether two shapes are equal, as :func:`agree` says."""
+    return len(one) == len(other) and all(map(agree, one, other))
+
+
+def _same(difference: Size) -> Narrowed | None:
+    """Two dimensions as one."""
+    own = _ranges_of(difference)
+    for (one, a), (other, b) in combinations(own.items(), 2):
+        common = math.lcm(a.multiple, b.multiple)
+        shared = tirx.Var("shared", "int64")
+        values = {one: Size(shared) * (common // a.multiple), other: Size(shared) * (common // b.multiple)}
+        if _is_zero(difference, values, own | {shared: a}):
+            return Narrowed(same={str(other.name): str(one.name)})
+    return None
+
+
+def _multiple(difference: Size) -> Narrowed | None:
+    """Dimensions as multiples of the smallest number that is enough."""
+    own = _ranges_of(difference)
+    whole = math.lcm(*_divisors(difference.expr))
+    if whole > _MOST_DIVISOR:
+        return None
+    for factor in (number for number in range(2, whole + 1) if whole % number == 0):
+        values: dict[tirx.Var, Dimension] = {var: Size(var) * factor for var in own}
+        parts = {var: Range(-(-r.least // factor), r.most // factor, r.typical // factor) for var, r in own.items()}
+        if any(part.most < max(part.least, 1) for part in parts.values()):
+            return None
+        if _is_zero(difference, values, parts):
+            return Narrowed(multiples={str(var.name): factor for var in own})
+    return None
+
+
+def _fixed(difference: Size) -> Narrowed | None:
+    """The only size that one dimension may have."""
+    ((var, own), *others) = _ranges_of(difference).items()
+    first, second = (substituted(difference, {var: own.least + step}) for step in (0, 1))
+    if others or not (isinstance(first, int) and isinstance(second, int)) or first == second:
+        return None
+    size = own.least - first // (second - first)
+    is_line = difference - Size(var) * (second - first) == first - own.least * (second - first)
+    if not is_line or first % (second - first) or not own.least <= size <= own.most:
+        return None
+    return Narrowed(fixed={str(var.name): size})
+
+
+def _divisors(expr: tirx.Expr) -> list[int]:
+    found = [1]
+
+    def note(node: tirx.FloorDiv | tirx.FloorMod) -> None:
+        if isinstance(node.b, tirx.IntImm):
+            found.append(int(node.b))
+
+    for kind in (tirx.FloorDiv, tirx.FloorMod):
+        tvm_ffi.structural_walk(expr, (kind, note))
+    return found
+
+
+def _is_zero(difference: Size, values: Mapping[tirx.Var, Dimension], known: Mapping[tirx.Var, Range]) -> bool:
+    with ranges(known):
+        left = substituted(difference, values)
+        return isinstance(left, int) and left == 0
+
+
+def _ranges_of(difference: Size) -> dict[tirx.Var, Range]:
+    """The ranges of the dimensions in a size, in the order in which the network has these."""
+    used = variables(difference.expr)
+    return {var: range_of(var) for var in sorted(used, key=open_variables().index)}

@@ -1,0 +1,101 @@
+"""Open sizes that must be equal for operators to fit each other: found while compiling, checked when a library runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+from nnefc.diagnostics import CompileError, ModelWarning
+
+RNG = np.random.default_rng(5)
+
+
+def node(op_type: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs, [output], **attributes)
+
+
+def written(
+    folder: Path, nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Sequence[Any]], **constants: Any
+) -> Path:
+    """The file of a model with these inputs and the output `y`."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def check(path: Path, artifact: nnefc.Artifact, shapes: Mapping[str, Sequence[int]]) -> None:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    feed = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    with artifact.load() as library:
+        (expected,) = session.run(None, feed)
+        np.testing.assert_allclose(library.run(feed)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_dimensions_of_two_names_that_are_added_are_one(tmp_path: Path) -> None:
+    path = written(tmp_path, [node("Add", ["a", "b"], "y")], {"a": ["n", 3], "b": ["n_1", 3]})
+    artifact = nnefc.compile(path, shape={"n": "1..8", "n_1": "3..64:2"})
+    assert [str(tensor) for tensor in artifact.inputs] == ["a: float32[n, 3]", "b: float32[n, 3]"]
+    check(path, artifact, {"a": (6, 3), "b": (6, 3)})
+    with artifact.load() as library:
+        with pytest.raises(nnefc.RunError, match="both are the same"):
+            library.run({"a": np.zeros((6, 3), np.float32), "b": np.zeros((4, 3), np.float32)})
+        with pytest.raises(nnefc.RunError, match="multiples of 2"):
+            library.run({"a": np.zeros((5, 3), np.float32), "b": np.zeros((5, 3), np.float32)})
+
+
+POOLED = [
+    node("MaxPool", ["x"], "p", kernel_shape=[2, 2], strides=[2, 2]),
+    node("MaxPool", ["p"], "q", kernel_shape=[2, 2], strides=[2, 2]),
+    node("Resize", ["q", "", "scales"], "r"),
+    node("Concat", ["p", "r"], "c", axis=1),
+    node("Resize", ["c", "", "scales"], "d"),
+    node("Concat", ["x", "d"], "y", axis=1),
+]
+
+
+def test_what_is_halved_and_doubled_is_joined_for_multiples(tmp_path: Path) -> None:
+    path = written(tmp_path, POOLED, {"x": [1, 2, "h", "w"]}, scales=np.array([1, 1, 2, 2], np.float32))
+    with pytest.warns(ModelWarning, match="multiples of 4"):
+        artifact = nnefc.compile(path)
+    check(path, artifact, {"x": (1, 2, 12, 20)})
+    with artifact.load() as library, pytest.raises(nnefc.RunError, match='takes multiples of 4 for "h"'):
+        library.run({"x": np.zeros((1, 2, 14, 20), np.float32)})
+
+
+def test_sizes_that_no_range_has_are_said(tmp_path: Path) -> None:
+    path = written(tmp_path, [node("Add", ["a", "b"], "y")], {"a": ["n", 3], "b": ["n_1", 3]})
+    with pytest.raises(CompileError, match=r"no size of 'n' .* a multiple of 12 from 4 to 8"):
+        nnefc.compile(path, shape={"n": "3..8:3", "n_1": "4..8:4"})
+
+
+@pytest.mark.parametrize(("target", "shape", "described"), [([2, 2, 2], (2, 4), "2, 4"), ([-1, 8], (6, 4), "n, 4")])
+def test_shapes_that_only_some_sizes_can_take(
+    target: list[int], shape: tuple[int, ...], described: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, [node("Reshape", ["x", "s"], "y")], {"x": ["n", 4]}, s=np.array(target))
+    with pytest.warns(ModelWarning, match="'n' must be"):
+        artifact = nnefc.compile(path)
+    assert str(artifact.inputs[0]) == f"x: float32[{described}]"
+    check(path, artifact, {"x": shape})
+
+
+def test_sizes_that_are_never_equal_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, [node("Concat", ["x", "k"], "y", axis=1)], {"x": ["n", 3]}, k=np.zeros((1, 3), np.float32))
+    with pytest.raises(CompileError, match="must agree"):
+        nnefc.compile(path, shape={"n": "2..9"})
