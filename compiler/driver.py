@@ -69,7 +69,7 @@ def compile(
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
         random_weights: a seed; variables without a file get random values from it.
         shape: shapes of inputs, by name, and sizes of ONNX's named dimensions, for models that leave them open:
-            `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`. Of ONNX models the others stay open, on CPUs, or in a range:
+            `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`. The others stay open, on CPUs; those in a range are given as
             `{"batch": "1..64", "height": "32..1280:32"}`, the latter for multiples of 32.
         values: inputs of an ONNX model that become constants, by name; the library does not have these inputs.
         graph: the graph to compile, if an NNEF document has several.

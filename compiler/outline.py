@@ -39,7 +39,7 @@ class Outline:
         unsupported: those of them that cannot be compiled.
         parameters, parameter_bytes: elements of all trained values, and their bytes in the file.
         option: the `--shape` options that give what is open; empty if nothing is.
-        range_option: those that leave it open, in ranges; empty if nothing is, or the format has no open sizes.
+        range_option: those that leave it open, in ranges; empty if nothing is.
     """
 
     name: str

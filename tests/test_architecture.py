@@ -22,7 +22,7 @@ ALLOWED: dict[str, Set[str]] = {
     "driver": {*FRONTENDS, "frontends", "backends", "loader", "passes", "passes/graph", "passes/plan", "shared"}
     | {"targets/codegen/cpu", "targets/description", "targets/link", "targets/machine"},
     "loader": set(),
-    "frontends/nnef": {"operators", "shared"},
+    "frontends/nnef": {"frontends", "operators", "shared"},
     "frontends/onnx": {"frontends", "operators", "shared"},
     "frontends/pnnx": {"frontends", "operators", "shared"},
     "frontends": {"shared"},

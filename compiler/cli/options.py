@@ -90,7 +90,8 @@ def model_options(command: Command) -> Command:
                 callback=read_shape_options,
                 metavar="NAME=1,3,8,8",
                 help="The shape of an input, or the sizes of ONNX's named dimensions: batch=1,seq=128, or "
-                "ranges for sizes that stay open: batch=1..64,height=32..1280:32 (repeatable).",
+                "ranges for sizes that stay open: batch=1..64,height=32..1280:32. What is not given stays open "
+                "(repeatable).",
             ),
             click.option(
                 "--value",

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from nnefc.diagnostics import CompileError, ran_out_of_memory
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import OpenDimension
 from nnefc.outline import OpenTensor, likely_size, shape_option
-from nnefc.sizes import Dimension, Size, ranges, typical
+from nnefc.sizes import Dimension, OpenSize, Size, ranges, typical
 
-__all__ = ["OpenSizesError", "axis_name", "leaving_open", "likely_sizes"]
+__all__ = ["OpenInputs", "OpenSizesError", "axis_name", "leaving_open", "likely_sizes"]
 
 
 def axis_name(tensor: str, axis: int) -> str:
@@ -30,6 +31,32 @@ def likely_sizes(tensors: Iterable[OpenTensor]) -> dict[str, int]:
             if not isinstance(size, int):
                 found.setdefault(size or axis_name(tensor.name, axis), likely_size(size or "", axis, tensor))
     return found
+
+
+class OpenInputs:
+    """Makes open dimensions of what the inputs of a network without names of dimensions leave open.
+
+    Attributes:
+        dimensions: that it has made.
+    """
+
+    def __init__(self) -> None:
+        self.dimensions: tuple[OpenDimension, ...] = ()
+
+    def shape(self, name: str, wanted: Sequence[int | OpenSize | None]) -> tuple[Dimension, ...]:
+        """The shape of an input, of which sizes are known, open in a range, or just open."""
+        declared = OpenTensor(name, "", tuple(size if isinstance(size, int) else None for size in wanted))
+        return tuple(self._size(declared, axis, size) for axis, size in enumerate(wanted))
+
+    def _size(self, declared: OpenTensor, axis: int, size: int | OpenSize | None) -> Dimension:
+        if isinstance(size, int):
+            return size
+        opened = replace(size or OpenSize(), likely=likely_size("", axis, declared))
+        if opened.values.least == opened.values.most:
+            return opened.values.least * opened.multiple
+        made = OpenDimension.of(axis_name(declared.name, axis), opened)
+        self.dimensions += (made,)
+        return made.size
 
 
 class OpenSizesError(CompileError):

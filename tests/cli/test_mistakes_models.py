@@ -190,8 +190,6 @@ NETWORKS = [
     (param(LINEAR), [], "m.pnnx.param:4:1: error: there is no file m.pnnx.bin with the tensor 'fc.weight'\n"
      f"4 | {LINEAR}\n  | ^\n"
      "hint: the binary file lies beside the param file, under the same name but for its end"),
-    (param(RELU, OPEN_INPUT), [], "m.pnnx.param:3:1: error: the input 'in0' has unknown extents: (?,4)\n"
-     f"3 | {OPEN_INPUT}\n  | ^\nhint: give its shape, with numbers of your own: --shape in0=1,4"),
     (param(RELU, OPEN_INPUT), ["in=1,4"], "error: the network has no input 'in'\nhint: did you mean 'in0'?"),
     (param(RELU, OPEN_INPUT), ["in0=4"],
      "m.pnnx.param:3:1: error: the input 'in0' has 2 dimensions, the shape given 1\n"

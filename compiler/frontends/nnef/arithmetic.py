@@ -14,6 +14,7 @@ from typing import Any
 
 from nnefc.frontends.nnef.tree_builder import MAX_INTEGER
 from nnefc.frontends.nnef.types import Dialect
+from nnefc.sizes import Size, bounds
 
 __all__ = ["MAX_ITEMS", "ArithmeticProblem", "binary", "cast", "unary"]
 
@@ -54,6 +55,8 @@ def cast(name: str, value: Any, dialect: Dialect) -> Any:
             return _checked(int(value))
         case "integer", float():
             return _checked(math.floor(value) if dialect is Dialect.PROVISIONAL else math.trunc(value))
+        case "integer", Size():
+            return value
         case "integer", _:
             return int(value)
         case "scalar", str():
@@ -108,8 +111,12 @@ def _multiply(left: Any, right: Any) -> Any:
 
 def _divide(left: Any, right: Any) -> Any:
     """Integers divide towards zero."""
-    if right == 0:
+    if not isinstance(right, Size) and right == 0:
         raise ArithmeticProblem("division by zero")
+    if isinstance(left, Size) or isinstance(right, Size):
+        if min(bounds(left)[0], bounds(right)[0]) < 0:
+            raise ArithmeticProblem("a size that is known at run time is divided as a number that may be negative")
+        return left // right
     if isinstance(left, int):
         quotient = abs(left) // abs(right)
         return _checked(quotient if (left < 0) == (right < 0) else -quotient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import threading
 from collections.abc import Callable
@@ -15,17 +16,18 @@ _LOCK = threading.Lock()
 
 
 def call_with_deep_stack(function: Callable[[], _Result], frames: int) -> _Result:
-    """Call the function in a thread with a large stack and room for `frames` calls inside each other.
+    """Call the function in a thread with a large stack and room for `frames` calls inside each other, in this context.
 
     Python's recursion limit is one for all threads and is put back afterwards. What the function raises is raised here,
     `RecursionError` too, if the room does not suffice.
     """
     outcome: list[_Result] = []
     failure: list[BaseException] = []
+    context = contextvars.copy_context()
 
     def run() -> None:
         try:
-            outcome.append(function())
+            outcome.append(context.run(function))
         except BaseException as error:
             failure.append(error)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nnefc.frontends.leaving_open import OpenInputs
 from nnefc.frontends.nnef import syntax
+from nnefc.network import OpenDimension
 from nnefc.outline import OpenTensor
+from nnefc.sizes import Dimension, OpenSize
 
-__all__ = ["declared_inputs", "written_shape"]
+__all__ = ["declared_inputs", "open_shapes", "written_shape"]
 
 _DTYPES = {"scalar": "float32", "integer": "int32", "logical": "bool"}
 
@@ -24,6 +27,22 @@ def declared_inputs(graph: syntax.Graph, given: Mapping[str, tuple[int, ...]]) -
         call = externals.get(name)
         dtype = _DTYPES.get((call.content if call else None) or "scalar", "float32")
         yield OpenTensor(name, dtype, tuple(given[name]) if name in given else written_shape(call))
+
+
+def open_shapes(
+    graph: syntax.Graph, given: Mapping[str, tuple[int | OpenSize, ...]]
+) -> tuple[dict[str, tuple[Dimension, ...]], tuple[OpenDimension, ...]]:
+    """The shapes of inputs that are given or that the document leaves open, by name; and the open dimensions in them.
+
+    An input whose shape is written as it is has no place among them.
+    """
+    opened = OpenInputs()
+    shapes = {name: opened.shape(name, shape) for name, shape in given.items()}
+    for tensor in declared_inputs(graph, {}):
+        declared = tuple(size if isinstance(size, int) else None for size in tensor.shape or ())
+        if tensor.name not in given and None in declared:
+            shapes[tensor.name] = opened.shape(tensor.name, declared)
+    return shapes, opened.dimensions
 
 
 def written_shape(call: syntax.Invocation | None) -> tuple[int | None, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,14 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
+from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.archive import ModelFiles, open_model
+from nnefc.frontends.nnef.checking import choose_graph
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
+from nnefc.frontends.nnef.externals import open_shapes
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation, Tensor
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, by_definition
 from nnefc.frontends.nnef.parser import parse
@@ -25,6 +30,7 @@ from nnefc.frontends.nnef.weights import load_variables
 from nnefc.network import MAX_ITEMS, Network, Quantized, State
 from nnefc.operators.casting import Cast
 from nnefc.operators.shape import Copy
+from nnefc.sizes import Dimension, OpenSize, known_less
 
 __all__ = ["dialect_of", "document_of", "load"]
 
@@ -39,7 +45,7 @@ def load(
     path: Path | str,
     *,
     random_weights: int | None = None,
-    shape: Mapping[str, tuple[int, ...]] | None = None,
+    shape: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
     graph: str | None = None,
     dialect: str | None = None,
     output_tensors: tuple[str, ...] = (),
@@ -51,7 +57,7 @@ def load(
     Args:
         path: a folder with `graph.nnef`, a tar archive of one (plain or gzip), or a document.
         random_weights: a seed for the values of variables that have no file; None: a missing file is an error.
-        shape: shapes of inputs in place of those that the document gives, by name.
+        shape: shapes of inputs in place of those that the document gives, by name. Sizes that neither gives stay open.
         graph: the graph to take if the document has several.
         dialect: "provisional" or "final"; None: what the document shows.
         output_tensors: names of tensors to return in place of the graph's own outputs.
@@ -64,11 +70,15 @@ def load(
     if random_weights is not None and random_weights < 0:
         raise CompileError(f"the seed of random weights must not be negative, it is {random_weights}")
     with open_model(path) as files:
-        flat = _flatten(files, shape, graph, dialect, max_depth, max_operations, _lowered_by_definition)
-        _check_sizes(flat)
-        quantization = _quantization(files, flat.dialect)
-        values = load_variables(flat, files, quantization, random_weights)
-        return build_network(flat, values, _outputs(flat, output_tensors), quantization)
+        document = parse(files.text(), files.document, dialect_of(dialect))
+        shapes, opened = open_shapes(choose_graph(document, graph), shape or {})
+        with leaving_open(opened, shapes):
+            flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)
+            _check_sizes(flat)
+            quantization = _quantization(files, flat.dialect)
+            values = load_variables(flat, files, quantization, random_weights)
+            network = build_network(flat, values, _outputs(flat, output_tensors), quantization)
+            return replace(network, open_dimensions=opened)
 
 
 def document_of(
@@ -85,7 +95,8 @@ def document_of(
     The arguments are those of `load`.
     """
     with open_model(path) as files:
-        return _flatten(files, shape, graph, dialect, max_depth, max_operations, keep_whole)
+        document = parse(files.text(), files.document, dialect_of(dialect))
+    return _flatten(document, shape, graph, max_depth, max_operations, keep_whole)
 
 
 def _lowered_by_definition(operation: Operation) -> bool:
@@ -93,15 +104,13 @@ def _lowered_by_definition(operation: Operation) -> bool:
 
 
 def _flatten(
-    files: ModelFiles,
-    shape: Mapping[str, tuple[int, ...]] | None,
+    document: syntax.Document,
+    shape: Mapping[str, tuple[Dimension, ...]] | None,
     graph: str | None,
-    dialect: str | None,
     max_depth: int,
     max_operations: int,
     expand: Callable[[Operation], bool],
 ) -> FlatGraph:
-    document = parse(files.text(), files.document, dialect_of(dialect))
     return evaluate(
         document,
         registry=STANDARD,
@@ -133,7 +142,7 @@ def _quantization(files: ModelFiles, dialect: Dialect) -> Quantization:
 def _check_sizes(flat: FlatGraph) -> None:
     for invocation in flat.invocations:
         for tensor in invocation.tensors:
-            if math.prod(tensor.shape) > MAX_ITEMS:
+            if known_less(MAX_ITEMS, math.prod(tensor.shape)):
                 raise CompileError(
                     f"the tensor '{tensor.name}' of shape {list(tensor.shape)} has more than {MAX_ITEMS} items",
                     location=invocation.location,

@@ -16,6 +16,7 @@ from nnefc.frontends.nnef.syntax import Expression, Source
 from nnefc.frontends.nnef.types import ArrayType, TensorType, substitute
 from nnefc.frontends.nnef.values import MAX_RESULTS, Arguments, Shape, ShapeError, Tensor, Value
 from nnefc.outline import shape_option
+from nnefc.sizes import known_less
 
 __all__ = ["ExternalShapes", "complete", "count_leaves", "invoke", "places", "written_arguments"]
 
@@ -115,10 +116,10 @@ def _result(operation: Operation, content: str, shape: Iterable[int], location: 
     if len(extents) > _MAX_RANK:
         message = f"'{operation.name}': the result would have {len(extents)} dimensions, more than {_MAX_RANK}"
         raise CompileError(message, location=location)
-    if any(extent < 1 for extent in extents):
+    if any(known_less(extent, 1) for extent in extents):
         message = f"'{operation.name}': the result would have the shape {list(extents)}, extents must be positive"
         raise CompileError(message, location=location)
-    if math.prod(extents) > _MAX_VOLUME:
+    if known_less(_MAX_VOLUME, math.prod(extents)):
         message = f"'{operation.name}': the result would have the shape {list(extents)}, larger than any memory"
         raise CompileError(message, location=location)
     return Tensor(operation.name, content, extents, location)

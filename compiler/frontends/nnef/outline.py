@@ -17,7 +17,7 @@ from nnefc.frontends.nnef.flat import FlatGraph
 from nnefc.frontends.nnef.frontend import dialect_of, document_of
 from nnefc.frontends.nnef.operations.lowering import DTYPES
 from nnefc.frontends.nnef.parser import parse
-from nnefc.outline import OpenTensor, Outline, shape_option
+from nnefc.outline import OpenTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
 
@@ -76,7 +76,9 @@ def _outline(
     counts = {name: count for name, count in operations.items() if name not in _SOURCES}
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     bytes_ = _ITEM_BYTES * parameters
-    return Outline(name, f"NNEF, {dialect} dialect", inputs, outputs, ordered, parameters, bytes_, option=option)
+    ranges = range_option(inputs) if option else ""
+    about = f"NNEF, {dialect} dialect"
+    return Outline(name, about, inputs, outputs, ordered, parameters, bytes_, option=option, range_option=ranges)
 
 
 def _invocations(part: Any) -> Iterator[syntax.Invocation]:

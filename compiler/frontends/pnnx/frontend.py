@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.leaving_open import OpenInputs, leaving_open
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.bin import Weights
 from nnefc.frontends.pnnx.expression import Place, parse
@@ -19,10 +20,10 @@ from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
-from nnefc.network import Network
+from nnefc.network import Network, OpenDimension
 from nnefc.operators.base import build_main, check_size
 from nnefc.operators.shape import Copy
-from nnefc.outline import OpenTensor, shape_option
+from nnefc.sizes import OpenSize, dimensions
 
 __all__ = ["expressions_of", "is_supported", "load", "name_of"]
 
@@ -32,7 +33,7 @@ _INPUT_TYPES = frozenset({dtype for dtype in DTYPES.values() if dtype and not dt
 def load(
     path: Path | str,
     *,
-    shape: Mapping[str, tuple[int, ...]] | None = None,
+    shape: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
     output_tensors: tuple[str, ...] = (),
 ) -> Network:
     """Load a PNNX network.
@@ -42,7 +43,8 @@ def load(
 
     Args:
         path: the param file, `NAME.pnnx.param` or `NAME.param`; the binary file lies beside it as `.bin`.
-        shape: shapes of inputs in place of those in the file, by the name of the operator or the operand.
+        shape: shapes of inputs in place of those in the file, by the name of the operator or the operand. Sizes
+            that the file leaves open, stay open.
         output_tensors: names of operands to return in place of the network's outputs, which may be among them.
 
     Raises:
@@ -71,16 +73,29 @@ def name_of(path: Path) -> str:
 
 
 def _build(
-    graph: Graph, weights: Weights, shapes: dict[str, Shape], output_tensors: tuple[str, ...], name: str
+    graph: Graph, weights: Weights, shapes: dict[str, Any], output_tensors: tuple[str, ...], name: str
 ) -> Network:
     _check_names(graph, shapes)
-    option = shape_option(_open_inputs(graph, shapes))
+    opened = OpenInputs()
     inputs = {
-        op.outputs[0]: _input(graph, op, shapes, option)
+        op.outputs[0]: _input(graph, op, shapes, opened)
         for op in graph.operators
         if op.type == "pnnx.Input"
         if _one(op)
     }
+    given = {str(var.name): dimensions(var.ty.shape) for var in inputs.values()}
+    with leaving_open(opened.dimensions, given):
+        return _built(graph, weights, inputs, output_tensors, name, opened.dimensions)
+
+
+def _built(
+    graph: Graph,
+    weights: Weights,
+    inputs: Mapping[str, relax.Var],
+    output_tensors: tuple[str, ...],
+    name: str,
+    open_dimensions: tuple[OpenDimension, ...],
+) -> Network:
     at = Lowering(relax.BlockBuilder())
     outputs: dict[str, Any] = {}
 
@@ -94,7 +109,14 @@ def _build(
         return _distinct(at, list(outputs.values()))
 
     module = build_main(at.builder, make, lambda: list(inputs.values()))
-    return Network(name, module, tuple(var.name for var in inputs.values()), tuple(outputs), controls=at.controls)
+    return Network(
+        name,
+        module,
+        tuple(var.name for var in inputs.values()),
+        tuple(outputs),
+        controls=at.controls,
+        open_dimensions=open_dimensions,
+    )
 
 
 def _lower_all(
@@ -138,16 +160,8 @@ def _spelled(shape: tuple[int | None, ...]) -> str:
     return f"({','.join('?' if extent is None else str(extent) for extent in shape)})"
 
 
-def _open_inputs(graph: Graph, given: Mapping[str, Shape]) -> Iterator[OpenTensor]:
-    for operator in graph.operators:
-        if operator.type == "pnnx.Input" and not {operator.name, *operator.outputs} & given.keys():
-            type = graph.types.get(operator.outputs[0]) if operator.outputs else None
-            if type is not None and None in type.shape:
-                yield OpenTensor(operator.name, "", type.shape)
-
-
-def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape], option: str) -> relax.Var:
-    """The variable of an input; what `shapes` says of it is taken out there. `option` is what is to be given."""
+def _input(graph: Graph, operator: Operator, shapes: dict[str, Any], opened: OpenInputs) -> relax.Var:
+    """The variable of an input; what `shapes` says of it is taken out there."""
     operand = operator.outputs[0]
     type = graph.types.get(operand)
     asked = shapes.pop(operator.name, None)
@@ -158,24 +172,16 @@ def _input(graph: Graph, operator: Operator, shapes: dict[str, Shape], option: s
             location=operator.location,
             hint="give pnnx the inputs' shapes and types: pnnx model.pt 'inputshape=[1,3,224,224]f32'",
         )
-    if asked is None:
-        shape = tuple(extent if extent is not None else 0 for extent in type.shape)
-        if None in type.shape:
-            raise CompileError(
-                f"the input '{operator.name}' has unknown extents: {_spelled(type.shape)}",
-                location=operator.location,
-                hint=f"give its shape, with numbers of your own: {option}",
-            )
-    else:
-        shape = tuple(asked)
-        if len(shape) != len(type.shape):
-            raise CompileError(
-                f"the input '{operator.name}' has {len(type.shape)} dimensions, the shape given {len(shape)}",
-                location=operator.location,
-                hint=f"the file gives it {_spelled(type.shape)}",
-            )
-    if any(extent < 1 for extent in shape):
+    wanted = tuple(type.shape if asked is None else asked)
+    if len(wanted) != len(type.shape):
+        raise CompileError(
+            f"the input '{operator.name}' has {len(type.shape)} dimensions, the shape given {len(wanted)}",
+            location=operator.location,
+            hint=f"the file gives it {_spelled(type.shape)}",
+        )
+    if any(isinstance(size, int) and size < 1 for size in wanted):
         raise CompileError(f"the input '{operator.name}' has an empty dimension", location=operator.location)
+    shape = opened.shape(operator.name, wanted)
     try:
         return relax.Var(operator.name, relax.TensorType(check_size(shape), type.dtype or "float32"))
     except CompileError as error:

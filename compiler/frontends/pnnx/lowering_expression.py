@@ -18,6 +18,7 @@ from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.expression import Expression
 from nnefc.operators.expression_steps import Given, Made
 from nnefc.operators.expression_steps import Step as Computed
+from nnefc.sizes import Size
 
 __all__ = ["lower"]
 
@@ -108,7 +109,7 @@ class _Typing:
         if number >= len(self._operands):
             raise self._error(step, f"there is no operand '@{number}': the operator has {len(self._operands)}")
         operand = self._operands[number]
-        if operand is None or isinstance(operand, bool | int | float | tuple):
+        if operand is None or isinstance(operand, bool | int | float | tuple | Size):
             return operand
         if isinstance(operand, str | complex):
             raise self._error(step, f"the operand '@{number}' is no tensor and no number")
@@ -141,7 +142,7 @@ class _Typing:
         return tensor.shape[axis]
 
     def _of_numbers(self, step: Step, function: Function, values: list[Any]) -> Number:
-        if function.rule is Rule.INTEGER and not all(isinstance(value, int) for value in values):
+        if function.rule is Rule.INTEGER and not all(isinstance(value, int | Size) for value in values):
             raise self._error(step, f"'{step.value}' is for integers and truth values")
         try:
             result: Number = function.number(*values)
@@ -154,6 +155,8 @@ class _Typing:
         return result
 
     def _of_tensors(self, step: Step, function: Function, values: tuple[_Tensor | Number, ...]) -> _Tensor:
+        if any(isinstance(value, Size) for value in values):
+            raise self._error(step, f"'{step.value}' takes no sizes that are known at run time beside tensors")
         typed = [_typed(value) for value in values]
         computes, dtype = self._types(step, function, typed)
         shape: Shape = ()

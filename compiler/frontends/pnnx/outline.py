@@ -11,7 +11,7 @@ import numpy as np
 from nnefc.frontends.pnnx.bin import STORED_TYPES
 from nnefc.frontends.pnnx.frontend import is_supported, name_of
 from nnefc.frontends.pnnx.param import Graph, TensorType, known_shape, read_param
-from nnefc.outline import OpenTensor, Outline, shape_option
+from nnefc.outline import OpenTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
 
@@ -43,6 +43,7 @@ def outline(path: Path | str) -> Outline:
         parameter_bytes=sum(_items(type) * _item_bytes(type) for type in types),
         unsupported=frozenset(type for type in counts if not is_supported(type)),
         option=shape_option(inputs),
+        range_option=range_option(inputs),
     )
 
 

@@ -23,6 +23,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.pnnx.lowering import Array, Shape, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.param import DTYPES, Operator
+from nnefc.sizes import Size
 
 __all__ = [
     "OPERATORS",
@@ -312,6 +313,8 @@ _Conversion: TypeAlias = "Callable[[Any], tuple[bool, Any]]"
 
 
 def _whole(value: Any) -> bool:
+    if isinstance(value, Size):
+        return True
     return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 

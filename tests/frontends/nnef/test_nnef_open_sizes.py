@@ -1,0 +1,123 @@
+"""NNEF documents that leave sizes of inputs open: one library for all sizes, beside onnxruntime and NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.tensor_file import write_tensor
+from nnefc.loader import RunError
+
+RNG = np.random.default_rng(5)
+
+
+def real(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def model(folder: Path, text: str, values: Mapping[str, np.ndarray] | None = None) -> Path:
+    """A model of a graph `g(x) -> (y)`, with files for its variables."""
+    head = "version 1.0;\nextension KHR_enable_operator_expressions;\nextension KHR_enable_fragment_definitions;\n"
+    (folder / "graph.nnef").write_text(head + text)
+    for label, value in (values or {}).items():
+        write_tensor(folder / f"{label}.dat", value)
+    return folder
+
+
+def test_a_convolutional_network_takes_any_batch_and_image(tmp_path: Path) -> None:
+    text = """graph g(x) -> (y)
+    {
+        x = external(shape = [0, 3, 0, 0]);
+        k = variable(shape = [8, 3, 3, 3], label = 'k');
+        l = variable(shape = [8, 8, 3, 3], label = 'l');
+        w = variable(shape = [5, 8], label = 'w');
+        c = relu(conv(x, k, stride = [2, 2], padding = [(1, 1), (1, 1)]));
+        m = max_pool(c, size = [1, 1, 3, 3], stride = [1, 1, 2, 2], border = 'ignore',
+                     padding = [(0, 0), (0, 0), (1, 1), (1, 1)]);
+        d = conv(m, l);
+        s = sigmoid(d) * d + m;
+        p = mean_reduce(s, axes = [2, 3]);
+        y = matmul(squeeze(p, axes = [2, 3]), w, transposeB = true);
+    }"""
+    values = {"k": real(8, 3, 3, 3), "l": real(8, 8, 3, 3), "w": real(5, 8)}
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["m"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["m", "l"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Sigmoid", ["d"], ["i"]),
+        helper.make_node("Mul", ["i", "d"], ["e"]),
+        helper.make_node("Add", ["e", "m"], ["s"]),
+        helper.make_node("GlobalAveragePool", ["s"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "w"], ["y"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w_"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in values.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    artifact = nnefc.compile(model(tmp_path, text, values))
+    assert str(artifact.inputs[0]) == "x: float32[x_0, 3, x_2, x_3]"
+    assert str(artifact.outputs[0]) == "y: float32[x_0, 5]"
+    with artifact.load(threads=1) as library:
+        for shape in ((1, 3, 32, 32), (3, 3, 17, 90), (2, 3, 5, 4)):
+            x = RNG.standard_normal(shape).astype(np.float32)
+            np.testing.assert_allclose(library(x), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_documents_compute_with_the_shapes_of_tensors(tmp_path: Path) -> None:
+    """`shape_of` in a fragment, and what the document calculates of it, follow the input."""
+    text = """fragment halves(x: tensor<scalar>) -> (y: tensor<scalar>)
+    {
+        s = shape_of(x);
+        n = s[0] * 2 if length_of(s) == 2 else 1;
+        y = reshape(x, shape = [n, s[1] / 2]);
+    }
+    graph g(x) -> (y)
+    {
+        x = external(shape = [0, 6]);
+        a = halves(x);
+        y = concat([a, sqrt(abs(a))], axis = 1) * 2.0;
+    }"""
+    with nnefc.compile(model(tmp_path, text)).load(threads=1) as library:
+        for rows in (1, 5, 40):
+            x = RNG.standard_normal((rows, 6)).astype(np.float32)
+            a = x.reshape(2 * rows, 3)
+            np.testing.assert_allclose(library(x), np.concatenate([a, np.sqrt(abs(a))], 1) * 2, rtol=1e-6)
+
+
+def test_automatic_padding_of_open_sizes(tmp_path: Path) -> None:
+    """Without steps, or where sizes are multiples of them, it is the same for all sizes."""
+    text = """graph g(x) -> (y)
+    {
+        x = external(shape = [1, 1, 0, 0]);
+        k = variable(shape = [1, 1, 3, 3], label = 'k');
+        y = conv(x, k, stride = [2, 2]);
+    }"""
+    path = model(tmp_path, text, {"k": real(1, 1, 3, 3)})
+    known = {"x": (1, 1, 8, 14)}
+    x = RNG.standard_normal(known["x"]).astype(np.float32)
+    with nnefc.compile(path, shape={"x": (1, 1, "2..:2", "2..64:2")}).load(threads=1) as library:
+        np.testing.assert_allclose(library(x), nnefc.compile(path, shape=known).run({"x": x})["y"], rtol=1e-5)
+        with pytest.raises(RunError, match="multiples of 2"):
+            library(np.zeros((1, 1, 7, 8), np.float32))
+
+
+def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path) -> None:
+    text = "graph g(x) -> (y) { x = external(shape = [0, 4]); y = reshape(x, shape = [8]); }"
+    with pytest.raises(CompileError, match=r"(?s)graph.nnef:4:.*--shape x=1,4"):
+        nnefc.compile(model(tmp_path, text))
+    with nnefc.compile(model(tmp_path, text), shape={"x": (2, 4)}).load(threads=1) as library:
+        assert library(np.ones((2, 4), np.float32)).shape == (8,)

@@ -1,0 +1,94 @@
+"""PNNX networks whose sizes the file leaves open: one library for all sizes, beside PyTorch and NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pnnx_files import annotation, write_network
+
+import nnefc
+from nnefc.diagnostics import CompileError
+from nnefc.loader import RunError
+from nnefc.sizes import LARGEST
+
+RNG = np.random.default_rng(7)
+
+
+def real(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def classifier(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    """A convolution, a pooling, an average of the whole image and a linear layer."""
+    weights = {"conv.weight": real(8, 3, 3, 3), "conv.bias": real(8), "fc.weight": real(5, 8), "fc.bias": real(5)}
+    conv, fc = (
+        " ".join(f"@{part}={annotation(weights[f'{name}.{part}'])}" for part in ("bias", "weight"))
+        for name in ("conv", "fc")
+    )
+    lines = [
+        "pnnx.Input in0 0 1 0 #0=(?,3,?,?)f32",
+        "nn.Conv2d conv 1 1 0 1 bias=True dilation=(1,1) groups=1 in_channels=3 kernel_size=(3,3) out_channels=8 "
+        f"padding=(1,1) padding_mode=zeros stride=(2,2) {conv}",
+        "nn.ReLU act 1 1 1 2",
+        "nn.MaxPool2d pool 1 1 2 3 ceil_mode=False dilation=(1,1) kernel_size=(3,3) padding=(1,1) return_indices=False "
+        "stride=(2,2)",
+        "nn.AdaptiveAvgPool2d mean 1 1 3 4 output_size=(1,1)",
+        "torch.flatten flat 1 1 4 5 end_dim=-1 start_dim=1 $input=4",
+        f"nn.Linear fc 1 1 5 6 bias=True in_features=8 out_features=5 {fc}",
+        "pnnx.Output out 1 0 6",
+    ]
+    return write_network(folder, lines, weights), weights
+
+
+def test_a_network_takes_any_batch_and_image(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path, weights = classifier(tmp_path)
+    given = {name: torch.from_numpy(value) for name, value in weights.items()}
+    artifact = nnefc.compile(path)
+    assert str(artifact.inputs[0]) == "in0: float32[in0_0, 3, in0_2, in0_3]"
+    assert str(artifact.outputs[0]) == "pnnx_output_0: float32[in0_0, 5]"
+    with artifact.load(threads=1) as library:
+        for shape in ((1, 3, 32, 32), (3, 3, 17, 90), (2, 3, 1, 1)):
+            x = torch.from_numpy(RNG.standard_normal(shape).astype(np.float32))
+            made = torch.relu(torch.nn.functional.conv2d(x, given["conv.weight"], given["conv.bias"], 2, 1))
+            made = torch.nn.functional.max_pool2d(made, 3, 2, 1).mean((2, 3))
+            expected = torch.nn.functional.linear(made, given["fc.weight"], given["fc.bias"])
+            np.testing.assert_allclose(library(x.numpy()), expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_size_of_a_tensor_follows_the_input(tmp_path: Path) -> None:
+    """`size` of an open dimension, and what an expression computes of it, make the shape of a view."""
+    lines = [
+        "pnnx.Input in0 0 1 0 #0=(?,12)f32",
+        "Tensor.size rows 1 1 0 1 dim=0 $input=0",
+        "pnnx.Expression shape 1 1 1 2 expr=[mul(@0,3),4]",
+        "Tensor.view view 2 1 0 2 3 $input=0 $shape=2",
+        "pnnx.Output out 1 0 3",
+    ]
+    with nnefc.compile(write_network(tmp_path, lines)).load(threads=1) as library:
+        for rows in (1, 7, 33):
+            x = RNG.standard_normal((rows, 12)).astype(np.float32)
+            np.testing.assert_array_equal(library(x), x.reshape(3 * rows, 4))
+
+
+def test_ranges_are_given_with_the_shape_of_an_input(tmp_path: Path) -> None:
+    lines = ["pnnx.Input in0 0 1 0 #0=(?,4)f32", "nn.ReLU act 1 1 0 1", "pnnx.Output out 1 0 1"]
+    path = write_network(tmp_path, lines)
+    assert [(d.least, d.most) for d in nnefc.compile(path).description.dimensions] == [(1, LARGEST)]
+    with nnefc.compile(path, shape={"in0": ("2..8:2", 4)}).load(threads=1) as library:
+        assert library(np.ones((6, 4), np.float32)).shape == (6, 4)
+        with pytest.raises(RunError, match="2 to 8"):
+            library(np.ones((10, 4), np.float32))
+    assert nnefc.compile(path, shape={"in0": (3, 4)}).inputs[0].shape == (3, 4)
+
+
+def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path) -> None:
+    lines = [
+        "pnnx.Input in0 0 1 0 #0=(?,?)f32",
+        "Tensor.view view 1 1 0 1 shape=(2,3) $input=0",
+        "pnnx.Output out 1 0 1",
+    ]
+    with pytest.raises(CompileError, match=r"(?s)model.pnnx.param:4:1: .*--shape in0=1,128"):
+        nnefc.compile(write_network(tmp_path, lines))
