@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError, ran_out_of_memory
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import OpenDimension
@@ -36,12 +37,18 @@ def likely_sizes(tensors: Iterable[OpenTensor]) -> dict[str, int]:
 class OpenInputs:
     """Makes open dimensions of what the inputs of a network without names of dimensions leave open.
 
-    Attributes:
-        dimensions: that it has made.
+    Args:
+        narrowing: what is known of them.
     """
 
-    def __init__(self) -> None:
-        self.dimensions: tuple[OpenDimension, ...] = ()
+    def __init__(self, narrowing: Narrowing) -> None:
+        self._narrowing = narrowing
+        self._made: dict[str, OpenDimension] = {}
+
+    @property
+    def dimensions(self) -> tuple[OpenDimension, ...]:
+        """Those that it has made."""
+        return tuple(self._made.values())
 
     def shape(self, name: str, wanted: Sequence[int | OpenSize | None]) -> tuple[Dimension, ...]:
         """The shape of an input, of which sizes are known, open in a range, or just open."""
@@ -52,11 +59,10 @@ class OpenInputs:
         if isinstance(size, int):
             return size
         opened = replace(size or OpenSize(), likely=likely_size("", axis, declared))
+        name, opened = self._narrowing.of(axis_name(declared.name, axis), opened)
         if opened.values.least == opened.values.most:
             return opened.values.least * opened.multiple
-        made = OpenDimension.of(axis_name(declared.name, axis), opened)
-        self.dimensions += (made,)
-        return made.size
+        return self._made.setdefault(name, OpenDimension.of(name, opened)).size
 
 
 class OpenSizesError(CompileError):

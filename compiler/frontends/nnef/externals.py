@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nnefc.agreement import Narrowing
 from nnefc.frontends.leaving_open import OpenInputs
 from nnefc.frontends.nnef import syntax
 from nnefc.network import OpenDimension
@@ -30,13 +31,13 @@ def declared_inputs(graph: syntax.Graph, given: Mapping[str, tuple[int, ...]]) -
 
 
 def open_shapes(
-    graph: syntax.Graph, given: Mapping[str, tuple[int | OpenSize, ...]]
+    graph: syntax.Graph, given: Mapping[str, tuple[int | OpenSize, ...]], narrowing: Narrowing
 ) -> tuple[dict[str, tuple[Dimension, ...]], tuple[OpenDimension, ...]]:
     """The shapes of inputs that are given or that the document leaves open, by name; and the open dimensions in them.
 
     An input whose shape is written as it is has no place among them.
     """
-    opened = OpenInputs()
+    opened = OpenInputs(narrowing)
     shapes = {name: opened.shape(name, shape) for name, shape in given.items()}
     for tensor in declared_inputs(graph, {}):
         declared = tuple(size if isinstance(size, int) else None for size in tensor.shape or ())

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.ir import GenericConst
 
-from nnefc.diagnostics import CompileError
+from nnefc.agreement import Narrowing, narrowed
+from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
 from nnefc.frontends.nnef import syntax
@@ -71,14 +72,22 @@ def load(
         raise CompileError(f"the seed of random weights must not be negative, it is {random_weights}")
     with open_model(path) as files:
         document = parse(files.text(), files.document, dialect_of(dialect))
-        shapes, opened = open_shapes(choose_graph(document, graph), shape or {})
-        with leaving_open(opened, shapes):
-            flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)
-            _check_sizes(flat)
-            quantization = _quantization(files, flat.dialect)
-            values = load_variables(flat, files, quantization, random_weights)
-            network = build_network(flat, values, _outputs(flat, output_tensors), quantization)
-            return replace(network, open_dimensions=opened)
+        chosen = choose_graph(document, graph)
+
+        def build(narrowing: Narrowing) -> Network:
+            shapes, opened = open_shapes(chosen, shape or {}, narrowing)
+            with leaving_open(opened, shapes):
+                flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)
+                _check_sizes(flat)
+                quantization = _quantization(files, flat.dialect)
+                values = load_variables(flat, files, quantization, random_weights)
+                network = build_network(flat, values, _outputs(flat, output_tensors), quantization)
+                return replace(network, open_dimensions=opened)
+
+        network, narrowing = narrowed(build)
+    for text in narrowing.notes.values():
+        warn(f"{Path(path).name}: {text}")
+    return network
 
 
 def document_of(

@@ -10,7 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
+from nnefc.agreement import Narrowing, narrowed
+from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import OpenInputs, leaving_open
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.bin import Weights
@@ -53,7 +54,12 @@ def load(
     path = Path(path)
     graph = read_param(path)
     with Weights(path.with_suffix(".bin")) as weights:
-        return _build(graph, weights, dict(shape or {}), output_tensors, name_of(path))
+        network, narrowing = narrowed(
+            lambda known: _build(graph, weights, dict(shape or {}), output_tensors, name_of(path), known)
+        )
+    for text in narrowing.notes.values():
+        warn(f"{path.name}: {text}")
+    return network
 
 
 def expressions_of(path: Path | str) -> list[tuple[str, str]]:
@@ -73,10 +79,15 @@ def name_of(path: Path) -> str:
 
 
 def _build(
-    graph: Graph, weights: Weights, shapes: dict[str, Any], output_tensors: tuple[str, ...], name: str
+    graph: Graph,
+    weights: Weights,
+    shapes: dict[str, Any],
+    output_tensors: tuple[str, ...],
+    name: str,
+    narrowing: Narrowing,
 ) -> Network:
     _check_names(graph, shapes)
-    opened = OpenInputs()
+    opened = OpenInputs(narrowing)
     inputs = {
         op.outputs[0]: _input(graph, op, shapes, opened)
         for op in graph.operators

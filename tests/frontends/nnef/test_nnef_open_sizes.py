@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.frontends.nnef.tensor_file import write_tensor
 from nnefc.loader import RunError
 
@@ -115,9 +115,27 @@ def test_automatic_padding_of_open_sizes(tmp_path: Path) -> None:
             library(np.zeros((1, 1, 7, 8), np.float32))
 
 
-def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path) -> None:
+def test_inputs_whose_sizes_must_be_equal_have_one_dimension(tmp_path: Path) -> None:
+    text = """graph g(x, z) -> (y)
+    {
+        x = external(shape = [0, 4]);
+        z = external(shape = [0, 4]);
+        y = concat([x, z], axis = 1);
+    }"""
+    with nnefc.compile(model(tmp_path, text)).load(threads=1) as library:
+        one = np.ones((3, 4), np.float32)
+        np.testing.assert_array_equal(library(one, one), np.ones((3, 8)))
+        with pytest.raises(RunError, match="both are the same"):
+            library(one, np.ones((2, 4), np.float32))
+
+
+def test_sizes_that_only_one_number_fits_are_that_number(tmp_path: Path) -> None:
     text = "graph g(x) -> (y) { x = external(shape = [0, 4]); y = reshape(x, shape = [8]); }"
+    with pytest.warns(ModelWarning, match="the size of 'x_0' must be 2"):
+        assert nnefc.compile(model(tmp_path, text)).inputs[0].shape == (2, 4)
+
+
+def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path) -> None:
+    text = "graph g(x) -> (y) { x = external(shape = [0, 4]); y = tile(x, repeats = [1, 1 / (shape_of(x)[0] - 9)]); }"
     with pytest.raises(CompileError, match=r"(?s)graph.nnef:4:.*--shape x=1,4"):
         nnefc.compile(model(tmp_path, text))
-    with nnefc.compile(model(tmp_path, text), shape={"x": (2, 4)}).load(threads=1) as library:
-        assert library(np.ones((2, 4), np.float32)).shape == (8,)

@@ -200,9 +200,11 @@ def test_ranges_may_have_no_end(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_must_know_a_size_says_how_to_give_it(tmp_path: Path) -> None:
-    nodes = [node("Det", "x", "y")]
-    (tmp_path / "model.onnx").write_bytes(model_of(nodes, ["batch", "n", "n"]).SerializeToString())
-    with pytest.raises(CompileError, match="--shape batch=1,n=128"):
+    """There would be as many tensors as the batch has items."""
+    nodes = [node("SplitToSequence", "x", "s", axis=0), node("SequenceAt", "s zero", "y")]
+    proto = model_of(nodes, ["batch", "n"], zero=np.array(0, np.int64))
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(CompileError, match=r"(?s)SplitToSequence.*--shape batch=1,n=128"):
         nnefc.compile(tmp_path / "model.onnx")
 
 
