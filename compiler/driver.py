@@ -94,8 +94,8 @@ def compile(
     progress = progress or _Silent()
     if not memory_budget >= 1:
         raise CompileError(
-            f"the memory budget {memory_budget} is less than the trained values",
-            hint="it is a factor: 1 keeps them as they are, 1.25 lets them grow by a quarter",
+            f"the memory budget {memory_budget} is less than 1",
+            hint="it is a factor of the constants' size: 1 keeps it as it is, 1.25 lets it grow by a quarter",
         )
     machine = parse_any_target(target, precision)
     with _without_collections():

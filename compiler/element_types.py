@@ -13,7 +13,7 @@ def bits_of(dtype: object) -> int:
     if found is not None:
         return int(found[1])
     if str(dtype) != "bool":
-        raise ValueError(f"{dtype} is no type of elements")
+        raise ValueError(f"{dtype} is not an element type")
     return 8
 
 

@@ -85,7 +85,7 @@ def _missing(path: Path) -> CompileError:
     try:
         names = [item.name for item in islice(path.parent.iterdir(), 10_000)]
     except OSError:
-        return CompileError(f"there is no file '{path}', nor its folder")
+        return CompileError(f"there is no file '{path}': its folder does not exist")
     close = get_close_matches(path.name, names, 1)
     return CompileError(
         f"there is no file or folder '{path}'", hint=f"did you mean '{path.parent / close[0]}'?" if close else None
@@ -154,7 +154,7 @@ def _no_option(name: str, format_: Format, known: list[str]) -> CompileError:
         return f"--{_OPTIONS.get(keyword, keyword.replace('_', '-'))}"
 
     return CompileError(
-        f"{spelled(name)} (in Python {name}=) is no option of models of {format_.name}",
+        f"{spelled(name)} (in Python {name}=) is not an option for {format_.name} models",
         hint=f"they have {', '.join(map(spelled, known))}",
     )
 

@@ -239,7 +239,7 @@ class Size(_Number):
             if _known().holds(condition):
                 return answer
         raise CompileError(
-            f"the network's operations depend on whether {self} {sign} {other}, which the ranges leave open",
+            f"what the network computes depends on whether {self} {sign} {other}, which the ranges leave open",
             hint="narrow the ranges of the open dimensions",
         )
 

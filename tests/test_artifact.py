@@ -182,7 +182,7 @@ def test_an_artifact_that_was_pickled_is_the_same_library(compiled: Artifact, tm
     (tmp_path / "again").mkdir()
     again.export(tmp_path / "again" / "net.so")
     assert (tmp_path / "again" / "net.so").read_bytes() == (tmp_path / "net.so").read_bytes()
-    with pytest.raises(CompileError, match=r"pickled has machine code only.*\n.*call emit before"):
+    with pytest.raises(CompileError, match=r"pickled artifact holds machine code only.*\n.*call emit before"):
         again.emit("asm", tmp_path / "code")
 
 

@@ -68,7 +68,9 @@ def read_unnamed(option: str, known: Sequence[str]) -> Arrays:
             )
         return loaded
     if len(known) != 1:
-        raise CompileError(f"{path} is for which input?", hint=f"say --input NAME={path}; inputs: {', '.join(known)}")
+        raise CompileError(
+            f"it is not clear which input {path} is for", hint=f"say --input NAME={path}; inputs: {', '.join(known)}"
+        )
     return {known[0]: loaded}
 
 
@@ -96,7 +98,7 @@ def read_file(path: Path) -> np.ndarray[Any, Any] | Arrays:
             arrays = {name: loaded[name] for name in loaded.files}
             for name, array in arrays.items():
                 if not isinstance(array, np.ndarray):  # NumPy gives other files of the archive as bytes
-                    raise ValueError(f"{name} in it is no array")
+                    raise ValueError(f"{name} in it is not an array")
             return arrays
     except UNREADABLE as error:
         if not starts_as_arrays(path):
@@ -121,10 +123,10 @@ def starts_as_arrays(path: Path) -> bool:
 def no_arrays(path: Path) -> CompileError:
     """Raw numbers, a picture, or anything else."""
     if path.stat().st_size == 0:
-        return CompileError(f"{path} is no .npy or .npz file: it is empty", hint="write one with numpy.save")
+        return CompileError(f"{path} is not a .npy or .npz file: it is empty", hint="write one with numpy.save")
     return CompileError(
-        f"{path} is no .npy or .npz file: it has none of their headers, only other bytes",
-        hint="raw numbers become one in Python, with the type and shape that `nnefc inspect` shows: "
+        f"{path} is not a .npy or .npz file: it does not begin as they do",
+        hint="to convert raw numbers, in Python, with the type and shape that `nnefc inspect` shows: "
         f"numpy.save('x.npy', numpy.fromfile({str(path)!r}, TYPE).reshape(SHAPE))",
     )
 

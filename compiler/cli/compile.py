@@ -81,7 +81,7 @@ def compile_model(
     keywords = given(options)
     form = given({"name": name, "weights": weights, "cc": cc})
     if emit is not None and form:
-        raise click.UsageError(f"--{next(iter(form))} is of libraries: it has no part in --emit")
+        raise click.UsageError(f"--{next(iter(form))} is an option for libraries: it cannot be used with --emit")
     if emit is None:
         check_writable(output)
 
@@ -119,7 +119,9 @@ def check_writable(output: Path) -> None:
             hint=f"make it first: mkdir -p {output.parent}",
         )
     if output.exists() and not output.is_file():
-        raise CompileError(f"cannot write {output}: it is there and no regular file", hint="give the name of a file")
+        raise CompileError(
+            f"cannot write {output}: it exists and is not a regular file", hint="give the name of a file"
+        )
 
 
 def check_form(output: Path, target: str, name: str | None, cc: str | None) -> None:

@@ -35,14 +35,14 @@ def inspect_file(file: Path, flat: bool, **options: Any) -> None:
     keywords = given(options)
     if is_library(file):
         if flat or keywords:
-            raise click.UsageError("a compiled library takes no options: they say how to read a model")
+            raise click.UsageError("these options say how to read a model, and a compiled library needs none")
         lines = library_lines(file)
         click.echo("\n".join(lines))
         return
     import_tvm()
     if flat:
         if "output_tensors" in keywords:
-            raise click.UsageError("--flat prints the graph as it is: --output-tensor has no part in it")
+            raise click.UsageError("--flat prints the whole graph: it cannot be used with --output-tensor")
         keywords.pop("random_weights", None)  # weights are not read
         lines = flat_lines(file, keywords)
     else:
@@ -68,7 +68,7 @@ def library_lines(path: Path) -> list[str]:
 
     metadata = read_metadata(path)
     if metadata is None:
-        raise CompileError(f"{path} is no network that nnefc compiled: it has no description inside")
+        raise CompileError(f"{path} was not compiled by nnefc: it has no description inside")
     found = metadata.description
     facts = [
         ("target", found.target),
@@ -111,7 +111,7 @@ def flat_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     from nnefc.frontends.nnef import document_of, print_flat
 
     if format_of(path).name != "NNEF":
-        raise click.UsageError("--flat prints NNEF documents only")
+        raise click.UsageError("--flat is for NNEF documents only")
     return print_flat(document_of(path, **keywords)).rstrip().split("\n")
 
 

@@ -38,7 +38,7 @@ def read_shapes(values: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
             except ValueError:
                 raise click.BadParameter(f"{extents!r} is not a list of integers such as 1,3,8,8") from None
             if any(isinstance(size, int) and size < 1 for size in shapes[name]):
-                raise click.BadParameter(f"an extent of {extents!r} is less than one")
+                raise click.BadParameter(f"a size in {extents!r} is less than 1")
     return shapes
 
 
@@ -60,7 +60,7 @@ def _parts(value: str) -> list[tuple[str, str]]:
         else:
             begun += f"{text},"
     if begun and parts and value.partition("=")[2].lstrip().startswith(("[", "(")):
-        raise click.BadParameter(f"{value!r} has brackets: extents are written as NAME=1,3,8,8")
+        raise click.BadParameter(f"{value!r} has brackets: write a shape as NAME=1,3,8,8")
     if begun and parts:
         raise click.BadParameter(f"{begun.rstrip(',')!r} is not an integer, nor of the form NAME=1,3,8,8")
     if begun:

@@ -147,7 +147,7 @@ class TransposedConvolution(Operator):
         spread = self.window.spread(x[2:])
         spatial = tuple(extent + more for extent, more in zip(spread, self.beyond, strict=True))
         if any(extent < 0 for extent in spatial):
-            raise CompileError(f"the padding leaves nothing of the result: its extents would be {list(spatial)}")
+            raise CompileError(f"the padding leaves nothing of the result: its spatial shape would be {list(spatial)}")
         return (x[0], w[1] * self.groups, *spatial)
 
     def lower(self, at: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
@@ -279,9 +279,9 @@ class DeformableConvolution(Operator):
         result = Convolution(self.window, self.groups).shape(x, w)
         channels = self.offset_groups * int(np.prod(self.window.size))
         if offset != (x[0], 2 * channels, *result[2:]):
-            raise CompileError(f"the offsets {list(offset)} do not fit the output extents {list(result[2:])}")
+            raise CompileError(f"the offsets {list(offset)} do not fit the spatial shape {list(result[2:])}")
         if mask is not None and mask != (x[0], channels, *result[2:]):
-            raise CompileError(f"the mask {list(mask)} does not fit the output extents {list(result[2:])}")
+            raise CompileError(f"the mask {list(mask)} does not fit the spatial shape {list(result[2:])}")
         return result
 
     def lower(

@@ -271,7 +271,9 @@ class Multinomial(_Random):
     def shape(self, x: Shape, runs: Shape) -> Shape:
         """A row for each row of the operand."""
         if len(x) != 2 or 0 in x or self.samples < 0:
-            raise CompileError(f"{list(x)} is no matrix with classes, or {self.samples} no size of a sample")
+            raise CompileError(
+                f"{list(x)} is not a matrix with a column for each class, or {self.samples} samples are not possible"
+            )
         if self.dtype not in ("int32", "int64"):
             raise CompileError(f"classes are numbers of int32 or int64, not of {self.dtype}")
         return x[0], self.samples

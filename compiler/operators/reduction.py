@@ -210,7 +210,7 @@ class ArgExtreme(Reduction):
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
-            raise CompileError("truth values have no largest one")
+            raise CompileError("the largest of truth values is not supported: convert them to integers")
         count = self._count(x)
         if count == 0:
             raise CompileError("an axis without items has no largest one")
@@ -323,7 +323,7 @@ class Variance(Reduction):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         count = self._count(x) - self.correction
         if not self.axes or count <= 0:
-            raise CompileError("there are too few elements for a variance")
+            raise CompileError("the variance needs more elements")
         data, axes = at.expr(x), list(self.axes)
         centred = at.emit(relax.op.subtract(data, at.emit(relax.op.mean(data, axes, keepdims=True))))
         squares = at.emit(relax.op.multiply(centred, centred))

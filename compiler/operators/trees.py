@@ -62,9 +62,9 @@ class Trees:
         """
         count = len(self.features)
         if any(not 0 <= feature < features for feature in self.features):
-            raise CompileError(f"a tree looks at a feature that the input, with {features}, does not have")
+            raise CompileError(f"a tree tests a feature that the input does not have: it has {features}")
         if any(not 0 <= target < targets for leaf in self.leaves for target, _ in leaf):
-            raise CompileError(f"a leaf has a target that is none of the {targets}")
+            raise CompileError(f"a leaf has a target that does not exist: there are {targets}")
         seen = [False] * count
         waiting = list(self.roots)
         while waiting:
@@ -74,7 +74,7 @@ class Trees:
             if place < 0:
                 continue
             if seen[place]:
-                raise CompileError("two ways lead to one node of a tree")
+                raise CompileError("two branches lead to the same node of a tree")
             seen[place] = True
             waiting += [self.yes[place], self.no[place]]
 
@@ -202,7 +202,7 @@ class _Ensemble(Operator):
         if len(shape_of(x)) == 1:
             x = at.reshaped(x, (1, *shape_of(x)))
         if len(shape_of(x)) != 2 or 0 in shape_of(x):
-            raise CompileError(f"the input {list(shape_of(x))} is no matrix of samples and features")
+            raise CompileError(f"the input {list(shape_of(x))} is not a matrix of samples and features")
         self.trees.check(shape_of(x)[1], targets)
         work = "float64" if dtype_of(x) == "float64" else "float32"
         x = _cast(at, x, work)

@@ -97,7 +97,7 @@ class Window:
             span = extent + before + after
             if known_less(span, reach):
                 raise CompileError(
-                    f"the window reaches over {reach} positions, dimension {axis} of {list(extents)} has {span} with "
+                    f"the window covers {reach} positions, but dimension {axis} of {list(extents)} has {span} with "
                     f"its padding ({before}, {after})"
                 )
             found.append((span - reach) // stride + 1)

@@ -34,7 +34,7 @@ def _string(text: str) -> str:
     try:
         return f'"{c_string(text.encode())}"'
     except UnicodeEncodeError:
-        raise CompileError(f"the name {text!r} is no text that UTF-8 can hold") from None
+        raise CompileError(f"the name {text!r} cannot be written as UTF-8") from None
 
 
 def _c_size(size: int | str, dimensions: Sequence[str]) -> str:

@@ -251,7 +251,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
         if tensor.dtype not in ELEMENT_TYPES:
             raise CompileError(f'"{tensor.name}" has type {tensor.dtype}, which a library cannot take or give')
         if any(isinstance(size, int) and size < 0 for size in tensor.shape) or tensor_bytes(tensor) >= 1 << 63:
-            raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which is none')
+            raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which is not a shape')
     known = {dimension.name for dimension in description.dimensions}
     for tensor in (*description.inputs, *description.states):
         if any(isinstance(size, str) and size not in known for size in tensor.shape):

@@ -40,7 +40,7 @@ def append_constants(library: Path, constants: Constants) -> None:
     try:
         offset = _make_segment(ElfFile(image, DYNAMIC), constants.size)
     except ValueError as error:
-        raise CompileError(f"the linker made a library that has no room for the trained values: {error}") from error
+        raise CompileError(f"the linker made a library that has no room for the constants: {error}") from error
     with library.open("r+b") as file:
         image.tofile(file)
         file.seek(offset)

@@ -40,7 +40,7 @@ def hide_symbols(path: Path, public: Collection[str]) -> None:
     try:
         file = ElfFile(image, RELOCATABLE)
     except ValueError as error:
-        raise CompileError(f"{path.name} is no relocatable ELF file") from error
+        raise CompileError(f"{path.name} is not a relocatable ELF file") from error
     for index, table in enumerate(file.sections):
         if table["type"] == _SYMTAB:
             _hide(path.name, file, index, {name.encode() for name in public})

@@ -85,7 +85,7 @@ def check_output(path: Path, zig_target: str) -> None:
     own = format_of(zig_target).suffix
     kinds = f"{own} for a shared library, .a for a static one, .o for an object file"
     if not any(suffix in kind.suffixes for kind in _KINDS):
-        raise CompileError(f"{path} does not say by its end what to write", hint=f"end the name with {kinds}")
+        raise CompileError(f"{path} has no ending that says what to write", hint=f"end the name with {kinds}")
     if suffix in _KINDS[0].suffixes and suffix != own:
         raise CompileError(f"{path}: shared libraries of the target do not end with {suffix}", hint=f"end with {kinds}")
 
@@ -121,7 +121,9 @@ def write_network(
     if weights not in WEIGHTS:
         raise CompileError(f"weights is {weights!r}", hint="write 'embedded' or 'separate'")
     if weights == "separate" and format_of(zig_target) not in (FileFormat.ELF, FileFormat.MACH_O):
-        raise CompileError("systems of this target cannot map a file of weights", hint="leave them in the library")
+        raise CompileError(
+            "the target's system cannot map a file of weights into memory", hint="leave them in the library"
+        )
     (kind,) = (kind for kind in _KINDS if _suffix(path) in kind.suffixes)
     network = _Network(objects, constants, description, zig_target, cc)
 

@@ -195,7 +195,7 @@ def _inputs(
     if form not in _RUNTIMES[description.device].formats:
         raise CompileError(
             f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
-            hint="choose a host with Linux",
+            hint="choose a host that runs Linux",
         )
     model = folder / "model.c"
     model.write_text(model_source(description), encoding="utf-8")

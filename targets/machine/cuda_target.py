@@ -178,7 +178,7 @@ def _checked_host(host: Target, text: str) -> Target:
     """A machine that NVIDIA has drivers for, and the runtime knows how to load them on."""
     if host.format is not FileFormat.ELF or not host.triple.startswith(("x86_64-", "aarch64-")):
         raise CompileError(
-            f"the host {host.name!r} of target {text!r} has no GPU of NVIDIA's that nnefc could use",
+            f"the host {host.name!r} of target {text!r} has no NVIDIA GPU that nnefc can use",
             hint="name an x86-64 or a 64-bit Arm CPU with Linux, such as -host=x86-64 or -host=aarch64-linux-gnu",
         )
     return host

@@ -124,7 +124,7 @@ static nnefc_status map_file(const char *path, nnefc_mapping *mapping, char *err
     struct stat status;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(file);
-        return refuse(error, error_bytes, "%s is no regular file", path);
+        return refuse(error, error_bytes, "%s is not a regular file", path);
     }
     if (status.st_size < HEADER_BYTES || (uint64_t)status.st_size > SIZE_MAX / 2) {
         close(file);

@@ -74,7 +74,7 @@ def test_output_over_what_is_no_regular_file_fails_before_compiling(tmp_path: Pa
     for path in (tmp_path, tmp_path / "pipe"):
         result = CliRunner().invoke(main, ["compile", "net.nnef", "-o", str(path)])
         assert result.exit_code == 1
-        assert "no regular file" in result.stderr
+        assert "not a regular file" in result.stderr
     assert (tmp_path / "pipe").is_fifo()
 
 

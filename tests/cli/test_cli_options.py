@@ -86,7 +86,7 @@ def test_verbose_reports_phases_and_the_library_on_stderr(recorder: Recorder, tm
         (["compile", "net.nnef", "-o", "x.so", "--shape", "=1,2"], "not of the form"),
         (["compile", "net.nnef", "-o", "x.so", "--shape", "x=1,b"], "'b' is not an integer"),
         (["compile", "net.nnef", "-o", "x.so", "--shape", "x=b"], "not a list of integers"),
-        (["compile", "net.nnef", "-o", "x.so", "--shape", "x=1,0"], "less than one"),
+        (["compile", "net.nnef", "-o", "x.so", "--shape", "x=1,0"], "less than 1"),
         (["compile", "net.nnef", "-o", "x.so", "--shape", "x=1", "--shape", "x=2"], "twice"),
         (["compile", "net.nnef", "-o", "x.so", "--value", "16000"], "not of the form"),
         (["compile", "net.nnef", "-o", "x.so", "--value", "a=1", "--value", "a=2"], "twice"),

@@ -53,8 +53,8 @@ def test_code_as_text_goes_into_a_folder(kind: str, end: str, tmp_path: Path) ->
         (["-o", "digits"], 1, ".a for a static one"),
         (["-o", "digits.dll"], 1, "do not end with .dll"),
         (["-o", "digits.a", "--name", "two words"], 1, "cannot begin the names of C functions"),
-        (["-o", "code", "--emit", "asm", "--name", "digits"], 2, "--name is of libraries"),
-        (["-o", "code", "--emit", "asm", "--weights", "separate"], 2, "--weights is of libraries"),
+        (["-o", "code", "--emit", "asm", "--name", "digits"], 2, "--name is an option for libraries"),
+        (["-o", "code", "--emit", "asm", "--weights", "separate"], 2, "--weights is an option for libraries"),
         (["-o", "code", "--emit", "pascal"], 2, "pascal"),
     ],
 )

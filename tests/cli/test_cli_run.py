@@ -165,15 +165,15 @@ def test_random_values_leave_given_inputs_alone(model: Any, tmp_path: Path) -> N
     [
         ([], "no value for input 'a', 'b/1'"),
         (["--input", "a={a}"], "no value for input 'b/1'"),
-        (["--input", "{a}"], "is for which input?"),
+        (["--input", "{a}"], "it is not clear which input"),
         (["--input", "a={a}", "--input", "a={a}"], "two values for input 'a'"),
         (["--input", "z={a}"], "'z' is not an input"),
         (["--input", "{other}"], "holds 'other', which is not an input"),
         (["--input", "a={two}"], "holds no array 'a'"),
         (["--input", "a={missing}"], "No such file"),
         (["--input", "a={folder}"], "Is a directory"),
-        (["--input", "a={text}"], "is no .npy or .npz file: it has none of their headers, only other bytes"),
-        (["--input", "a={empty}"], "is no .npy or .npz file: it is empty"),
+        (["--input", "a={text}"], "is not a .npy or .npz file: it does not begin as they do"),
+        (["--input", "a={empty}"], "is not a .npy or .npz file: it is empty"),
         (["--input", "a={pickle}"], "holds Python objects, not numbers"),
         (["--input", "a={liar}"], "not a readable .npy or .npz file"),
         (["--input", "a={broken}"], "not a readable .npy or .npz file"),
@@ -223,7 +223,7 @@ def test_raw_numbers_are_told_from_arrays(model: Any, tmp_path: Path) -> None:
     result = run("--input", f"a={tmp_path / 'a.npy'}")
     assert result.exit_code == 1
     error, hint = result.stderr.splitlines()
-    assert error.endswith("a.npy is no .npy or .npz file: it has none of their headers, only other bytes")
+    assert error.endswith("a.npy is not a .npy or .npz file: it does not begin as they do")
     assert f"numpy.save('x.npy', numpy.fromfile('{tmp_path / 'a.npy'}', TYPE).reshape(SHAPE))" in hint
     assert "pickle" not in result.stderr and "unsafe" not in result.stderr
 

@@ -156,7 +156,7 @@ def test_a_name_that_is_nearly_right(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert message("compile", "resnet5.onnx", "-o", "m.so") == (
         "error: there is no file or folder 'resnet5.onnx'\nhint: did you mean 'resnet50.onnx'?"
     )
-    assert message("inspect", "gone/m.onnx") == "error: there is no file 'gone/m.onnx', nor its folder"
+    assert message("inspect", "gone/m.onnx") == "error: there is no file 'gone/m.onnx': its folder does not exist"
 
 
 def test_the_values_of_a_pnnx_network_in_place_of_its_param_file(
@@ -191,7 +191,7 @@ def test_a_model_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     write(Path("m.onnx"), onnx_bytes()[:-20])
     assert message("compile", "m.onnx", "-o", "m.so") == (
-        "error: m.onnx is no ONNX model: it cannot be parsed as one\n"
+        "error: m.onnx is not an ONNX model: it cannot be parsed as one\n"
         "hint: the file may be cut off or damaged: download or export it again"
     )
 

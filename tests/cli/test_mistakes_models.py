@@ -54,12 +54,12 @@ SHAPES = [
      "hint: the model declares it as [batch, 3, h, w]"),
     (["x=1,4,8,8"], "error: the input 'x' is declared with 3 at axis 1, [1, 4, 8, 8] has 4\n"
      "hint: the model declares it as [batch, 3, h, w]"),
-    (["batch=1,2"], "error: the dimension 'batch' needs one extent, 2 are given\n"
-     "hint: such as --shape batch=1; whole shapes are of inputs: x"),
+    (["batch=1,2"], "error: the dimension 'batch' needs one size, 2 are given\n"
+     "hint: such as --shape batch=1; whole shapes are for inputs: x"),
     (["batc=1,h=8,w=8"], "error: the model has no input and no dimension 'batc'\nhint: did you mean 'batch'?"),
     (["batch=2", "x=1,3,8,8"], "error: the dimension 'batch' is 2 by what is given for it, but 1 by axis 0 of the "
      "input 'x'\nhint: the model declares it as [batch, 3, h, w]"),
-    (["batch=1,h=2,w=2"], "error: node 'ny' (Conv): the window reaches over 3 positions, "
+    (["batch=1,h=2,w=2"], "error: node 'ny' (Conv): the window covers 3 positions, but "
      "dimension 0 of [2, 2] has 2 with its padding (0, 0)"),
 ]  # fmt: skip
 
@@ -84,7 +84,7 @@ def test_onnx_models() -> None:
     assert refused([node("Softmax", "x", axes=1)], [1, 3]) == (
         "error: node 'ny' (Softmax): the operator has no attribute 'axes' in version 13\nhint: did you mean 'axis'?"
     )
-    assert refused([node("Relu", "z")], [1, 3]) == "error: node 'ny' (Relu): nothing makes its input 'z'"
+    assert refused([node("Relu", "z")], [1, 3]) == "error: node 'ny' (Relu): no node computes its input 'z'"
     assert refused([node("Reshape", "x s")], [1, 3], s=np.array([2, 2])) == (
         "error: node 'ny' (Reshape): a tensor of the shape [1, 3] cannot take the shape [2, 2]"
     )
@@ -92,7 +92,7 @@ def test_onnx_models() -> None:
         "error: node 'ny' (Gather): the index 5 is out of the range [-3,2]"
     )
     assert refused([node("Identity", "x")], [1], dtype=TEXT) == (
-        "error: the input 'x' is of type string, which a program cannot be given\n"
+        "error: the input 'x' is of type string, which a library cannot take\n"
         "hint: give its value to the compiler, --value x=…, or leave what reads it out of the model"
     )
 
@@ -115,7 +115,7 @@ def test_options_of_onnx_models() -> None:
         "error: the model has no tensor 'logits'\nhint: its outputs are y"
     )
     assert refused(relu, [1], "--graph", "g") == (
-        "error: --graph (in Python graph=) is no option of models of ONNX\n"
+        "error: --graph (in Python graph=) is not an option for ONNX models\n"
         "hint: they have --shape, --value, --output-tensor, --entry, --overridable"
     )
     assert refused(relu, [1], "--entry", "training:0") == (
@@ -186,7 +186,8 @@ NETWORKS = [
      "4 | nn.Linearr fc 1 1 0 1\n  | ^\nhint: did you mean 'nn.Linear'?"),
     (param("nn.ReLU a 1 1 7 1"), [], "m.pnnx.param:4:1: error: no operator before this one produces the operand '7'\n"
      "4 | nn.ReLU a 1 1 7 1\n  | ^"),
-    (param(RELU, counts="9 2"), [], "m.pnnx.param:2:1: error: there are 3 operators, announced are 9\n2 | 9 2\n  | ^"),
+    (param(RELU, counts="9 2"), [], "m.pnnx.param:2:1: error: the file has 3 operators, "
+     "but its second line says 9\n2 | 9 2\n  | ^"),
     (param(LINEAR), [], "m.pnnx.param:4:1: error: there is no file m.pnnx.bin with the tensor 'fc.weight'\n"
      f"4 | {LINEAR}\n  | ^\n"
      "hint: the binary file lies beside the param file, under the same name but for its end"),
@@ -214,4 +215,4 @@ def test_python_says_what_the_command_line_says() -> None:
     assert str(caught.value) == "error: there is no file or folder 'm.nneff'\nhint: did you mean 'm.nnef'?"
     with pytest.raises(nnefc.CompileError) as caught:
         nnefc.compile("m.nnef", overridable=True)
-    assert caught.value.message == "--overridable (in Python overridable=) is no option of models of NNEF"
+    assert caught.value.message == "--overridable (in Python overridable=) is not an option for NNEF models"

@@ -32,17 +32,17 @@ def _inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 COMPILE = [
-    (["-o", "x"], "error: x does not say by its end what to write\n"
+    (["-o", "x"], "error: x has no ending that says what to write\n"
      "hint: end the name with .so for a shared library, .a for a static one, .o for an object file"),
     (["-o", "x.dll"], "error: x.dll: shared libraries of the target do not end with .dll\n"
      "hint: end with .so for a shared library, .a for a static one, .o for an object file"),
     (["-o", "no/x.so"], "error: cannot write no/x.so: there is no folder no\nhint: make it first: mkdir -p no"),
-    (["-o", "."], "error: cannot write .: it is there and no regular file\nhint: give the name of a file"),
+    (["-o", "."], "error: cannot write .: it exists and is not a regular file\nhint: give the name of a file"),
     (["-o", "x.so", "--shape", "imag=1,1,8,8"], "error: the graph 'digits' has no input 'imag'\n"
      "hint: Did you mean 'image'?"),
-    (["-o", "x.so", "--value", "image=3"], "error: --value (in Python values=) is no option of models of NNEF\n"
+    (["-o", "x.so", "--value", "image=3"], "error: --value (in Python values=) is not an option for NNEF models\n"
      "hint: they have --random-weights, --shape, --graph, --dialect, --output-tensor, --max-depth, --max-operations"),
-    (["-o", "x.so", "--entry", "training:0"], "error: --entry (in Python entry=) is no option of models of NNEF\n"
+    (["-o", "x.so", "--entry", "training:0"], "error: --entry (in Python entry=) is not an option for NNEF models\n"
      "hint: they have --random-weights, --shape, --graph, --dialect, --output-tensor, --max-depth, --max-operations"),
     (["-o", "x.so", "--precision", "fp16"], "error: code for the target 'llvm' has no precision fp16\n"
      "hint: that is for the target cuda"),
@@ -76,10 +76,10 @@ RUN = [
      "hint: give each input once"),
     (["d.so", "--input", "image=gone.npy"], "error: gone.npy: No such file or directory"),
     (["d.so", "--input", "image=."], "error: .: Is a directory"),
-    (["d.so", "--input", "image=raw.bin"], "error: raw.bin is no .npy or .npz file: it has none of their headers, only "
-     "other bytes\nhint: raw numbers become one in Python, with the type and shape that `nnefc inspect` shows: "
+    (["d.so", "--input", "image=raw.bin"], "error: raw.bin is not a .npy or .npz file: it does not begin "
+     "as they do\nhint: to convert raw numbers, in Python, with the type and shape that `nnefc inspect` shows: "
      "numpy.save('x.npy', numpy.fromfile('raw.bin', TYPE).reshape(SHAPE))"),
-    (["d.so", "--input", "image=empty.npy"], "error: empty.npy is no .npy or .npz file: it is empty\n"
+    (["d.so", "--input", "image=empty.npy"], "error: empty.npy is not a .npy or .npz file: it is empty\n"
      "hint: write one with numpy.save"),
     (["d.so", "--input", "image=objects.npy"], "error: objects.npy holds Python objects, not numbers\n"
      "hint: convert them first: numpy.save(FILE, array.astype(TYPE))"),
@@ -110,9 +110,9 @@ USAGE = [
     (["compile", "m.onnx", "-o", "x.so", "--shape", "x=1x1x8x8"],
      "Invalid value for '--shape': '1x1x8x8' is not a list of integers such as 1,3,8,8"),
     (["compile", "m.onnx", "-o", "x.so", "--shape", "x=[1,1,8,8]"],
-     "Invalid value for '--shape': 'x=[1,1,8,8]' has brackets: extents are written as NAME=1,3,8,8"),
+     "Invalid value for '--shape': 'x=[1,1,8,8]' has brackets: write a shape as NAME=1,3,8,8"),
     (["compile", "m.onnx", "-o", "x.so", "--shape", "x=-1,1,8,8"],
-     "Invalid value for '--shape': an extent of '-1,1,8,8' is less than one"),
+     "Invalid value for '--shape': a size in '-1,1,8,8' is less than 1"),
     (["compile", "m.onnx", "-o", "x.so", "--precision", "int8"],
      "Invalid value for '--precision': 'int8' is not one of 'fp32', 'tf32', 'fp16'."),
     (["compile", "m.onnx", "-o", "x.so", "--weights", "outside"],
@@ -122,7 +122,7 @@ USAGE = [
     (["run", "d.so", "--random", "a"], "Invalid value for '--random': 'a' is not a valid integer"),
     (["run", "d.so", "--random", "-1"], "Invalid value for '--random': -1 is not in the range x>=0."),
     (["run", "d.so", "--threads", "0"], "Invalid value for '--threads': 0 is not in the range x>=1."),
-    (["inspect", "d.so", "--shape", "x=1"], "a compiled library takes no options: they say how to read a model"),
+    (["inspect", "d.so", "--shape", "x=1"], "these options say how to read a model, and a compiled library needs none"),
 ]  # fmt: skip
 
 

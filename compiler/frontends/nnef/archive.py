@@ -98,11 +98,11 @@ def open_model(path: Path | str) -> Iterator[ModelFiles]:
 
 def _decode(content: Bytes, name: str) -> str:
     if len(content) > MAX_TEXT_BYTES:
-        raise CompileError(f"'{name}' is too large for a text: {len(content)} bytes, at most {MAX_TEXT_BYTES}")
+        raise CompileError(f"'{name}' is too large for a text file: {len(content)} bytes, at most {MAX_TEXT_BYTES}")
     try:
         return content.tobytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CompileError(f"'{name}' is not a text: byte {error.start} is not UTF-8") from None
+        raise CompileError(f"'{name}' is not a text file: byte {error.start} is not UTF-8") from None
 
 
 def _safe(name: str) -> bool:
@@ -234,6 +234,6 @@ def _decompress(path: Path, content: mmap.mmap) -> io.BytesIO:
         raise CompileError(f"'{path}' is not valid gzip data: {error}") from None
     except MemoryError:
         raise CompileError(
-            f"'{path}' unpacks to more than the memory here holds", hint="unpack it and give the folder"
+            f"'{path}' does not fit into memory when it is unpacked", hint="unpack it and give the folder"
         ) from None
     return unpacked

@@ -62,7 +62,7 @@ def _decode(text: str | bytes, file_name: str) -> str:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CompileError(
-            f"'{file_name}' is not a text: byte {error.start} is no UTF-8",
+            f"'{file_name}' is not a text file: byte {error.start} is not UTF-8",
             hint="An NNEF document is a text file, usually called graph.nnef.",
         ) from None
 

@@ -69,7 +69,7 @@ class TreeBuilder:
     def version(self, items: list[Any]) -> str:
         (token,) = items
         if not re.fullmatch(r"[0-9]+\.[0-9]+", token.text):
-            raise self._error(token.at, f"'{token.text}' is no version", "Write version 1.0.")
+            raise self._error(token.at, f"'{token.text}' is not a version", "Write version 1.0.")
         if float(token.text) != 1.0 or not token.text.startswith("1."):
             raise self._error(token.at, f"version {token.text} of NNEF is not known", "The known version is 1.0.")
         return str(token.text)

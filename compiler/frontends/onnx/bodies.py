@@ -78,7 +78,7 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
         raise CompileError(f"its branches have {len(first.outputs)} and {len(second.outputs)} outputs")
     if list(map(_structure, first.outputs)) != list(map(_structure, second.outputs)):
         raise CompileError(
-            "the branches give values of different kinds or lengths, and which one holds is known at run time only"
+            "the branches give values of different kinds or lengths, and which one runs is known only at run time"
         )
     pairs = list(zip(_leaves(first.outputs), _leaves(second.outputs), strict=True))
     for a, b in pairs:
@@ -163,11 +163,9 @@ def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]
             del settled[k]
     conditional = 0 not in settled
     if not conditional and loop.limit is None and loop.count is None:
-        raise EndlessLoop("nothing ends it: it has no greatest number of rounds, and its condition always holds")
+        raise EndlessLoop("nothing ends it: it has no trip count, and its condition always holds")
     if body.outputs and (conditional or loop.limit is None):
-        raise CompileError(
-            "how many rounds it has is known at run time only, so the extents of its scan outputs are not known"
-        )
+        raise CompileError("its trip count is known only at run time, so the sizes of its scan outputs are not known")
     return body.call(conditional)
 
 
@@ -209,12 +207,13 @@ class _LoopBody:
         running, states, self.outputs = self._loop.round(number, _rebuilt(self._loop.states, iter(before[1:])), items)
         for index, (old, new) in enumerate(zip(self._loop.states, states, strict=True)):
             if _structure(old) != _structure(new):
-                raise CompileError(f"its state {index} changes its kind or length from round to round")
+                raise CompileError(f"its state {index} changes its kind or length from one iteration to the next")
         after = [_shaped(self._ctx, running, self._first[0].shape), *_leaves(states)]
         for old, new in zip(self._first, after, strict=True):
             if (old.dtype, old.shape) != (new.dtype, new.shape):
                 raise CompileError(
-                    f"a state is {old.dtype}{list(old.shape)} before a round and {new.dtype}{list(new.shape)} after it"
+                    f"a state is {old.dtype}{list(old.shape)} before an iteration, "
+                    f"{new.dtype}{list(new.shape)} after it"
                 )
         self.settled_after = {k: self._ctx.constant(after[k]) for k in self._settled}
         return [*(item for item in self.outputs if 0 not in item.shape), *(after[k] for k in self._moving)]
@@ -271,7 +270,7 @@ def _leaves(values: Iterable[AnyValue]) -> Iterator[Value]:
             case Optional(item):
                 yield from _leaves([] if item is None else [item])
             case Map():
-                raise CompileError("a map cannot depend on what is known at run time only")
+                raise CompileError("a map cannot depend on what is known only at run time")
 
 
 def _rebuilt(values: SequenceOf[AnyValue], leaves: Iterator[Value]) -> list[AnyValue]:

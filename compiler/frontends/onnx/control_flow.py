@@ -52,7 +52,9 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
     states = [operand for operand in node.operands[2:] if operand is not None]
     carried = len(body.input_names) - 2
     if len(states) != len(node.operands) - 2 or carried != len(states):
-        raise CompileError(f"its body takes {carried} values from round to round, the node gives {len(states)}")
+        raise CompileError(
+            f"its body takes {carried} values from one iteration to the next, the node gives {len(states)}"
+        )
 
     def one_round(
         number: Value, before: list[AnyValue], _items: list[Value]
@@ -81,7 +83,7 @@ def _rounds(ctx: Context, node: Node) -> tuple[Dimension | None, Value | None]:
         return None, None
     value = _tensor(node, node.operands[0], "the number of rounds")
     if any(size != 1 for size in value.shape):
-        raise CompileError(f"its number of rounds must be one item, its shape is {list(value.shape)}")
+        raise CompileError(f"its trip count must be a scalar, its shape is {list(value.shape)}")
     if value.sizes is not None:
         return greatest(value.sizes.reshape(-1)[0], 0), None
     array = ctx.constant(value)
@@ -129,7 +131,7 @@ def _unrolled(
         if known is None or (most is not None and (number + 1) * body.size > most):
             return None
         if number >= _MAX_ROUNDS:
-            raise CompileError(f"it runs for more than {_MAX_ROUNDS} rounds, which cannot be unrolled")
+            raise CompileError(f"it runs for more than {_MAX_ROUNDS} iterations, which is too many to unroll")
         items = [
             _item_at(ctx, source, source.shape[0] - 1 - number if backwards else number)
             for source, backwards in zip(loop.scanned, loop.reversed_inputs, strict=True)
@@ -154,7 +156,7 @@ def _stacked(ctx: Context, items: SequenceOf[Value], body: Subgraph, index: int,
     for item in items:
         if (item.dtype, item.shape) != (first.dtype, first.shape):
             raise CompileError(
-                f"its scan output {index} is {first.dtype}{list(first.shape)} in one round and "
+                f"its scan output {index} is {first.dtype}{list(first.shape)} in one iteration and "
                 f"{item.dtype}{list(item.shape)} in another"
             )
     arrays = [item.array for item in items]
@@ -167,7 +169,7 @@ def _no_rounds(graph: Any, index: int) -> Value:
     """The scan output of a loop without rounds: no items, of the declared type."""
     declared = graph.graph.outputs[index].type
     if not isinstance(declared, TensorType) or not declared.dtype:
-        raise CompileError("it has no rounds, and its body does not declare the types of its scan outputs")
+        raise CompileError("it has no iterations, and its body does not declare the types of its scan outputs")
     shape = tuple(extent if isinstance(extent, int) else 0 for extent in declared.shape or ())
     return Value.empty((0, *shape), declared.dtype)
 
@@ -245,7 +247,7 @@ def _scan(
     scanned = [_moved(ctx, source, _axis(axis, source.rank), 0) for axis, source in zip(axes, sources, strict=True)]
     lengths = [source.shape[0] for source in scanned]
     if any(length != lengths[0] for length in lengths):
-        raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, lengths))}: they must be one")
+        raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, lengths))}: they must be equal")
 
     def one_round(
         _number: Value, before: list[AnyValue], items: list[Value]

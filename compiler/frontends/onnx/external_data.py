@@ -84,7 +84,7 @@ class ExternalData:
         parts = PurePosixPath(location)
         if not location or "\0" in location or "\\" in location or parts.is_absolute() or ".." in parts.parts:
             raise CompileError(
-                f"{what} has its data in {location!r}, which is no path inside the model's folder",
+                f"{what} has its data in {location!r}, which is not a path inside the model's folder",
                 hint="the path must be relative to the model, without '..'",
             )
         try:
@@ -98,7 +98,7 @@ class ExternalData:
 
     def _check(self, location: str, checksum: str, data: Array, what: str) -> None:
         if not _SHA1.fullmatch(checksum):
-            raise CompileError(f"the checksum of {what} is no SHA-1 digest of 40 hexadecimal digits")
+            raise CompileError(f"the checksum of {what} is not a SHA-1 digest of 40 hexadecimal digits")
         if (location, checksum.lower()) in self._checked:
             return
         digest = hashlib.sha1(data.data, usedforsecurity=False).hexdigest()
@@ -121,7 +121,7 @@ def _mapped(path: Path, location: str, what: str) -> Array:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise CompileError(f"{location}, with the data of {what}, is no regular file")
+                raise CompileError(f"{location}, with the data of {what}, is not a regular file")
             if status.st_size == 0:
                 return np.zeros(0, np.uint8)
             return np.frombuffer(mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ), np.uint8)

@@ -151,7 +151,7 @@ class _Builder:
             _check_leaf(leaf)
         params = {leaf.name: _parameter(leaf.name, leaf.shape, leaf.dtype) for leaf in leaves}
         if len(params) != len(leaves):
-            raise CompileError("two inputs of the network have one name: an input has that of a sequence's item")
+            raise CompileError("two inputs of the network would have the same name: one is an item of a sequence")
         kept = {name: _parameter(name, array.shape, str(array.dtype)) for name, array in self._states.items()}
         builder = relax.BlockBuilder()
         interpreter = Interpreter(self._model, builder, symbols)
@@ -248,7 +248,7 @@ def _leaves(border: Border) -> Iterable[Leaf]:
 def _check_leaf(leaf: Leaf) -> None:
     if leaf.dtype == "string" or leaf.dtype.startswith("complex"):
         raise CompileError(
-            f"the input '{leaf.name}' is of type {leaf.dtype}, which a program cannot be given",
+            f"the input '{leaf.name}' is of type {leaf.dtype}, which a library cannot take",
             hint=f"give its value to the compiler, --value {leaf.name}=…, or leave what reads it out of the model",
         )
 
@@ -272,13 +272,13 @@ def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
     match value:
         case Value():
             if value.dtype == "string" or value.dtype.startswith("complex"):
-                raise CompileError(f"the output '{name}' is of type {value.dtype}, which a program cannot return")
+                raise CompileError(f"the output '{name}' is of type {value.dtype}, which a library cannot return")
             return {name: value}
         case Optional(item):
             return {} if item is None else _tensors(name, item)
         case Sequence(items):
             return {key: part for i, item in enumerate(items) for key, part in _tensors(f"{name}.{i}", item).items()}
-    raise CompileError(f"the output '{name}' is a map, which a program cannot return")
+    raise CompileError(f"the output '{name}' is a map, which a library cannot return")
 
 
 def _distinct(interpreter: Interpreter, values: Iterable[Value]) -> list[relax.Var]:

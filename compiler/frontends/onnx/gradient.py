@@ -38,7 +38,7 @@ def _gradient(ctx: Context, node: Node) -> list[Value]:
     except REFUSALS as error:
         raise CompileError(
             f"{node.description}: an operator between 'xs' and 'y' has no derivative here",
-            hint="give the derivative by nodes of its own",
+            hint="give its derivative with other nodes",
         ) from error
     results = _inlined(ctx, adjoint, [*(ctx.expr(value) for value in inputs), *free])
     return [ctx.emit(result) for result in results]

@@ -82,7 +82,7 @@ class Scope:
             if name in scope.values:
                 return scope.values[name]
             scope = scope.outer
-        raise CompileError(f"nothing makes '{name}'")
+        raise CompileError(f"no node computes '{name}'")
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ class Interpreter:
     def _run_node(self, node: NodeDef, scope: Scope) -> None:
         self._left -= scope.inlined or scope.outer is not None
         if self._left < 0:
-            raise CompileError(f"loops that are unrolled and functions come to more than {_MAX_NODES} nodes")
+            raise CompileError(f"unrolled loops and functions come to more than {_MAX_NODES} nodes")
         operands = [scope.find(name) if name else None for name in node.inputs]
         attributes = self._attributes(node, scope)
         results = self._lower(node, operands, attributes, scope)
@@ -241,7 +241,9 @@ class Interpreter:
             if value is None and not used:
                 value = Optional(None)
             if value is None:
-                raise CompileError(f"{node.description}: the function's output '{name}' is an input that is not given")
+                raise CompileError(
+                    f"{node.description}: the function's output '{name}' is an input that the node leaves out"
+                )
             results.append(value)
         return results
 

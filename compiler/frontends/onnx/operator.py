@@ -164,7 +164,7 @@ class Context:
         """
         if len(self.at.frames) > 1:
             raise CompileError(
-                "random numbers are not supported where the network decides at run time whether, or how often, they "
+                "random numbers are not supported where the network decides at run time whether or how often they "
                 "are drawn"
             )
         if self.runs is None:

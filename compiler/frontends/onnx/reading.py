@@ -81,7 +81,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
     try:
         if path.stat().st_size >= _MAX_FILE_BYTES:
             raise CompileError(
-                f"{path} has 2 GB or more, which no protobuf message has",
+                f"{path} has 2 GB or more, which a protobuf message cannot have",
                 hint="keep the weights as external data: onnx.save(model, path, save_as_external_data=True)",
             )
         proto.ParseFromString(path.read_bytes())
@@ -89,11 +89,11 @@ def read_proto(path: Path) -> onnx.ModelProto:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
     except (DecodeError, RecursionError) as error:
         raise CompileError(
-            f"{path} is no ONNX model: it cannot be parsed as one",
+            f"{path} is not an ONNX model: it cannot be parsed as one",
             hint="the file may be cut off or damaged: download or export it again",
         ) from error
     if not proto.HasField("graph"):
-        raise CompileError(f"{path} is no ONNX model: it has no graph")
+        raise CompileError(f"{path} is not an ONNX model: it has no graph")
     return proto
 
 
@@ -166,7 +166,9 @@ class _Reader:
     def _info(self, proto: onnx.ValueInfoProto, role: str, what: str) -> ValueInfo:
         _check_texts(what, proto.name)
         if not proto.name:
-            raise CompileError(f"{what} has an {role} without a name" if role != "value" else f"{what} types no name")
+            raise CompileError(
+                f"{what} has an {role} without a name" if role != "value" else f"{what} has a type without a name"
+            )
         return ValueInfo(proto.name, read_type(proto.type, f"the {role} '{proto.name}'"))
 
     def _initializers(self, proto: onnx.GraphProto, what: str) -> dict[str, Array | SparseTensor]:
@@ -202,7 +204,7 @@ class _Reader:
             kinds={},
         )
         if not proto.op_type:
-            raise CompileError(f"{node.description} names no operator")
+            raise CompileError(f"{node.description} does not name an operator")
         attributes: dict[str, Any] = {}
         kinds: dict[str, int] = {}
         for attribute in proto.attribute:
@@ -296,7 +298,7 @@ def _text(value: bytes, what: str) -> str:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
-        raise CompileError(f"the {what} is no UTF-8") from None
+        raise CompileError(f"the {what} is not UTF-8") from None
 
 
 def _check_texts(what: str, *texts: str | bytes) -> None:

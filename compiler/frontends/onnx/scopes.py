@@ -114,14 +114,16 @@ def _check_nodes(nodes: Iterable[NodeDef], scope: _Scope, functions: Mapping[Fun
         for name in filter(None, node.outputs):
             other = makers.get(name)
             if other is not None:
-                raise CompileError(f"{what}: '{name}' is made by {other.description} and again by {node.description}")
+                raise CompileError(
+                    f"{what}: '{name}' is computed by {other.description} and again by {node.description}"
+                )
             if name in scope.names:
                 raise CompileError(f"{node.description}: its output '{name}' has the name of an input or initializer")
             makers[name] = node
     for node in nodes:
         for name in filter(None, node.inputs):
             if not scope.sees(name):
-                raise CompileError(f"{node.description}: nothing makes its input '{name}'")
+                raise CompileError(f"{node.description}: no node computes its input '{name}'")
         for name in filter(None, node.outputs):
             if scope.sees(name):
                 raise CompileError(f"{node.description}: its output '{name}' has the name of a value of an outer graph")
@@ -134,7 +136,9 @@ def _check_one(node: NodeDef, scope: _Scope, functions: Mapping[FunctionKey, Fun
         if not isinstance(value, AttributeRef):
             continue
         if scope.attributes is None:
-            raise CompileError(f"{node.description}: its attribute '{name}' refers to a function's, outside of any")
+            raise CompileError(
+                f"{node.description}: its attribute '{name}' refers to a function's attribute, but is not in a function"
+            )
         if value.name not in scope.attributes:
             raise CompileError(
                 f"{node.description}: its attribute '{name}' refers to '{value.name}', which the function does not have"
@@ -158,7 +162,7 @@ def _check_outputs(graph: Graph, scope: _Scope, what: str) -> None:
     for name in graph.output_names:
         if name not in scope.names:
             # A value of an outer graph is none of this one's.
-            raise CompileError(f"{what}: nothing makes its output '{name}'")
+            raise CompileError(f"{what}: no node computes its output '{name}'")
         if name in seen and scope.outer is None:
             raise CompileError(f"{what} has the output '{name}' twice")
         seen.add(name)
@@ -188,7 +192,7 @@ def _check_function(function: Function, functions: Mapping[FunctionKey, Function
     _check_nodes(function.nodes, scope, functions, what)
     for name in function.outputs:
         if name not in scope.names:
-            raise CompileError(f"{what}: nothing makes its output '{name}'")
+            raise CompileError(f"{what}: no node computes its output '{name}'")
 
 
 def _check_recursion(functions: Mapping[FunctionKey, Function]) -> None:

@@ -139,8 +139,8 @@ def bind_inputs(
             extents = _extents(shape[name], f"the dimension '{name}'", symbols, [name])
             if len(extents) != 1:
                 raise CompileError(
-                    f"the dimension '{name}' needs one extent, {len(extents)} are given",
-                    hint=f"such as --shape {name}=1; whole shapes are of inputs: {', '.join(inputs)}",
+                    f"the dimension '{name}' needs one size, {len(extents)} are given",
+                    hint=f"such as --shape {name}=1; whole shapes are for inputs: {', '.join(inputs)}",
                 )
             symbols.bind(name, extents[0], "what is given for it")
     for name, info in inputs.items():
@@ -201,7 +201,7 @@ def _extents(
         pairs = zip(items, (*names, *(f"{what}_{axis}" for axis in range(len(names), len(items)))), strict=False)
         items = tuple(symbols.open(name, item) if isinstance(item, OpenSize) else item for item, name in pairs)
     if not all(isinstance(item, Size) or (isinstance(item, int | np.integer) and item >= 0) for item in items):
-        raise CompileError(f"the extents of {what} must be integers, not negative: {given!r}")
+        raise CompileError(f"the sizes of {what} must be integers, and not negative: {given!r}")
     extents = tuple(item if isinstance(item, Size) else int(item) for item in items)
     if is_known(*extents) and math.prod(extents) > MAX_ITEMS:
         raise CompileError(f"{what} has {math.prod(extents):,} items, a tensor may have {MAX_ITEMS:,}")
@@ -252,7 +252,7 @@ def _regular(given: Any, what: str) -> Array:
     try:
         return np.asarray(given)
     except ValueError as error:
-        raise CompileError(f"the values of {what} are no tensor: lists in them differ in length") from error
+        raise CompileError(f"the values of {what} do not form a tensor: lists in them differ in length") from error
 
 
 def unify(declared: tuple[Extent, ...] | None, found: tuple[int, ...], what: str, symbols: Symbols) -> None:
@@ -283,7 +283,7 @@ def _unknown(info: ValueInfo, given: Mapping[str, Any]) -> list[str]:
             return [f"'{info.name}' has no declared shape"] if declared is None else []
         case SequenceType() | OptionalType(SequenceType()):
             return [] if info.name in given else [f"the items of the sequence '{info.name}'"]
-    return [f"'{info.name}' is {spelled(info.type)}, which a program cannot be given"]
+    return [f"'{info.name}' is {spelled(info.type)}, which a library cannot take"]
 
 
 _NOT_BY_OPTION = "give the shapes of a sequence's items in Python: nnefc.compile(…, shape={NAME: [(1, 3), (1, 5)]})"
@@ -319,9 +319,7 @@ def _given(type_: Type | None, shape: Any, name: str, symbols: Symbols) -> Borde
             extents = shape if shape is not None else symbols.leave_open(declared or (), name)
             names = _names(declared, name, extents)
             return Leaf(name, _extents(extents, f"the input '{name}'", symbols, names), dtype)
-    raise CompileError(
-        f"the input '{name}' is {spelled(type_) if type_ else 'untyped'}, which a program cannot be given"
-    )
+    raise CompileError(f"the input '{name}' is {spelled(type_) if type_ else 'untyped'}, which a library cannot take")
 
 
 def _known(type_: Type | None, given: Any) -> Border:
@@ -340,15 +338,15 @@ def _array(given: Any, dtype: str) -> Array:
     if not dtype or array.dtype == numpy_dtype(dtype):
         return array
     if array.dtype.kind in "SU" and dtype != "string":
-        raise CompileError(f"the values {given!r} are no {dtype}")
+        raise CompileError(f"the values {given!r} are not of type {dtype}")
     with np.errstate(all="ignore"):
         try:
             converted = array.astype(numpy_dtype(dtype))
         except (ValueError, TypeError) as error:
-            raise CompileError(f"the values {given!r} are no {dtype}") from error
+            raise CompileError(f"the values {given!r} are not of type {dtype}") from error
     same = array.dtype.kind in "OSU" or bool((converted.astype(array.dtype) == array).all())
     if not same and array.dtype.kind != "f":
-        raise CompileError(f"the values {given!r} are no {dtype}")
+        raise CompileError(f"the values {given!r} are not of type {dtype}")
     return converted
 
 

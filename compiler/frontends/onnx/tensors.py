@@ -64,10 +64,12 @@ def read_tensor(proto: onnx.TensorProto, what: str, external: ExternalData) -> A
         data = external.read(proto.external_data, packed_bytes(dtype, count), what)
         return _from_bytes(data, dtype, shape)
     if len(given) > 1:
-        raise CompileError(f"{what} has data in {len(given)} fields, {' and '.join(given)}: one must have it all")
+        raise CompileError(
+            f"{what} has data in {len(given)} fields, {' and '.join(given)}: it must all be in one of them"
+        )
     if count == 0:
         if given:
-            raise CompileError(f"{what} has an extent of zero, and data in the field {given[0]}")
+            raise CompileError(f"{what} has a dimension of 0, and data in the field {given[0]}")
         return np.zeros(shape, numpy_dtype(dtype))
     if not given:
         raise CompileError(f"{what} has no data")
@@ -112,7 +114,7 @@ def item_count(shape: tuple[int, ...], what: str) -> int:
     if len(shape) > 64:
         raise CompileError(f"{what} has the rank {len(shape)}, more than 64")
     if any(extent < 0 for extent in shape):
-        raise CompileError(f"{what} has the negative extent {min(shape)}")
+        raise CompileError(f"{what} has the negative dimension {min(shape)}")
     if math.prod(filter(None, shape)) > MAX_BYTES:  # NumPy has no array of such a shape, even if it has no items
         raise CompileError(f"{what} has the shape {list(shape)}, more than any memory holds")
     return math.prod(shape)

@@ -50,7 +50,7 @@ def _check(model: Model, training: Training, what: str) -> None:
 def _check_binding(combined: Graph, binding: Mapping[str, str], outputs: tuple[str, ...], what: str) -> None:
     for name, output in binding.items():
         if name not in combined.initializers:
-            raise CompileError(f"{what} assigns to '{name}', which is no initializer")
+            raise CompileError(f"{what} assigns to '{name}', which is not an initializer")
         if isinstance(combined.initializers[name], SparseTensor):
             raise CompileError(f"{what} assigns to '{name}', which is sparse")
         if output not in outputs:

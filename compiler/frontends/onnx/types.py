@@ -183,7 +183,7 @@ def _read_shape(proto: onnx.TensorShapeProto, what: str) -> tuple[Extent, ...]:
         match dim.WhichOneof("value"):
             case "dim_value":
                 if dim.dim_value < -1:
-                    raise CompileError(f"{what} has the negative extent {dim.dim_value}")
+                    raise CompileError(f"{what} has the negative dimension {dim.dim_value}")
                 extents.append(None if dim.dim_value == -1 else int(dim.dim_value))
             case "dim_param":
                 extents.append(None if dim.dim_param in _OPEN else dim.dim_param)

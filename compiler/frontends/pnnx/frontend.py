@@ -312,7 +312,7 @@ def _sequence(at: Lowering, operator: Operator, operands: list[Any], weights: di
 
 def _unpacked(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if len(operands) != 1 or not isinstance(operands[0], tuple):
-        raise CompileError("there is nothing to unpack: the input is no sequence")
+        raise CompileError("there is nothing to unpack: the input is not a sequence")
     return operands[0]
 
 

@@ -18,7 +18,7 @@ class Rule(Enum):
     SAME = "the type that the arguments promote to"
     REAL = "the same, but integers become reals"
     COMPARISON = "truth values; the arguments meet in the type that they promote to"
-    INTEGER = "the type that the arguments promote to, which is no real one"
+    INTEGER = "the type that the arguments promote to, which is not a real one"
     LOGICAL = "truth values; the arguments count as true where they are not zero"
     CONVERSION = "a fixed type"
     SIZE = "numbers known at compile time"

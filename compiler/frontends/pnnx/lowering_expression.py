@@ -112,7 +112,7 @@ class _Typing:
         if operand is None or isinstance(operand, bool | int | float | tuple | Size):
             return operand
         if isinstance(operand, str | complex):
-            raise self._error(step, f"the operand '@{number}' is no tensor and no number")
+            raise self._error(step, f"the operand '@{number}' is neither a tensor nor a number")
         return _Tensor(Given(number), dtype_of(operand), shape_of(operand))
 
     def _call(self, step: Step, arguments: tuple[_Item, ...]) -> _Item:

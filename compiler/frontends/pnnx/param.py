@@ -128,7 +128,7 @@ def parse_param(text: str, file: str = "model.pnnx.param") -> Graph:
     if not lines or lines[0][1].strip() != MAGIC:
         where = Location(file, lines[0][0], 1, lines[0][1]) if lines else None
         raise CompileError(
-            f"{file} is no param file of PNNX: it should begin with the line {MAGIC}",
+            f"{file} is not a param file of PNNX: it should begin with the line {MAGIC}",
             location=where,
             hint=_ncnn_hint(lines),
         )
@@ -144,9 +144,13 @@ def parse_param(text: str, file: str = "model.pnnx.param") -> Graph:
             types.setdefault(name, type)
         operators.append(operator)
     if len(operators) != operators_expected:
-        raise CompileError(f"there are {len(operators)} operators, announced are {operators_expected}", location=place)
+        raise CompileError(
+            f"the file has {len(operators)} operators, but its second line says {operators_expected}", location=place
+        )
     if len(producers) != operands_expected:
-        raise CompileError(f"there are {len(producers)} operands, announced are {operands_expected}", location=place)
+        raise CompileError(
+            f"the file has {len(producers)} operands, but its second line says {operands_expected}", location=place
+        )
     return Graph(file, tuple(operators), types)
 
 
@@ -278,7 +282,7 @@ def _extent(word: str, place: Location) -> int | None:
     if word in ("?", "-1") or word.startswith("%"):
         return None
     if not (word.isascii() and word.isdigit()) or len(word) > 15 or int(word) > _LARGEST_EXTENT:
-        raise CompileError(f"'{_short(word)}' is not the extent of a dimension", location=place)
+        raise CompileError(f"'{_short(word)}' is not the size of a dimension", location=place)
     return int(word)
 
 

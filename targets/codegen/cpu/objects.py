@@ -108,8 +108,8 @@ class MachineCode:
         """
         if self.module is None:
             raise CompileError(
-                "an artifact that was pickled has machine code only, none as text",
-                hint="call emit before pickling, or compile here",
+                "a pickled artifact holds machine code only, no text",
+                hint="call emit before pickling it, or compile the model again here",
             )
         suffix = CODE_SUFFIXES[kind]
         with CodeGenerator(self.target, suffix) as generator:

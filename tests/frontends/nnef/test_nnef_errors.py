@@ -22,9 +22,9 @@ LEXIS = [
 GRAMMAR = [
     ("«", "the document ends here, expected 'version'"),
     ("«graph g(x) -> (y) { x = external(shape = [1]); }", "expected 'version'"),
-    ("version «1;\n", "'1' is no version"),
+    ("version «1;\n", "'1' is not a version"),
     ("version «2.0;\n", "version 2.0 of NNEF is not known"),
-    ("version «1.0e1;\n", "is no version"),
+    ("version «1.0e1;\n", "is not a version"),
     ("version 1.0;«\n", "the document has no graph"),
     ("version 1.0«\nextension KHR_enable_fragment_definitions;\n" + graph("y = relu(x);"), "expected ';'"),
     (final(body="y = relu(x)«"), "expected ';'"),

@@ -292,7 +292,7 @@ def test_loops_inside_each_other(tmp_path: Path) -> None:
         [info("x"), info("m", (), INT64), info("limit", ())],
         [info("y")],
     )
-    with pytest.raises(CompileError, match=r"'inside' \(Loop\).*extents of its scan outputs"):
+    with pytest.raises(CompileError, match=r"'inside' \(Loop\).*sizes of its scan outputs"):
         loaded(proto, tmp_path)
     inner.output.pop()
     nodes[0] = node("Loop", ["i", "", "x"], ["z"], name="inside", body=inner)
@@ -420,7 +420,7 @@ def test_a_run_with_a_failing_kernel_ends(tmp_path: Path) -> None:
 def test_what_cannot_run_as_a_loop_is_refused(tmp_path: Path) -> None:
     grow = [GO, node("Concat", ["s0", "x"], ["t0"], axis=0)]
     cases = {
-        "a state is float32[2, 3] before a round and float32[4, 3] after it": model(
+        "a state is float32[2, 3] before an iteration and float32[4, 3] after it": model(
             [node("Loop", ["m", "", "x"], ["y"], name="loop", body=body(grow))],
             [info("x"), info("m", (), INT64)],
             [info("y", None)],
@@ -430,7 +430,7 @@ def test_what_cannot_run_as_a_loop_is_refused(tmp_path: Path) -> None:
             [info("x")],
             [info("y", None)],
         ),
-        "how many rounds it has is known at run time only, so the extents of its scan outputs are not known": model(
+        "its trip count is known only at run time, so the sizes of its scan outputs are not known": model(
             [
                 node(
                     "Loop",

@@ -60,17 +60,17 @@ def test_checksums_are_checked(tmp_path: Path) -> None:
     loaded(external(location="data.bin", checksum=digest.upper()), tmp_path)
     wrong = digest[:-1] + ("0" if digest[-1] != "0" else "1")
     assert f"SHA-1 digest {digest}" in message_of(external(location="data.bin", checksum=wrong), tmp_path)
-    assert "no SHA-1 digest" in message_of(external(location="data.bin", checksum="abc"), tmp_path)
+    assert "not a SHA-1 digest" in message_of(external(location="data.bin", checksum="abc"), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({}, "no path"),
-        ({"location": ""}, "no path"),
+        ({}, "not a path"),
+        ({"location": ""}, "not a path"),
         ({"location": "."}, "leads out"),
         ({"location": "none.bin"}, "cannot be read: No such file"),
-        ({"location": "folder"}, "no regular file"),
+        ({"location": "folder"}, "not a regular file"),
         ({"location": "data.bin", "offset": "-1"}, "offset as '-1'"),
         ({"location": "data.bin", "offset": "0x4"}, "offset as '0x4'"),
         ({"location": "data.bin", "offset": "9" * 30}, "not as a number of bytes"),
@@ -78,11 +78,11 @@ def test_checksums_are_checked(tmp_path: Path) -> None:
         ({"location": "data.bin", "offset": str(1 << 62)}, "which has 24"),
         ({"location": "data.bin", "length": "23"}, "needs 24 bytes, its 'length' in data.bin is 23"),
         ({"location": "data.bin", "length": "many"}, "length as 'many'"),
-        ({"location": "../data.bin"}, "no path inside the model's folder"),
-        ({"location": "a/../../data.bin"}, "no path inside the model's folder"),
-        ({"location": "..\\data.bin"}, "no path inside the model's folder"),
-        ({"location": "/etc/passwd"}, "no path inside the model's folder"),
-        ({"location": "a\0b"}, "no path inside the model's folder"),
+        ({"location": "../data.bin"}, "not a path inside the model's folder"),
+        ({"location": "a/../../data.bin"}, "not a path inside the model's folder"),
+        ({"location": "..\\data.bin"}, "not a path inside the model's folder"),
+        ({"location": "/etc/passwd"}, "not a path inside the model's folder"),
+        ({"location": "a\0b"}, "not a path inside the model's folder"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, entries: dict[str, str], message: str) -> None:
@@ -111,7 +111,7 @@ def test_symbolic_links_inside_the_folder_are_followed(tmp_path: Path) -> None:
 
 def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "no regular file" in message_of(external(location="pipe"), tmp_path)
+    assert "not a regular file" in message_of(external(location="pipe"), tmp_path)
 
 
 def test_data_must_not_be_in_the_model_too(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_names_of_a_body_are_its_own(tmp_path: Path) -> None:
     odd = function("Odd", ["y"], ["x"], [node("Neg", ["y"], ["s"]), node("Exp", ["s"], ["x"])])
     np.testing.assert_allclose(results(loaded(using([odd], call("Odd")), tmp_path), x=X)["y"], np.exp(-X), rtol=1e-5)
     peeking = function("Peeking", ["a"], ["b"], [node("Add", ["a", "x"], ["b"])])
-    assert "nothing makes its input 'x'" in message_of(using([peeking], call("Peeking")), tmp_path)
+    assert "no node computes its input 'x'" in message_of(using([peeking], call("Peeking")), tmp_path)
 
 
 def test_attributes_are_passed_on(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_bodies_that_grow_exponentially_are_refused(tmp_path: Path) -> None:
 
 def test_outputs_of_a_body_must_be_made(tmp_path: Path) -> None:
     lost = function("Lost", ["a"], ["b"], [node("Neg", ["a"], ["c"])])
-    assert "the function 'Lost': nothing makes its output 'b'" in message_of(using([lost], call("Lost")), tmp_path)
+    assert "the function 'Lost': no node computes its output 'b'" in message_of(using([lost], call("Lost")), tmp_path)
 
 
 def test_functions_see_subgraphs_of_their_own(tmp_path: Path) -> None:

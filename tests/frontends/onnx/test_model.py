@@ -176,7 +176,7 @@ def attribute(**fields: object) -> AttributeProto:
         (attribute(type=AttributeProto.INT, i=1), "of type INT, it must be FLOAT"),
         (attribute(type=AttributeProto.FLOAT, i=1), "its type says 'f'"),
         (attribute(f=1.0), "no type"),
-        (attribute(type=AttributeProto.FLOAT, ref_attr_name="a"), "outside of any"),
+        (attribute(type=AttributeProto.FLOAT, ref_attr_name="a"), "not in a function"),
         (attribute(type=AttributeProto.FLOAT, ref_attr_name="a", f=1.0), "refers to 'a' too"),
     ],
 )

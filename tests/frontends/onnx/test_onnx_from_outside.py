@@ -70,9 +70,9 @@ def test_the_command_line_lists_open_dimensions(path: Path) -> None:
 
 def test_options_of_other_formats_are_refused(path: Path) -> None:
     for name, value in (("random_weights", 1), ("graph", "g"), ("dialect", "final")):
-        with pytest.raises(CompileError, match=rf"in Python {name}=\) is no option of models of ONNX"):
+        with pytest.raises(CompileError, match=rf"in Python {name}=\) is not an option for ONNX models"):
             nnefc.compile(path, **{name: value})
-    with pytest.raises(CompileError, match=r"--entry .* is no option of models of NNEF"):
+    with pytest.raises(CompileError, match=r"--entry .* is not an option for NNEF models"):
         (path.parent / "m.nnef").write_text("version 1.0;")
         nnefc.compile(path.parent / "m.nnef", entry="training:0")
 
@@ -111,7 +111,8 @@ def test_the_command_line_gives_values_of_inputs(tmp_path: Path) -> None:
             assert loaded.outputs[0].shape == (count,)
     result = run("inspect", path, "--shape", "n=6", "--value", "sr=16000")
     assert result.exit_code == 0 and "sr" not in result.output
-    for value, message in (("fast", "'fast' are no int64"), ("[[1],[2,3]]", "differ in length"), ("1,2", "the rank 0")):
+    wrong = {"fast": "'fast' are not of type int64", "[[1],[2,3]]": "differ in length", "1,2": "the rank 0"}
+    for value, message in wrong.items():
         result = run("compile", path, "-o", library, "--shape", "n=6", "--value", f"sr={value}")
         assert result.exit_code == 1 and message in result.output
 

@@ -101,7 +101,7 @@ def test_automatic_padding_is_worth_the_zero_point() -> None:
         ((1, 2, 5, 5), (2, 2, 3, 3), (), (), {"kernel_shape": [2, 2]}, "'kernel_shape' is"),
         ((1, 2, 5, 5), (2, 2, 3, 3), (), (), {"auto_pad": "SAME"}, "'auto_pad' is 'SAME'"),
         ((1, 2, 5, 5), (2, 2, 3, 3), (), (), {"strides": [0, 1]}, "below 1"),
-        ((1, 2, 2, 2), (2, 2, 3, 3), (), (), {}, "the window reaches over 3 positions"),
+        ((1, 2, 2, 2), (2, 2, 3, 3), (), (), {}, "the window covers 3 positions"),
     ],
 )
 def test_what_does_not_fit_is_refused(

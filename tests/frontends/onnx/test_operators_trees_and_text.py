@@ -131,7 +131,7 @@ def test_trees_that_do_not_end_are_refused(tmp_path: Path) -> None:
 
 def test_features_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     forest = Forest(5, 9, 1, ("BRANCH_LEQ",)).attributes("target", 4)
-    with pytest.raises(CompileError, match="a feature that the input, with 3, does not have"):
+    with pytest.raises(CompileError, match="a feature that the input does not have: it has 3"):
         load(regressor(tmp_path, 3, forest))
 
 

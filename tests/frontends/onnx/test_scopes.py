@@ -46,7 +46,7 @@ def branches(then: list[onnx.NodeProto], initializers: list[onnx.TensorProto] | 
 
 def test_names_of_node_outputs_are_unique(tmp_path: Path) -> None:
     text = message_of(model([node("Neg", ["x"], ["y"], name="a"), node("Exp", ["x"], ["y"], name="b")]), tmp_path)
-    assert "'y' is made by node 'a' (Neg) and again by node 'b' (Exp)" in text
+    assert "'y' is computed by node 'a' (Neg) and again by node 'b' (Exp)" in text
 
 
 def test_a_node_must_not_make_an_input_or_an_initializer(tmp_path: Path) -> None:
@@ -65,11 +65,12 @@ def test_two_inputs_or_initializers_have_two_names(tmp_path: Path) -> None:
 
 def test_inputs_must_be_made_by_something(tmp_path: Path) -> None:
     text = message_of(model([node("Add", ["x", "nothing"], ["y"], name="sum")]), tmp_path)
-    assert "node 'sum' (Add): nothing makes its input 'nothing'" in text
+    assert "node 'sum' (Add): no node computes its input 'nothing'" in text
 
 
 def test_outputs_must_be_made_by_something(tmp_path: Path) -> None:
-    assert "nothing makes its output 'q'" in message_of(model([node("Neg", ["x"], ["y"])], None, [info("q")]), tmp_path)
+    proto = model([node("Neg", ["x"], ["y"])], None, [info("q")])
+    assert "no node computes its output 'q'" in message_of(proto, tmp_path)
 
 
 def test_nodes_out_of_topological_order_are_sorted_with_a_warning(tmp_path: Path) -> None:
@@ -128,18 +129,18 @@ def test_subgraphs_have_initializers(tmp_path: Path) -> None:
 def test_outputs_of_a_subgraph_are_its_own(tmp_path: Path) -> None:
     proto = branches([node("Neg", ["x"], ["t"])])
     proto.graph.node[1].attribute[1].g.output[0].name = "h"
-    assert "nothing makes its output 'h'" in message_of(proto, tmp_path)
+    assert "no node computes its output 'h'" in message_of(proto, tmp_path)
 
 
 def test_names_of_one_branch_are_not_seen_in_the_other(tmp_path: Path) -> None:
     proto = branches([node("Add", ["x", "e"], ["t"])])
-    assert "nothing makes its input 'e'" in message_of(proto, tmp_path)
+    assert "no node computes its input 'e'" in message_of(proto, tmp_path)
 
 
 def test_names_of_a_subgraph_are_not_seen_outside(tmp_path: Path) -> None:
     proto = branches([node("Neg", ["x"], ["t"])])
     proto.graph.node[2].input[0] = "t"
-    assert "nothing makes its input 't'" in message_of(proto, tmp_path)
+    assert "no node computes its input 't'" in message_of(proto, tmp_path)
 
 
 def test_both_branches_may_use_one_name(tmp_path: Path) -> None:

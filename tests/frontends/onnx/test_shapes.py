@@ -104,7 +104,7 @@ def test_extents_may_be_zero(tmp_path: Path, shape: tuple[int, ...]) -> None:
         ({"z": 1}, "no input and no dimension 'z'"),
         ({"aa": (2, 3)}, "did you mean 'a'?"),
         ({"a": (2, 3, 4), "n": 1}, "declared with the rank 2"),
-        ({"k": (1, 2), "m": 1, "n": 1}, "needs one extent, 2 are given"),
+        ({"k": (1, 2), "m": 1, "n": 1}, "needs one size, 2 are given"),
         ({"k": -1, "m": 1, "n": 1}, "not negative"),
         ({"k": 1.5, "m": 1, "n": 1}, "must be integers"),
         ({"k": 1 << 30, "m": 1 << 30, "n": 1}, "a tensor may have 2,147,483,647"),

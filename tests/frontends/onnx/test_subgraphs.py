@@ -153,7 +153,7 @@ def test_a_loop_may_not_begin_at_all(tmp_path: Path, first: bool) -> None:
 
 def test_loops_that_cannot_be_are_refused(tmp_path: Path) -> None:
     cases = {
-        "the extents of its scan outputs are not known": looping(
+        "the sizes of its scan outputs are not known": looping(
             body([*UNTIL, node("Neg", ["t0"], ["o0"])], scans=1),
             ["m", "yes", "x"],
             [info("y"), info("all", None)],
@@ -162,7 +162,7 @@ def test_loops_that_cannot_be_are_refused(tmp_path: Path) -> None:
             limit=np.float32(1),
         ),
         "nothing ends it": looping(body(ADD), ["", "", "x"], [info("y")]),
-        "its body takes 2 values from round to round, the node gives 1": looping(
+        "its body takes 2 values from one iteration to the next, the node gives 1": looping(
             body([*ADD, node("Identity", ["s1"], ["t1"])], states=2), ["m", "", "x"], [info("y")], m=np.int64(1)
         ),
     }

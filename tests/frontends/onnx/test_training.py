@@ -220,14 +220,14 @@ def bind(field: str, key: str, value: str) -> Callable[[onnx.ModelProto], object
     ("change", "message"),
     [
         (bind("update_binding", "w", "b_new"), "assigns to 'w' twice"),
-        (bind("update_binding", "x", "w_new"), "assigns to 'x', which is no initializer"),
+        (bind("update_binding", "x", "w_new"), "assigns to 'x', which is not an initializer"),
         (bind("update_binding", "rate", "gw"), "assigns 'gw' to 'rate', but there is no such output"),
         (bind("initialization_binding", "w", "w0"), "an initialization binding, but no initialization"),
         (lambda p: p.training_info[0].algorithm.initializer.append(tensor("w", W)), "initializer 'w' has the name"),
         (lambda p: p.training_info[0].algorithm.input.append(info("x")), "input 'x' has the name"),
         (lambda p: p.training_info[0].algorithm.node.append(node("Neg", ["x"], ["h"])), "node output 'h' has the name"),
         (lambda p: p.training_info[0].algorithm.output.append(info("p", (5, 3))), "output 'p' is an output"),
-        (lambda p: p.training_info[0].algorithm.node.append(node("Neg", ["q"], ["r"])), "nothing makes its input 'q'"),
+        (lambda p: p.training_info[0].algorithm.node.append(node("Neg", ["q"], ["r"])), "computes its input 'q'"),
         (
             lambda p: p.training_info[0].initialization.CopyFrom(graph([], [info("x")], [info("x")])),
             "the initialization of training:0 has inputs",

@@ -104,13 +104,13 @@ def broken(**fields: Any) -> TensorProto:
     ("proto", "message"),
     [
         (broken(data_type=99, dims=[1]), "no element type"),
-        (broken(data_type=TensorProto.FLOAT, dims=[-1]), "negative extent -1"),
+        (broken(data_type=TensorProto.FLOAT, dims=[-1]), "negative dimension -1"),
         (broken(data_type=TensorProto.FLOAT, dims=[2]), "has no data"),
         (broken(data_type=TensorProto.FLOAT, dims=[2], raw_data=b"1234567"), "needs 8 bytes .* has 7"),
         (broken(data_type=TensorProto.FLOAT, dims=[2], float_data=[1]), "needs 2 items .* has 1"),
         (broken(data_type=TensorProto.FLOAT, dims=[1], int64_data=[1]), "belongs in 'float_data', not in 'int64_data'"),
         (broken(data_type=TensorProto.FLOAT, dims=[1], float_data=[1], raw_data=b"1234"), "data in 2 fields"),
-        (broken(data_type=TensorProto.FLOAT, dims=[0], float_data=[1]), "an extent of zero, and data"),
+        (broken(data_type=TensorProto.FLOAT, dims=[0], float_data=[1]), "a dimension of 0, and data"),
         (broken(data_type=TensorProto.FLOAT, dims=[1 << 40, 1 << 40]), "more than any memory holds"),
         (broken(data_type=TensorProto.FLOAT, dims=[0, 1 << 50]), "more than any memory holds"),
         (broken(data_type=TensorProto.FLOAT, dims=[0, 1 << 30, 1 << 33, 1]), "more than any memory holds"),
@@ -175,6 +175,6 @@ def test_types_of_values_are_read_strictly(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="the input 'x' has no element type of the standard"):
         loaded(proto, tmp_path)
     proto = model([node("Neg", ["x"], ["y"])], [info("x", (2, -3))])
-    with pytest.raises(CompileError, match="negative extent -3"):
+    with pytest.raises(CompileError, match="negative dimension -3"):
         loaded(proto, tmp_path)
     assert onnx.load(save(proto, tmp_path)) == proto

@@ -144,7 +144,7 @@ def test_results_are_right_whatever_the_budget(budget: float) -> None:
 
 @pytest.mark.parametrize("budget", [0.99, 0, -1, math.nan])
 def test_a_budget_below_the_trained_values_is_refused(budget: float) -> None:
-    with pytest.raises(CompileError, match="1 keeps them as they are"):
+    with pytest.raises(CompileError, match="1 keeps it as it is"):
         nnefc.compile("no such model.onnx", memory_budget=budget)
 
 

@@ -112,6 +112,6 @@ def test_a_stripped_library_works(tmp_path: Path) -> None:
 def test_a_library_without_room_is_refused(tmp_path: Path) -> None:
     library = shared_library_of("int f(void) { return 1; }", tmp_path / "f.so")
     before = library.read_bytes()
-    with pytest.raises(CompileError, match="no room for the trained values"):
+    with pytest.raises(CompileError, match="no room for the constants"):
         append_constants(library, Constants.of(CONSTANTS))
     assert library.read_bytes() == before

@@ -320,7 +320,7 @@ def test_weights_of_another_network(separate: Path, tmp_path: Path) -> None:
 def test_weights_that_are_no_file(separate: Path, make: object) -> None:
     separate.with_suffix(".weights").unlink()
     make(separate.with_suffix(".weights"))
-    with pytest.raises(LoadError, match="no regular file"):
+    with pytest.raises(LoadError, match="not a regular file"):
         load(separate)
 
 

@@ -169,7 +169,7 @@ def test_temporary_files_under_a_path_with_odd_characters(tmp_path: Path, monkey
         ({"inputs": (TensorDescription("x", "float32", (1 << 62, 1 << 62)),)}, "shape"),
         ({"outputs": (Y, Y)}, "same name"),
         ({"model": "a\0b"}, "null character"),
-        ({"model": "a\ud800b"}, "no text that UTF-8 can hold"),
+        ({"model": "a\ud800b"}, "cannot be written as UTF-8"),
     ],
 )
 def test_inconsistent_description_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _deconv_window(args: Arguments) -> tuple[Window, Shape]:
         return window, upsized(window, x[2:]) if args.padding else target
     if args.padding and downsized(window, target) != x[2:]:
         raise ShapeError(
-            f"'output_shape' {spell_shape(fixed)} with this padding belongs to an input of the extents "
+            f"'output_shape' {spell_shape(fixed)} with this padding belongs to an input with the spatial shape "
             f"{spell_shape(downsized(window, target))}, the input is {spell_shape(x)}",
             "output_shape",
         )
@@ -111,7 +111,7 @@ def _deconv_shape(args: Arguments) -> Shape:
     x, w = _check_filter(args)
     fixed = _output_shape(args)
     if fixed and (len(fixed) != len(x) or any(extent < 1 for extent in fixed)):
-        raise ShapeError(f"'output_shape' {spell_shape(fixed)} needs {len(x)} positive extents", "output_shape")
+        raise ShapeError(f"'output_shape' {spell_shape(fixed)} needs {len(x)} positive sizes", "output_shape")
     groups = _deconv_groups(args, fixed)
     if w[0] != x[1]:
         raise ShapeError(

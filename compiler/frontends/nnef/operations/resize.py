@@ -33,7 +33,8 @@ def _down_shape(args: Arguments) -> Shape:
     shape, factors = shape_of(args.input), _factors(args)
     if any(extent % factor for extent, factor in zip(shape, factors, strict=True)):
         raise ShapeError(
-            f"'factor' {spell_shape(args.factor)} does not divide the spatial extents of {spell_shape(shape)}", "factor"
+            f"'factor' {spell_shape(args.factor)} does not divide the spatial dimensions of {spell_shape(shape)}",
+            "factor",
         )
     return tuple(extent // factor for extent, factor in zip(shape, factors, strict=True))
 

@@ -240,7 +240,7 @@ def _range(extent: int, axis: int, begin: int, end: int, step: int) -> range:
     positions = range(max(first, 0), last, step) if step > 0 else range(min(first, extent - 1), last, step)
     if not positions:
         raise ShapeError(
-            f"the slice {begin}:{end}:{step} takes nothing of dimension {axis} with extent {extent}", "begin"
+            f"the slice {begin}:{end}:{step} takes nothing of dimension {axis}, whose size is {extent}", "begin"
         )
     return positions
 

@@ -40,7 +40,7 @@ def make_window(args: Arguments, size: Sequence[int], large: Shape, small: Shape
     if any(
         abs(number) > _LARGEST for number in (*size, *stride, *dilation, *(p for pair in args.padding for p in pair))
     ):
-        raise ShapeError(f"the numbers of a window must not exceed {_LARGEST:,}")
+        raise ShapeError(f"the sizes, strides, dilations and paddings of a window must not exceed {_LARGEST:,}")
     if args.border not in BORDERS:
         raise ShapeError(f"unknown border '{args.border}'", "border", hint=f"known are {', '.join(BORDERS)}")
     window = Window(tuple(size), stride, dilation, tuple(args.padding) or no_padding(rank))
@@ -77,6 +77,6 @@ def upsized(window: Window, extents: Shape) -> Shape:
     result = window.spread(extents)
     if any(extent < 1 for extent in result):
         raise ShapeError(
-            f"the padding leaves nothing of the result: its extents would be {spell_shape(result)}", "padding"
+            f"the padding leaves nothing of the result: its spatial shape would be {spell_shape(result)}", "padding"
         )
     return result

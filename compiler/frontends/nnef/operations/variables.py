@@ -22,7 +22,7 @@ def bound_by_the_front_end(lowering: Lowering, args: Arguments) -> None:
 def _declared_shape(args: Arguments) -> Shape:
     shape = tuple(args.shape)
     if any(extent < 1 for extent in shape):
-        raise ShapeError(f"the extents in {spell_shape(shape)} must be positive", "shape")
+        raise ShapeError(f"the sizes in {spell_shape(shape)} must be positive", "shape")
     return shape
 
 

@@ -67,7 +67,7 @@ def _transposed(args: Arguments) -> tuple[Window, Shape]:
     if len(args.size) > rank or len(args.stride) > rank:
         raise ShapeError(f"the window has more dimensions than the input {spell_shape(shape)}", "size")
     if fixed and (len(fixed) != rank or any(extent < 1 for extent in fixed)):
-        raise ShapeError(f"'output_shape' {spell_shape(fixed)} needs {rank} positive extents", "output_shape")
+        raise ShapeError(f"'output_shape' {spell_shape(fixed)} needs {rank} positive sizes", "output_shape")
     size = [*args.size, *[1] * (rank - len(args.size))]
     stride = [*args.stride, *[1] * (rank - len(args.stride))]
     target = fixed or tuple(extent * step for extent, step in zip(shape, stride, strict=True))

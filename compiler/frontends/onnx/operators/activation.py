@@ -52,5 +52,5 @@ def _prelu(ctx: Context, node: Node) -> Any:
 def _gelu(ctx: Context, node: Node) -> Any:
     approximate = node.attributes["approximate"]
     if approximate not in ("none", "tanh"):
-        raise fail(node, f"does not know the approximation '{approximate}'")
+        raise fail(node, f"there is no approximation '{approximate}'")
     return ctx.apply(activation.Gelu(approximate == "tanh"), input_at(node, 0))

@@ -85,7 +85,7 @@ def _flex_attention(ctx: Context, node: Node) -> Value:
         )
     scale = node.attributes.get("scale")
     if scale is not None and not scale >= 0:
-        raise CompileError(f"the scale {scale} is no number from 0 on")
+        raise CompileError(f"the scale {scale} is not a number from 0 up")
     scores = _call(ctx, "Cast", ctx.apply(AttentionScores(scale), query, key), to=_softmax_type(node, query))
     scores = _changed(ctx, node, "score_mod", scores)
     probabilities = _changed(ctx, node, "prob_mod", _call(ctx, "Softmax", scores, axis=3))

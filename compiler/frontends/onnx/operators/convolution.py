@@ -69,7 +69,7 @@ def check_convolution(node: Node, x: Sequence[int], w: Sequence[int]) -> int:
     """
     groups = node.attributes["group"]
     if len(x) < 3 or len(x) != len(w):
-        raise fail(node, f"the input {spell(x)} and the filter {spell(w)} must have one rank of at least 3")
+        raise fail(node, f"the input {spell(x)} and the filter {spell(w)} must have the same rank, at least 3")
     if groups < 1 or w[1] * groups != x[1] or w[0] % groups:
         what = f"the filter {spell(w)} in {groups} group{'s' if groups != 1 else ''} does not fit the input {spell(x)}"
         hint = None
@@ -101,7 +101,9 @@ def _conv_transpose(ctx: Context, node: Node) -> Any:
     x_shape, w_shape = shape_of(x), shape_of(w)
     groups = node.attributes["group"]
     if len(x_shape) < 3 or len(x_shape) != len(w_shape):
-        raise fail(node, f"the input {spell(x_shape)} and the filter {spell(w_shape)} must have one rank of at least 3")
+        raise fail(
+            node, f"the input {spell(x_shape)} and the filter {spell(w_shape)} must have the same rank, at least 3"
+        )
     if groups < 1 or w_shape[0] != x_shape[1] or x_shape[1] % groups:
         raise fail(node, f"the filter {spell(w_shape)} in {groups} groups does not fit the input {spell(x_shape)}")
     check_bias(node, bias, w_shape[1] * groups)
@@ -126,7 +128,7 @@ def _transposed_window(node: Node, size: Sequence[int], extents: Sequence[int]) 
     if wanted or auto_pad.startswith("SAME"):
         target = tuple(wanted)[-rank:] if wanted else tuple(e * s for e, s in zip(extents, strides, strict=True))
         if len(target) != rank or any(extent < 1 for extent in target):
-            raise fail(node, f"'output_shape' {spell(target)} needs {rank} positive extents")
+            raise fail(node, f"'output_shape' {spell(target)} needs {rank} positive sizes")
         totals = [f - t for f, t in zip(full, target, strict=True)]
         upper = auto_pad == "SAME_UPPER"
         less = [total // 2 for total in totals]

@@ -24,7 +24,7 @@ def _max_roi_pool(ctx: Context, node: Node) -> Any:
 def _roi_align(ctx: Context, node: Node) -> Any:
     given = node.attributes
     if given["mode"] not in ("avg", "max"):
-        raise fail(node, f"does not know the mode '{given['mode']}'")
+        raise fail(node, f"the mode '{given['mode']}' is not supported")
     align = RoiAlign(
         (given["output_height"], given["output_width"]),
         average=given["mode"] == "avg",
@@ -44,7 +44,7 @@ def _grid_sample(ctx: Context, node: Node) -> Any:
     """Any number of spatial dimensions, of cubic interpolation too."""
     mode, padding = node.attributes["mode"], node.attributes["padding_mode"]
     if mode not in _MODES or padding not in _PADDINGS:
-        raise fail(node, f"does not know the modes '{mode}' and '{padding}'")
+        raise fail(node, f"one of the modes '{mode}' and '{padding}' is not supported")
     sample = GridSample(_MODES[mode], padding, bool(node.attributes["align_corners"]))  # type: ignore[arg-type]
     return ctx.apply(sample, input_at(node, 0), input_at(node, 1))
 

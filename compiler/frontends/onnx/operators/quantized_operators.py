@@ -94,7 +94,7 @@ _declare("QLinearAveragePool", "AveragePool", 1, _pooling)
 def _qlinear_concat(ctx: Context, node: Node) -> Value:
     count = len(node.inputs) - 2
     if count < 3 or count % 3:
-        raise fail(node, f"{count} inputs are no tensors with a scale and a zero point each")
+        raise fail(node, f"{count} inputs are not tensors with a scale and a zero point each")
     parts = [_dequantized(ctx, node, index) for index in range(2, len(node.inputs), 3)]
     joined = cast(Value, ctx.call("Concat", *parts, axis=node.attributes["axis"])[0])
     return _quantized(ctx, node, joined, 0, dtype_of(input_at(node, 1)))

@@ -43,7 +43,7 @@ def _activations(node: Node, defaults: Sequence[str], directions: int) -> list[l
     names = [name.lower() for name in node.attributes.get("activations") or list(defaults) * directions]
     names = names[: len(defaults) * directions]  # RNN's default names one for each direction there might be
     if len(names) != len(defaults) * directions or any(name not in ACTIVATIONS for name in names):
-        raise fail(node, f"does not know the activations {names}, or needs another number of them")
+        raise fail(node, f"the activations {names} are not known, or there are too few or too many of them")
     given = [iter(node.attributes.get(f"activation_{name}") or ()) for name in ("alpha", "beta")]
     made = []
     for index, name in enumerate(names):
@@ -80,7 +80,7 @@ def _cells(node: Node) -> list[Cell]:
     direction = node.attributes["direction"]
     count = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(direction)
     if count is None:
-        raise fail(node, f"does not know the direction '{direction}'")
+        raise fail(node, f"there is no direction '{direction}'")
     for index, name in enumerate("XWR"):
         shape = shape_of(input_at(node, index))
         if len(shape) != 3:

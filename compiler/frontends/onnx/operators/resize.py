@@ -57,7 +57,7 @@ def _resize(ctx: Context, node: Node) -> Any:
     coordinates, rounding = node.attributes["coordinate_transformation_mode"], node.attributes["nearest_mode"]
     mode = _table_name(node.attributes["mode"])
     if coordinates not in _COORDINATES or mode not in ("nearest", "linear", "cubic") or rounding not in ROUNDINGS:
-        raise fail(node, f"does not know the modes '{coordinates}', '{mode}', '{rounding}'")
+        raise fail(node, f"one of the modes '{coordinates}', '{mode}' and '{rounding}' is not supported")
     parts = [(0.0, 1.0)] * len(axes)
     if coordinates == "tf_crop_and_resize":
         roi = [float(r) for r in required_value(ctx, node, 1, "roi").reshape(-1)]
@@ -112,7 +112,7 @@ def _upsample(ctx: Context, node: Node) -> Any:
     _check_scales(node, scales, len(shape))
     mode = _table_name(node.attributes["mode"])
     if mode not in ("nearest", "linear"):
-        raise fail(node, f"does not know the mode '{mode}'")
+        raise fail(node, f"the mode '{mode}' is not supported")
     sizes = check_size([scaled(extent, scale) for extent, scale in zip(shape, scales, strict=True)])
     pairs = enumerate(zip(shape, sizes, scales, strict=True))
     resized = tuple((axis, Scaling(extent, size, scale)) for axis, (extent, size, scale) in pairs if size != extent)

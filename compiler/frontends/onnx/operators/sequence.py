@@ -40,7 +40,7 @@ def _position(ctx: Context, node: Node, index: int, length: int) -> int:
     """A position in a sequence, counted from the front."""
     value = required_value_at(ctx, node, index)
     if not -length <= value < max(length, 1):
-        raise fail(node, f"the position {value} is not in a sequence of {length}")
+        raise fail(node, f"the position {value} is out of range for a sequence of {length} tensors")
     return value + length if value < 0 else value
 
 

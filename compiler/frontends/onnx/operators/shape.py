@@ -57,7 +57,7 @@ def _reshape(ctx: Context, node: Node) -> Any:
     for axis, extent in enumerate(wanted):
         if extent == 0 and not keep_zero:
             if axis >= len(shape):
-                raise fail(node, f"the shape {spell(wanted)} copies extent {axis} of {spell(shape)}")
+                raise fail(node, f"the shape {spell(wanted)} copies dimension {axis} of {spell(shape)}")
             extent = shape[axis]
         target.append(extent)
     return ctx.apply(Reshape(tuple(target)), x)
@@ -68,7 +68,7 @@ def _flatten(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape, axis = shape_of(x), node.attributes["axis"]
     if not -len(shape) <= axis <= len(shape):
-        raise fail(node, f"axis {axis} is not in the range of a tensor of rank {len(shape)}")
+        raise fail(node, f"axis {axis} is out of range for a tensor of rank {len(shape)}")
     axis += len(shape) if axis < 0 else 0
     return ctx.apply(Reshape((math.prod(shape[:axis]), math.prod(shape[axis:]))), x)
 
@@ -229,7 +229,7 @@ def _expand(ctx: Context, node: Node) -> Any:
 def _blocks(ctx: Context, node: Node) -> Any:
     x, kind = input_at(node, 0), DepthToSpace if node.op_type == "DepthToSpace" else SpaceToDepth
     if x.rank != 4:
-        raise fail(node, f"{spell(shape_of(x))} has not 4 dimensions")
+        raise fail(node, f"{spell(shape_of(x))} does not have 4 dimensions")
     return ctx.apply(kind(node.attributes["blocksize"], node.attributes.get("mode", "DCR") == "DCR"), x)
 
 

@@ -28,7 +28,7 @@ _LIMITS = {
     "GatherND": "an index out of range fails the run",
     "GridSample": "cubic along every dimension",
     "If": "the results of the branches must have equal types and shapes where the condition is computed",
-    "Loop": "no scan outputs where the number of rounds is computed; states keep their shapes where it is large",
+    "Loop": "no scan outputs where the trip count is computed; states keep their shapes where it is large",
     "MaxRoiPool": "float32, float64",
     "NonMaxSuppression": "boxes and scores must be known at compile time: they decide the shape",
     "NonZero": "the input must be known at compile time: it decides the shape",

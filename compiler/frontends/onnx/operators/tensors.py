@@ -114,7 +114,7 @@ def normal_axis(node: Node, axis: int, rank: int) -> int:
         CompileError: the tensor has no such axis.
     """
     if not -rank <= axis < rank:
-        raise fail(node, f"axis {axis} is not in the range of a tensor of rank {rank}")
+        raise fail(node, f"axis {axis} is out of range for a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis
 
 
@@ -126,5 +126,5 @@ def normal_axes(node: Node, axes: Sequence[int], rank: int) -> list[int]:
     """
     result = [normal_axis(node, axis, rank) for axis in axes]
     if len(set(result)) != len(result):
-        raise fail(node, f"the axes {spell(axes)} name one axis twice")
+        raise fail(node, f"the axes {spell(axes)} name an axis twice")
     return result

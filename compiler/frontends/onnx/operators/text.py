@@ -22,7 +22,7 @@ def _tf_idf_vectorizer(ctx: Context, node: Node) -> Any:
     if pool is None:
         raise fail(node, "only pools of integers are supported")
     if given["mode"] not in _MODES:
-        raise fail(node, f"does not know the mode '{given['mode']}'")
+        raise fail(node, f"the mode '{given['mode']}' is not supported")
     counts = NgramCounts(
         _grams(node, np.array(pool, np.int64), list(given["ngram_counts"])),
         columns,

@@ -303,7 +303,7 @@ def _converted(argument: Argument, value: Any, place: Location) -> Any:
         if found:
             return converted
     wanted = " or ".join(_TYPE_NAMES[kind] for kind in argument.types if kind is not type(None))
-    raise CompileError(f"the argument '{argument.name}' must be of the kind: {wanted}", location=place)
+    raise CompileError(f"the argument '{argument.name}' must be: {wanted}", location=place)
 
 
 _SPELLINGS = frozenset({"self", "tensor"})

@@ -85,7 +85,7 @@ def _slice(
 
 def _selected(index: int, extent: int) -> int:
     if not -extent <= index < extent:
-        raise CompileError(f"there is no place {index} in a dimension of {extent}")
+        raise CompileError(f"the index {index} is out of range for a dimension of {extent}")
     return index % extent
 
 
@@ -104,7 +104,7 @@ def _narrow(at: Lowering, input: Tensor, dim: int, start: int, length: int) -> R
     extent = shape_of(input)[axis]
     first = start + extent if start < 0 else start
     if not (first >= 0 and length > 0 and first + length <= extent):
-        raise CompileError(f"the places {start} to {start + length} are not in a dimension of {extent}")
+        raise CompileError(f"the positions {start} to {start + length} are out of range for a dimension of {extent}")
     return _sliced(at, input, {axis: (first, length, 1)})
 
 

@@ -104,5 +104,5 @@ def _addmv(at: Lowering, input: Tensor, mat: Tensor, vec: Tensor, beta: float = 
 def _einsum(at: Lowering, *operands: Tensors, equation: str) -> Result:
     tensors = [tensor for group in operands for tensor in (group if isinstance(group, tuple) else (group,))]
     if not all(isinstance(tensor, np.ndarray | relax.Expr) for tensor in tensors):
-        raise CompileError("einsum is for tensors alone")
+        raise CompileError("einsum takes tensors only")
     return Einsum(equation).lower(at, *tensors)

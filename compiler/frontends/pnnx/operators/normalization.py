@@ -88,7 +88,7 @@ def _batch_norm_function(
     eps: float = 1e-5,
 ) -> Result:
     if training:
-        raise CompileError("a batch normalization that is training has no place in a compiled network")
+        raise CompileError("batch normalization cannot be compiled in training mode")
     return _batch_norm(at, input, running_mean, running_var, weight, bias, eps)
 
 

@@ -40,7 +40,7 @@ def pad(at: Lowering, input: Tensor, pairs: Pairs, mode: str, value: float) -> T
         raise CompileError(f"there is no padding mode '{mode}': there are {', '.join(_MODES)}")
     for n, (before, after) in zip(shape, pairs, strict=True):
         if max(before, after) > _REACH[mode](n):
-            raise CompileError(f"the padding ({before}, {after}) is too large for the extent {n} and '{mode}'")
+            raise CompileError(f"the padding ({before}, {after}) is too large for a dimension of {n} and '{mode}'")
     if not np.isfinite(value) and category(dtype) != 2:
         raise CompileError(f"the value {value} is none of {dtype}")
     filling = np.array(value).astype(dtype if dtype != "bfloat16" else "float32").item()

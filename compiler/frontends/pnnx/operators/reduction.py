@@ -101,7 +101,7 @@ def _argmin(at: Lowering, input: Tensor, dim: int | None = None, keepdim: bool =
 
 def _extremum(at: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Result:
     if dtype_of(input) == "bool":
-        raise CompileError("truth values have no largest one")
+        raise CompileError("the largest of truth values is not supported: convert them to integers")
     value = (Maximum if largest else Minimum)(_axes(input, dim), keepdim).lower(at, input)
     if dim is None or at.results == 1:
         return value

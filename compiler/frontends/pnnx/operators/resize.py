@@ -46,14 +46,14 @@ def _resize(
     if scale is not None:
         factors = list(scale) * len(extents) if len(scale) == 1 else list(scale)
         if len(factors) != len(extents) or not all(0 < f < 1 << 20 for f in factors):
-            raise CompileError(f"the scale factors {factors} do not fit the extents {list(extents)}")
+            raise CompileError(f"the scale factors {factors} do not fit the spatial dimensions {list(extents)}")
         result = tuple(scaled(n, f) for n, f in zip(extents, factors, strict=True))
         scales = [None if recompute else f for f in factors]
     else:
         assert size is not None
         result = tuple(size) * len(extents) if len(size) == 1 else tuple(size)
     if len(result) != len(extents) or min(result) < 1:
-        raise CompileError(f"the size {list(result)} does not fit the extents {list(extents)}")
+        raise CompileError(f"the size {list(result)} does not fit the spatial dimensions {list(extents)}")
     check_size((*shape[:2], *result))
     if mode == "area":
         return adaptive_average(at, input, result)

@@ -215,14 +215,16 @@ def _sizes_of(extent: int, size: int) -> list[int]:
 
 def _check_count(count: int, extent: int) -> None:
     if not 1 <= count <= MAX_LIST_ITEMS:
-        raise CompileError(f"an extent of {extent} cannot become {count} parts: at most {MAX_LIST_ITEMS} are supported")
+        raise CompileError(
+            f"a dimension of {extent} cannot become {count} parts: at most {MAX_LIST_ITEMS} are supported"
+        )
 
 
 @operator("torch.chunk", "Tensor.chunk")
 def _chunk(at: Lowering, input: Tensor, chunks: int, dim: int = 0) -> Result:
     axis, extent = _axis_with_extent(input, dim)
     if chunks < 1 or not extent:
-        raise CompileError(f"an extent of {extent} cannot become {chunks} parts")
+        raise CompileError(f"a dimension of {extent} cannot become {chunks} parts")
     return _divided(at, input, _sizes_of(extent, -(-extent // chunks)), axis)
 
 
@@ -239,7 +241,7 @@ def _split(
     if len(sizes) != 1:
         return _divided(at, input, sizes, axis)
     if sizes[0] < 1:
-        raise CompileError(f"an extent of {extent} cannot be divided into parts of {sizes[0]}")
+        raise CompileError(f"a dimension of {extent} cannot be divided into parts of {sizes[0]}")
     return _divided(at, input, _sizes_of(extent, sizes[0]), axis)
 
 
@@ -250,7 +252,7 @@ def _tensor_split(
     axis, extent = _axis_with_extent(input, dim)
     if sections is not None:
         if not 1 <= sections <= extent:
-            raise CompileError(f"an extent of {extent} cannot become {sections} parts")
+            raise CompileError(f"a dimension of {extent} cannot become {sections} parts")
         _check_count(sections, extent)
         sizes = [extent // sections + (i < extent % sections) for i in range(sections)]
     else:
