@@ -13,6 +13,13 @@
 // std::span, and pointers with a number of elements. Their element type and number are compared with the network's before
 // anything runs. Everything throws nnefc::Error with the status and the library's own message.
 //
+// Where sizes of the network are open, an input says its shape, unless one size alone is open; outputs may be larger than
+// need be, and have the shape of the last run in session.outputs():
+//
+//     session.run({{image, {5, 3, 224, 224}}}, {probabilities});
+//     session.outputs()[0].shape                                         // {5, 1000}
+//     session.reserve();                                                 // memory for all sizes that the network takes
+//
 // Networks for GPUs take pointers to the GPU's memory as well, with a number of elements, and begin runs on streams:
 //
 //     session.enqueue({{image, 64}}, {{probability, 10}}, stream);
@@ -22,6 +29,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -68,36 +76,91 @@ template <class T> constexpr nnefc_type type_of() noexcept {
     else return sizeof(T) == 1 ? NNEFC_UINT8 : sizeof(T) == 2 ? NNEFC_UINT16 : sizeof(T) == 4 ? NNEFC_UINT32 : NNEFC_UINT64;
 }
 
-// An input, output or state of a network. Its texts live as long as the library.
+// An input, output or state of a network. Sizes that are open are negative: of an input, -1 - i for dimensions()[i]; of an
+// output, until the first run.
 struct Tensor {
     std::string name;
     nnefc_type type;
     std::vector<std::int64_t> shape;
 
+    // 0 while a size is open.
     std::size_t elements() const noexcept {
         std::size_t count = 1;
-        for (std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+        for (std::int64_t extent : shape) count *= extent < 0 ? 0 : static_cast<std::size_t>(extent);
         return count;
     }
+};
+
+// A size that a network takes in a range.
+struct Dimension {
+    std::string name;
+    std::int64_t least, most, multiple, typical; // as in nnefc_dimension
+};
+
+// The shape of an input, for networks with open sizes.
+struct Shape {
+    std::vector<std::int64_t> sizes;
+
+    Shape(std::initializer_list<std::int64_t> list) : sizes(list) {}
+    explicit Shape(std::vector<std::int64_t> list) : sizes(std::move(list)) {}
 };
 
 // The elements of a tensor in the caller's memory; Pointer is const void * or void *. It must not outlive what it was made of.
 template <class Pointer> class Elements {
 public:
     template <class T, class = std::enable_if_t<std::is_convertible_v<T *, Pointer>>>
-    Elements(T *data, std::size_t count) noexcept : data_(data), count_(count), type_(type_of<std::remove_cv_t<T>>()) {}
+    Elements(T *data, std::size_t count) noexcept
+        : data_(data), count_(count), bytes_(count * sizeof(T)), type_(type_of<std::remove_cv_t<T>>()) {}
+
+    template <class T, class = std::enable_if_t<std::is_convertible_v<T *, Pointer>>>
+    Elements(T *data, std::size_t count, Shape shape) : Elements(data, count) {
+        shape_ = std::move(shape.sizes);
+        has_shape_ = true;
+    }
 
     template <class Container, class T = std::remove_pointer_t<decltype(std::declval<Container &>().data())>,
               class = std::enable_if_t<std::is_convertible_v<T *, Pointer> && !std::is_void_v<T>>>
     Elements(Container &&container) noexcept : Elements(container.data(), container.size()) {} // not explicit, by intention
 
-    Pointer data() const noexcept { return data_; }
+    template <class Container, class T = std::remove_pointer_t<decltype(std::declval<Container &>().data())>,
+              class = std::enable_if_t<std::is_convertible_v<T *, Pointer> && !std::is_void_v<T>>>
+    Elements(Container &&container, Shape shape) : Elements(container.data(), container.size(), std::move(shape)) {}
 
-    void check(const Tensor &tensor, const char *role) const {
+    Pointer data() const noexcept { return data_; }
+    std::size_t bytes() const noexcept { return bytes_; }
+
+    // The shape for a tensor with open sizes: that which was given, or what follows from the number of elements.
+    std::vector<std::int64_t> shape(const Tensor &tensor) const {
+        if (has_shape_) {
+            if (shape_.size() != tensor.shape.size())
+                throw Error(NNEFC_BAD_ARGUMENT, "input \"" + tensor.name + "\" is given a shape of " + std::to_string(shape_.size()) +
+                                                    " sizes, but the network has " + std::to_string(tensor.shape.size()));
+            return shape_;
+        }
+        std::vector<std::int64_t> found = tensor.shape;
+        std::int64_t *open = nullptr;
+        std::size_t known = 1;
+        for (std::int64_t &size : found) {
+            if (size >= 0) known *= static_cast<std::size_t>(size);
+            else if (open == nullptr) open = &size;
+            else throw Error(NNEFC_BAD_ARGUMENT, "input \"" + tensor.name + "\" has several open sizes: give its shape, as in "
+                                                     "{data, {1, 3, 224, 224}}");
+        }
+        if (open != nullptr && known != 0) *open = static_cast<std::int64_t>(count_ / known);
+        return found;
+    }
+
+    void check_type(const Tensor &tensor, const char *role) const {
         const bool bits = type_ == NNEFC_UINT16 && (tensor.type == NNEFC_FLOAT16 || tensor.type == NNEFC_BFLOAT16);
         if (type_ != tensor.type && !bits)
             throw Error(NNEFC_BAD_ARGUMENT, std::string(role) + " \"" + tensor.name + "\" is given as " + type_name(type_) +
                                                 ", but the network has " + type_name(tensor.type));
+    }
+
+    void check(const Tensor &tensor, const char *role) const {
+        check_type(tensor, role);
+        if (has_shape_ && shape_ != tensor.shape)
+            throw Error(NNEFC_BAD_ARGUMENT, std::string(role) + " \"" + tensor.name + "\" is given another shape than the network has");
         if (count_ != tensor.elements())
             throw Error(NNEFC_BAD_ARGUMENT, std::string(role) + " \"" + tensor.name + "\" is given " + std::to_string(count_) +
                                                 " elements, but the network has " + std::to_string(tensor.elements()));
@@ -105,8 +168,10 @@ public:
 
 private:
     Pointer data_;
-    std::size_t count_;
+    std::size_t count_, bytes_;
     nnefc_type type_;
+    bool has_shape_ = false;
+    std::vector<std::int64_t> shape_;
 };
 
 using Input = Elements<const void *>;
@@ -126,11 +191,13 @@ struct Options {
 class Session {
 public:
     // `owner`, if given, is kept as long as the session: what the functions live in. `device` are those of networks for GPUs:
-    // NNEFC_DEVICE_INTERFACE(nnefc).
+    // NNEFC_DEVICE_INTERFACE(nnefc), `open` those of networks with open sizes: NNEFC_OPEN_INTERFACE(nnefc).
     explicit Session(const nnefc_interface &functions, const Options &options = {}, std::shared_ptr<void> owner = nullptr,
-                     const nnefc_device_interface &device = {})
-        : owner_(std::move(owner)), functions_(functions), device_(device), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
+                     const nnefc_device_interface &device = {}, const nnefc_open_interface &open = {})
+        : owner_(std::move(owner)), functions_(functions), device_(device), open_(open), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
           outputs_(tensors(functions.describe()->outputs, functions.describe()->output_count)) {
+        if (description().abi_version == NNEFC_OPEN_ABI_VERSION && !is_open())
+            throw Error(NNEFC_BAD_ARGUMENT, "the network has open sizes: give the session NNEFC_OPEN_INTERFACE of its name");
         nnefc_options plain = {};
         // what all libraries know, unless the rest is needed
         const std::size_t size = options.keep_subnormals ? sizeof plain
@@ -149,7 +216,7 @@ public:
     }
 
     Session(Session &&other) noexcept
-        : owner_(std::move(other.owner_)), functions_(other.functions_), device_(other.device_), inputs_(std::move(other.inputs_)),
+        : owner_(std::move(other.owner_)), functions_(other.functions_), device_(other.device_), open_(other.open_), inputs_(std::move(other.inputs_)),
           outputs_(std::move(other.outputs_)), session_(std::exchange(other.session_, nullptr)) {}
 
     Session &operator=(Session &&other) noexcept {
@@ -158,6 +225,7 @@ public:
         session_ = std::exchange(other.session_, nullptr);
         functions_ = other.functions_;
         device_ = other.device_;
+        open_ = other.open_;
         inputs_ = std::move(other.inputs_);
         outputs_ = std::move(other.outputs_);
         owner_ = std::move(other.owner_); // last: it may unload what destroyed the session
@@ -173,8 +241,33 @@ public:
     const std::vector<Tensor> &inputs() const noexcept { return inputs_; }
     const std::vector<Tensor> &outputs() const noexcept { return outputs_; }
 
+    // The open ones.
+    std::vector<Dimension> dimensions() const {
+        std::vector<Dimension> found;
+        for (std::uint32_t i = 0; is_open() && i < description().dimension_count; i++) {
+            const nnefc_dimension &d = description().dimensions[i];
+            found.push_back({d.name, d.least, d.most, d.multiple, d.typical});
+        }
+        return found;
+    }
+
+    // Allocates memory for all sizes up to these, in the order of dimensions(); for all that the network takes, if there are none.
+    void reserve(const std::vector<std::int64_t> &sizes = {}) {
+        if (!is_open()) return;
+        if (session_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the session was moved from");
+        if (!sizes.empty() && sizes.size() != description().dimension_count)
+            throw Error(NNEFC_BAD_ARGUMENT, std::to_string(sizes.size()) + " sizes are given, but the network has " +
+                                                std::to_string(description().dimension_count) + " open dimensions");
+        check(open_.reserve(session_, sizes.empty() ? nullptr : sizes.data(), 1), session_);
+    }
+
     // Runs the network on inputs, into outputs, both in the network's order.
     void run(const std::vector<Input> &inputs, const std::vector<Output> &outputs) {
+        if (is_open()) {
+            std::vector<nnefc_output> found = places(outputs);
+            run_sized(inputs, found);
+            return;
+        }
         const std::vector<const void *> in = checked<const void *>(inputs, inputs_, "input");
         const std::vector<void *> out = checked<void *>(outputs, outputs_, "output");
         check(functions_.run(session_, in.data(), out.data()), session_);
@@ -183,6 +276,13 @@ public:
     // Runs a network with one output of elements T, and returns it.
     template <class T> std::vector<T> run(const std::vector<Input> &inputs) {
         static_assert(!std::is_same_v<T, bool>, "std::vector<bool> holds no array: give an output of your own");
+        if (is_open() && outputs_.size() == 1) {
+            Output(static_cast<T *>(nullptr), 0).check_type(outputs_[0], "output");
+            std::vector<nnefc_output> found(1); // in the session's memory
+            run_sized(inputs, found);
+            const T *first = static_cast<const T *>(found[0].data);
+            return std::vector<T>(first, first + found[0].bytes / sizeof(T));
+        }
         std::vector<T> result(outputs_.size() == 1 ? outputs_[0].elements() : 0);
         run(inputs, {result});
         return result;
@@ -216,16 +316,53 @@ private:
     template <class Pointer>
     std::vector<Pointer> checked(const std::vector<Elements<Pointer>> &given, const std::vector<Tensor> &tensors,
                                  const char *role) const {
-        if (session_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the session was moved from");
-        if (given.size() != tensors.size())
-            throw Error(NNEFC_BAD_ARGUMENT, std::to_string(given.size()) + " " + role + "s are given, but the network has " +
-                                                std::to_string(tensors.size()));
+        check_number(given.size(), tensors.size(), role);
         std::vector<Pointer> pointers;
         for (std::size_t i = 0; i < given.size(); i++) {
             given[i].check(tensors[i], role);
             pointers.push_back(given[i].data());
         }
         return pointers;
+    }
+
+    bool is_open() const noexcept { return open_.run_sized != nullptr; }
+
+    // Runs a network with open sizes.
+    void run_sized(const std::vector<Input> &inputs, std::vector<nnefc_output> &outputs) {
+        check_number(inputs.size(), inputs_.size(), "input");
+        std::vector<std::vector<std::int64_t>> shapes;
+        std::vector<nnefc_input> in;
+        for (std::size_t i = 0; i < inputs.size(); i++) {
+            inputs[i].check_type(inputs_[i], "input");
+            shapes.push_back(inputs[i].shape(inputs_[i]));
+            in.push_back({inputs[i].data(), inputs[i].bytes(), nullptr});
+        }
+        for (std::size_t i = 0; i < inputs.size(); i++) in[i].shape = shapes[i].data();
+        const nnefc_status status = open_.run_sized(session_, in.data(), outputs.data());
+        for (std::size_t i = 0; i < outputs.size(); i++)
+            if (outputs[i].shape != nullptr)
+                outputs_[i].shape.assign(outputs[i].shape, outputs[i].shape + outputs_[i].shape.size());
+        check(status, session_);
+    }
+
+    // The caller's memory for outputs; where there is none, room for nothing.
+    std::vector<nnefc_output> places(const std::vector<Output> &outputs) const {
+        static char nothing;
+        check_number(outputs.size(), outputs_.size(), "output");
+        std::vector<nnefc_output> found;
+        for (std::size_t i = 0; i < outputs.size(); i++) {
+            outputs[i].check_type(outputs_[i], "output");
+            void *memory = outputs[i].data() != nullptr ? outputs[i].data() : &nothing;
+            found.push_back({memory, outputs[i].bytes(), nullptr, 0, nullptr});
+        }
+        return found;
+    }
+
+    void check_number(std::size_t given, std::size_t wanted, const char *role) const {
+        if (session_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the session was moved from");
+        if (given != wanted)
+            throw Error(NNEFC_BAD_ARGUMENT, std::to_string(given) + " " + role + "s are given, but the network has " +
+                                                std::to_string(wanted));
     }
 
     const nnefc_device_interface &on_device() const {
@@ -243,6 +380,7 @@ private:
     std::shared_ptr<void> owner_; // first, so that it is destroyed last
     nnefc_interface functions_;
     nnefc_device_interface device_; // null pointers for networks that run on processors
+    nnefc_open_interface open_;     // null pointers for networks without open sizes
     std::vector<Tensor> inputs_, outputs_;
     nnefc_session *session_ = nullptr;
 };
@@ -275,15 +413,21 @@ public:
             find(path, "nnefc_enqueue", device_.enqueue);
             find(path, "nnefc_synchronize", device_.synchronize);
         }
-        if (functions_.describe()->abi_version != NNEFC_ABI_VERSION)
-            throw Error(NNEFC_WRONG_ABI, path + " has version " + std::to_string(functions_.describe()->abi_version) +
-                                             " of nnefc's interface, but this program knows version " +
-                                             std::to_string(NNEFC_ABI_VERSION));
+        const std::uint32_t version = functions_.describe()->abi_version;
+        if (version == NNEFC_OPEN_ABI_VERSION) {
+            find(path, "nnefc_resize", open_.resize);
+            find(path, "nnefc_output_shape", open_.output_shape);
+            find(path, "nnefc_reserve", open_.reserve);
+            find(path, "nnefc_run_sized", open_.run_sized);
+        } else if (version != NNEFC_ABI_VERSION)
+            throw Error(NNEFC_WRONG_ABI, path + " has version " + std::to_string(version) +
+                                             " of nnefc's interface, but this program knows versions " +
+                                             std::to_string(NNEFC_ABI_VERSION) + " and " + std::to_string(NNEFC_OPEN_ABI_VERSION));
     }
 
     const nnefc_description &description() const noexcept { return *functions_.describe(); }
 
-    Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_); }
+    Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_, open_); }
 
 private:
     template <class Function> void find(const std::string &path, const char *name, Function &function) {
@@ -295,6 +439,7 @@ private:
     std::shared_ptr<void> handle_;
     nnefc_interface functions_ = {};
     nnefc_device_interface device_ = {};
+    nnefc_open_interface open_ = {};
 };
 #endif
 

@@ -15,6 +15,7 @@ from runtime_samples import (
     C_SOURCES,
     CONSTANTS,
     CPP,
+    OPEN_SAMPLE,
     SAMPLE,
     ZIG_CPP,
     ZIG_TARGET,
@@ -141,3 +142,35 @@ def test_the_example_prints_the_largest(example: Path) -> None:
 def test_what_goes_wrong_in_the_example_is_told(example: Path, arguments: list[str], status: int, message: str) -> None:
     done = classify(example, *arguments)
     assert (done.returncode, message in done.stderr) == (status, True), done.stderr
+
+
+SQUARES = """#include <stdint.h>
+int32_t nnefc_network_sizes(const int64_t *values, int64_t *derived) {
+    derived[0] = *values, derived[1] = 0, derived[2] = 0;
+    return 0;
+}
+int32_t nnefc_network(const float *x, float *y, uint8_t *s, uint8_t *w, const uint8_t *c, const int64_t *sizes) {
+    for (int64_t i = 0; i < *sizes; i++) y[i] = x[i] * x[i];
+    return 0;
+}
+"""
+
+
+def test_the_header_takes_open_sizes(tmp_path: Path) -> None:
+    network = object_file("open_network.c")
+    write_network(
+        [network], None, replace(OPEN_SAMPLE, prefix="open_sample"), tmp_path / "open_sample.o", zig_target=ZIG_TARGET
+    )
+    link([network], b"", OPEN_SAMPLE, tmp_path / "plain.so")
+    x, y = (TensorDescription(name, "float32", ("n",)) for name in "xy")
+    squares = replace(OPEN_SAMPLE, inputs=(x,), outputs=(y,), dimensions=OPEN_SAMPLE.dimensions[:1], lifetimes=())
+    link([object_of(SQUARES, "open_squares")], b"", squares, tmp_path / "squares.so")
+    flags = ["-std=c++17", *STRICT, *(["-fsanitize=address,undefined"] if CPP == ("g++",) else [])]
+    sources = [f"-I{RUNTIME}", f"-I{tmp_path}", str(C_SOURCES / "open_session.cpp"), str(tmp_path / "open_sample.o")]
+    program = tmp_path / "open_session"
+    made = subprocess.run([*CPP, *flags, *sources, "-ldl", "-lm", "-o", str(program)], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run(
+        [str(program), str(tmp_path / "plain.so"), str(tmp_path / "squares.so")], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")

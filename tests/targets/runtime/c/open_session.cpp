@@ -1,0 +1,84 @@
+// Uses nnefc.hpp with open sizes: linked with the network of open_network.c by the name `open_sample`, and given a shared
+// library of it. Prints "ok".
+#include <cstdio>
+#include <cstdlib>
+
+#include "nnefc.hpp"
+#include "open_sample.h"
+
+#define CHECK(condition)                                                         \
+    do {                                                                         \
+        if (!(condition)) {                                                      \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                        \
+        }                                                                        \
+    } while (0)
+
+template <class Action> static void refused(nnefc_status status, const char *text, Action action) {
+    try {
+        action();
+    } catch (const nnefc::Error &error) {
+        if (error.status() == status && std::string(error.what()).find(text) != std::string::npos) return;
+        std::fprintf(stderr, "%d %s\n", error.status(), error.what());
+        std::exit(1);
+    }
+    std::fprintf(stderr, "nothing instead of: %s\n", text);
+    std::exit(1);
+}
+
+static void runs(nnefc::Session session) {
+    const std::vector<nnefc::Dimension> dimensions = session.dimensions();
+    CHECK(dimensions.size() == 2 && dimensions[1].name == "w" && dimensions[1].multiple == 4 && dimensions[1].most == 256);
+    CHECK(session.inputs()[0].shape[1] == -2 && session.outputs()[0].elements() == 0);
+    std::vector<float> y(2048);
+    std::vector<double> sums(8);
+    for (std::int64_t n : {3, 8, 1})
+        for (std::int64_t w : {8, 256, 12}) {
+            const std::vector<float> x(static_cast<std::size_t>(n * w), 2.0f), scale(static_cast<std::size_t>(w), 1.5f);
+            session.run({{x, {n, w}}, scale}, {y, sums});
+            CHECK((session.outputs()[0].shape == std::vector<std::int64_t>{n, w}));
+            CHECK(session.outputs()[1].elements() == static_cast<std::size_t>(n));
+            CHECK(y[0] == 3.0f && y[x.size() - 1] == 3.0f && sums[static_cast<std::size_t>(n - 1)] == 3.0 * static_cast<double>(w));
+        }
+    session.reserve({8, 64});
+    session.reserve();
+
+    const std::vector<float> x(16, 1.0f), scale(8, 1.0f);
+    const auto run = [&](nnefc::Shape shape) { session.run({{x, std::move(shape)}, scale}, {y, sums}); };
+    run({2, 8});
+    refused(NNEFC_BAD_ARGUMENT, "input \"x\" has several open sizes: give its shape", [&] { session.run({x, scale}, {y, sums}); });
+    refused(NNEFC_BAD_ARGUMENT, "given a shape of 3 sizes, but the network has 2", [&] { run({1, 2, 8}); });
+    refused(NNEFC_BAD_ARGUMENT, "input \"x\" has 64 bytes, but 32 by its shape", [&] { run({1, 8}); });
+    refused(NNEFC_BAD_ARGUMENT, "dimension 0 of input \"x\" is 9, but the network takes 1 to 8", [&] { run({9, 8}); });
+    refused(NNEFC_BAD_ARGUMENT, "1 sizes are given, but the network has 2 open", [&] { session.reserve({1}); });
+    refused(NNEFC_BAD_ARGUMENT, "a size is 3, but the network takes 8 to 256", [&] { session.reserve({1, 3}); });
+    std::vector<double> few;
+    refused(NNEFC_TOO_SMALL, "output \"sums\" has 16 bytes, but memory for 0", [&] { session.run({{x, {2, 8}}, scale}, {y, few}); });
+    CHECK(session.outputs()[1].elements() == 2);
+    refused(NNEFC_BAD_ARGUMENT, "output \"sums\" is given as float32", [&] { session.run({{x, {2, 8}}, scale}, {y, y}); });
+    refused(NNEFC_BAD_ARGUMENT, "1 outputs are given, but the network has 2", [&] { session.run<float>({{x, {2, 8}}, scale}); });
+
+    nnefc::Session moved = std::move(session);
+    moved.run({{x, {2, 8}}, scale}, {y, sums});
+    refused(NNEFC_BAD_ARGUMENT, "moved from", [&] { run({2, 8}); });
+    refused(NNEFC_BAD_ARGUMENT, "moved from", [&] { session.reserve(); });
+}
+
+static void one_output(nnefc::Session session) { // which the session has memory for
+    for (std::size_t n = 1; n <= 8; n++) {
+        const std::vector<float> x(n, 3.0f);
+        CHECK((session.run<float>({x}) == std::vector<float>(n, 9.0f)));
+        CHECK(session.outputs()[0].elements() == n);
+    }
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 3);
+    const nnefc_interface plain = NNEFC_INTERFACE(open_sample);
+    runs(nnefc::Session(plain, {}, nullptr, {}, NNEFC_OPEN_INTERFACE(open_sample)));
+    refused(NNEFC_BAD_ARGUMENT, "give the session NNEFC_OPEN_INTERFACE", [&] { nnefc::Session session(plain); });
+    runs(nnefc::Library(argv[1]).session());
+    one_output(nnefc::Library(argv[2]).session());
+    std::puts("ok");
+    return 0;
+}
