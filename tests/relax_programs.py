@@ -68,13 +68,13 @@ def network_of(module: tvm.IRModule, states: Sequence[State] = (), name: str = "
 
 
 def opened(network: Network) -> Network:
-    """A network whose open dimensions are those that its module has."""
+    """A network whose open dimensions are those that its module has: 1 to 4096."""
     found: dict[str, tirx.Var] = {}
     for param in network.module["main"].params:
         assert isinstance(param.ty, relax.TensorType)
         found |= {str(size.name): size for size in param.ty.shape if isinstance(size, tirx.Var)}
     made = (OpenDimension(name, var, Range(1, 4096, 48)) for name, var in found.items())
-    return Network(**{**network.__dict__, "open_dimensions": tuple(made)})
+    return replace(network, open_dimensions=tuple(made))
 
 
 def summary(module: tvm.IRModule) -> str:

@@ -4,11 +4,18 @@
 //     const model = await load("digits.wasm");
 //     const { probability } = model.run({ image: new Float32Array(64) });
 //
+// Where sizes of the network are open, inputs say their shapes, unless one size alone is open; outputs have the property
+// `shape`:
+//
+//     const { scores } = model.run({ image: { data: pixels, shape: [5, 3, 224, 224] } });
+//     scores.shape; // [5, 1000]
+//
 // Tensors are typed arrays, dense and row-major; `model.inputs` and `model.outputs` tell their names, types and shapes.
 // Arrays of float16 and bfloat16 hold bit patterns as Uint16Array, booleans are bytes, 64-bit integers are BigInts.
 // Everything runs on the calling thread; a worker can load the network for itself.
 
 const ABI_VERSION = 1;
+const OPEN_ABI_VERSION = 2; // of networks with open sizes
 
 // nnefc_type → name, typed array
 const TYPES = new Map([
@@ -31,8 +38,13 @@ const TYPES = new Map([
 const DESCRIPTION = {
   abiVersion: 0, model: 8, target: 12, compiler: 16, inputs: 20, outputs: 24, states: 28,
   inputCount: 32, outputCount: 36, stateCount: 40, workspaceBytes: 56, constantBytes: 72,
+  dimensionCount: 120, dimensions: 124,
 };
 const TENSOR = { name: 0, type: 4, rank: 8, shape: 12, bytes: 16, size: 24 };
+const DIMENSION = { name: 0, least: 8, most: 16, multiple: 24, typical: 32, size: 40 };
+// of nnefc_input and nnefc_output
+const INPUT = { data: 0, bytes: 8, shape: 16, size: 24 };
+const OUTPUT = { data: 16, bytes: 24, shape: 32, size: 40 };
 
 /** What went wrong: a file that is no network, inputs that do not fit, a failure of the network's code. */
 export class NnefcError extends Error {
@@ -83,11 +95,13 @@ class Library {
     this.functions = functions;
     const at = functions.nnefc_describe() >>> 0;
     const version = this.uint32(at + DESCRIPTION.abiVersion);
-    if (version !== ABI_VERSION)
-      throw new NnefcError(`the network has version ${version} of nnefc's interface, this loader knows ${ABI_VERSION}`);
+    this.isOpen = version === OPEN_ABI_VERSION;
+    if (version !== ABI_VERSION && !this.isOpen)
+      throw new NnefcError(`the network has version ${version} of nnefc's interface, this loader knows 1 and 2`);
     this.name = this.text(this.uint32(at + DESCRIPTION.model));
     this.target = this.text(this.uint32(at + DESCRIPTION.target));
     this.compiler = this.text(this.uint32(at + DESCRIPTION.compiler));
+    this.dimensions = this.isOpen ? this.openDimensions(at) : [];
     this.inputs = this.tensors(at + DESCRIPTION.inputs, at + DESCRIPTION.inputCount);
     this.outputs = this.tensors(at + DESCRIPTION.outputs, at + DESCRIPTION.outputCount);
     this.states = this.tensors(at + DESCRIPTION.states, at + DESCRIPTION.stateCount);
@@ -109,6 +123,23 @@ class Library {
     return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
   }
 
+  int64(address) {
+    return Number(this.view().getBigInt64(address, true));
+  }
+
+  openDimensions(description) {
+    const first = this.uint32(description + DESCRIPTION.dimensions);
+    return Array.from({ length: this.uint32(description + DESCRIPTION.dimensionCount) }, (_, i) => {
+      const at = first + i * DIMENSION.size;
+      const [least, most, multiple, typical] = ["least", "most", "multiple", "typical"].map((n) => this.int64(at + DIMENSION[n]));
+      return Object.freeze({ name: this.text(this.uint32(at + DIMENSION.name)), least, most, multiple, typical });
+    });
+  }
+
+  sizes(address, rank) {
+    return Array.from({ length: rank }, (_, axis) => this.int64(address + 8 * axis));
+  }
+
   tensors(address, count) {
     const first = this.uint32(address);
     return Array.from({ length: this.uint32(count) }, (_, i) => this.tensor(first + i * TENSOR.size));
@@ -116,10 +147,8 @@ class Library {
 
   tensor(at) {
     const [type, array] = TYPES.get(this.uint32(at + TENSOR.type));
-    const shape = this.uint32(at + TENSOR.shape);
-    const extents = Array.from({ length: this.uint32(at + TENSOR.rank) }, (_, axis) =>
-      Number(this.view().getBigInt64(shape + 8 * axis, true)),
-    );
+    const numbers = this.sizes(this.uint32(at + TENSOR.shape), this.uint32(at + TENSOR.rank));
+    const extents = numbers.map((size) => (size >= 0 ? size : (this.dimensions[-1 - size]?.name ?? "?")));
     const bytes = Number(this.view().getBigUint64(at + TENSOR.bytes, true));
     return Object.freeze({ name: this.text(this.uint32(at + TENSOR.name)), type, shape: extents, array, bytes });
   }
@@ -137,11 +166,16 @@ class Library {
   }
 }
 
-/** A network with a session of its own. Made by `load`. */
+/**
+ * A network with a session of its own. Made by `load`.
+ *
+ * `inputs` and `outputs` tell names, types and shapes; an open size is the name of one of `dimensions`, or "?".
+ */
 export class Model {
   #library;
   #session;
-  #addresses; // of the tensors inside, then of the two lists of them
+  #addresses; // of the tensors inside, then of the two lists of them; of a network with open sizes, see #runSized
+  #room; // the bytes at each of these addresses, of a network with open sizes
 
   constructor(library) {
     this.#library = library;
@@ -160,6 +194,12 @@ export class Model {
     this.states = library.states;
     this.workspaceBytes = library.workspaceBytes;
     this.constantBytes = library.constantBytes;
+    this.dimensions = library.dimensions;
+    if (library.isOpen) {
+      this.#addresses = [...this.inputs, null].map(() => 0);
+      this.#room = this.#addresses.map(() => 0);
+      return;
+    }
     const tensors = [...this.inputs, ...this.outputs];
     this.#addresses = tensors.map((tensor) => library.allocate(tensor.bytes));
     const lists = library.allocate(4 * tensors.length);
@@ -170,12 +210,14 @@ export class Model {
   /**
    * Runs the network once.
    *
-   * @param {Object<string, ArrayLike> | Array<ArrayLike>} inputs by name, or in the order of `model.inputs`.
-   * @returns {Object<string, TypedArray>} the outputs by name, in arrays of their own.
+   * @param {Object<string, ArrayLike> | Array<ArrayLike>} inputs by name, or in the order of `model.inputs`. Where sizes are
+   *     open an input is also `{ data, shape }`, or an array with the property `shape`.
+   * @returns {Object<string, TypedArray>} the outputs by name, in arrays of their own; they have the property `shape`.
    */
   run(inputs) {
     const { memory, nnefc_run } = this.#open().functions;
     const given = this.#ordered(inputs);
+    if (this.#library.isOpen) return this.#runSized(given);
     this.inputs.forEach((tensor, i) => {
       const inside = new tensor.array(memory.buffer, this.#addresses[i], length(tensor));
       inside.set(given[i]);
@@ -185,9 +227,80 @@ export class Model {
     return Object.fromEntries(
       this.outputs.map((tensor, i) => {
         const address = this.#addresses[this.inputs.length + i];
-        return [tensor.name, new tensor.array(memory.buffer, address, length(tensor)).slice()];
+        return [tensor.name, shaped(new tensor.array(memory.buffer, address, length(tensor)).slice(), [...tensor.shape])];
       }),
     );
+  }
+
+  /**
+   * Allocates memory for all sizes up to these, for those that are not named up to the greatest that the network takes.
+   *
+   * @param {Object<string, number>} sizes by the names of `model.dimensions`.
+   */
+  reserve(sizes = {}) {
+    const library = this.#open(), names = this.dimensions.map((dimension) => dimension.name);
+    const unknown = Object.keys(sizes).find((name) => !names.includes(name));
+    if (unknown !== undefined) throw new NnefcError(`the model has no open dimension "${unknown}", but ${names.join(", ")}`);
+    if (!library.isOpen) return;
+    const list = library.allocate(8 * names.length);
+    try {
+      this.dimensions.forEach(({ name, most }, i) => library.view().setBigInt64(list + 8 * i, BigInt(sizes[name] ?? most), true));
+      library.check(library.functions.nnefc_reserve(this.#session, list, 1), this.#session);
+    } finally {
+      library.functions.free(list);
+    }
+  }
+
+  // With shapes.
+  #runSized(given) {
+    const library = this.#library, { memory, nnefc_run_sized } = library.functions;
+    const [inputs, outputs] = this.#written(given);
+    library.check(nnefc_run_sized(this.#session, inputs, outputs), this.#session);
+    return Object.fromEntries(
+      this.outputs.map((tensor, i) => {
+        const output = outputs + i * OUTPUT.size;
+        const count = library.int64(output + OUTPUT.bytes) / tensor.array.BYTES_PER_ELEMENT;
+        const elements = new tensor.array(memory.buffer, library.uint32(output + OUTPUT.data), count).slice();
+        return [tensor.name, shaped(elements, library.sizes(library.uint32(output + OUTPUT.shape), tensor.shape.length))];
+      }),
+    );
+  }
+
+  // Writes the elements of the inputs to the first addresses, and to the last one the lists of nnefc_input and nnefc_output,
+  // whose places are returned, and the shapes.
+  #written(given) {
+    const library = this.#library, { memory } = library.functions;
+    const shapes = given.map((array, i) => shapeOf(this.inputs[i], array));
+    const arrays = given.map((array) => array.data ?? array);
+    const outputBytes = OUTPUT.size * this.outputs.length, sizes = shapes.flat();
+    const listBytes = INPUT.size * arrays.length + outputBytes + 8 * sizes.length;
+    this.#makeRoom([...arrays.map((array, i) => array.length * this.inputs[i].array.BYTES_PER_ELEMENT), listBytes]);
+    const inputs = this.#addresses.at(-1), outputs = inputs + INPUT.size * arrays.length;
+    const view = library.view(); // now that memory does not grow
+    let shape = outputs + outputBytes;
+    sizes.forEach((size, i) => view.setBigInt64(shape + 8 * i, BigInt(size), true));
+    new Uint8Array(memory.buffer, outputs, outputBytes).fill(0); // no memory of the caller's
+    arrays.forEach((array, i) => {
+      const inside = new this.inputs[i].array(memory.buffer, this.#addresses[i], array.length);
+      inside.set(array);
+      const input = inputs + i * INPUT.size;
+      view.setUint32(input + INPUT.data, this.#addresses[i], true);
+      view.setBigUint64(input + INPUT.bytes, BigInt(inside.byteLength), true);
+      view.setUint32(input + INPUT.shape, shape, true);
+      shape += 8 * shapes[i].length;
+    });
+    return [inputs, outputs];
+  }
+
+  // Makes the memory at each address as large as it has to be.
+  #makeRoom(wanted) {
+    wanted.forEach((bytes, i) => {
+      if (bytes <= this.#room[i]) return;
+      this.#library.functions.free(this.#addresses[i]);
+      this.#room[i] = this.#addresses[i] = 0;
+      this.#addresses[i] = this.#library.allocate(bytes);
+      this.#room[i] = bytes;
+    });
   }
 
   /** Brings the states back to their initial values. */
@@ -220,15 +333,37 @@ export class Model {
     const unknown = Object.keys(byName).find((name) => !names.includes(name));
     if (unknown !== undefined) throw new NnefcError(`the model has no input "${unknown}", but ${names.join(", ")}`);
     return this.inputs.map((tensor) => {
-      const array = byName[tensor.name];
-      if (array === undefined) throw new NnefcError(`input "${tensor.name}" is missing`);
+      const value = byName[tensor.name];
+      if (value === undefined) throw new NnefcError(`input "${tensor.name}" is missing`);
+      const array = value.data ?? value;
       if (ArrayBuffer.isView(array) && !(array instanceof tensor.array))
         throw new NnefcError(`input "${tensor.name}" is a ${array.constructor.name}, but the model has ${tensor.type}`);
+      if (this.#library.isOpen) return value;
       if (array.length !== length(tensor))
         throw new NnefcError(`input "${tensor.name}" has ${array.length} elements, not those of [${tensor.shape}]`);
       return array;
     });
   }
+}
+
+function shaped(array, shape) {
+  return Object.defineProperty(array, "shape", { value: shape });
+}
+
+// The shape of an input: that which it says, or, where one size alone is open, what follows from the number of elements.
+function shapeOf(tensor, given) {
+  const names = tensor.shape.filter((size) => typeof size === "string");
+  const shape = given.shape ?? (names.length === 0 ? tensor.shape : undefined);
+  if (shape === undefined && names.length > 1)
+    throw new NnefcError(`input "${tensor.name}" needs a shape, { data, shape }, for ${names.join(" and ")} are open`);
+  if (shape === undefined) {
+    const known = tensor.shape.reduce((product, size) => product * (typeof size === "string" ? 1 : size), 1);
+    const size = known > 0 ? Math.floor(given.length / known) : 0;
+    return tensor.shape.map((extent) => (typeof extent === "string" ? size : extent));
+  }
+  if (shape.length !== tensor.shape.length || !shape.every(Number.isSafeInteger))
+    throw new NnefcError(`input "${tensor.name}" has the shape [${shape}], but the model has [${tensor.shape}]`);
+  return shape;
 }
 
 function length(tensor) {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from relax_programs import program, target
+from relax_programs import network_of, opened, program, target
 
 import nnefc
 from nnefc.driver import compile_network
@@ -132,3 +132,56 @@ def test_the_example_explains_its_use_and_wrong_files(digits: Path, tmp_path: Pa
         ["node", script, str(digits), str(tmp_path / "short")], capture_output=True, text=True, check=False
     )
     assert (done.returncode, "has 255 bytes" in done.stderr) == (1, True)
+
+
+@pytest.fixture(scope="module")
+def open_network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The products of rows with a vector, their maximum, and the vector's exponentials."""
+    text = 'x["n", "h"]; b["h"] -> y, m, e\ny = R.multiply(x, b)\nm = R.max(y, [0])\ne = R.exp(b)'
+    path = tmp_path_factory.mktemp("wasm") / "open.wasm"
+    compile_network(opened(network_of(program(text))), target("wasm32-wasi")).export(path)
+    return path
+
+
+def test_sizes_go_in_with_arrays_and_come_out(open_network: Path) -> None:
+    found = answer(
+        f'const m = await load("{open_network}");'
+        "m.reserve({ n: 2 });"
+        "const out = [[m.inputs[0].shape, m.outputs[0].shape, m.dimensions]];"
+        "for (const [n, h] of [[2, 3], [300, 1000], [1, 2]]) {"
+        "  const data = Float32Array.from({ length: n * h }, (_, i) => i % 7);"
+        "  const r = m.run({ x: { data, shape: [n, h] }, b: new Float32Array(h).fill(2) });"
+        "  out.push([r.y0.shape, r.y1.shape, r.y2.shape, r.y0.length, r.y0[n * h - 1], r.y1[0]]);"
+        "  if (n < 300) out.push([...m.run([r.y0, new Float32Array(h).fill(3)]).y0]);"
+        "}"
+        "m.close(); console.log(JSON.stringify(out))"
+    )
+    dimensions = [{"name": name, "least": 1, "most": 4096, "multiple": 1, "typical": 48} for name in "nh"]
+    assert found == [
+        [["n", "h"], ["n", "h"], dimensions],
+        [[2, 3], [3], [3], 6, 10, 6],
+        [0, 6, 12, 18, 24, 30],
+        [[300, 1000], [1000], [1000], 300_000, 299_999 % 7 * 2, 12],
+        [[1, 2], [2], [2], 2, 2, 0],
+        [0, 6],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("m.run([x, b])", 'input "x" needs a shape, { data, shape }, for n and h are open'),
+        ("m.run([{ data: x, shape: [6] }, b])", 'input "x" has the shape [6], but the model has [n,h]'),
+        ("m.run([{ data: x, shape: [1, 3] }, b])", 'input "x" has 24 bytes, but 12 by its shape'),
+        ("m.run([{ data: x, shape: [3, 2] }, b])", 'dimension 0 of input "b" is 3, but another dimension "h" is 2'),
+        ("m.run([{ data: x, shape: [0, 3] }, b])", 'dimension 0 of input "x" is 0, but the network takes 1 to 4096'),
+        ("m.reserve({ w: 2 })", 'the model has no open dimension "w", but n, h'),
+        ("m.reserve({ n: 0 })", "a size is 0, but the network takes 1 to 4096"),
+    ],
+)
+def test_mistakes_with_sizes_are_errors(open_network: Path, call: str, message: str) -> None:
+    setup = f'const m = await load("{open_network}"), x = new Float32Array(6), b = new Float32Array(3);'
+    done = node(f"{setup} try {{ {call} }} catch (error) {{ console.log(error.name, error.message) }}")
+    assert done.returncode == 0, done.stderr
+    assert message in done.stdout
+    assert done.stdout.startswith("NnefcError")
