@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from emulation import MACHINES, Machine, run_on
 from random_networks import random_case
-from relax_programs import Case, Graph, Value, build, differences, target
+from relax_programs import Case, Graph, Value, build, differences, network_of, opened, program, target
 
 import nnefc
 from nnefc.driver import compile_network
@@ -97,6 +97,30 @@ def typical_cases() -> list[Case]:
 def test_networks_have_the_right_values(machine: Machine) -> None:
     first = 1000 + 10 * MACHINES.index(machine)
     check_on(machine, [*typical_cases(), *(random_case(seed, steps=8) for seed in range(first, first + 3))])
+
+
+# One of each word size, system and way to open a library.
+OPEN_SIZES_ON = {"aarch64", "armv7-opened", "riscv64", "wasm32", "windows"}
+
+
+@pytest.mark.parametrize(
+    "machine", [m for m in MACHINES if m.name in OPEN_SIZES_ON], ids=lambda m: m.name, indirect=True
+)
+def test_one_library_takes_every_size(machine: Machine) -> None:
+    """A product in tiles with a remainder, and rows of open length."""
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((5, 7, 24)).astype(np.float32), rng.standard_normal((24, 20)).astype(np.float32) / 5
+    text = """x["n", "s", 24] -> y, z
+    a = R.matmul(x, w)
+    b = R.nn.relu(a)
+    y = R.nn.softmax(b, 1)
+    z = R.sum(a, [0, 2])"""
+    artifact = compile_network(opened(network_of(program(text, w=w))), target(machine.target))
+    outputs = run_on(machine, artifact, {"x": x})
+    a = x @ w
+    exponentials = np.exp(np.maximum(a, 0) - np.maximum(a, 0).max(1, keepdims=True))
+    np.testing.assert_allclose(outputs["y0"], exponentials / exponentials.sum(1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(outputs["y1"], a.sum((0, 2)), atol=1e-4)
 
 
 def test_a_digit_is_recognized(machine: Machine) -> None:

@@ -93,9 +93,12 @@ def run_on(machine: Machine, artifact: Artifact, inputs: Mapping[str, np.ndarray
     with tempfile.TemporaryDirectory(prefix="nnefc-emulated-") as name:
         done = _run(machine, artifact, inputs, Path(name))
         assert done.returncode == 0, f"{machine.name}: {done.returncode} {done.stderr[-2000:]}"
+        shapes: list[tuple[int, ...]] = [tensor.shape for tensor in artifact.outputs]
+        if artifact.description.dimensions:
+            shapes = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
         return {
-            tensor.name: np.fromfile(Path(name) / f"out{i}", _dtype(tensor)).reshape(tensor.shape)
-            for i, tensor in enumerate(artifact.outputs)
+            tensor.name: np.fromfile(Path(name) / f"out{i}", _dtype(tensor)).reshape(shape)
+            for i, (tensor, shape) in enumerate(zip(artifact.outputs, shapes, strict=True))
         }
 
 
@@ -116,7 +119,11 @@ def _run(
     results = [folder / f"out{i}" for i in range(len(artifact.outputs))]
     for tensor, path in zip(artifact.inputs, sources, strict=True):
         np.ascontiguousarray(inputs[tensor.name], _dtype(tensor)).tofile(path)
-    command = [*_program(machine, artifact, folder), *map(str, (*sources, *results))]
+    words = list(map(str, sources))
+    if artifact.description.dimensions:
+        shapes = (inputs[tensor.name].shape for tensor in artifact.inputs)
+        words = [f"{path}@{'x'.join(map(str, shape))}" for path, shape in zip(words, shapes, strict=True)]
+    command = [*_program(machine, artifact, folder), *words, *map(str, results)]
     environment = _wine_environment() if machine.command[0] == "wine" else None
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
 
@@ -136,7 +143,8 @@ def _program(machine: Machine, artifact: Artifact, folder: Path) -> list[str]:
         return [*machine.command, str(_opener(artifact.target.zig_target)), str(folder / f"network{suffix}")]
     artifact.export(folder / "network.a")
     program = folder / "program"
-    _compile(artifact.target.zig_target, ["-static", str(folder / "network.a")], program)
+    sizes = ["-DOPEN_SIZES"] * bool(artifact.description.dimensions)
+    _compile(artifact.target.zig_target, ["-static", *sizes, str(folder / "network.a")], program)
     return [*machine.command, str(program)]
 
 

@@ -1,9 +1,12 @@
 /* Runs a network on inputs from files: run_files [LIBRARY] INPUT... OUTPUT...
  *
  * Inputs and outputs are the tensors' elements as they lie in memory. Built with OPEN_LIBRARY it opens the library by its
- * name, else it is linked with one. */
+ * name, else it is linked with one, with open sizes if built with OPEN_SIZES.
+ *
+ * Of a network with open sizes an input is FILE@2x3, with its shape, and the outputs' shapes are printed, a line each. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "nnefc.h"
 
@@ -43,6 +46,9 @@ static void *symbol(const char *name) {
 #define nnefc_run ((nnefc_status(*)(nnefc_session *, const void *const *, void *const *))symbol("nnefc_run"))
 #define nnefc_destroy ((nnefc_status(*)(nnefc_session *))symbol("nnefc_destroy"))
 #define nnefc_last_error ((const char *(*)(const nnefc_session *))symbol("nnefc_last_error"))
+#define nnefc_run_sized \
+    ((nnefc_status(*)(nnefc_session *, const nnefc_input *, nnefc_output *))symbol("nnefc_run_sized"))
+#define OPEN_SIZES
 #endif
 
 static void *memory_of(const nnefc_tensor *tensor) {
@@ -60,6 +66,50 @@ static FILE *opened(const char *path, const char *mode) {
     return file;
 }
 
+#ifdef OPEN_SIZES
+enum { MOST = 16 }; /* inputs, outputs, dimensions */
+
+/* An input of a network with open sizes; `sizes` has room for its shape. */
+static nnefc_input read_sized(char *word, const nnefc_tensor *tensor, int64_t *sizes) {
+    char *shape = strrchr(word, '@');
+    if (shape == NULL) exit(2);
+    *shape = '\0';
+    for (int32_t axis = 0; axis < tensor->rank; axis++) sizes[axis] = strtoll(shape + 1, &shape, 10);
+    FILE *file = opened(word, "rb");
+    fseek(file, 0, SEEK_END);
+    size_t bytes = (size_t)ftell(file);
+    rewind(file);
+    void *data = malloc(bytes + 1);
+    if (data == NULL || fread(data, 1, bytes, file) != bytes) exit(3);
+    fclose(file);
+    return (nnefc_input){data, bytes, sizes};
+}
+
+static int run_sized(const nnefc_description *network, char **files) {
+    static int64_t shapes[MOST][MOST];
+    nnefc_input inputs[MOST];
+    nnefc_output outputs[MOST] = {{0}};
+    if (network->input_count > MOST || network->output_count > MOST) return 3;
+    for (uint32_t i = 0; i < network->input_count; i++) inputs[i] = read_sized(*files++, &network->inputs[i], shapes[i]);
+    nnefc_session *session = NULL;
+    nnefc_status status = nnefc_create(NULL, &session);
+    if (status == NNEFC_OK) status = nnefc_run_sized(session, inputs, outputs);
+    if (status != NNEFC_OK) {
+        fprintf(stderr, "status %d: %s\n", (int)status, nnefc_last_error(session));
+        return 4;
+    }
+    for (uint32_t i = 0; i < network->output_count; i++) {
+        FILE *file = opened(*files++, "wb");
+        if (fwrite(outputs[i].data, 1, (size_t)outputs[i].bytes, file) != outputs[i].bytes) return 3;
+        fclose(file);
+        for (int32_t axis = 0; axis < network->outputs[i].rank; axis++) printf("%d ", (int)outputs[i].shape[axis]);
+        puts("");
+    }
+    nnefc_destroy(session);
+    return 0;
+}
+#endif
+
 int main(int argc, char **argv) {
     int next = 1;
 #ifdef OPEN_LIBRARY
@@ -75,6 +125,9 @@ int main(int argc, char **argv) {
                 (unsigned)network->output_count);
         return 2;
     }
+#ifdef OPEN_SIZES
+    if (network->abi_version == NNEFC_OPEN_ABI_VERSION) return run_sized(network, argv + next);
+#endif
     const void **inputs = calloc(network->input_count + 1, sizeof *inputs);
     void **outputs = calloc(network->output_count + 1, sizeof *outputs);
     if (inputs == NULL || outputs == NULL) return 3;
