@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from random_networks import random_case
+from random_open_networks import random_open_case
 from random_structures import bytes_case, structures_case, tokens_case
-from relax_programs import Case, check
+from relax_programs import Case, check, target
+
+from nnefc.driver import compile_network
 
 
 @pytest.mark.parametrize(
@@ -37,3 +41,19 @@ def test_structures_that_passes_know_keep_their_values(
 def test_networks_that_once_were_wrong_are_right() -> None:
     """In-place steps beside views, zeros beside one position, reductions to one element, scratch of unrolled loops."""
     check([random_case(seed, steps=14) for seed in (1044, 1146, 1228, 1244)])
+
+
+@pytest.mark.parametrize(("seed", "name"), [(0, "llvm"), (100, "llvm -mcpu=x86-64-v3"), (102, "llvm")])
+def test_random_networks_of_open_sizes_have_the_same_values(seed: int, name: str) -> None:
+    """Compiled once, run at ten sizes."""
+    case = random_open_case(seed, steps=10)
+    rng = np.random.default_rng(seed)
+    with compile_network(case.network, target(name)).load(threads=2) as model:
+        for _ in range(10):
+            n, h, w = (int(size) for size in (rng.integers(1, 4), *rng.integers(1, 40, 2)))
+            x = rng.standard_normal((n, case.channels, h, w)).astype(np.float32)
+            results = model.run({"x": x}).values()
+            for result, expected in zip(results, case.expected(x), strict=True):
+                assert result.shape == expected.shape
+                scale = max(1.0, float(np.abs(expected).max(initial=0)))
+                np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4 * scale, err_msg=f"{n, h, w}")
