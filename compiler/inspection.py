@@ -92,14 +92,14 @@ def _count(part: Network | Body, constants: dict[tvm.ir.GenericConst, None]) -> 
         if index is not None:
             control = part.controls[index]
             each = [_count(body, constants) for body in control.bodies]
-            total += max(each) * _rounds(control)
+            total += max(each) * _trip_count(control)
         elif isinstance(binding.value, relax.Call):
             total += _multiply_adds(binding.value)
     return total
 
 
-def _rounds(control: Control) -> int:
-    return control.rounds if isinstance(control, Loop) and control.rounds is not None else 1
+def _trip_count(control: Control) -> int:
+    return control.trip_count if isinstance(control, Loop) and control.trip_count is not None else 1
 
 
 def _border_names(network: Network) -> tuple[str, ...]:

@@ -144,24 +144,24 @@ class Choice:
 class Loop:
     """Runs a body again and again.
 
-    The body's inputs are the number of the round (an int64 without axes, from 0 on), what stays the same in all rounds,
-    and the items along the first axis of what is scanned. Its states go from round to round.
+    The body's inputs are the number of the iteration (an int64 without axes, from 0 on), what stays the same in all,
+    and the items along the first axis of what is scanned. Its states go from each iteration to the next.
 
-    The operands are the greatest number of rounds (one int64) if `counted`; what stays the same; the states' first
+    The operands are the greatest trip count (one int64) if `counted`; what stays the same; the states' first
     values; what is scanned. The results are the states' last values and, for each output of the body, its values of all
-    rounds along a new first axis.
+    iterations along a new first axis.
 
     Attributes:
-        rounds: the greatest number of rounds, if it is known at compile time; it must be if anything is scanned or if
-            the body has outputs. All rounds are run then.
+        trip_count: the greatest one, if it is known at compile time; it must be if anything is scanned or if the body
+            has outputs. All iterations are run then.
         counted: whether that number is an operand.
-        conditional: whether the first state is a bool that tells before each round whether there is one.
-        reversed_inputs: for each tensor that is scanned, whether its last item is the first round's.
-        reversed_outputs: for each output, whether the first round's value is the last item.
+        conditional: whether the first state is a bool that tells before each iteration whether there is one.
+        reversed_inputs: for each tensor that is scanned, whether its last item is the first iteration's.
+        reversed_outputs: for each output, whether the first iteration's value is the last item.
     """
 
     body: Body
-    rounds: Dimension | None
+    trip_count: Dimension | None
     counted: bool
     conditional: bool
     reversed_inputs: tuple[bool, ...]

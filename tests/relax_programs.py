@@ -367,7 +367,7 @@ def differences(expected: Mapping[str, tuple[np.ndarray, float, str]], outputs: 
 
 
 def with_fast_memory(machine: Target) -> Target:
-    """One on which matrix products by quarters are worth it whatever their size."""
+    """One on which matrix products by Strassen's algorithm are worth it whatever their size."""
     return replace(machine, costs=replace(machine.costs, loads=64, stores=64, memory_bytes_per_cycle=1 << 20))
 
 

@@ -272,36 +272,36 @@ class Emitter:
 
     def scan(
         self,
-        one_round: Callable[[relax.Expr, relax.Expr, list[relax.Expr]], tuple[Sequence[Operand], Sequence[Operand]]],
+        iteration: Callable[[relax.Expr, relax.Expr, list[relax.Expr]], tuple[Sequence[Operand], Sequence[Operand]]],
         items: relax.Expr,
         states: Sequence[Operand],
         backwards: bool = False,
     ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-        """Run a loop with one round for each item along the first dimension of a tensor.
+        """Run a loop with one iteration for each item along the first dimension of a tensor.
 
         Args:
-            one_round: lowers it, given its number (an int64 without axes, from 0 on), its item and the states; returns
+            iteration: lowers one, given its number (an int64 without axes, from 0 on), its item and the states; returns
                 the new states and what else it computes.
             items: at least two items; none of the tensors is without items.
-            states: before the first round.
-            backwards: whether the last item is the first round's; results of rounds are in the order of the items.
+            states: before the first iteration.
+            backwards: whether the last item is the first iteration's; results are in the order of the items.
 
         Returns:
-            The states after the last round, and what rounds compute besides, stacked along a new first dimension.
+            The states after the last iteration, and what each computes besides, stacked along a new first dimension.
         """
-        rounds, *size = shape_of(items)
+        count, *size = shape_of(items)
         kept = [relax.TensorType(shape_of(state), dtype_of(state)) for state in states]
         stacked: list[relax.TensorType] = []
 
         def make(given: list[relax.Expr], before: list[relax.Expr]) -> list[Operand]:
             number, item = given
-            after, made = one_round(number, item, before)
-            stacked.extend(relax.TensorType((rounds, *shape_of(part)), dtype_of(part)) for part in made)
+            after, made = iteration(number, item, before)
+            stacked.extend(relax.TensorType((count, *shape_of(part)), dtype_of(part)) for part in made)
             return [*made, *after]
 
         inputs = [relax.TensorType((), "int64"), relax.TensorType(size, dtype_of(items))]
         body, captured = self.body(inputs, kept, make, leading=1)
-        loop = Loop(body, rounds, False, False, (backwards,), (backwards,) * len(stacked))
+        loop = Loop(body, count, False, False, (backwards,), (backwards,) * len(stacked))
         results = self.control(loop, [*captured, *states, items], [*kept, *stacked])
         return results[: len(kept)], results[len(kept) :]
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: plain ones, GRU and LSTM, as a loop of the network with one round a step.
+"""Recurrent layers: plain ones, GRU and LSTM, as a loop of the network with one iteration a step.
 
 The products with the inputs are one matrix product for all steps; in the loop is what depends on the step before:
 
@@ -290,17 +290,17 @@ class Recurrence(Operator):
         if turned is not None:
             projected = _turned(at, projected, turned)
 
-        def one_round(
+        def iteration(
             step: Operand, given: relax.Expr, before: Sequence[Operand]
         ) -> tuple[list[Operand], list[Operand]]:
             return self._round(at, step, given, list(before), lengths, by)
 
         if time == 1:
             one = at.expr(at.reshaped(projected, shape_of(projected)[1:]))
-            last, (hidden,) = one_round(np.array(0), one, states)
+            last, (hidden,) = iteration(np.array(0), one, states)
             hidden = at.reshaped(hidden, (1, *shape_of(hidden)))
         else:
-            last, (hidden,) = at.scan(one_round, projected, states, self.backwards and turned is None)
+            last, (hidden,) = at.scan(iteration, projected, states, self.backwards and turned is None)
         return (hidden if turned is None else _turned(at, hidden, turned), *last)
 
     def _prepared(self, at: Emitter, x: Operand | QuantizedTensor, weights: Weights) -> tuple[relax.Expr, _Loop]:

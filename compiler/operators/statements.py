@@ -80,7 +80,7 @@ _PARALLEL_WORK = 1 << 14
 
 
 def each(count: Dimension, work: Dimension) -> Any:
-    """A loop whose rounds are independent of each other, on several threads if they have work for them in all."""
+    """A loop whose iterations are independent of each other, on several threads if they have work for them in all."""
     trips = expression(count)
     return T.parallel(0, trips) if typical(work) >= _PARALLEL_WORK and typical(count) > 1 else T.serial(0, trips)
 

@@ -1,11 +1,11 @@
-"""Matrix products by seven products of quarters instead of eight (Strassen, 1969; Winograd's form of it).
+"""Matrix products by seven products of submatrices instead of eight (Strassen, 1969; Winograd's form of it).
 
-    [A₁₁ A₁₂]   [B₁₁ B₁₂]     Lₚ = a sum of quarters of A       combine_left, at run time
-    [A₂₁ A₂₂] · [B₂₁ B₂₂]     Rₚ = a sum of quarters of B       combine_right, at compile time
+    [A₁₁ A₁₂]   [B₁₁ B₁₂]     Lₚ = a sum of blocks of A         combine_left, at run time
+    [A₂₁ A₂₂] · [B₂₁ B₂₂]     Rₚ = a sum of blocks of B         combine_right, at compile time
                               Pₚ = Lₚ Rₚ,  p = 0 … 6
-                              each quarter of the result is a sum of Pₚ
+                              each block of the result is a sum of Pₚ
 
-The quarters are made of every other row, the halves of the sum, and every other vector of columns: what belongs
+The four blocks have every other row, the halves of the sum, and every other vector of columns: what belongs
 together lies together, and of an odd number of rows it is the last one that is filled up.
 
 An eighth of the multiplications is saved; the sums take time in proportion to the matrices alone. The result differs
@@ -26,37 +26,37 @@ from nnefc.sizes import dimensions
 __all__ = [
     "COUNT",
     "LEFT",
-    "PRODUCTS_OF_QUARTERS",
     "RESULT",
     "RIGHT",
+    "STRASSEN_PRODUCTS",
     "combine_left",
     "combine_right",
-    "multiply_quarters",
+    "multiply_submatrices",
 ]
 
-PRODUCTS_OF_QUARTERS = "nnefc.products_of_quarters"
+STRASSEN_PRODUCTS = "nnefc.strassen_products"
 """Attribute of the computation of the seven products, `[…, 7, rows, columns]`, that one other reads."""
 
-COUNT = 7  # products of quarters
-_PART = 200  # terms of a sum; the sums of quarters make their rounding twice as large
+COUNT = 7  # products of blocks
+_PART = 200  # terms of a sum; the sums of blocks make their rounding twice as large
 
-# Coefficients of the quarters 11, 12, 21, 22 of A and of B in the factors of each product
+# Coefficients of the blocks 11, 12, 21, 22 of A and of B in the factors of each product
 LEFT = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 1, -1, -1], [0, 0, 0, 1], [0, 0, 1, 1], [-1, 0, 1, 1], [1, 0, -1, 0]])
 RIGHT = np.array(
     [[1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, -1, -1, 1], [-1, 1, 0, 0], [1, -1, 0, 1], [0, -1, 0, 1]]
 )
-# and of each product in the quarters of the result
+# and of each product in the blocks of the result
 RESULT = np.array([[1, 1, 0, 0, 0, 0, 0], [1, 0, 1, 0, 1, 1, 0], [1, 0, 0, -1, 0, 1, 1], [1, 0, 0, 0, 1, 1, 1]])
 
 
 def combine_right(right: np.ndarray, size: int) -> np.ndarray:
     """`[K, N]` → `[7, N / 2 / size, K / 2, size]`, computed in float64; K is even, N a multiple of 2 `size`."""
     depth, blocks = right.shape[0] // 2, right.shape[1] // (2 * size)
-    quarters = np.moveaxis(right.reshape(2, depth, blocks, 2, size), (3, 2), (1, 2)).reshape(4, blocks, depth, size)
+    parts = np.moveaxis(right.reshape(2, depth, blocks, 2, size), (3, 2), (1, 2)).reshape(4, blocks, depth, size)
     factors = np.empty((COUNT, blocks, depth, size), right.dtype)
     signs = RIGHT.astype(np.float64)
     for block in range(blocks):  # a part that stays in the cache; and BLAS would wake threads for nothing
-        factors[:, block] = np.einsum("pq,qkn->pkn", signs, quarters[:, block].astype(np.float64))
+        factors[:, block] = np.einsum("pq,qkn->pkn", signs, parts[:, block].astype(np.float64))
     return factors
 
 
@@ -72,14 +72,14 @@ def combine_left(left: te.Tensor, rows: int, tile: int, size: int) -> te.Tensor:
         *outer, product, block, step, within, lane = index
         k = step * size + lane
         pair = [tirx.min((block * tile + within) * 2 + i, int(height) - 1) for i in range(2)]
-        quarters = [left(*outer, r, c) for r in pair for c in (k, k + half)]
-        return chosen(product, [_sum(factor, quarters) for factor in LEFT])
+        parts = [left(*outer, r, c) for r in pair for c in (k, k + half)]
+        return chosen(product, [_sum(factor, parts) for factor in LEFT])
 
     shape, periods = (*batch, COUNT, rows // tile, half // size, tile, size), [*(1 for _ in batch), COUNT, 1, 1, 1, 1]
     return te.compute(shape, element, name="combine_left", attrs={PERIODS: periods})
 
 
-def multiply_quarters(left: te.Tensor, right: te.Tensor, height: int) -> te.Tensor:
+def multiply_submatrices(left: te.Tensor, right: te.Tensor, height: int) -> te.Tensor:
     """The product `[…, M, N]` of what `combine_left` and `combine_right` made; M is `height`."""
     *batch, _, count, steps, tile, lanes = dimensions(left.shape)
     _, blocks, _, size = dimensions(right.shape)
@@ -91,16 +91,16 @@ def multiply_quarters(left: te.Tensor, right: te.Tensor, height: int) -> te.Tens
         a = left(*outer, p, row // tile, step, row % tile, lane)
         return te.sum(a * right(p, column // size, step * lanes + lane, column % size), axis=[step, lane])
 
-    attrs = {LONGEST_PART: _PART, PRODUCTS_OF_QUARTERS: 1}
+    attrs = {LONGEST_PART: _PART, STRASSEN_PRODUCTS: 1}
     products = te.compute((*batch, COUNT, rows, columns), product, name="products", attrs=attrs)
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, row, column = index
         within = column // (2 * size) * size + column % size
         each = [products(*outer, p, row // 2, within) for p in range(COUNT)]
-        quarters = [_sum(quarter, each) for quarter in RESULT]
+        parts = [_sum(part, each) for part in RESULT]
         side = column // size % 2
-        return chosen(row % 2, [chosen(side, quarters[:2]), chosen(side, quarters[2:])])
+        return chosen(row % 2, [chosen(side, parts[:2]), chosen(side, parts[2:])])
 
     return te.compute((*batch, height, 2 * columns), element, name="result")
 

@@ -1,4 +1,4 @@
-"""How a matrix product is computed: plainly, or by seven products of quarters, by a small model of what each costs."""
+"""How a matrix product is computed: plainly, or by Strassen's algorithm, by a small model of what each costs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nnefc.targets.machine.target import Target
 
 __all__ = ["constant_factor", "strassen_bytes", "strassen_saving"]
 
-# Loads and stores of vectors, as measured on Zen 4, where a product by quarters takes 4 and 6 cycles for them.
+# Loads and stores of vectors, as measured on Zen 4, where Strassen's algorithm takes 4 and 6 cycles for them.
 _SUM_ACCESSES = 6  # for a vector of A: its share of the seven sums, and reading these
 _RESULT_ACCESSES = 9  # for a vector of C
 _LEAST_SAVING = 1.5  # cycles saved for each cycle spent
 
 
 def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, target: Target) -> float:
-    """Cycles that products of quarters save; negative where they take more.
+    """Cycles that Strassen's algorithm saves; negative where it takes more.
 
     An eighth of the multiply-adds is set against the sums, and against three quarters more of the constant factor,
     which comes from memory. What saves little counts as nothing, and what cannot be computed so costs infinitely much.
@@ -43,7 +43,7 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
 
 
 def strassen_bytes(factor: np.ndarray) -> int:
-    """How much larger the seven sums of quarters of a constant factor are."""
+    """How much larger the seven sums of submatrices of a constant factor are."""
     return factor.nbytes * 3 // 4
 
 

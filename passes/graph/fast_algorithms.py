@@ -3,7 +3,7 @@
     convolution in tiles of 4 × 4     4 times its filter           saves a million cycles      not taken
     the same in tiles of 2 × 2        16/9 of its filter           saves most of them          taken
     convolution in tiles of 4 × 4     4 times a smaller filter     saves as many               taken
-    product by quarters               7/4 of its constant factor   saves half a million        taken
+    product by Strassen's algorithm   7/4 of its constant factor   saves half a million        taken
 
 Which ones save most together, one for each constant, and add no more than so many bytes, is a multiple-choice knapsack
 problem, solved exactly but for the rounding of sizes. More memory never saves less time.
@@ -49,11 +49,11 @@ class FastAlgorithms:
 
     Attributes:
         tiles: of Winograd's algorithm, for filters.
-        quarters: factors of products by Strassen's.
+        strassen: factors of products by Strassen's.
     """
 
     tiles: Mapping[int, Tile] = field(default_factory=dict)
-    quarters: frozenset[int] = frozenset()
+    strassen: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, chosen: Iterable[Candidate]) -> FastAlgorithms:
@@ -68,9 +68,9 @@ class FastAlgorithms:
         """The tile of Winograd's algorithm, if that is the faster one for this filter."""
         return self.tiles.get(constant.ctypes.data)
 
-    def by_quarters(self, constant: np.ndarray) -> bool:
+    def by_strassen(self, constant: np.ndarray) -> bool:
         """Whether Strassen's algorithm is the faster one for products with this factor."""
-        return constant.ctypes.data in self.quarters
+        return constant.ctypes.data in self.strassen
 
 
 def most_saving(candidates: Sequence[Candidate], allowance: float) -> list[Candidate]:

@@ -2,7 +2,7 @@
 
     y = matmul(x, W)     →     y = multiply_packed(x, pack(W))     # W[K, N] as [N / b, K, b]
 
-Large products with constants become seven products of quarters (`passes/compute/strassen.py`) where that was chosen.
+Large products with constants become seven products of submatrices (`passes/compute/strassen.py`) where that was chosen.
 
 Constants are packed here, at compile time; a factor that is computed is packed by a kernel of its own, which fusion
 joins with the transposition that often comes before it.
@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
-from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_quarters
+from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_submatrices
 from nnefc.passes.graph.choose_product import constant_factor
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.narrow_constants import widened_for
@@ -61,8 +61,8 @@ class _Packer(Rewriter):
         columns, rows = shape_of(right)[-1], shape_of(left)[-2]
         size = self._block_size(columns, str(right.ty.dtype))
         weights = constant_factor(self.definition(right), len(shape_of(left)), self._target)
-        if weights is not None and self._algorithms.by_quarters(weights):
-            return self._by_quarters(left, weights, size)
+        if weights is not None and self._algorithms.by_strassen(weights):
+            return self._by_strassen(left, weights, size)
         if weights is not None:
             height = typical(item_count(shape_of(left)[:-1]))
             packed = widened_for(self, self._packed(weights, pack_right_array, size), height, self._target)
@@ -74,8 +74,8 @@ class _Packer(Rewriter):
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
         return self.emit_te(multiply_packed, left, packed, columns, padded, name="matmul", attrs=attrs)
 
-    def _by_quarters(self, left: relax.Expr, weights: np.ndarray, size: int) -> relax.Var:
-        """The sums of quarters of `left` are computed once, however many products they are for."""
+    def _by_strassen(self, left: relax.Expr, weights: np.ndarray, size: int) -> relax.Var:
+        """The sums of submatrices of `left` are computed once, however many products they are for."""
         height, columns = shape_of(left)[-2], weights.shape[1]
         rows = padded_rows(-(-height // 2), self._target.vector_registers)
         tile = choose_tile(1, rows, columns // (2 * size), self._target).rows
@@ -84,7 +84,7 @@ class _Packer(Rewriter):
             self._sums[left, tile] = self.emit_te(combine_left, left, rows, tile, size, attrs=attrs)
         sums, packed = self._sums[left, tile], self._packed(weights, combine_right, size)
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
-        return self.emit_te(multiply_quarters, sums, packed, height, name="matmul_by_quarters", attrs=attrs)
+        return self.emit_te(multiply_submatrices, sums, packed, height, name="matmul_strassen", attrs=attrs)
 
     def _packed(self, weights: np.ndarray, pack: Callable[[np.ndarray, int], np.ndarray], size: int) -> relax.Expr:
         """A constant factor, packed once however often it is used (a recurrent network uses its own at every step)."""

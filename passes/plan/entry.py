@@ -116,7 +116,7 @@ class _LoopAreas:
         loop, body = step.loop, step.body
 
         def item(area: _Area, buffer: Buffer, is_reversed: bool) -> _Area:
-            position = expression((loop.rounds or 0) - 1) - iteration if is_reversed else iteration
+            position = expression((loop.trip_count or 0) - 1) - iteration if is_reversed else iteration
             return area.at(position * expression(buffer.bytes))
 
         found = {("input", 1 + i): area for i, area in enumerate(self.kept)}
@@ -317,7 +317,7 @@ class _Writer:
         loop = _LoopAreas.of(step, plan, areas)
         counter = self._memory.counter(workspace.address)
         declared, goes_on = self._goes_on(step, loop, counter.value)
-        iteration = tirx.Var("round", "int64")
+        iteration = tirx.Var("iteration", "int64")
         inner = {key: area for key, area in areas.items() if key[0] == "constant"}
         inner |= {("input", 0): workspace} | _workspace_of(plan.bodies[step][0], areas, workspace.at(COUNTER_BYTES))
         inner |= loop.of_body(step, iteration)
@@ -338,8 +338,8 @@ class _Writer:
         """What holds before each iteration of a loop, and what declares the items that it depends on."""
         declared: list[tirx.Stmt] = []
         conditions = [tirx.call_extern("int32", self._memory.failed) == 0]
-        if step.loop.rounds is not None:
-            conditions.insert(0, iteration < expression(step.loop.rounds))
+        if step.loop.trip_count is not None:
+            conditions.insert(0, iteration < expression(step.loop.trip_count))
         if areas.limit is not None:
             more, limit = self._memory.item(areas.limit.address, "int64")
             declared += more

@@ -131,7 +131,7 @@ class Program:
 
     @property
     def is_straight(self) -> bool:
-        """Whether the same kernels run whatever they compute: no choices, and loops of as many rounds in every run."""
+        """Whether the same kernels run whatever they compute: no choices, and loops whose trip count is known."""
         for step in self.steps:
             match step:
                 case ChoiceStep():

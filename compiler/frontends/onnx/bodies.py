@@ -1,8 +1,8 @@
 """Choices and loops that run as often as values computed at run time say: subgraphs as bodies of their own.
 
-What goes from round to round, or comes out of either branch, are tensors of one type each; sequences and optionals are
-as many tensors, and their lengths stay. A loop's state whose value is known at compile time, and that no round changes,
-is no state: rounds see the known value.
+What goes from one iteration to the next, or comes out of either branch, are tensors of one type each; sequences and
+optionals are as many tensors, and their lengths stay. A loop's state whose value is known at compile time, and that no
+iteration changes, is no state: iterations see the known value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nnefc.sizes import Dimension
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
 
-Round = Callable[[Value, list[AnyValue], list[Value]], tuple[Value, list[AnyValue], list[Value]]]
+Iteration = Callable[[Value, list[AnyValue], list[Value]], tuple[Value, list[AnyValue], list[Value]]]
 
 
 class EndlessLoop(CompileError):
@@ -35,18 +35,18 @@ class Repetition:
     """A loop.
 
     Attributes:
-        round: lowers one round, given its number, the states, and an item of each tensor that is scanned; returns
-            whether another round may follow, the new states, and this round's items of the outputs.
-        states: before the first round.
-        limit: the greatest number of rounds, if it is known.
-        count: the greatest number of rounds, if it is computed.
-        running: whether there is a first round.
-        scanned: what an item of each round is taken of, along the first axis.
-        reversed_inputs: for each of them, whether its last item is the first round's.
-        reversed_outputs: for each output, whether the first round's item is the last one.
+        iteration: lowers one, given its number, the states, and an item of each tensor that is scanned; returns
+            whether another may follow, the new states, and its items of the outputs.
+        states: before the first iteration.
+        limit: the greatest trip count, if it is known.
+        count: the greatest trip count, if it is computed.
+        running: whether there is a first iteration.
+        scanned: what an item for each iteration is taken of, along the first axis.
+        reversed_inputs: for each of them, whether its last item is the first iteration's.
+        reversed_outputs: for each output, whether the first iteration's item is the last one.
     """
 
-    round: Round
+    iteration: Iteration
     states: list[AnyValue]
     limit: Dimension | None
     count: Value | None
@@ -173,8 +173,8 @@ class _LoopBody:
     """One attempt to build the body of a loop: `settled` are the values of states that are expected not to change.
 
     Attributes:
-        outputs: what one round gives as its items of the outputs.
-        settled_after: the values that a round gives those states; None for one that is computed.
+        outputs: what one iteration gives as its items of the outputs.
+        settled_after: the values that an iteration gives those states; None for one that is computed.
     """
 
     def __init__(self, ctx: Context, loop: Repetition, first: list[Value], settled: dict[int, Array]) -> None:
@@ -188,13 +188,13 @@ class _LoopBody:
         self.settled_after: dict[int, Array | None] = {}
 
     def build(self) -> None:
-        """Lower a round as a body."""
+        """Lower an iteration as a body."""
         items = [self._loop.scanned[k] for k in self._scanned]
         inputs = [Value((), "int64"), *(Value(item.shape[1:], item.dtype) for item in items)]
         states = [self._first[k] for k in self._moving]
-        self._body, self._captured = self._ctx.build_body(inputs, states, self._round, leading=1)
+        self._body, self._captured = self._ctx.build_body(inputs, states, self._iteration, leading=1)
 
-    def _round(self, inputs: list[Value], moving: list[Value]) -> list[Value]:
+    def _iteration(self, inputs: list[Value], moving: list[Value]) -> list[Value]:
         number, *given = inputs
         computed = dict(zip(self._scanned, given, strict=True))
         items = [
@@ -204,7 +204,9 @@ class _LoopBody:
         before = [Value.known(self._settled[k]) if k in self._settled else leaf for k, leaf in enumerate(self._first)]
         for k, leaf in zip(self._moving, moving, strict=True):
             before[k] = leaf
-        running, states, self.outputs = self._loop.round(number, _rebuilt(self._loop.states, iter(before[1:])), items)
+        running, states, self.outputs = self._loop.iteration(
+            number, _rebuilt(self._loop.states, iter(before[1:])), items
+        )
         for index, (old, new) in enumerate(zip(self._loop.states, states, strict=True)):
             if _structure(old) != _structure(new):
                 raise CompileError(f"its state {index} changes its kind or length from one iteration to the next")
@@ -221,8 +223,7 @@ class _LoopBody:
     def call(self, conditional: bool) -> tuple[list[AnyValue], list[Value]]:
         """Run the loop around the body that was built."""
         loop, ctx = self._loop, self._ctx
-        rounds = loop.limit or 0
-        stacked = [Value((rounds, *item.shape), item.dtype) for item in self.outputs]
+        stacked = [Value((loop.limit or 0, *item.shape), item.dtype) for item in self.outputs]
         kept = [k for k, value in enumerate(stacked) if 0 not in value.shape]
         control = Loop(
             self._body,
@@ -250,7 +251,7 @@ def _same(a: Array | None, b: Array) -> bool:
 
 
 def _shaped(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:
-    """A condition with the axes that the one before the first round has."""
+    """A condition with the axes that the one before the first iteration has."""
     made: Value = ctx.apply(Reshape(shape), value)
     return made
 

@@ -1,8 +1,8 @@
 """`If`, `Loop` and `Scan`: decided or unrolled at compile time where that is possible and short, else run.
 
 A condition that is known picks its branch; one that the program computes picks a body of the network when it runs. A
-loop with few rounds whose number is known is unrolled: rounds then know their number, and states may change their types
-from round to round. Any other runs as a loop, unless it can only be unrolled: see `bodies`.
+loop with a small, known trip count is unrolled: iterations then know their number, and states may change their types
+from one to the next. Any other runs as a loop, unless it can only be unrolled: see `bodies`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__: list[str] = []
 _MAX_SHORT = 1024
 """Nodes that a loop comes to when it is unrolled although it could run as a loop."""
 
-_MAX_ROUNDS = 100_000
+_MAX_ITERATIONS = 100_000
 """Rounds of a loop that can only be unrolled; the number of nodes that it comes to is limited too."""
 
 
@@ -56,17 +56,17 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
             f"its body takes {carried} values from one iteration to the next, the node gives {len(states)}"
         )
 
-    def one_round(
+    def iteration(
         number: Value, before: list[AnyValue], _items: list[Value]
     ) -> tuple[Value, list[AnyValue], list[Value]]:
         results = ctx.run_graph(body, [number, ctx.known(np.array(True)), *before])
         outputs = [_tensor(node, item, "a scan output") for item in results[1 + carried :]]
         return _condition(node, results[0]), results[1 : 1 + carried], outputs
 
-    limit, count = _rounds(ctx, node)
+    limit, count = _trip_count(ctx, node)
     running = _condition(node, node.operands[1]) if _has(node, 1) else ctx.known(np.array(True))
     outputs = len(body.output_names) - 1 - carried
-    loop = Repetition(one_round, states, limit, count, running, (), (), (False,) * outputs)
+    loop = Repetition(iteration, states, limit, count, running, (), (), (False,) * outputs)
     return _run(ctx, loop, body, [0] * outputs)
 
 
@@ -77,11 +77,11 @@ def _condition(node: Node, value: AnyValue | None) -> Value:
     return condition
 
 
-def _rounds(ctx: Context, node: Node) -> tuple[Dimension | None, Value | None]:
-    """The greatest number of rounds, known or computed; neither if only the condition ends the loop."""
+def _trip_count(ctx: Context, node: Node) -> tuple[Dimension | None, Value | None]:
+    """The greatest trip count, known or computed; neither if only the condition ends the loop."""
     if not _has(node, 0):
         return None, None
-    value = _tensor(node, node.operands[0], "the number of rounds")
+    value = _tensor(node, node.operands[0], "the trip count")
     if any(size != 1 for size in value.shape):
         raise CompileError(f"its trip count must be a scalar, its shape is {list(value.shape)}")
     if value.sizes is not None:
@@ -90,7 +90,7 @@ def _rounds(ctx: Context, node: Node) -> tuple[Dimension | None, Value | None]:
     if array is None:
         return None, value
     # Exporters write the greatest integer for a loop that the condition alone ends.
-    count = int(_item(array, "the number of rounds"))
+    count = int(_item(array, "the trip count"))
     return None if count >= (1 << 31) - 1 else max(count, 0), None
 
 
@@ -130,13 +130,13 @@ def _unrolled(
             break
         if known is None or (most is not None and (number + 1) * body.size > most):
             return None
-        if number >= _MAX_ROUNDS:
-            raise CompileError(f"it runs for more than {_MAX_ROUNDS} iterations, which is too many to unroll")
+        if number >= _MAX_ITERATIONS:
+            raise CompileError(f"it runs for more than {_MAX_ITERATIONS} iterations, which is too many to unroll")
         items = [
             _item_at(ctx, source, source.shape[0] - 1 - number if backwards else number)
             for source, backwards in zip(loop.scanned, loop.reversed_inputs, strict=True)
         ]
-        running, states, outputs = loop.round(ctx.known(np.array(number, np.int64)), states, items)
+        running, states, outputs = loop.iteration(ctx.known(np.array(number, np.int64)), states, items)
         for column, item in zip(scanned, outputs, strict=True):
             column.append(item)
         number += 1
@@ -148,9 +148,9 @@ def _unrolled(
 
 
 def _stacked(ctx: Context, items: SequenceOf[Value], body: Subgraph, index: int, axis: int) -> Value:
-    """The items of output `index` of a body, of all rounds, along a new axis."""
+    """The items of output `index` of a body, of all iterations, along a new axis."""
     if not items:
-        return _no_rounds(body, index)
+        return _no_iterations(body, index)
     first = items[0]
     axis = _axis(axis, first.rank + 1)
     for item in items:
@@ -165,8 +165,8 @@ def _stacked(ctx: Context, items: SequenceOf[Value], body: Subgraph, index: int,
     return _joined(ctx, [_expanded(ctx, item, axis) for item in items], axis)
 
 
-def _no_rounds(graph: Any, index: int) -> Value:
-    """The scan output of a loop without rounds: no items, of the declared type."""
+def _no_iterations(graph: Any, index: int) -> Value:
+    """The scan output of a loop without iterations: no items, of the declared type."""
     declared = graph.graph.outputs[index].type
     if not isinstance(declared, TensorType) or not declared.dtype:
         raise CompileError("it has no iterations, and its body does not declare the types of its scan outputs")
@@ -249,7 +249,7 @@ def _scan(
     if any(length != lengths[0] for length in lengths):
         raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, lengths))}: they must be equal")
 
-    def one_round(
+    def iteration(
         _number: Value, before: list[AnyValue], items: list[Value]
     ) -> tuple[Value, list[AnyValue], list[Value]]:
         results = ctx.run_graph(body, [*before, *items])
@@ -257,7 +257,7 @@ def _scan(
         return ctx.known(np.array(True)), results[:carried], made
 
     loop = Repetition(
-        one_round,
+        iteration,
         states=list(operands[:carried]),
         limit=lengths[0],
         count=None,

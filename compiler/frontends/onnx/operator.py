@@ -160,7 +160,7 @@ class Context:
         """For a node that draws random numbers: how many runs the session has done, and how many nodes drew before.
 
         Raises:
-            CompileError: it runs as often as the network itself decides; all rounds would draw the same numbers.
+            CompileError: it runs as often as the network itself decides; all iterations would draw the same numbers.
         """
         if len(self.at.frames) > 1:
             raise CompileError(

@@ -1,10 +1,10 @@
-"""Products of quarters of matrices (Strassen's algorithm): the seven tiles for one place of each quarter at a time.
+"""Strassen's algorithm: the seven tiles for one place of each submatrix at a time.
 
     for a tile's columns, its rows, in parallel:
         for p in 7: tiles[p] = a tile of the product p               # in registers, then in the first cache
-        for each quarter: C[its tile] = epilogue(sum of tiles)       # bias, activation, residual
+        for each block:   C[its tile] = epilogue(sum of tiles)       # bias, activation, residual
 
-and the sums of quarters before them:
+and the sums of submatrices before them:
 
     for row in parallel, for a vector of columns: the seven sums of the four vectors    # in registers
 """
@@ -16,7 +16,7 @@ import math
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.compute.strassen import PRODUCTS_OF_QUARTERS
+from nnefc.passes.compute.strassen import STRASSEN_PRODUCTS
 from nnefc.passes.schedule.analysis import KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
@@ -27,10 +27,10 @@ __all__ = ["StrassenProductsRule", "StrassenSumsRule"]
 
 
 class StrassenProductsRule:
-    """Seven products whose sums are the quarters of a matrix."""
+    """Seven products whose sums are the submatrices of a matrix."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
-        found = [step for step in kernel.steps if PRODUCTS_OF_QUARTERS in step.node.annotations]
+        found = [step for step in kernel.steps if STRASSEN_PRODUCTS in step.node.annotations]
         if len(found) != 1:
             return None
         (products,) = found

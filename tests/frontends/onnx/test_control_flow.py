@@ -231,7 +231,7 @@ def test_a_long_loop_has_outputs_of_each_round(tmp_path: Path) -> None:
     )
     network = agrees(proto, tmp_path, {"x": X})
     assert isinstance(network.controls[0], Loop)
-    assert network.controls[0].rounds == 700
+    assert network.controls[0].trip_count == 700
 
 
 @pytest.mark.parametrize("length", [1, 5, 400])
@@ -271,7 +271,7 @@ def test_a_scan_goes_along_axes_in_both_directions(tmp_path: Path, length: int) 
 
 
 def test_loops_inside_each_other(tmp_path: Path) -> None:
-    """The inner one's number of rounds is the outer one's own number; it uses values of all graphs around it."""
+    """The inner one's trip count is the number of the outer one's iteration; it uses values of all graphs around it."""
     inner = graph(
         [node("Identity", ["ig"], ["ion"]), node("Add", ["u", "s0"], ["a"]), node("Sin", ["a"], ["b"])],
         [info("ii", (), INT64), info("ig", (), BOOL), info("u", None)],
@@ -420,7 +420,7 @@ def test_a_run_with_a_failing_kernel_ends(tmp_path: Path) -> None:
 def test_what_cannot_run_as_a_loop_is_refused(tmp_path: Path) -> None:
     grow = [GO, node("Concat", ["s0", "x"], ["t0"], axis=0)]
     cases = {
-        "a state is float32[2, 3] before an iteration and float32[4, 3] after it": model(
+        "a state is float32[2, 3] before an iteration, float32[4, 3] after it": model(
             [node("Loop", ["m", "", "x"], ["y"], name="loop", body=body(grow))],
             [info("x"), info("m", (), INT64)],
             [info("y", None)],

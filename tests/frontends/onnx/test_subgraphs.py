@@ -100,11 +100,11 @@ def body(nodes: list[onnx.NodeProto], states: int = 1, scans: int = 0) -> onnx.G
 ADD = [node("Identity", ["go"], ["on"]), node("Add", ["s0", "x"], ["t0"])]
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 5])
-def test_a_known_number_of_rounds_is_unrolled(tmp_path: Path, rounds: int) -> None:
-    proto = looping(body(ADD), ["m", "", "x"], [info("y")], m=np.int64(rounds))
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_a_known_trip_count_is_unrolled(tmp_path: Path, count: int) -> None:
+    proto = looping(body(ADD), ["m", "", "x"], [info("y")], m=np.int64(count))
     network = agrees(proto, tmp_path, {"x": X})
-    assert operations(network) == ["add"] * rounds
+    assert operations(network) == ["add"] * count
 
 
 def test_scan_outputs_are_stacked(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_loops_inside_each_other(tmp_path: Path) -> None:
 
 
 def test_unrolling_has_a_limit(tmp_path: Path) -> None:
-    """Three loops of 100 rounds inside each other, whose states grow: they cannot run as loops."""
+    """Three loops of 100 iterations inside each other, whose states grow: they cannot run as loops."""
     made = body([node("Identity", ["go"], ["on"]), *chain("s0", "c0", 10), node("Concat", ["c0", "x"], ["t0"], axis=0)])
     for level in range(3):
         inner = rename(made, f"_{level}")

@@ -137,7 +137,7 @@ def test_a_long_sequence_is_as_much_code_as_a_short_one(tmp_path: Path) -> None:
 
     long = network(10_000)
     assert statements(long) == statements(network(10))
-    assert [control.rounds for control in long.controls if isinstance(control, Loop)] == [10_000] * 4
+    assert [control.trip_count for control in long.controls if isinstance(control, Loop)] == [10_000] * 4
 
 
 def test_ten_thousand_steps_are_computed(tmp_path: Path) -> None:

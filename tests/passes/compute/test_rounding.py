@@ -78,7 +78,7 @@ def test_strict_sums_are_as_exact_as_those_of_onnxruntime(name: str, tmp_path: P
 
 @functools.cache
 def fast_algorithms(tile: Tile) -> dict[str, float]:
-    """The largest errors of a convolution by Winograd's algorithm, in such tiles, and of a product by quarters."""
+    """The largest errors of a convolution by Winograd's algorithm, in such tiles, and of a product by Strassen's."""
     filters, weights = values(3, (64, 384, 3, 3)), values(4, (1024, 512))
     exactly: list[np.ndarray] = []
 
@@ -92,13 +92,13 @@ def fast_algorithms(tile: Tile) -> dict[str, float]:
         patch.setattr(choose_algorithms, "TILES", (tile,))
         artifact = compile_network(case.network, with_fast_memory(target("llvm")), memory_budget=math.inf)
     outputs = artifact.run(case.inputs).values()
-    names = ("winograd", "quarters")
+    names = ("winograd", "strassen")
     return {name: errors(got, want)[0] for name, got, want in zip(names, outputs, exactly, strict=True)}
 
 
 @pytest.mark.parametrize(
     ("algorithm", "tile", "largest"),
-    [("winograd", (2, 2), 1e-6), ("winograd", (4, 4), 3e-6), ("quarters", (4, 4), 1.6e-6)],
+    [("winograd", (2, 2), 1e-6), ("winograd", (4, 4), 3e-6), ("strassen", (4, 4), 1.6e-6)],
 )
 def test_fast_algorithms_keep_their_errors_small(algorithm: str, tile: Tile, largest: float) -> None:
     assert fast_algorithms(tile)[algorithm] < largest

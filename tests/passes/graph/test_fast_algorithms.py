@@ -119,8 +119,8 @@ def test_a_small_network_may_grow_by_a_part_of_a_larger_one() -> None:
 def test_a_constant_that_several_computations_read_is_added_once() -> None:
     module = build([CASE]).network.module
     room = 1 + 3 / 4 * FACTOR / MODEL * 1.01  # for the products' factor alone; a convolution's takes more
-    assert len(choose_algorithms([module], MACHINE, room).quarters) == 1
-    assert not choose_algorithms([module], MACHINE, 1 + 0.9 * (room - 1)).quarters
+    assert len(choose_algorithms([module], MACHINE, room).strassen) == 1
+    assert not choose_algorithms([module], MACHINE, 1 + 0.9 * (room - 1)).strassen
 
 
 def test_a_filter_that_a_strided_or_dilated_convolution_reads_too_stays_as_it_is() -> None:

@@ -21,7 +21,7 @@ from nnefc.operators.shape import Concat, Split, Squeeze, Stack
 __all__: list[str] = []
 
 _MOST_PARTS = 16_384
-"""Items of a sequence; how many it would be is not in the model, but in a shape, or the number of rounds of a loop."""
+"""Items of a sequence; how many it would be is not in the model, but in a shape, or the trip count of a loop."""
 
 
 def _sequence(node: Node, index: int = 0) -> Sequence:
@@ -172,12 +172,12 @@ def _map(ctx: Context, node: Node) -> list[AnyValue]:
     for operand in node.operands[1:]:
         if isinstance(operand, Sequence) and len(operand.items) != length:
             raise fail(node, f"the sequences have {length} and {len(operand.items)} items")
-    body, rounds = node.attributes["body"], []
+    body, made_of_each = node.attributes["body"], []
     for place in range(length):
         given = [operand.items[place] if isinstance(operand, Sequence) else operand for operand in node.operands]
-        rounds.append(ctx.run_graph(body, [value for value in given if value is not None]))
+        made_of_each.append(ctx.run_graph(body, [value for value in given if value is not None]))
     made: list[AnyValue] = []
     for index in range(len(node.outputs)):
-        items = tuple(results[index] for results in rounds)
+        items = tuple(results[index] for results in made_of_each)
         made.append(Sequence(items, getattr(items[0], "dtype", "") if items else ""))
     return made

@@ -1,4 +1,4 @@
-"""Large products with constants, by seven products of quarters: which ones, and that they are right."""
+"""Large products with constants, by Strassen's algorithm: which ones, and that they are right."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ SHAPES = [(96, 256, 256), (97, 256, 288), (197, 288, 224), (211, 224, 352), (128
 
 
 @pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64"])
-def test_products_by_quarters_are_right(name: str) -> None:
+def test_products_by_strassen_are_right(name: str) -> None:
     check([product(*shape) for shape in SHAPES] + [product(101, 256, 256, 1, 1)], with_fast_memory(target(name)))
 
 
-def test_large_products_with_constants_go_by_quarters() -> None:
+def test_large_products_with_constants_go_by_strassen() -> None:
     for shape in SHAPES:
         assert kernels_of(product(*shape)) == ["StrassenSumsRule", "StrassenProductsRule"]
 
