@@ -13,15 +13,17 @@ TVM takes a `Size` wherever it takes an expression of integers. The ranges of th
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import tvm
 import tvm_ffi
@@ -55,6 +57,7 @@ __all__ = [
     "range_of",
     "ranges",
     "scaled",
+    "structural_key",
     "substituted",
     "typical",
     "variables",
@@ -123,12 +126,38 @@ class OpenSize:
         return Range(least, most, max(least, min(most, typical)), self.multiple)
 
 
+structural_key = cast(Callable[[Any], Any], tvm_ffi.StructuralKey)
+"""What looks things up by expressions and types of TVM: equal ones have equal keys."""
+
+_Answer = TypeVar("_Answer")
+
+
+def _once(question: Callable[[_Known, tirx.Expr], _Answer]) -> Callable[[_Known, tirx.Expr], _Answer]:
+    """A method of `_Known` that finds its answer once for each expression: passes ask about the same ones again."""
+
+    @functools.wraps(question)
+    def asked(known: _Known, expr: tirx.Expr) -> _Answer:
+        answers: dict[Any, _Answer] = known.answers[question.__name__]
+        key = structural_key(expr)
+        answer = answers.get(key)
+        if answer is None:
+            answer = answers[key] = question(known, expr)
+        return answer
+
+    return asked
+
+
 class _Known:
-    """What is known about the open dimensions, and what follows from it."""
+    """What is known about the open dimensions, and what follows from it.
+
+    TVM proves things by z3, whose work is limited by a count of its steps, not by time: answers are always the same.
+    """
 
     def __init__(self, open_dimensions: Mapping[tirx.Var, Range]) -> None:
         self._analyzer = Analyzer()
         self._typical: dict[tirx.Var, tirx.IntImm] = {}
+        self._sample: dict[tirx.Var, tirx.IntImm] = {}
+        self.answers: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.open = dict(open_dimensions)
         for var, values in open_dimensions.items():
             self.note(var, values)
@@ -137,7 +166,9 @@ class _Known:
         """Know the range of one more variable."""
         self._analyzer.bind(var, tvm.ir.Range(values.least, values.most + 1))
         self._typical[var] = tirx.IntImm("int64", values.typical)
+        self._sample[var] = tirx.IntImm("int64", max(values.least, min(values.most, 37 + 24 * len(self._sample))))
 
+    @_once
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:
         """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
         for var in variables(expr):
@@ -145,26 +176,48 @@ class _Known:
                 self.note(var, _UNKNOWN)
         return self._analyzer.simplify(expr)
 
+    @_once
+    def made(self, expr: tirx.Expr) -> Dimension:
+        """The size that an expression is: a number if its variables cancel."""
+        simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else expr.astype("int64"))
+        if _has_remainder(simple):
+            simple = min(simple, self.simplified(_without_remainders(simple)), key=_has_remainder)
+        return int(simple) if isinstance(simple, tirx.IntImm) else Size(simple)
+
+    @_once
     def holds(self, condition: tirx.Expr) -> bool:
         """Whether a comparison is known to hold: by the bounds of both sides, or by a proof."""
-        self.simplified(condition)
-        least, most = self.bounds(condition.a - condition.b)
+        difference = condition.a - condition.b
+        least, most = self.bounds(difference)
         match condition:
             case tirx.LT() | tirx.LE() if most < isinstance(condition, tirx.LE):
                 return True
             case tirx.GT() | tirx.GE() if least > -isinstance(condition, tirx.GE):
                 return True
+        sign = {tirx.LT: operator.lt, tirx.LE: operator.le, tirx.GT: operator.gt, tirx.GE: operator.ge}[type(condition)]
+        if not all(sign(example(difference), 0) for example in (self.typical, self.sample)):
+            return False
         return bool(self._analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND))
 
+    @_once
     def bounds(self, expr: tirx.Expr) -> tuple[int, int]:
         """The least and the greatest value, or a little more than that."""
         bound = self._analyzer.const_int_bound(self.simplified(expr))
         return int(bound.min_value), int(bound.max_value)
 
+    @_once
     def typical(self, expr: tirx.Expr) -> int:
         """The value for typical values of the variables."""
+        return self._value(expr, self._typical)
+
+    @_once
+    def sample(self, expr: tirx.Expr) -> int:
+        """The value for other values of the variables: sizes that are equal for all have the same one."""
+        return self._value(expr, self._sample)
+
+    def _value(self, expr: tirx.Expr, values: Mapping[tirx.Var, tirx.IntImm]) -> int:
         self.simplified(expr)
-        return int(self._analyzer.simplify(tvm_ffi.structural_map(expr, (tirx.Var, self._typical.__getitem__))))
+        return int(self._analyzer.simplify(tvm_ffi.structural_map(expr, (tirx.Var, values.__getitem__))))
 
 
 _PRESENT: ContextVar[_Known | None] = ContextVar("nnefc.sizes", default=None)
@@ -211,11 +264,13 @@ class Size(_Number):
         return _text(self.expr)
 
     def __hash__(self) -> int:
-        return hash(frozenset(map(tirx.Var.__hash__, variables(self.expr))))  # equal sizes are of the same variables
+        return hash(_known().sample(self.expr))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, int | Size):
             return NotImplemented
+        if isinstance(other, Size) and self.expr.same_as(other.expr):
+            return True
         difference = self - other
         return isinstance(difference, int) and difference == 0
 
@@ -428,13 +483,12 @@ def item_count(shape: Sequence[Dimension]) -> Dimension:
     return math.prod(shape)
 
 
-def variables(expr: tvm.ir.Expr) -> list[tirx.Var]:
-    """The open dimensions in an expression of TIR or Relax, each once, in the order of their places."""
+def variables(expr: tirx.Expr) -> list[tirx.Var]:
+    """The open dimensions in an expression, each once, in the order of their places."""
     found: dict[tirx.Var, None] = {}
 
     def note(var: tirx.Var) -> None:
-        if isinstance(var.ty, tvm.ir.PrimType):
-            found[var] = None
+        found[var] = None
 
     tvm_ffi.structural_walk(expr, (tirx.Var, note))
     return list(found)
@@ -449,11 +503,7 @@ def _calculated(operation: Callable[[Any, Any], tirx.Expr], left: Any, right: An
 
 
 def _made(expr: tirx.Expr) -> Dimension:
-    known = _known()
-    simple = known.simplified(expr if str(expr.ty.dtype) == "int64" else expr.astype("int64"))
-    if _has_remainder(simple):
-        simple = min(simple, known.simplified(_without_remainders(simple)), key=_has_remainder)
-    return int(simple) if isinstance(simple, tirx.IntImm) else Size(simple)
+    return _known().made(expr)
 
 
 def _has_remainder(expr: tirx.Expr) -> bool:

@@ -8,7 +8,7 @@ After this pass, sizes can be compared across the network, and all operands are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from string import digits
 
 import tvm
@@ -18,7 +18,7 @@ from tvm.ir import PrimType
 
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 from nnefc.passes.schedule.schedules import OPEN_SIZES
-from nnefc.sizes import dimensions, is_known, open_variables, variables
+from nnefc.sizes import dimensions, is_known, open_variables, structural_key, variables
 
 __all__ = ["SHAPES", "OwnSizes"]
 
@@ -46,34 +46,37 @@ def _is_open(func: tirx.PrimFunc) -> bool:
 class _Renamer(Rewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
         self._open = {gv: f for gv, f in mod.functions.items() if isinstance(f, tirx.PrimFunc) and _is_open(f)}
+        self._free = {gv: _free(func) for gv, func in self._open.items()}
+        self._made: dict[object, tuple[tvm.ir.GlobalVar, list[relax.TensorType]]] = {}
         # Their names are free again: TVM counts them as it meets their variables, in no certain order.
         super().__init__(tvm.IRModule({gv: f for gv, f in mod.functions.items() if gv not in self._open}, mod.attrs))
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        if not is_call(call, "call_tir"):
+        if not is_call(call, "call_tir") or call.args[0] not in self._open:
             return call
-        if call.args[0] not in self._open:
-            return call
-        func = self._open[call.args[0]]
         results = call.ty_args[0]
         types = list(results.fields) if isinstance(results, relax.TupleType) else [results]
         operands = list(call.args[1].fields)
         tensors = [operand for operand in operands if isinstance(operand.ty, relax.TensorType)]
         given = [operand.ty if isinstance(operand.ty, relax.TensorType) else operand for operand in operands]
-        sizes = _sizes(func, [*given, *types])
-        own = _with_sizes(func, sizes)
-        # Fusion leaves variables of its own in the types of results: the kernel says what these are.
-        types = [relax.TensorType(result.shape, str(result.dtype)) for result in own.params[len(tensors) :]]
-        shapes = str([operand.ty for operand in tensors] + types)
-        own = own.with_attrs({SHAPES: shapes, OPEN_SIZES: _open_dimensions(own)})
-        own = self.builder.add_func(own, str(call.args[0].name_hint).rstrip(digits))
+        key = call.args[0], structural_key([*given, *types])
+        if key not in self._made:
+            self._made[key] = self._own(call.args[0], [*given, *types], len(tensors))
+        own, types = self._made[key]
         return relax.call_tir(own, tensors, types if len(types) > 1 else types[0])
 
-
-def _open_dimensions(func: tirx.PrimFunc) -> list[tirx.Var]:
-    """Those of the network's that a kernel is written with."""
-    used = _free(func)
-    return [var for var in open_variables() if var in used]
+    def _own(
+        self, kernel: tvm.ir.GlobalVar, operands: Sequence[relax.Expr | relax.TensorType], count: int
+    ) -> tuple[tvm.ir.GlobalVar, list[relax.TensorType]]:
+        """A kernel with the sizes of these operands, of which `count` are tensors that it reads; and its results."""
+        func, free = self._open[kernel], self._free[kernel]
+        sizes = _sizes(func, operands, free)
+        own = _with_sizes(func, sizes)
+        # Fusion leaves variables of its own in the types of results: the kernel says what these are.
+        shapes = [relax.TensorType(param.shape, str(param.dtype)) for param in own.params]
+        used = {var for size in free for var in variables(sizes.get(size, size))}
+        own = own.with_attrs({SHAPES: str(shapes), OPEN_SIZES: [var for var in open_variables() if var in used]})
+        return self.builder.add_func(own, str(kernel.name_hint).rstrip(digits)), shapes[count:]
 
 
 def _free(func: tirx.PrimFunc) -> set[tirx.Var]:
@@ -94,8 +97,10 @@ def _of_shape(tensor: tirx.Var) -> Iterator[tirx.Var]:
         yield from variables(size)
 
 
-def _sizes(func: tirx.PrimFunc, operands: Sequence[relax.Expr | relax.TensorType]) -> dict[tirx.Var, tirx.Expr]:
-    """What the kernel's variables stand for in a call with these operands, tensors by their types."""
+def _sizes(
+    func: tirx.PrimFunc, operands: Sequence[relax.Expr | relax.TensorType], free: Collection[tirx.Var]
+) -> dict[tirx.Var, tirx.Expr]:
+    """What the kernel's variables, those in `free`, stand for in a call with these operands, tensors by their types."""
     found: dict[tirx.Var, tirx.Expr] = {}
     for param, operand in zip(func.params, operands, strict=True):
         if not isinstance(operand, relax.TensorType):
@@ -106,7 +111,7 @@ def _sizes(func: tirx.PrimFunc, operands: Sequence[relax.Expr | relax.TensorType
                 found.setdefault(size, value)
     # Fusion renames variables that no shape shows by themselves, and keeps their names.
     own = {str(var.name): var for var in open_variables()}
-    for var in _free(func):
+    for var in free:
         if var not in found and str(var.name) in own:
             found[var] = own[str(var.name)]
     return found
