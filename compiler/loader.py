@@ -136,6 +136,15 @@ class Tensor:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
+@dataclass(frozen=True)
+class _Sized:
+    """The sizes of a session with open dimensions: the inputs' shapes, and inputs and outputs as they are with them."""
+
+    shapes: list[tuple[int, ...]]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
 class _TensorStruct(Structure):
     _fields_ = (
         ("name", c_char_p),
@@ -261,6 +270,7 @@ class Model:
             raise LoadError(str(error)) from error
         self._number = device
         self._flush_subnormals = flush_subnormals
+        self._sized: _Sized | None = None
         self._run_native = library.dll.nnefc_run
         self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
         self._result_pointers = (c_void_p * len(library.outputs))()
@@ -355,6 +365,7 @@ class Model:
         with self._lock:
             session = self._open()
             if wanted:
+                self._sized = None  # without memory the session loses its sizes
                 numbers = (c_int64 * len(wanted))(*wanted)
                 self._library.check(self._library.dll.nnefc_reserve(session, numbers, 0), session)
 
@@ -452,20 +463,25 @@ class Model:
     def _run_resized(self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool) -> list[Any]:
         """The same for a network with open dimensions: the inputs say how large they are this time."""
         arrays = list(map(_array, self.inputs, values))
-        inputs = tuple(Tensor(t.name, t.dtype, array.shape) for t, array in zip(self.inputs, arrays, strict=True))
+        shapes, sized = [array.shape for array in arrays], self._sized
+        if sized is None or sized.shapes != shapes:
+            inputs = tuple(Tensor(t.name, t.dtype, array.shape) for t, array in zip(self.inputs, arrays, strict=True))
+        else:
+            inputs = sized.inputs
         sources = list(map(_source, inputs, arrays))
         if check_nan:
             _check_nan("input", inputs, sources)
         with self._lock:
-            outputs = self._resize(inputs)
+            session, sized = self._open(), self._sized  # another thread may have been here
+            outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
             results = list(map(_target, outputs, out or [None] * len(outputs)))
             if out is not None:
                 _check_overlap(inputs, sources, outputs, results)
             self._source_pointers[:] = list(map(_address, sources))
             self._result_pointers[:] = list(map(_address, results))
-            self._library.check(
-                self._run_native(self._open(), self._source_pointers, self._result_pointers), self._open()
-            )
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+            if status != _OK:
+                self._library.check(status, session)
         if check_nan:
             _check_nan("output", outputs, results, self._cause_of_nan())
         return results if out is None else _returned(out, results)
@@ -478,12 +494,15 @@ class Model:
                 raise RunError(f'input "{own.name}" has the shape {list(tensor.shape)}, but the model has {own}')
         shapes = [(c_int64 * max(1, len(tensor.shape)))(*tensor.shape) for tensor in inputs]
         pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
+        self._sized = None
         self._library.check(dll.nnefc_resize(session, pointers), session)
         found = (dll.nnefc_output_shape(session, index) for index in range(len(self.outputs)))
-        return tuple(
+        outputs = tuple(
             Tensor(t.name, t.dtype, tuple(shape[axis] for axis in range(len(t.shape))))
             for t, shape in zip(self.outputs, found, strict=True)
         )
+        self._sized = _Sized([tensor.shape for tensor in inputs], inputs, outputs)
+        return outputs
 
     def _cause_of_nan(self) -> str:
         """Said of an output with NaN; inputs have none then."""

@@ -155,6 +155,23 @@ def test_sizes_that_do_not_fit_are_refused(shape: tuple[int, ...], message: str)
     assert model(np.zeros((2, 33), np.float32)).shape == (2, 20)
 
 
+def test_sessions_are_told_sizes_when_they_change_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a refusal, after which a session has no sizes, and in the session of another one's."""
+    model = open_model("layers of perceptrons, softmax")
+    told = []
+    real_resize = type(model)._resize
+    monkeypatch.setattr(type(model), "_resize", lambda self, inputs: told.append(1) or real_resize(self, inputs))
+    a, b = np.ones((5, 33), np.float32), np.ones((6, 33), np.float32)
+    assert [model(x).shape[0] for x in (a, a, b, b, a)] == [5, 5, 6, 6, 5]
+    assert len(told) == 3
+    with pytest.raises(RunError):
+        model(np.ones((5, 32), np.float32))
+    assert model(a).shape == (5, 20)
+    with model.session() as other:
+        assert other(a).shape == (5, 20)
+    assert len(told) == 6
+
+
 def test_memory_is_reserved_by_the_names_of_dimensions() -> None:
     model = open_model("layers of perceptrons, softmax")
     model.reserve({"n": 100})
@@ -210,4 +227,4 @@ def test_gpus_take_known_sizes_only() -> None:
     network = opened(network_of(program('x["n", 4] -> y\ny = R.exp(x)')))
     with pytest.raises(CompileError, match="the sizes n are open, but code for the target cuda") as error:
         compile_network(network, parse_any_target("cuda", None))
-    assert "--shape NAME=SIZE" in str(error.value)
+    assert "--shape n=1" in str(error.value)
