@@ -120,7 +120,7 @@ def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     from nnefc.formats import load_outline
 
     found = load_outline(path, **keywords)
-    counted, refusal = counts(path, keywords, found)
+    counted, refusal = counts(path, keywords)
     faces = (
         face(found.inputs, found.outputs) if counted is None else face(counted.inputs, counted.outputs, counted.states)
     )
@@ -138,10 +138,16 @@ def shape_lines(found: Outline, stay_open: bool) -> list[str]:
     if not found.option:
         return []
     stay = ", and stay so: the library takes any size" if stay_open else ""
-    lines = ["", f"Dimensions are open{stay}. To give them, with numbers of your own:", "", f"  {found.option}"]
-    if found.range_option:
-        lines += ["", "or ranges, for a library that takes every size in them:", "", f"  {found.range_option}"]
-    return lines
+    return [
+        "",
+        f"Dimensions are open{stay}. To give them, with numbers of your own:",
+        "",
+        f"  {found.option}",
+        "",
+        "or ranges, for a library that takes every size in them:",
+        "",
+        f"  {found.range_option}",
+    ]
 
 
 def asked(keywords: dict[str, Any]) -> bool:
@@ -149,14 +155,12 @@ def asked(keywords: dict[str, Any]) -> bool:
     return any(keywords.get(name) for name in ("shape", "values", "output_tensors", "entry"))
 
 
-def counts(path: Path, keywords: dict[str, Any], found: Outline) -> tuple[Inspection | None, CompileError | None]:
-    """What is known of the network, unless it needs the shapes first; or why it cannot be compiled as the file says.
+def counts(path: Path, keywords: dict[str, Any]) -> tuple[Inspection | None, CompileError | None]:
+    """What is known of the network, or why it cannot be compiled as the file says.
 
     Raises:
         CompileError: the network with the shapes that the user gives is none.
     """
-    if found.option and not found.range_option and not asked(keywords):
-        return None, None
     from nnefc.formats import format_of, load_network
     from nnefc.inspection import inspect_network
 

@@ -76,7 +76,7 @@ def test_the_tensors_asked_for_are_the_outputs(document: Path) -> None:
     [
         (["--shape", "x=1,9"], "4: [1, 3, 0, 0]"),
         (["--shape", "z=1"], "'z'"),
-        (["--output-tensor", "c"], "--shape x=1,3,"),
+        (["--output-tensor", "d"], "'d'"),
     ],
 )
 def test_what_is_missing_is_an_error_with_a_place_or_a_way_out(
