@@ -483,12 +483,13 @@ def item_count(shape: Sequence[Dimension]) -> Dimension:
     return math.prod(shape)
 
 
-def variables(expr: tirx.Expr) -> list[tirx.Var]:
-    """The open dimensions in an expression, each once, in the order of their places."""
+def variables(expr: tvm.ir.Expr) -> list[tirx.Var]:
+    """The open dimensions in an expression of TIR or Relax, each once, in the order of their places."""
     found: dict[tirx.Var, None] = {}
 
     def note(var: tirx.Var) -> None:
-        found[var] = None
+        if isinstance(var.ty, tvm.ir.PrimType):
+            found[var] = None
 
     tvm_ffi.structural_walk(expr, (tirx.Var, note))
     return list(found)
