@@ -21,7 +21,7 @@ PICTURE = Path(__file__).with_name("architecture.svg")
 _FOLDERS = {"compiler": "nnefc", "passes": "nnefc.passes", "targets": "nnefc.targets"}
 
 _DRIVER = ("", "artifact", "driver", "formats", "inspection", "provenance", "signatures", "turns")
-_SHARED = ("agreement", "diagnostics", "element_types", "evaluation", "network", "outline", "sizes")
+_SHARED = ("agreement", "diagnostics", "element_types", "evaluation", "network", "outline", "size_numbers", "sizes")
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "cli": ("nnefc.cli", "nnefc.__main__"),

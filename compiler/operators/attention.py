@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from tvm import relax, tirx
 
+from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.activation import Softmax
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, rank_of, shape_of
@@ -39,7 +40,7 @@ class SplitHeads(Operator):
 
     def shape(self, x: Shape) -> Shape:
         """With a dimension of heads."""
-        if len(x) != 3 or self.heads < 1 or x[2] % self.heads:
+        if len(x) != 3 or self.heads < 1 or not agree(x[2] % self.heads, 0):
             raise CompileError(f"{list(x)} cannot be divided among {self.heads} heads")
         return (x[0], self.heads, x[1], x[2] // self.heads)
 
@@ -153,13 +154,13 @@ class Attention(Operator):
         self, query: Shape, key: Shape, value: Shape, mask: Shape | None = None, lengths: Shape | None = None
     ) -> Shape | tuple[Shape, Shape]:
         """`[…, H, L, V]`, and `[…, H, L, S]` if there is a second result."""
-        if min(map(len, (query, key, value))) < 2 or query[-1] != key[-1] or key[-2] != value[-2]:
+        if min(map(len, (query, key, value))) < 2 or not (agree(query[-1], key[-1]) and agree(key[-2], value[-2])):
             raise CompileError(f"the query {list(query)}, the key {list(key)} and the value {list(value)} do not fit")
         scores = AttentionScores().shape(query, key)
         result = AttentionValues().shape(scores, value)
         if mask is not None and not broadcasts_to(mask, scores):
             raise CompileError(f"the mask {list(mask)} does not broadcast to {list(scores)}")
-        if lengths is not None and lengths != query[:1]:
+        if lengths is not None and not agree_all(lengths, query[:1]):
             raise CompileError(f"the numbers of keys {list(lengths)} do not fit the query {list(query)}")
         return (result, scores) if self.stage is not None else result
 

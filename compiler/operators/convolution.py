@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.padding import FoldPadding, Pad
@@ -61,7 +62,7 @@ class Convolution(Operator):
 
     def shape(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
         """`[N, O, *spatial]` from `[N, groups C, *spatial]` and `[O, C, *k]`."""
-        if w[1] * self.groups != x[1] or w[0] % self.groups:
+        if not (agree(x[1], w[1] * self.groups) and agree(w[0] % self.groups, 0)):
             raise CompileError(
                 f"the filter {list(w)} in {self.groups} group{'s' * (self.groups > 1)} does not fit the input {list(x)}"
             )
@@ -140,7 +141,7 @@ class TransposedConvolution(Operator):
 
     def shape(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
         """`[N, groups O, *spatial]` from `[N, groups C, *spatial]` and `[groups C, O, *k]`."""
-        if w[0] != x[1] or w[0] % self.groups:
+        if not (agree(x[1], w[0]) and agree(w[0] % self.groups, 0)):
             raise CompileError(
                 f"the filter {list(w)} in {self.groups} group{'s' * (self.groups > 1)} does not fit the input {list(x)}"
             )

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 
@@ -99,7 +100,12 @@ class _Regions(Operator):
     def shape(self, x: Shape, rois: Shape, batch: Shape | None = None) -> Shape:
         """`[n, C, *results]`."""
         width = 5 if batch is None else 4
-        if len(x) != 4 or len(rois) != 2 or rois[1] != width or batch not in (None, rois[:1]):
+        if (
+            len(x) != 4
+            or len(rois) != 2
+            or not agree(rois[1], width)
+            or (batch is not None and not agree_all(batch, rois[:1]))
+        ):
             items = "" if batch is None else f", and their batch items {list(batch)},"
             raise CompileError(f"the input {list(x)} and the regions {list(rois)}{items} have the wrong shapes")
         if len(self.results) != 2 or min(self.results) < 1:
@@ -312,7 +318,7 @@ class GridSample(Operator):
     def shape(self, x: Shape, grid: Shape) -> Shape:
         """`[N, C, *results]`."""
         rank = len(x) - 2
-        if rank < 1 or len(grid) != len(x) or grid[0] != x[0] or grid[-1] != rank:
+        if rank < 1 or len(grid) != len(x) or not (agree(grid[0], x[0]) and agree(grid[-1], rank)):
             raise CompileError(f"the grid {list(grid)} does not fit the input {list(x)}")
         return (*x[:2], *grid[1:-1])
 

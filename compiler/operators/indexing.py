@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.agreement import agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import (
     Array,
@@ -24,6 +25,7 @@ from nnefc.operators.base import (
     shape_of,
 )
 from nnefc.operators.statements import T, looped, report
+from nnefc.sizes import Dimension, expression, is_known
 
 __all__ = [
     "AdvancedIndex",
@@ -75,8 +77,12 @@ def _wrapped(index: tirx.Expr, size: int) -> tirx.Expr:
     return tirx.max(tirx.min(tirx.Select(index < zero, index + _like(index, size), index), last), zero)
 
 
-def _like(x: tirx.Expr, value: int) -> tirx.Expr:
-    return tirx.const(value, str(x.ty))
+def _like(x: tirx.Expr, value: Dimension) -> tirx.Expr:
+    return _of_type(value, str(x.ty))
+
+
+def _of_type(value: Dimension, dtype: str) -> tirx.Expr:
+    return tirx.const(value, dtype) if is_known(value) else expression(value).astype(dtype)
 
 
 def _checked(at: Emitter, indices: Operand, sizes: Shape, operator: str) -> Operand:
@@ -89,7 +95,7 @@ def _checked(at: Emitter, indices: Operand, sizes: Shape, operator: str) -> Oper
             for part, size in enumerate(sizes):
                 place = i * len(sizes) + part
                 index = source[place]
-                with T.If(tirx.any(index < tirx.const(-size, dtype), index >= tirx.const(size, dtype))), T.Then():
+                with T.If(tirx.any(index < _of_type(-size, dtype), index >= _of_type(size, dtype))), T.Then():
                     report(message)
                 out[place] = _wrapped(index, size)
 
@@ -189,7 +195,7 @@ class GatherND(Operator):
     def shape(self, x: Shape, indices: Shape) -> Shape:
         """The dimensions of the indices but the last, then those that they do not index."""
         batch = self.batch
-        if not indices or not 0 <= batch < min(len(x), len(indices)) or x[:batch] != indices[:batch]:
+        if not indices or not 0 <= batch < min(len(x), len(indices)) or not agree_all(x[:batch], indices[:batch]):
             raise CompileError(f"the indices {list(indices)} and the input {list(x)} do not share {batch} dimensions")
         if indices[-1] < 1 or batch + indices[-1] > len(x):
             raise CompileError(f"indices of {indices[-1]} items do not fit an input of the shape {list(x)}")
@@ -304,7 +310,7 @@ class ReverseSequence(Operator):
 
     def shape(self, x: Shape, lengths: Shape) -> Shape:
         """That of the first operand."""
-        if len(x) < 2 or lengths != (x[self.batch],):
+        if len(x) < 2 or not agree_all(lengths, (x[self.batch],)):
             raise CompileError(f"{list(lengths)} lengths do not fit the sequences {list(x)}")
         return x
 

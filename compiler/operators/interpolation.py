@@ -86,6 +86,8 @@ def _unless_one(axis: Scaling, single: Callable[[], Real], other: Callable[[], R
     if axis.is_known:
         return single() if axis.length == 1 else other()
     size, one = (axis.results, 1.0) if axis.scale is None else (axis.items, 1 / axis.scale)
+    if bounds(size) == (one, one):
+        return single()
     if not one.is_integer() or not bounds(size)[0] <= one <= bounds(size)[1]:
         return other()
     return tirx.Select(tirx.EQ(expression(size), expression(int(one))), single(), other())

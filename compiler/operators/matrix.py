@@ -122,7 +122,7 @@ class Gemm(Operator):
 def broadcasts_to(x: Shape, target: Shape) -> bool:
     """Whether a tensor broadcasts to a shape without enlarging it."""
     pairs = zip(reversed(x), reversed(target), strict=False)
-    return len(x) <= len(target) and all(size in (1, wanted) for size, wanted in pairs)
+    return len(x) <= len(target) and all(size == 1 or agree(wanted, size) for size, wanted in pairs)
 
 
 def _scaled(at: Emitter, x: Operand, factor: float) -> Operand:
@@ -202,7 +202,7 @@ class Einsum(Operator):
                 raise CompileError(f"the term '{term[:80]}' does not fit an operand of the shape {list(shape)}")
             for letter, size in zip(letters, shape, strict=True):
                 known = sizes.setdefault(letter, size)
-                if 1 not in (known, size) and known != size:
+                if 1 not in (known, size) and not agree(known, size):
                     raise CompileError(f"'{letter}' stands for {known} and for {size} in '{equation[:80]}'")
                 sizes[letter] = size if known == 1 else known
         occurring = "".join(whole)
@@ -282,7 +282,7 @@ class Determinant(Operator):
 
     def shape(self, x: Shape) -> Shape:
         """Without the last two dimensions."""
-        if len(x) < 2 or x[-1] != x[-2]:
+        if len(x) < 2 or not agree(x[-1], x[-2]):
             raise CompileError(f"{list(x)} is not a square matrix")
         return x[:-2]
 

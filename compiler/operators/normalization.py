@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
+from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.pooling import mean_of_channels
 from nnefc.operators.reduction import Norm
 
@@ -26,9 +28,13 @@ __all__ = [
 
 
 def _scaled(at: Emitter, x: relax.Expr, scale: Operand | None, offset: Operand | None) -> relax.Expr:
-    """`x * scale + offset`, of which each may be left out."""
+    """`x * scale + offset`, of which each may be left out; both broadcast to `x`."""
+    given = [operand for operand in (scale, offset) if operand is not None]
+    if given:
+        x = at.expr(at.bound(x))
+        broadcast_shapes(shape_of(x), *map(shape_of, given))
     if scale is not None:
-        x = relax.op.multiply(at.expr(at.bound(x)), at.expr(scale))
+        x = relax.op.multiply(x, at.expr(scale))
     return x if offset is None else relax.op.add(at.expr(at.bound(x)), at.expr(offset))
 
 
@@ -217,7 +223,7 @@ class GroupNormalization(Operator):
 
     def shape(self, x: Shape, scale: Shape | None = None, offset: Shape | None = None) -> Shape:
         """That of the operand, `[N, C, …]`."""
-        if len(x) < 2 or self.groups < 1 or x[1] % self.groups:
+        if len(x) < 2 or self.groups < 1 or not agree(x[1] % self.groups, 0):
             raise CompileError(f"{self.groups} groups do not divide the channels of {list(x)}")
         return x
 

@@ -24,7 +24,7 @@ from nnefc.operators.base import (
 )
 from nnefc.operators.shape import Slice
 from nnefc.operators.window import Padding
-from nnefc.sizes import known_less, may_exceed
+from nnefc.sizes import greatest, is_known, known_less, least, may_exceed
 
 __all__ = ["PADDING_MODES", "FoldPadding", "Pad"]
 
@@ -64,7 +64,7 @@ class Pad(Operator):
         if is_empty(shape):
             return np.zeros(shape, numpy_dtype(dtype_of(x)))
         x = _cropped(at, x, self.padding)
-        padding = tuple((max(before, 0), max(after, 0)) for before, after in self.padding)
+        padding = tuple((greatest(before, 0), greatest(after, 0)) for before, after in self.padding)
         if not any(before or after for before, after in padding):
             return x
         if self.mode == "constant":
@@ -83,13 +83,13 @@ class Pad(Operator):
 
     def _check_mode(self, x: Shape) -> None:
         for size, (before, after) in zip(x, self.padding, strict=True):
-            left = size + min(before, 0) + min(after, 0)
-            if self.mode != "constant" and max(before, after) > 0 and not may_exceed(left, 0):
+            left = size + least(before, 0) + least(after, 0)
+            if self.mode != "constant" and may_exceed(greatest(before, after), 0) and not may_exceed(left, 0):
                 raise CompileError(f"the padding '{self.mode}' has nothing to repeat in the shape {list(x)}")
 
     def _filled(self, at: Emitter, x: Operand, fill: relax.Expr | None, padding: Padding, shape: Shape) -> relax.Expr:
         dtype = dtype_of(x)
-        if fill is None and dtype in _NATIVE:
+        if fill is None and dtype in _NATIVE and is_known(*(amount for pair in padding for amount in pair)):
             widths = [amount for pair in padding for amount in pair]
             return relax.op.nn.pad(at.expr(x), widths, "constant", float(self.value))
         extents = shape_of(x)
@@ -117,7 +117,7 @@ def _source(place: tirx.Expr, extent: int, pair: tuple[int, int], mode: str) -> 
     behind = int(mode == "symmetric")  # the border's own item is repeated
     if extent == 1:
         return place - place
-    if not may_exceed(max(pair), extent - 1 + behind):  # mirrored once on each side
+    if not may_exceed(greatest(*pair), extent - 1 + behind):  # mirrored once on each side
         below = tirx.Select(place < 0, -place - behind, place)
         return tirx.Select(below >= extent, 2 * (extent - 1) + behind - below, below)
     period = 2 * (extent - 1 + behind)
@@ -129,9 +129,9 @@ def _cropped(at: Emitter, x: Operand, padding: Padding) -> Operand:
     """What negative amounts leave of a tensor."""
     parts = {}
     for axis, (size, (before, after)) in enumerate(zip(shape_of(x), padding, strict=True)):
-        if before < 0 or after < 0:
-            first = max(0, -before)
-            parts[axis] = (first, size - first + min(0, after), 1)
+        if known_less(0, -before) or known_less(0, -after) or not is_known(before, after):
+            first = greatest(0, -before)
+            parts[axis] = (first, size - first + least(0, after), 1)
     cropped: Operand = at.apply(Slice(parts), x)
     return cropped
 
@@ -151,7 +151,7 @@ class FoldPadding(Operator):
         return tuple(extent - before - after for extent, (before, after) in zip(x, self.padding, strict=True))
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        kept = tuple((max(before, 0), max(after, 0)) for before, after in self.padding)
+        kept = tuple((greatest(before, 0), greatest(after, 0)) for before, after in self.padding)
         if self.mode == "constant":
             x = _cropped(at, x, tuple((-before, -after) for before, after in kept))
         else:

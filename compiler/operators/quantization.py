@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tvm import relax, tirx
 
+from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import (
     Array,
@@ -32,6 +33,7 @@ from nnefc.operators.elementwise import apply, compute
 from nnefc.operators.matrix import MatMul
 from nnefc.operators.padding import Pad
 from nnefc.operators.window import Window, no_padding
+from nnefc.sizes import ceil_div
 
 __all__ = [
     "RANGES",
@@ -304,13 +306,13 @@ class _Scaled(Operator):
 
     def shape(self, x: Shape, scale: Shape, zero: Shape | None = None) -> Shape:
         """That of the first operand."""
-        if zero is not None and math.prod(zero) != math.prod(scale):
+        if zero is not None and not agree(math.prod(zero), math.prod(scale)):
             raise CompileError(f"the zero point {list(zero)} does not fit the scale {list(scale)}")
         if self.block:
-            blocks = tuple(-(-size // self.block) if a == self.axis else size for a, size in enumerate(x))
-            if scale != blocks:
+            blocks = tuple(ceil_div(size, self.block) if a == self.axis else size for a, size in enumerate(x))
+            if not agree_all(scale, blocks):
                 raise CompileError(f"blocks of {self.block} need scales of the shape {list(blocks)}, not {list(scale)}")
-        elif self.axis is not None and scale != (x[self.axis],):
+        elif self.axis is not None and not agree_all(scale, (x[self.axis],)):
             raise CompileError(f"the scales {list(scale)} do not fit axis {self.axis} of {list(x)}")
         return x
 

@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.agreement import agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.indexing import from_the_front, tuples_from_the_front
 from nnefc.operators.statements import T, each, looped, report
+from nnefc.sizes import is_known
 
 __all__ = ["ScatterElements", "ScatterND", "TensorScatter"]
 
@@ -95,7 +97,7 @@ class ScatterElements(_Scatter):
     reduction: str = "none"
 
     def check(self, data: Shape, indices: Shape, updates: Shape) -> None:
-        if not data or len(indices) != len(data) or updates != indices:
+        if not data or len(indices) != len(data) or not agree_all(updates, indices):
             raise CompileError(
                 f"the indices {list(indices)} and the updates {list(updates)} must have one shape, with the rank of "
                 f"the data {list(data)}"
@@ -142,7 +144,8 @@ class ScatterND(_Scatter):
 
     def check(self, data: Shape, indices: Shape, updates: Shape) -> None:
         depth = indices[-1] if indices else 0
-        if not 1 <= depth <= len(data) or updates != (*indices[:-1], *data[depth:]):
+        fits = is_known(depth) and 1 <= depth <= len(data)
+        if not fits or not agree_all(updates, (*indices[:-1], *data[depth:])):
             raise CompileError(
                 f"the updates {list(updates)} do not fit the indices {list(indices)} and the data {list(data)}"
             )

@@ -372,7 +372,7 @@ class DepthToSpace(_Shuffle):
         return (*batch, c // size**2, size, size, h, w), (*kept, b, b + 3, b + 1, b + 4, b + 2)
 
     def _checked(self, x: Shape) -> Shape:
-        if len(x) < 3 or self.block < 1 or x[-3] % self.block**2:
+        if len(x) < 3 or self.block < 1 or not agree(x[-3] % self.block**2, 0):
             raise CompileError(f"blocks of {self.block} do not fit the channels of {list(x)}")
         return x
 
@@ -396,7 +396,7 @@ class SpaceToDepth(_Shuffle):
         return (*batch, c, h // size, size, w // size, size), (*range(b), *order)
 
     def _checked(self, x: Shape) -> Shape:
-        if len(x) < 3 or self.block < 1 or x[-2] % self.block or x[-1] % self.block:
+        if len(x) < 3 or self.block < 1 or not all(agree(size % self.block, 0) for size in x[-2:]):
             raise CompileError(f"blocks of {self.block} do not fit the pixels of {list(x)}")
         return x
 
@@ -412,7 +412,7 @@ class ChannelShuffle(_Shuffle):
         return x
 
     def parts(self, x: Shape) -> tuple[Shape, Shape]:
-        if len(x) < 3 or self.groups < 1 or x[1] % self.groups:
+        if len(x) < 3 or self.groups < 1 or not agree(x[1] % self.groups, 0):
             raise CompileError(f"the channels of {list(x)} cannot be shuffled in {self.groups} groups")
         n, c, *rest = x
         return (n, self.groups, c // self.groups, *rest), (0, 2, 1, *range(3, len(x) + 1))
@@ -483,7 +483,7 @@ class Split(Operator):
     def lower(self, at: Emitter, x: Operand) -> list[Operand]:
         self.shape(shape_of(x))
         starts = [0, *accumulate(self.sizes[:-1])]
-        few = 1 < len(self.sizes) <= _MOST_PARTS and not is_empty(self.sizes)
+        few = 1 < len(self.sizes) <= _MOST_PARTS and not is_empty(self.sizes) and is_known(*self.sizes)
         if few and not isinstance(x, np.ndarray):
             return at.parts(relax.op.split(at.expr(x), starts[1:], self.axis))
         ranges = [(start, size, 1) for start, size in zip(starts, self.sizes, strict=True)]

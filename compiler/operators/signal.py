@@ -15,6 +15,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, shape_of
 from nnefc.operators.shape import Slice, Transpose
+from nnefc.sizes import known_less
 
 __all__ = ["FourierTransform", "MelWeights", "ShortTimeFourierTransform"]
 
@@ -122,7 +123,7 @@ class ShortTimeFourierTransform(Operator):
 
     def shape(self, x: Shape, window: Shape | None = None) -> Shape:
         """`[N, frames, bins, 2]`."""
-        if len(x) not in (2, 3) or self.step < 1 or not 0 < self.length <= min(x[1], _MOST):
+        if len(x) not in (2, 3) or self.step < 1 or not 0 < self.length <= _MOST or known_less(x[1], self.length):
             raise CompileError(f"frames of {self.length} items every {self.step} do not fit {list(x)}")
         if window not in (None, (self.length,)):
             raise CompileError(f"the window {list(window or ())} does not fit frames of {self.length} items")

@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from nnefc.agreement import agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.padding import FoldPadding, Pad
@@ -153,9 +154,9 @@ class MaxUnpool(Operator):
 
     def shape(self, x: Shape, index: Shape) -> Shape:
         """`result`."""
-        if len(x) < 3 or index != x:
+        if len(x) < 3 or not agree_all(index, x):
             raise CompileError(f"the indices {list(index)} do not fit the input {list(x)}")
-        if len(self.result) != len(x) or self.result[:2] != x[:2]:
+        if len(self.result) != len(x) or not agree_all(self.result[:2], x[:2]):
             raise CompileError(f"'output_shape' {list(self.result)} does not fit the input {list(x)}")
         return self.result
 

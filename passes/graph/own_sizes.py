@@ -38,9 +38,13 @@ class OwnSizes:
 
 
 def _is_open(func: tirx.PrimFunc) -> bool:
-    return any(
+    """Whether sizes that are known at run time are in the shapes or, as after fusion, in the body of a kernel alone."""
+    if not open_variables():
+        return False
+    shown = (
         not isinstance(param.ty, tirx.BufferType) or not is_known(*dimensions(param.shape)) for param in func.params
     )
+    return any(shown) or bool(_free(func))
 
 
 class _Renamer(Rewriter):

@@ -22,7 +22,7 @@ from nnefc.frontends.onnx.shapes import Absent, Border, Leaf, Symbols, bind_inpu
 from nnefc.frontends.onnx.training import check_trainings, training_step
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value
 from nnefc.network import Network, State
-from nnefc.operators.base import build_main
+from nnefc.operators.base import build_main, is_empty
 from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.shape import Copy
 
@@ -256,7 +256,7 @@ def _check_leaf(leaf: Leaf) -> None:
 def _value(border: Border, params: Mapping[str, relax.Var]) -> AnyValue:
     match border:
         case Leaf(name, shape, dtype):
-            if 0 in shape:
+            if is_empty(shape):
                 return Value.empty(shape, dtype)
             return Value(shape, dtype, expr=params[name])
         case Absent(dtype):

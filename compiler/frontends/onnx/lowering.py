@@ -29,7 +29,7 @@ from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Sub
 from nnefc.frontends.onnx.reading import read_function
 from nnefc.frontends.onnx.schemas import Schema, check_types, has_body, schema_of, with_defaults
 from nnefc.frontends.onnx.shapes import Symbols, check_declared
-from nnefc.frontends.onnx.size_values import INTEGERS, computed
+from nnefc.frontends.onnx.size_values import computed, result_type
 from nnefc.frontends.onnx.types import (
     MapType,
     OptionalType,
@@ -196,7 +196,7 @@ class Interpreter:
         lowering = REGISTRY.get((node.domain, node.op_type), {}).get(schema.since_version)
         sizes = _of_sizes(node, operands, complete)
         if sizes is not None:
-            return [sizes]
+            return list(sizes)
         if lowering is not None:
             return self._apply(lowering, _checked(node, schema, operands, complete, scope.opsets), schema)
         body = _body(node, schema, operands, attributes, scope.opsets)
@@ -286,7 +286,9 @@ class Interpreter:
         return self._lower(node, operands, dict(attributes), replace(self._scope, opsets=opsets))
 
 
-def _of_sizes(node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]) -> Value | None:
+def _of_sizes(
+    node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]
+) -> list[Value] | None:
     """What a node makes of tensors of open sizes, if that is known at compile time."""
     given = [operand for operand in operands if isinstance(operand, Value)]
     if node.domain or not any(value.sizes is not None for value in given):
@@ -300,7 +302,8 @@ def _of_sizes(node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: 
     made = computed(node.op_type, attributes, arrays)
     if made is None:
         return None
-    return Value.of_sizes(made, INTEGERS[attributes["to"]] if node.op_type == "Cast" else given[0].dtype)
+    dtype = result_type(node.op_type, attributes, [value.dtype for value in given])
+    return [Value.of_sizes(array, dtype) for array in made]
 
 
 def _size(graph: Graph) -> int:

@@ -27,6 +27,7 @@ from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Valu
 from nnefc.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.creation import SizeValues
+from nnefc.size_numbers import integer_parts
 from nnefc.sizes import dimensions, mentions_open
 
 __all__ = [
@@ -196,7 +197,7 @@ class Context:
         if value.wide:
             return self.builder.emit(relax.op.astype(self.expr(self.unrounded(value)), value.dtype), self.at.hint)
         if value.sizes is not None:
-            return self.builder.emit(SizeValues(value.sizes, value.dtype).lower(self.at), self.at.hint)
+            return self._written(value.sizes, value.dtype)
         if value.expr is not None:
             return self._visible(value.expr, value)
         assert value.array is not None
@@ -209,6 +210,15 @@ class Context:
             # The array is kept too, so that its id is not given to another one.
             self._constants[key] = (array, relax.const(tvm.runtime.tensor(stored)))
         return self._constants[key][1]
+
+    def _written(self, sizes: Array, dtype: str) -> relax.Expr:
+        """A tensor of what is known when the sizes are: integers, or quotients or truth values as these."""
+        if dtype.startswith("int"):
+            made = SizeValues(sizes, dtype).lower(self.at)
+            return self.at.expr(made) if isinstance(made, np.ndarray) else self.builder.emit(made, self.at.hint)
+        parts = [self._written(integers, "int64") for integers in integer_parts(sizes)]
+        real = [self.builder.emit(relax.op.astype(part, dtype), self.at.hint) for part in parts]
+        return real[0] if len(real) == 1 else self.builder.emit(relax.op.divide(*real), self.at.hint)
 
     def unrounded(self, half: Value) -> Value:
         """Half floats as float32, just as the operator that they come from computed them."""

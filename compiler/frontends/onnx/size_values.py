@@ -4,27 +4,48 @@
     half = Div(Gather(shape, [2, 3]), 2)  [h // 2, w // 2]
     Resize(x, sizes = Concat(…, half))    a tensor of the shape [n, 3, h // 2, w // 2]
 
-Such a tensor is an array of objects: numbers, and `Size`s. NumPy computes with it as with others.
+Such a tensor is an array of objects: numbers and `Size`s, and `Quotient`s and `Condition`s between them. NumPy computes
+with it as with others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from nnefc.sizes import Size, bounds
+from nnefc.frontends.refusals import REFUSALS
+from nnefc.size_numbers import (
+    Condition,
+    Quotient,
+    both,
+    chosen,
+    either,
+    elementwise,
+    equal,
+    less,
+    less_or_equal,
+    negated,
+    quotient,
+    rounded,
+    truncated,
+    whole_quotient,
+)
+from nnefc.sizes import Size, bounds, ceil_div, greatest, least
 
-__all__ = ["INTEGERS", "computed", "is_open", "sizes_array"]
+__all__ = ["computed", "is_open", "result_type", "sizes_array"]
 
 Array: TypeAlias = npt.NDArray[Any]
 _Operands: TypeAlias = Sequence[Array | None]
 _Attributes: TypeAlias = Mapping[str, Any]
+_Rule: TypeAlias = Callable[[_Attributes, _Operands], "Array | list[Array] | None"]
 
-INTEGERS = {6: "int32", 7: "int64"}
-"""Element types that sizes may have, by their numbers in ONNX."""
+_TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64", 16: "bfloat16"}
+"""Element types that tensors of sizes may have, by their numbers in ONNX."""
+_COMPARISONS = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"})
 _MOST_ITEMS = 1 << 12
 
 
@@ -36,25 +57,61 @@ def sizes_array(items: Sequence[Any], shape: Sequence[int]) -> Array:
 
 
 def is_open(array: Array) -> bool:
-    """Whether an array has sizes in it that are known at run time."""
-    return array.dtype == object and any(isinstance(item, Size) for item in array.reshape(-1))
+    """Whether an array has items that are known at run time only."""
+    if array.dtype != object:
+        return False
+    return any(
+        isinstance(item, Size | Condition) or (isinstance(item, Quotient) and not item.is_known)
+        for item in array.reshape(-1)
+    )
 
 
-def computed(op_type: str, attributes: _Attributes, operands: _Operands) -> Array | None:
+def result_type(op_type: str, attributes: _Attributes, operands: Sequence[str]) -> str:
+    """The element type of what an operator makes of tensors of sizes, from those of its operands."""
+    if op_type == "Cast":
+        return _TYPES[attributes["to"]]
+    if op_type in _COMPARISONS:
+        return "bool"
+    return operands[1 if op_type == "Where" else 0]
+
+
+def computed(op_type: str, attributes: _Attributes, operands: _Operands) -> list[Array] | None:
     """What an operator of ai.onnx makes of tensors of sizes; None if that is not known at compile time.
 
     Args:
-        operands: arrays of objects, or of integers where all is known; None for one that is not given.
+        operands: arrays of objects, or of numbers where all is known; None for one that is not given.
     """
     rule = _RULES.get(op_type)
     if rule is None or any(operand is not None and operand.size > _MOST_ITEMS for operand in operands):
         return None
-    made = rule(attributes, operands)
-    return None if made is None else np.asarray(made, object)
+    try:
+        made = rule(attributes, [None if operand is None else _exact(operand) for operand in operands])
+    except REFUSALS:  # the operator's own lowering says what is wrong
+        return None
+    if made is None:
+        return None
+    return [np.asarray(array, object) for array in (made if isinstance(made, list) else [made])]
+
+
+def _exact(array: Array) -> Array:
+    """Reals as quotients; other arrays as they are."""
+    return elementwise(lambda item: quotient(item))(array) if array.dtype.kind == "f" else array
 
 
 def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
-    return operands[0] if attributes["to"] in INTEGERS else None
+    data, to = operands[0], _TYPES.get(attributes["to"])
+    if data is None or to is None:
+        return None
+
+    def item(value: Any) -> Any:
+        if to == "bool":
+            return value if isinstance(value, bool | Condition) else negated(equal(value, 0))
+        number = value.size if isinstance(value, Condition) else int(value) if isinstance(value, bool) else value
+        if to.startswith("int"):
+            return truncated(number) if isinstance(number, Quotient) else number
+        return quotient(number)
+
+    return np.asarray(elementwise(lambda value: item(value))(data), object)
 
 
 def _gather(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -112,22 +169,137 @@ def _reshape(_: _Attributes, operands: _Operands) -> Array | None:
     return data.reshape([data.shape[axis] if size == 0 else int(size) for axis, size in enumerate(shape)])
 
 
-def _divide(_: _Attributes, operands: _Operands) -> Array | None:
+def _quotient_of(one: Any, other: Any) -> Any:
+    """Integers are divided towards zero, as it is downwards where nothing is negative."""
+    if isinstance(one, Quotient) or isinstance(other, Quotient):
+        return quotient(one) / quotient(other)
+    return whole_quotient(one, other)
+
+
+def _rest_of(attributes: _Attributes, operands: _Operands) -> Array | None:
+    """With the sign of the divisor, or with `fmod` that of the dividend."""
     left, right = operands[:2]
     if left is None or right is None:
         return None
-    # a quotient is rounded towards zero: as it is downwards where nothing is negative
-    least = min((bounds(size)[0] for part in (left, right) for size in part.reshape(-1).tolist()), default=0)
-    least_divisor = min((bounds(size)[0] for size in right.reshape(-1).tolist()), default=1)
-    return left // right if least >= 0 and least_divisor > 0 else None
+    if attributes.get("fmod") and min(bounds(item)[0] for part in (left, right) for item in part.flat) < 0:
+        return None
+    return np.asarray(left.astype(object) % right.astype(object), object)
 
 
-def _binary(function: Callable[[Any, Any], Any]) -> Callable[[_Attributes, _Operands], Array | None]:
+def _power(one: Any, other: Any) -> Any:
+    exponent = int(float(other)) if isinstance(other, Quotient) else int(other)
+    if exponent < 0 or exponent != (float(other) if isinstance(other, Quotient) else other):
+        raise ValueError("only powers of sizes by positive integers are sizes")
+    return reduce(lambda x, y: x * y, [one] * exponent, quotient(1) if isinstance(one, Quotient) else 1)
+
+
+def _larger(one: Any, other: Any) -> Any:
+    return chosen(less(one, other), other, one) if isinstance(one, Quotient) else greatest(one, other)
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return chosen(less(one, other), one, other) if isinstance(one, Quotient) else least(one, other)
+
+
+def _clip(_: _Attributes, operands: _Operands) -> Array | None:
+    data, low, high = [*operands, None, None][:3]
+    if data is None:
+        return None
+    data = data if low is None else elementwise(_larger)(data, low)
+    return data if high is None else np.asarray(elementwise(_smaller)(data, high))
+
+
+def _range(_: _Attributes, operands: _Operands) -> Array | None:
+    """Where the number of items is known."""
+    start, limit, step = (operand.reshape(-1)[0] for operand in operands if operand is not None)
+    if any(isinstance(part, Quotient) for part in (start, limit, step)) or isinstance(step, Size):
+        return None
+    count = ceil_div(limit - start, step) if step > 0 else ceil_div(start - limit, -step)
+    if isinstance(count, Size):
+        return None
+    return sizes_array([start + step * place for place in range(count)], (max(count, 0),))
+
+
+def _expand(_: _Attributes, operands: _Operands) -> Array | None:
+    data, shape = operands[:2]
+    if data is None or shape is None or shape.dtype == object:
+        return None
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(map(int, shape))))
+
+
+def _tile(_: _Attributes, operands: _Operands) -> Array | None:
+    data, repeats = operands[:2]
+    return None if data is None or repeats is None or repeats.dtype == object else np.tile(data, repeats)
+
+
+def _split(attributes: _Attributes, operands: _Operands) -> list[Array] | None:
+    data, axis = operands[0], attributes.get("axis", 0)
+    given = operands[1] if len(operands) > 1 else attributes.get("split")
+    if data is None or given is None or np.asarray(given).dtype == object:
+        return None
+    return list(np.split(data, np.cumsum(given)[:-1], axis))
+
+
+def _scatter_elements(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, indices, updates = operands[:3]
+    if data is None or indices is None or updates is None or attributes.get("reduction", "none") != "none":
+        return None
+    if indices.dtype == object:
+        return None
+    made = data.astype(object)
+    np.put_along_axis(made, indices, updates.astype(object), attributes.get("axis", 0))
+    return made
+
+
+def _scatter_nd(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, indices, updates = operands[:3]
+    if data is None or indices is None or updates is None or attributes.get("reduction", "none") != "none":
+        return None
+    if indices.dtype == object:
+        return None
+    made = data.astype(object)
+    made[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return made
+
+
+def _gather_elements(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, indices = operands[:2]
+    if data is None or indices is None or indices.dtype == object:
+        return None
+    return np.take_along_axis(data, indices, attributes.get("axis", 0))
+
+
+def _cumulated(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, axis = operands[:2]
+    if data is None or axis is None or axis.dtype == object or attributes.get("exclusive") or attributes.get("reverse"):
+        return None
+    return np.cumsum(data.astype(object), int(axis.reshape(-1)[0]))
+
+
+def _items(function: Callable[..., Any]) -> _Rule:
+    """The rule of an operator of items; one of two operands joins more from the left."""
+
     def rule(_: _Attributes, operands: _Operands) -> Array | None:
-        left, right = operands[:2]
-        return None if left is None or right is None else function(left.astype(object), right.astype(object))
+        arrays = [operand.astype(object) for operand in operands if operand is not None]
+        if len(arrays) < len(operands):
+            return None
+        count = function.__code__.co_argcount
+        whole = elementwise(function)
+        made: Array = whole(*arrays) if len(arrays) == count else reduce(whole, arrays)
+        return made
 
     return rule
+
+
+def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    joined = np.frompyfunc(function, 2, 1)
+
+    def along(data: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+        for each in sorted((number % data.ndim for number in axis), reverse=True):
+            data = joined.reduce(data, each, keepdims=keepdims)
+        return data
+
+    return along
 
 
 def _reduce(function: Callable[..., Any]) -> Callable[[_Attributes, _Operands], Array | None]:
@@ -142,19 +314,48 @@ def _reduce(function: Callable[..., Any]) -> Callable[[_Attributes, _Operands], 
     return rule
 
 
-_RULES: Mapping[str, Callable[[_Attributes, _Operands], Array | None]] = {
+_RULES: Mapping[str, _Rule] = {
     "Identity": lambda _, operands: operands[0],
     "Cast": _cast,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "Slice": _slice,
+    "Split": _split,
     "Concat": _concat,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Reshape": _reshape,
-    "Add": _binary(lambda a, b: a + b),
-    "Sub": _binary(lambda a, b: a - b),
-    "Mul": _binary(lambda a, b: a * b),
-    "Div": _divide,
+    "Expand": _expand,
+    "Tile": _tile,
+    "Range": _range,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "CumSum": _cumulated,
+    "Add": _items(lambda a, b: a + b),
+    "Sub": _items(lambda a, b: a - b),
+    "Mul": _items(lambda a, b: a * b),
+    "Div": _items(_quotient_of),
+    "Mod": _rest_of,
+    "Pow": _items(_power),
+    "Neg": _items(lambda a: -a),
+    "Abs": _items(lambda a: _larger(a, -a)),
+    "Max": _items(_larger),
+    "Min": _items(_smaller),
+    "Clip": _clip,
+    "Floor": _items(lambda a: quotient(a.floor)),
+    "Ceil": _items(lambda a: quotient(-(-a).floor)),
+    "Round": _items(lambda a: quotient(rounded(a))),
+    "Equal": _items(equal),
+    "Less": _items(less),
+    "LessOrEqual": _items(less_or_equal),
+    "Greater": _items(lambda a, b: less(b, a)),
+    "GreaterOrEqual": _items(lambda a, b: less_or_equal(b, a)),
+    "Not": _items(negated),
+    "And": _items(both),
+    "Or": _items(either),
+    "Where": _items(chosen),
     "ReduceProd": _reduce(np.prod),
     "ReduceSum": _reduce(np.sum),
+    "ReduceMax": _reduce(_folded(_larger)),
+    "ReduceMin": _reduce(_folded(_smaller)),
 }

@@ -232,7 +232,7 @@ def proto_of(type_: Type) -> onnx.TypeProto:
                     dim = proto.tensor_type.shape.dim.add()
                     if isinstance(extent, int):
                         dim.dim_value = extent
-                    elif extent:
+                    elif isinstance(extent, str):
                         dim.dim_param = extent
         case SequenceType(item):
             proto.sequence_type.elem_type.CopyFrom(proto_of(item))

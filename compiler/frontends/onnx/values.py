@@ -40,7 +40,7 @@ class Value:
         array: the value, if it is known at compile time; must not be written to.
         expr: the Relax expression otherwise: a variable of the dataflow block, or a parameter.
         fixed: whether it is computed from values known at compile time alone, so that it could become known.
-        sizes: the value where it is made of sizes that are known at run time: numbers and `Size`s.
+        sizes: the value where it is made of sizes that are known at run time; see `of_sizes`.
         wide: whether the expression of a half float is float32, and not rounded to the half float's type.
     """
 
@@ -65,10 +65,10 @@ class Value:
 
     @classmethod
     def of_sizes(cls, sizes: Array, dtype: str) -> Value:
-        """A tensor of integers that are known, or known when sizes are.
+        """A tensor whose items are known, or known when sizes are.
 
         Args:
-            sizes: an array of objects: numbers and `Size`s.
+            sizes: an array of objects: numbers and `Size`s, `Quotient`s of a real type, `Condition`s of truth values.
         """
         if not is_open(sizes):
             return cls.known(sizes.astype(numpy_dtype(dtype)))

@@ -18,7 +18,7 @@ def _resize(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         return None
     numbers = [int(number) for number in attrs[RESIZE]]
     axes = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-    data, *tables = call.args[1].fields
+    data, *tables = (operand for operand in call.args[1].fields if isinstance(operand.ty, relax.TensorType))
     # Positions of the spatial dimensions are the same in blocked layout.
     if layouts.layout_of(data) is None or min(axis for axis, _ in axes) < 2:
         return None

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 
+from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import input_at, optional_input
@@ -79,7 +80,8 @@ def _flex_attention(ctx: Context, node: Node) -> Value:
         raise CompileError("its inputs must have four axes")
     batch, heads, _, size = query.shape
     shared, positions = key.shape[1:3]
-    if key.shape != (batch, shared, positions, size) or value.shape[:3] != key.shape[:3] or heads % shared:
+    fits = agree_all(key.shape, (batch, shared, positions, size)) and agree_all(value.shape[:3], key.shape[:3])
+    if not fits or not agree(heads % shared, 0):
         raise CompileError(
             f"the shapes {list(query.shape)}, {list(key.shape)} and {list(value.shape)} do not fit each other"
         )

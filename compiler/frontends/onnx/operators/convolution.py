@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nnefc.agreement import agree, agree_all
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input, shape_of, spell
 from nnefc.operators.convolution import Convolution, DeformableConvolution, TransposedConvolution
@@ -70,7 +71,7 @@ def check_convolution(node: Node, x: Sequence[int], w: Sequence[int]) -> int:
     groups = node.attributes["group"]
     if len(x) < 3 or len(x) != len(w):
         raise fail(node, f"the input {spell(x)} and the filter {spell(w)} must have the same rank, at least 3")
-    if groups < 1 or w[1] * groups != x[1] or w[0] % groups:
+    if groups < 1 or not (agree(x[1], w[1] * groups) and agree(w[0] % groups, 0)):
         what = f"the filter {spell(w)} in {groups} group{'s' if groups != 1 else ''} does not fit the input {spell(x)}"
         hint = None
         if x[-1] == w[1] * groups:
@@ -82,7 +83,7 @@ def check_convolution(node: Node, x: Sequence[int], w: Sequence[int]) -> int:
 
 def check_bias(node: Node, bias: Value | None, channels: int) -> None:
     """Refuse a bias without an item for each channel."""
-    if bias is not None and shape_of(bias) != (channels,):
+    if bias is not None and not agree_all(shape_of(bias), (channels,)):
         raise fail(node, f"the bias {spell(shape_of(bias))} should be [{channels}]")
 
 
@@ -104,7 +105,7 @@ def _conv_transpose(ctx: Context, node: Node) -> Any:
         raise fail(
             node, f"the input {spell(x_shape)} and the filter {spell(w_shape)} must have the same rank, at least 3"
         )
-    if groups < 1 or w_shape[0] != x_shape[1] or x_shape[1] % groups:
+    if groups < 1 or not (agree(x_shape[1], w_shape[0]) and agree(x_shape[1] % groups, 0)):
         raise fail(node, f"the filter {spell(w_shape)} in {groups} groups does not fit the input {spell(x_shape)}")
     check_bias(node, bias, w_shape[1] * groups)
     window, extents = _transposed_window(node, kernel_shape(node, w_shape), x_shape[2:])

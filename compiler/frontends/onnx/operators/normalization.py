@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from nnefc.agreement import agree_all
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.random import draw
@@ -15,7 +14,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     fail,
     has_input,
     input_at,
-    known,
     normal_axes,
     normal_axis,
     optional_input,
@@ -24,6 +22,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
 )
 from nnefc.operators.casting import Cast
+from nnefc.operators.creation import Full
 from nnefc.operators.normalization import (
     BatchNormalization,
     BatchNormalizationInTraining,
@@ -49,7 +48,7 @@ def _channelwise(ctx: Context, x: Value, vector: Value) -> Any:
 def _batch_normalization(ctx: Context, node: Node) -> Any:
     x, scale, bias, average, variance = (input_at(node, i) for i in range(5))
     shape, epsilon = shape_of(x), node.attributes["epsilon"]
-    if len(shape) < 2 or any(shape_of(v) != (shape[1],) for v in (scale, bias, average, variance)):
+    if len(shape) < 2 or not all(agree_all(shape_of(v), (shape[1],)) for v in (scale, bias, average, variance)):
         raise fail(node, f"the vectors do not have one item per channel of {spell(shape)}")
     if _trains(node):
         training = BatchNormalizationInTraining(epsilon, node.attributes["momentum"])
@@ -138,5 +137,6 @@ def _dropout(ctx: Context, node: Node) -> Value | list[Value]:
             key, runs = draw(ctx, node)
             made: list[Value] = ctx.apply(Dropout(key, rate), x, runs)
             return made
-    mask = np.ones(shape_of(x), np.bool_ if node.version >= 10 else dtype_of(x))
-    return [x, known(ctx, mask)] if node.wants(1) else x
+    if not node.wants(1):
+        return x
+    return [x, ctx.apply(Full(shape_of(x), 1, "bool" if node.version >= 10 else dtype_of(x)))]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from nnefc.agreement import agree
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.convolution import check_convolution, kernel_shape, make_window
@@ -86,7 +87,7 @@ def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Any:
     if math.prod(shape) == 1:
         return ctx.apply(Reshape(()), x)
     if len(shape) == 1 and rank >= 2:
-        if shape[0] != shape_of(matrix)[axis]:
+        if not agree(shape[0], shape_of(matrix)[axis]):
             raise fail(node, f"{spell(shape)} does not fit the matrix {spell(shape_of(matrix))}")
         return ctx.apply(Reshape((shape[0], 1) if axis == -2 else (1, shape[0])), x)
     broadcast_shapes(shape, shape_of(matrix))

@@ -1,0 +1,217 @@
+"""What models compute with sizes besides integers: reals and truth values that are known when the sizes are.
+
+    Floor(Cast(h) * 0.5)                                    a quotient, then an integer again
+    Where(Equal(shape, -1), other, shape)                   a truth value
+
+Reals are exact quotients of integers. A constant such as 0.3333333 is taken for the simple fraction that is nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+from tvm import tirx
+
+from nnefc.sizes import Dimension, Size, bounds, dimension, expression, is_known, known_less, may_exceed
+
+__all__ = [
+    "Condition",
+    "Quotient",
+    "Truth",
+    "both",
+    "chosen",
+    "either",
+    "elementwise",
+    "equal",
+    "integer_parts",
+    "less",
+    "less_or_equal",
+    "negated",
+    "quotient",
+    "rounded",
+    "truncated",
+    "whole_quotient",
+]
+
+_SIMPLE = 1024
+"""The largest denominator of a fraction that a constant is taken for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quotient:
+    """`above / below`; `below` is greater than 0."""
+
+    above: Dimension
+    below: Dimension
+
+    def __add__(self, other: Quotient) -> Quotient:
+        return _reduced(self.above * other.below + other.above * self.below, self.below * other.below)
+
+    def __sub__(self, other: Quotient) -> Quotient:
+        return self + -other
+
+    def __neg__(self) -> Quotient:
+        return Quotient(-self.above, self.below)
+
+    def __mul__(self, other: Quotient) -> Quotient:
+        return _reduced(self.above * other.above, self.below * other.below)
+
+    def __truediv__(self, other: Quotient) -> Quotient:
+        if bounds(other.above)[0] > 0:
+            return _reduced(self.above * other.below, self.below * other.above)
+        if bounds(other.above)[1] < 0:
+            return _reduced(-self.above * other.below, -self.below * other.above)
+        raise ValueError("a size that may be 0 is divided by")
+
+    def __float__(self) -> float:
+        return float(Fraction(self.above, self.below))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is a number at compile time."""
+        return is_known(self.above, self.below)
+
+    @property
+    def floor(self) -> Dimension:
+        """The largest integer that is not more."""
+        return self.above // self.below
+
+
+def _reduced(above: Dimension, below: Dimension) -> Quotient:
+    if is_known(above, below):
+        return Quotient(*Fraction(above, below).as_integer_ratio())
+    whole = above // below
+    return Quotient(whole, 1) if below != 1 and whole * below == above else Quotient(above, below)
+
+
+def quotient(value: Any) -> Quotient:
+    """A number, a size or a quotient as a quotient."""
+    if isinstance(value, Quotient):
+        return value
+    if isinstance(value, int | Size | np.integer):
+        return Quotient(dimension(value if isinstance(value, Size) else int(value)), 1)
+    exact = Fraction(float(value))
+    simple = exact.limit_denominator(_SIMPLE)
+    close = np.float32(float(simple)) == np.float32(value)
+    return Quotient(*(simple if close else exact).as_integer_ratio())
+
+
+def truncated(value: Quotient) -> Dimension:
+    """Without what is behind the point."""
+    return whole_quotient(value.above, value.below)
+
+
+def whole_quotient(one: Dimension, other: Dimension) -> Dimension:
+    """The quotient of integers, rounded towards zero: downwards where nothing is negative."""
+    if bounds(one)[0] >= 0 and bounds(other)[0] > 0:
+        return one // other
+    if bounds(other)[0] <= 0 <= bounds(other)[1]:
+        raise ValueError("a size that may be 0 is divided by")
+    return dimension(tirx.truncdiv(expression(one), expression(other)))
+
+
+def rounded(value: Quotient) -> Dimension:
+    """The nearest integer, of two the even one."""
+    twice, double = 2 * value.above + value.below, 2 * value.below
+    near = twice // double
+    if is_known(near, twice, double):
+        return near - (twice % double == 0 and near % 2)
+    tie = both(equal(twice % double, 0), equal(near % 2, 1))
+    made: Dimension = chosen(tie, near - 1, near)
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A truth value that follows from the sizes, as an expression of TVM."""
+
+    expr: tirx.Expr
+
+    @property
+    def size(self) -> Dimension:
+        """1 or 0."""
+        return dimension(tirx.Select(self.expr, expression(1), expression(0)))
+
+
+Truth: TypeAlias = "bool | Condition"
+
+
+def _sides(one: Any, other: Any) -> tuple[Dimension, Dimension]:
+    """Integers that compare as two numbers do."""
+    if not isinstance(one, Quotient) and not isinstance(other, Quotient):
+        return one, other
+    a, b = quotient(one), quotient(other)
+    return a.above * b.below, b.above * a.below
+
+
+def equal(one: Any, other: Any) -> Truth:
+    """Whether two numbers are equal."""
+    a, b = _sides(one, other)
+    least, most = bounds(a - b)
+    if a == b or not least <= 0 <= most:
+        return bool(a == b)
+    return Condition(tirx.EQ(expression(a), expression(b)))
+
+
+def less(one: Any, other: Any) -> Truth:
+    """Whether a number is less than another one."""
+    a, b = _sides(one, other)
+    if known_less(a, b):
+        return True
+    return Condition(expression(a) < expression(b)) if may_exceed(b, a) else False
+
+
+def less_or_equal(one: Any, other: Any) -> Truth:
+    """Whether a number is not greater than another one."""
+    return negated(less(other, one))
+
+
+def negated(truth: Truth) -> Truth:
+    """The opposite."""
+    return Condition(tirx.Not(truth.expr)) if isinstance(truth, Condition) else not truth
+
+
+def both(one: Truth, other: Truth) -> Truth:
+    """Whether both hold."""
+    if isinstance(one, Condition) and isinstance(other, Condition):
+        return Condition(tirx.And(one.expr, other.expr))
+    known, left = (other, one) if isinstance(one, Condition) else (one, other)
+    return left if known else False
+
+
+def chosen(truth: Truth, one: Any, other: Any) -> Any:
+    """`one` if a truth value holds, else `other`."""
+    if not isinstance(truth, Condition):
+        return one if truth else other
+    if isinstance(one, Quotient) or isinstance(other, Quotient):
+        a, b = quotient(one), quotient(other)
+        return Quotient(chosen(truth, a.above, b.above), chosen(truth, a.below, b.below))
+    if isinstance(one, bool | Condition):
+        return either(both(truth, one), both(negated(truth), other))
+    return one if one == other else dimension(tirx.Select(truth.expr, expression(one), expression(other)))
+
+
+def either(one: Truth, other: Truth) -> Truth:
+    """Whether one of them holds."""
+    return negated(both(negated(one), negated(other)))
+
+
+def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on all items of arrays of objects, which broadcast."""
+    made = np.frompyfunc(function, function.__code__.co_argcount, 1)
+
+    def whole(*arrays: Any) -> Any:
+        return np.asarray(made(*arrays), object)
+
+    return whole
+
+
+def integer_parts(items: Any) -> list[Any]:
+    """Arrays of integers that an array's quotients are of, above and below; of its truth values, 1 and 0."""
+    if any(isinstance(item, Quotient) for item in items.flat):
+        return [elementwise(lambda q: q.above)(items), elementwise(lambda q: q.below)(items)]
+    return [elementwise(lambda truth: truth.size if isinstance(truth, Condition) else int(truth))(items)]

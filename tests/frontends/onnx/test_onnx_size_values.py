@@ -1,0 +1,153 @@
+"""What models compute from open sizes: integers, reals that become integers again, truth values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+from nnefc.size_numbers import quotient, rounded, truncated
+
+RNG = np.random.default_rng(7)
+
+
+def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op_type, ["" if i == "_" else i for i in inputs.split()], outputs.split(), **attributes)
+
+
+def check(folder: Path, nodes: Sequence[onnx.NodeProto], shapes: Sequence[tuple[int, int]], **constants: Any) -> None:
+    """A library of a model with the input `x`, a matrix of any size, and the output `y` gives what onnxruntime gives.
+
+    `s` is the shape, `h` and `w` are its items.
+    """
+    own = [
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "h"),
+        node("Gather", "s one", "w"),
+        *nodes,
+    ]
+    constants = {"zero": np.array(0), "one": np.array(1), **constants}
+    graph = helper.make_graph(
+        own,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    path = folder / "model.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with nnefc.compile(path, shape={"rows": "1..40", "columns": "1..40"}).load() as library:
+        for shape in shapes:
+            x = RNG.standard_normal(shape).astype(np.float32)
+            (expected,) = session.run(None, {"x": x})
+            np.testing.assert_array_equal(library(x), expected)
+
+
+SHAPES = [(3, 4), (1, 17), (40, 2), (8, 8)]
+INT, FLOAT = TensorProto.INT64, TensorProto.FLOAT
+
+
+def test_minus_ones_are_replaced_as_exporters_write_it(tmp_path: Path) -> None:
+    """Expand to `[2, -1, -1]`, by the idiom of PyTorch's exporter."""
+    nodes = [
+        node("ConstantOfShape", "three", "ones", value=numpy_helper.from_array(np.array([1]))),
+        node("Mul", "ones minus", "unknown"),
+        node("Concat", "two w1 minus", "wanted", axis=0),
+        node("Unsqueeze", "w first", "w1"),
+        node("Equal", "wanted unknown", "is_unknown"),
+        node("Where", "is_unknown ones wanted", "target"),
+        node("Transpose", "x", "t", perm=[1, 0]),
+        node("Expand", "t target", "y"),
+    ]
+    order = [3, 0, 1, 2, 4, 5, 6, 7]
+    constants = {"three": [3], "minus": [-1], "two": [2], "first": [0]}
+    check(tmp_path, [nodes[i] for i in order], SHAPES, **{k: np.array(v) for k, v in constants.items()})
+
+
+def test_sizes_that_are_multiplied_as_reals_are_integers_again(tmp_path: Path) -> None:
+    """The first `ceil(0.3 h) + round(w / 8)` of the items of `x`, twice."""
+    nodes = [
+        node("Cast", "h", "hf", to=FLOAT),
+        node("Mul", "hf third", "part"),
+        node("Ceil", "part", "up"),
+        node("Cast", "w", "wf", to=FLOAT),
+        node("Div", "wf eight", "eighth"),
+        node("Round", "eighth", "near"),
+        node("Add", "up near", "sum"),
+        node("Cast", "sum", "count", to=INT),
+        node("Reshape", "count last", "end"),
+        node("Reshape", "x last", "flat"),
+        node("Slice", "flat start end", "few"),
+        node("Mul", "few two", "y"),
+    ]
+    constants = {"last": np.array([-1]), "start": np.array([0]), "third": np.float32(0.3), "two": np.float32(2)}
+    check(tmp_path, nodes, [*SHAPES, (30, 20), (10, 28)], eight=np.float32(8), **constants)
+
+
+def test_truth_values_that_the_ranges_leave_open_choose_sizes(tmp_path: Path) -> None:
+    """Rows are padded to the larger of both sizes, but to no more than 20 where that is less than the rows."""
+    nodes = [
+        node("Greater", "h w", "tall"),
+        node("Less", "w limit", "few"),
+        node("Or", "tall few", "any"),
+        node("Not", "any", "none"),
+        node("Where", "none w h", "more"),
+        node("Max", "more h", "target"),
+        node("Sub", "target h", "missing"),
+        node("Reshape", "missing last", "m"),
+        node("Concat", "nothing nothing m nothing", "pads", axis=0),
+        node("Pad", "x pads", "y"),
+    ]
+    check(tmp_path, nodes, [*SHAPES, (9, 33)], limit=np.array(20), last=np.array([-1]), nothing=np.array([0]))
+
+
+def test_reals_of_sizes_are_tensors_where_they_are_computed_with(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", "h", "hf", to=FLOAT),
+        node("Div", "hf four", "q"),
+        node("Greater", "h w", "tall"),
+        node("Cast", "tall", "t", to=FLOAT),
+        node("Add", "q t", "r"),
+        node("Mul", "x r", "y"),
+    ]
+    check(tmp_path, nodes, SHAPES, four=np.float32(4))
+
+
+def test_vectors_of_sizes_are_taken_apart_and_scattered_into(tmp_path: Path) -> None:
+    nodes = [
+        node("Split", "s", "a b", num_outputs=2),
+        node("ScatterND", "s where a", "square"),
+        node("Tile", "square two", "four"),
+        node("Slice", "four one1 three", "part"),
+        node("ReduceMax", "part", "high", keepdims=1),
+        node("CumSum", "s zero", "sums"),
+        node("Range", "zero two0 one", "places"),
+        node("Gather", "sums places", "same"),
+        node("Concat", "high same", "all", axis=0),
+        node("Cast", "all", "reals", to=FLOAT),
+        node("ReduceSum", "x", "total", keepdims=1),
+        node("Reshape", "total last", "t"),
+        node("Min", "t low", "least"),
+        node("Max", "least low", "c"),
+        node("Mul", "reals c", "y"),
+    ]
+    constants = {"where": [[1]], "two": [2], "two0": 2, "one1": [1], "three": [3], "last": [-1]}
+    check(tmp_path, nodes, SHAPES, low=np.float32(1), **{k: np.array(v) for k, v in constants.items()})
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.5, 1 / 3, 0.7, 1.25])
+def test_constants_are_simple_fractions_of_integers(scale: float) -> None:
+    found = quotient(np.float32(scale))
+    for size in range(1, 100):
+        product = quotient(size) * found
+        assert truncated(product) == int(np.float32(size) * np.float32(scale))
+        assert rounded(product) == np.rint(np.float32(size) * np.float32(scale))
