@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import te, tirx
 
+from nnefc.sizes import ceil_div
+
 __all__ = ["block", "block_array", "blocks", "multiply", "unblock"]
 
 
@@ -18,7 +20,7 @@ def multiply(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
 
 def blocks(channels: int, size: int) -> int:
     """How many blocks of `size` hold `channels`."""
-    return -(-channels // size)
+    return ceil_div(channels, size)
 
 
 def block(data: te.Tensor, size: int) -> te.Tensor:

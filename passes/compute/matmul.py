@@ -11,7 +11,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array, blocks, multiply
-from nnefc.sizes import Dimension, Size, broadcast, ceil_div, dimension, dimensions
+from nnefc.sizes import Dimension, Size, broadcast, dimension, dimensions
 
 __all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows"]
 
@@ -62,8 +62,9 @@ def multiply_packed(
         b = packed(*_aligned(outer, right_batch), column // size, k, column % size)
         return te.sum(product(a, b), axis=[k])
 
-    whole = te.compute((*batch, rows, dimension(count) * dimension(size)), element, name="matmul")
-    if rows == dimension(height) and columns == dimension(count) * dimension(size):
+    wide = columns if isinstance(columns, Size) else dimension(count) * dimension(size)
+    whole = te.compute((*batch, rows, wide), element, name="matmul")
+    if rows == dimension(height) and columns == wide:
         return whole
     return te.compute((*batch, height, columns), lambda *index: whole(*index), name="cut")
 
@@ -71,9 +72,7 @@ def multiply_packed(
 def padded_rows(rows: Dimension, registers: int) -> Dimension:
     """The least number from `rows` on that divides into tiles of a good height for so many vector registers."""
     tallest = registers // 2 - 2
-    if isinstance(rows, Size):
-        return ceil_div(rows, tallest) * tallest
-    if rows <= tallest:
+    if isinstance(rows, Size) or rows <= tallest:
         return rows
     return min(-(-rows // height) * height for height in range(tallest // 2 + 1, tallest + 1))
 

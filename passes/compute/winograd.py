@@ -25,8 +25,7 @@ from tvm import te, tirx
 
 from nnefc.passes.compute.choice import PERIODS, chosen
 from nnefc.passes.compute.long_sums import LONGEST_PART
-from nnefc.passes.compute.matmul import padded_rows
-from nnefc.sizes import Dimension, Size, ceil_div, dimension, expression
+from nnefc.sizes import Dimension, ceil_div, dimension, expression
 
 __all__ = ["Tile", "multiply_tiles", "tiles_of", "transform_filter", "transform_input", "transform_output"]
 
@@ -148,26 +147,23 @@ def _columns(
     return [column(q) for q in range(count)]
 
 
-def transform_input(data: te.Tensor, height: Dimension, width: Dimension, tile: Tile, registers: int) -> te.Tensor:
+def transform_input(data: te.Tensor, height: Dimension, width: Dimension, tile: Tile) -> te.Tensor:
     """Bᵀ d B for all tiles.
 
     Args:
         data: `[N, I blocks, m · height + 2, n · width + 2, b]`, padded, for tiles of m × n results.
         height, width: the number of tiles.
-        registers: of the target, whose tiles of registers an open number of tiles is filled up to.
 
     Returns:
         `[m + 2, n + 2, I blocks, N · height · width, b]`.
     """
     batch, blocks, _, _, size = data.shape
-    count = dimension(batch) * height * width
-    tiles = padded_rows(count, registers) if isinstance(count, Size) else count
+    tiles = dimension(batch) * height * width
     steps = tile
     height_, width_ = expression(height), expression(width)
     rows, columns = (results + _TAPS - 1 for results in tile)
 
     def load(r: tirx.Var, k: int, cb: tirx.Var, t: tirx.Var, lane: tirx.Var) -> tirx.Expr:
-        t = t if tiles == count else tirx.min(t, expression(count - 1))
         n, y, x = t // (height_ * width_), t // width_ % height_, t % width_
         return data(n, cb, y * steps[0] + r, x * steps[1] + k, lane)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnefc.passes.compute.winograd import Tile, points_of, tiles_of
-from nnefc.passes.schedule.cpu.contraction import choose_tile
-from nnefc.sizes import Dimension, Size, ceil_div
+from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
+from nnefc.sizes import Size
 from nnefc.targets.machine.target import Target
 
 __all__ = ["TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
@@ -95,7 +95,7 @@ def columns_to_add(height: int, width: int, out_blocks: int, target: Target) -> 
     """
 
     if isinstance(width, Size):
-        return _to_whole_tiles(width, out_blocks, target)
+        return 0  # the last tile of an open width is made of smaller ones
 
     def cycles(extra: int) -> float:
         tile = choose_tile(height, width + extra, out_blocks, target)
@@ -103,13 +103,3 @@ def columns_to_add(height: int, width: int, out_blocks: int, target: Target) -> 
 
     best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)
     return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0
-
-
-def _to_whole_tiles(width: Size, out_blocks: int, target: Target) -> Dimension:
-    """The same for an open width: what fills it up to tiles of one size, the best for a typical width."""
-
-    def cycles(size: int) -> float:
-        return ceil_div(width.typical, size) * size / choose_tile(1, size, out_blocks, target).share(target)
-
-    size = min(range(target.vector_registers, 0, -1), key=cycles)
-    return ceil_div(width, size) * size - width

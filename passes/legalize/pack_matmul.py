@@ -23,7 +23,7 @@ from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.narrow_constants import widened_for
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call, shape_of
-from nnefc.passes.schedule.cpu.contraction import choose_tile
+from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.sizes import item_count, typical
 from nnefc.targets.machine.target import Target
 

@@ -35,11 +35,19 @@ def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
         if BORDER in node.annotations:
             *before, value = [int(number) for number in node.annotations[BORDER]]
             result = node.writes[0].source
-            inside = [
-                (first, first + size_of(axis.dom.extent)) for first, axis in zip(before, node.iter_vars, strict=True)
-            ]
+            extents = [_extent(axis, node.body) for axis in node.iter_vars]
+            inside = [(first, first + extent) for first, extent in zip(before, extents, strict=True)]
             return _after(_filled(result, inside, value, target.lanes(str(result.dtype))), func)
     return func
+
+
+def _extent(axis: tirx.IterVar, body: tirx.Stmt) -> Size:
+    """How far a step writes along an axis, which may be computed in whole tiles."""
+    while isinstance(body, tirx.IfThenElse):
+        if isinstance(body.condition, tirx.LT) and body.condition.a.same_as(axis.var):
+            return size_of(body.condition.b)
+        body = body.then_case
+    return size_of(axis.dom.extent)
 
 
 def _after(stmts: Sequence[tirx.Stmt], func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -9,7 +9,8 @@ from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine, fill_border
-from nnefc.passes.schedule.schedules import without_open_sizes
+from nnefc.passes.schedule.schedules import open_sizes_of, without_open_sizes
+from nnefc.passes.tir.named_sizes import with_named_loops
 
 __all__ = ["ScheduleRule", "scheduled"]
 
@@ -27,6 +28,8 @@ class ScheduleRule(Protocol[_Machine]):
 
 def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     """A kernel with the schedule of the first of `rules` that knows its kind."""
+    if open_sizes_of(kernel.func):
+        kernel = KernelAnalysis(with_named_loops(kernel.func))
     for rule in rules:
         try:
             schedule = rule.apply(kernel, target)

@@ -18,7 +18,10 @@ from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
+from nnefc.passes.tir.bound_quotients import with_bound_quotients
+from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
+from nnefc.passes.tir.remainders import tiled_axes, with_remainders
 from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
 from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
@@ -66,15 +69,19 @@ def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> Kernel:
         sizes: what it is written with that is known at run time, which become its last parameters.
     """
     func, own = with_workspace_parameters(func)
-    func = with_decided_extremes(_COMPACT(tvm.IRModule({"main": func}))["main"], sizes)
-    func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], sizes)
-    body = with_aligned_frames(with_whole_vectors(with_prefetched_panels(func.body)))
+    every = [*sizes, *(var for var, _ in named_sizes(func))]
+    func = with_decided_extremes(_COMPACT(tvm.IRModule({"main": func}))["main"], every)
+    func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], every)
+    body = with_prefetched_panels(func.body)
+    if sizes:
+        body = with_bound_quotients(with_remainders(body, tiled_axes(func)))
+    body = with_aligned_frames(with_whole_vectors(body))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func)
     pointers = [_pointer(param) for param in func.params]
     count = len(pointers) - len(own)
     params = pointers[:count]
-    prologue: list[tirx.Stmt] = []
+    prologue: list[tirx.Stmt] = [tirx.Bind(var, size) for var, size in named_sizes(func)]
     offset: Size = 0
     if own:
         workspace = tirx.Var("workspace", PointerType(PrimType("uint8")))

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from relax_programs import network_of, opened, program
 
+from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.loader import Model, RunError
 from nnefc.network import Network, OpenDimension
-from nnefc.sizes import Range
+from nnefc.passes.pipeline import lower
+from nnefc.sizes import Range, ranges
 from nnefc.targets.machine.any_target import parse_any_target
 
 RNG = np.random.default_rng(11)
@@ -44,6 +46,24 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
         y = R.mean(f, [2, 3])""",
         {"u": real(16, 3, 3, 3), "v": real(32, 16, 3, 3), "p": real(24, 32, 1, 1), "q": real(24, 1, 3, 3)},
         [{"n": n, "h": h, "w": w} for n, h, w in ((1, 32, 32), (2, 33, 17), (1, 1, 1), (3, 64, 65), (1, 5, 90))],
+    ),
+    "strides, groups and transposed convolutions": (
+        """x[n, 5, h, w] -> y
+        a = R.nn.conv2d(x, u, padding=3, strides=2)
+        b = R.nn.relu(a)
+        c = R.nn.conv2d(b, v, padding=1, strides=2, groups=2)
+        d = R.nn.avg_pool2d(c, (2, 2), (1, 1), padding=(1, 1), ceil_mode=False)
+        e = R.nn.conv2d(d, p, dilation=2, padding=2)
+        y = R.nn.conv2d_transpose(e, q, strides=2, padding=1)""",
+        {"u": real(32, 5, 7, 7), "v": real(48, 16, 3, 3), "p": real(20, 48, 3, 3), "q": real(20, 6, 4, 4)},
+        [{"n": n, "h": h, "w": w} for n, h, w in ((1, 8, 8), (2, 37, 21), (1, 2, 90), (1, 75, 59))],
+    ),
+    "Winograd's algorithm": (
+        """x[n, 64, h, w] -> y
+        a = R.nn.conv2d(x, u, padding=1)
+        y = R.nn.relu(a)""",
+        {"u": real(64, 64, 3, 3)},
+        [{"n": n, "h": h, "w": w} for n, h, w in ((1, 1, 1), (1, 13, 22), (3, 8, 9))],
     ),
     "a residual block": (
         """x[n, 16, h, w] -> y
@@ -91,6 +111,11 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
 
 def compiled(name: str, sizes: Mapping[str, int] | None, strict: bool = False) -> Model:
     """The network, loaded, with open dimensions or with these sizes."""
+    return compile_network(network(name, sizes), machine(), strict=strict).load()
+
+
+def network(name: str, sizes: Mapping[str, int] | None) -> Network:
+    """The network, with open dimensions or with these sizes."""
     text, constants, examples = NETWORKS[name]
     for dimension in examples[0]:
         known = f'"{dimension}"' if sizes is None else str(sizes[dimension])
@@ -99,7 +124,7 @@ def compiled(name: str, sizes: Mapping[str, int] | None, strict: bool = False) -
         text = text.replace(f" {dimension}]", f" {known}]") + "->" + rest
     head, _, rest = text.partition("\n")
     text = head.replace("; ", ", ") + "\n" + rest
-    return compile_network(opened(network_of(program(text, **constants))), machine(), strict=strict).load()
+    return opened(network_of(program(text, **constants)))
 
 
 @cache
@@ -128,6 +153,21 @@ def test_every_size_gives_what_the_library_of_that_size_gives(name: str, sizes: 
     for result, other in zip(results, expected, strict=True):
         assert result.shape == other.shape
         np.testing.assert_allclose(result, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["strides, groups and transposed convolutions", "Winograd's algorithm", "attention"])
+def test_open_sizes_are_computed_by_the_rules_for_known_sizes(name: str) -> None:
+    sizes = {"n": 2, "h": 32, "w": 48, "s": 48}
+    opened_rules, known_rules = (rules_of(network(name, given)) for given in (None, sizes))
+    assert opened_rules == known_rules
+
+
+def rules_of(given: Network) -> list[str]:
+    """The schedule rules of a network's kernels, but for the last one, which takes all that no other one knows."""
+    with ranges({d.var: d.values for d in given.open_dimensions}):
+        made = lower(given, backend_of(machine()), lambda _name, _module: None)
+    rules = [str(kernel.scheduled.attrs["nnefc.rule"]) for kernel in made.kernels]
+    return sorted(rule for rule in rules if rule != "FallbackRule")
 
 
 def test_a_library_names_what_is_open() -> None:

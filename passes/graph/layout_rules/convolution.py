@@ -213,9 +213,7 @@ def _winograd(
     wider = (sliding.after[0] + rows * tile[0] - height, sliding.after[1] + columns * tile[1] - width)
     padded = layouts.padded(layouts.blocked(data), sliding.before, wider)
     weights = to_constant(transform_filter(pack_filter(filters, layouts.size, layouts.size, 1), tile))
-    tiles = layouts.emit(
-        transform_input, padded, rows, columns, tile, layouts.target.vector_registers, pattern=OpPattern.OPAQUE
-    )
+    tiles = layouts.emit(transform_input, padded, rows, columns, tile, pattern=OpPattern.OPAQUE)
     products = layouts.kernel(multiply_tiles, tiles, weights, name="multiply_tiles")
     result = layouts.kernel(transform_output, products, batch, height, width, tile, name="transform_output")
     return layouts.as_blocked(result, filters.shape[0])

@@ -14,66 +14,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, step_of
+from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
+from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_open_tile, choose_tile
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
+from nnefc.passes.schedule.whole_tiles import in_whole_tiles
+from nnefc.passes.tir.expressions import variables_of
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
-from nnefc.sizes import typical
+from nnefc.sizes import Size, is_known, typical
 from nnefc.targets.machine.target import Target
 
-__all__ = ["ContractionRule", "Tile", "choose_tile"]
+__all__ = ["ContractionRule"]
 
 _CACHE_LINE = 64  # bytes, of all processors with vectors as long
-_LOOP_CYCLES = 0.5  # of the loop itself, in a round
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Rows (of the last two axes of A alone) and columns (vectors of B) that the registers hold."""
-
-    outer_rows: int
-    rows: int
-    columns: int
-
-    def share(self, target: Target) -> float:
-        """Of the peak, estimated.
-
-        A step of the sum takes one multiply-add a register of the tile, and loads one value a row, and one vector a
-        column, which comes from the second cache if the filter is not tiny.
-        """
-        costs, rows = target.costs, self.outer_rows * self.rows
-        work = rows * self.columns / costs.multiply_adds
-        loading = rows / costs.broadcasts + self.columns / costs.loads
-        streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
-        return work / (max(work, loading, streaming, costs.latency) + _LOOP_CYCLES)
-
-
-def choose_tile(outer_extent: int, extent: int, columns: int, target: Target) -> Tile:
-    """The best tile whose sides divide the extents and which fits into the registers."""
-    registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
-    # Each column is read along a line of its own, and these often fall into the same few places of the cache.
-    most_columns = max(2, target.costs.l1_ways - 2)
-
-    def rank(tile: Tile) -> tuple[float, int]:
-        # Columns come from an outer cache, rows mostly from the first.
-        return tile.share(target), -(tile.outer_rows * tile.rows + 2 * tile.columns)
-
-    def fits(tile: Tile) -> bool:
-        used = tile.outer_rows * tile.rows * tile.columns + tile.columns + 1
-        return used <= registers and tile.columns <= most_columns
-
-    candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
-    return max((tile for tile in candidates if fits(tile)), key=rank)
-
-
-def _divisors(extent: int) -> list[int]:
-    return [d for d in range(1, min(typical(extent), 32) + 1) if extent % d == 0]
 
 
 class ContractionRule:
@@ -87,7 +44,7 @@ class ContractionRule:
         if roles is None or not roles.only_right:
             return None
         vector = roles.only_right[-1]
-        lanes = _vector_length(step.sizes[vector], target.lanes(step.dtype))
+        lanes = _vector_length(step, vector, target.lanes(step.dtype))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
             return None
         if step.producers:
@@ -101,17 +58,27 @@ class ContractionRule:
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
             epilogue = sch.cache_write(block, 0, "global")
-        terms = math.prod(trip_count(sch, sch.get_loops(block)[axis]) for axis in roles.reduced)
-        parts = sum_in_parts(sch, block)
-        loops = sch.get_loops(block)
-        sizes = [trip_count(sch, loop) for loop in loops]
         vector = roles.only_right[-1]
+        if not is_known(trip_count(sch, sch.get_loops(block)[vector])):
+            tiled = _tiled(sch, block, epilogue, vector, lanes)
+            if tiled is None:
+                return None
+            sch, block, epilogue = tiled
+        sizes = [trip_count(sch, loop) for loop in sch.get_loops(block)]
+        terms = math.prod(sizes[axis] for axis in roles.reduced)
         vectors = sizes[vector] // lanes
         column = vector if vectors != 1 or len(roles.only_right) == 1 else roles.only_right[-2]
         columns = vectors if column == vector else sizes[column]
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tile = choose_tile(outer_size, size, columns, target)
+        if isinstance(size, Size):
+            open_tile, smaller = choose_open_tile(size, columns, target)
+            tiled = _tiled(sch, block, epilogue, rows[-1], open_tile.rows, smaller)
+            if tiled is not None:
+                (sch, block, epilogue), tile = tiled, open_tile
+        parts = sum_in_parts(sch, block)
+        loops = sch.get_loops(block)
 
         vector_outer, lane = sch.split(loops[vector], [None, lanes])
         loops[vector] = vector_outer
@@ -123,7 +90,7 @@ class ContractionRule:
             row_loops.insert(0, inner)
         reduced = loops[roles.reduced[0] :]
         right = [loops[axis] for axis in roles.only_right]
-        left = [loops[axis] for axis in roles.only_left]
+        left = [loops[axis] for axis in sorted(roles.only_left, key=lambda axis: axis in rows[-1:])]
         outer = [loops[axis] for axis in roles.both] + right + left
         apart = _panels_apart(sch, right, left, terms, tile, target)
         sch.reorder(*outer, *reduced, *row_loops, column_inner, lane)
@@ -148,6 +115,15 @@ class ContractionRule:
         return sch
 
 
+def _tiled(
+    sch: s_tir.Schedule, block: SBlockRV, epilogue: SBlockRV, axis: int, tile: int, smaller: Sequence[int] | None = None
+) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV] | None:
+    """A sum and its epilogue in whole tiles along an axis: see :func:`in_whole_tiles`."""
+    names = [str(sch.get(step).name_hint) for step in (block, epilogue)]
+    tiled = in_whole_tiles(sch, names[0], axis, tile, smaller)
+    return None if tiled is None else (tiled, tiled.get_sblock(names[0]), tiled.get_sblock(names[1]))
+
+
 def _panels_apart(
     sch: s_tir.Schedule, right: Sequence[LoopRV], left: Sequence[LoopRV], terms: int, tile: Tile, target: Target
 ) -> int | None:
@@ -169,11 +145,18 @@ def _panels_apart(
     return tiles[0] if loading <= rows * tile.columns / costs.multiply_adds else None
 
 
-def _vector_length(extent: int, lanes: int) -> int:
-    """The longest vector, at most `lanes`, that `extent` is a multiple of."""
-    while extent % lanes:
-        lanes //= 2
-    return lanes
+def _vector_length(step: Step, vector: int, lanes: int) -> int:
+    """The longest vector, at most `lanes`, that an axis is a multiple of; of an open one, that it is packed in."""
+    extent, var = step.sizes[vector], step.axes[vector].var
+    if not isinstance(extent, Size):
+        while extent % lanes:
+            lanes //= 2
+        return lanes
+    places = [index for load in step.loads if not load.source.same_as(step.result) for index in load.indices]
+    along = [index for index in places if var in variables_of([index])]
+    packed = [index.b for index in along if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and index.a.same_as(var)]
+    sizes = {int(size) for size in packed if isinstance(size, tirx.IntImm)}
+    return min(lanes, *sizes) if len(packed) == len(along) and len(sizes) == 1 else 1
 
 
 def _schedule_parts(

@@ -18,8 +18,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.compute.strassen import STRASSEN_PRODUCTS
 from nnefc.passes.schedule.analysis import KernelAnalysis, step_of
-from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
+from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
 from nnefc.passes.schedule.schedules import epilogue_into_one_block
 from nnefc.targets.machine.target import Target
 

@@ -13,6 +13,8 @@ from tvm import s_tir
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.schedules import epilogue_into_one_block
+from nnefc.passes.schedule.whole_tiles import in_whole_tiles
+from nnefc.sizes import is_known
 from nnefc.targets.machine.target import Target
 
 __all__ = ["TileTransformRule"]
@@ -29,7 +31,7 @@ class TileTransformRule:
         lanes = target.lanes(step.dtype)
         return None if step.trip_counts[-1] % lanes else self._schedule(kernel.schedule(), step, lanes)
 
-    def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int) -> s_tir.Schedule:
+    def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int) -> s_tir.Schedule | None:
         block = sch.get_sblock(step.name)
         columns = sch.get_producers(block)
         last = epilogue_into_one_block(sch, block)
@@ -37,6 +39,13 @@ class TileTransformRule:
             last = block
         else:
             sch.compute_inline(block)
+        for axis, period in step.periods.items():
+            if not is_known(step.sizes[axis]):
+                names = [str(sch.get(made).name_hint) for made in (last, *columns)]
+                tiled = in_whole_tiles(sch, names[0], axis, period)
+                if tiled is None:
+                    return None
+                sch, (last, *columns) = tiled, map(tiled.get_sblock, names)
         loops = sch.get_loops(last)
         unrolled = []
         for axis, period in step.periods.items():

@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 from nnefc.backends import backend_of
 from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_saving
 from nnefc.passes.pipeline import lower
-from nnefc.passes.schedule.cpu.contraction import Tile, choose_tile
+from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
 from nnefc.targets.machine.target import Target
 
 EXTENTS = st.integers(1, 3000)

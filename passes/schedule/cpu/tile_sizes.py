@@ -1,0 +1,128 @@
+"""How large tiles of registers are: of extents that are known, and of those that are known at run time.
+
+A tile of an open extent is followed by smaller ones for what is left, so that both 8 and 33 rows are computed without
+many that nobody needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from nnefc.sizes import Size, bounds, typical
+from nnefc.targets.machine.target import Target
+
+__all__ = ["Tile", "choose_open_tile", "choose_tile"]
+
+_LOOP_CYCLES = 0.5  # of the loop itself, in a round
+_MOST_ROWS = 32
+_CODE = 0.0005  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
+_SAMPLED = 128  # open extents up to this one are what tiles are chosen for: in larger ones, what is left is little
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows (of the last two axes of A alone) and columns (vectors of B) that the registers hold."""
+
+    outer_rows: int
+    rows: int
+    columns: int
+
+    def cycles(self, target: Target) -> float:
+        """Of a step of the sum, estimated.
+
+        It takes one multiply-add a register of the tile, and loads one value a row, and one vector a column, which
+        comes from the second cache if the filter is not tiny.
+        """
+        costs, rows = target.costs, self.outer_rows * self.rows
+        work = rows * self.columns / costs.multiply_adds
+        loading = rows / costs.broadcasts + self.columns / costs.loads
+        streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
+        return max(work, loading, streaming, costs.latency) + _LOOP_CYCLES
+
+    def share(self, target: Target) -> float:
+        """Of the peak, estimated."""
+        return self.outer_rows * self.rows * self.columns / target.costs.multiply_adds / self.cycles(target)
+
+    def fits(self, target: Target) -> bool:
+        """Whether the registers hold it, and what is loaded for it."""
+        registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
+        # Each column is read along a line of its own, and these often fall into the same few places of the cache.
+        most_columns = max(2, target.costs.l1_ways - 2)
+        used = self.outer_rows * self.rows * self.columns + self.columns + 1
+        return used <= registers and self.columns <= most_columns
+
+
+def choose_tile(outer_extent: int, extent: int, columns: int, target: Target) -> Tile:
+    """The best tile whose sides divide the extents and which fits into the registers."""
+
+    def rank(tile: Tile) -> tuple[float, int]:
+        # Columns come from an outer cache, rows mostly from the first.
+        return tile.share(target), -(tile.outer_rows * tile.rows + 2 * tile.columns)
+
+    candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
+    return max((tile for tile in candidates if tile.fits(target)), key=rank)
+
+
+def _divisors(extent: int) -> list[int]:
+    return [d for d in range(1, min(typical(extent), _MOST_ROWS) + 1) if extent % d == 0]
+
+
+def choose_open_tile(extent: Size, columns: int, target: Target) -> tuple[Tile, tuple[int, ...]]:
+    """The best tile of one row of an open extent, and the rows of the smaller tiles for what is left of it.
+
+    Args:
+        columns: vectors of B.
+    """
+    step = next(d for d in (32, 16, 8, 4, 2, 1) if extent % d == 0)
+    least, most = (min(max(bound, 1), _SAMPLED) for bound in bounds(extent))
+    first = -(-least // step) * step
+    return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), target)
+
+
+@lru_cache(maxsize=1024)
+def _best_for(extents: range, columns: tuple[int, ...], target: Target) -> tuple[Tile, tuple[int, ...]]:
+    """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
+    found = {(tile, smaller): _cycles(extents, tile, smaller, target) for tile, smaller in _candidates(columns, target)}
+    least = np.min(list(found.values()), axis=0)
+
+    def rank(candidate: tuple[Tile, tuple[int, ...]]) -> float:
+        tile, smaller = candidate
+        return float(np.mean(found[candidate] / least)) * (1 + _CODE * sum(smaller) * tile.columns)
+
+    return min(found, key=rank)
+
+
+def _candidates(columns: tuple[int, ...], target: Target) -> Iterator[tuple[Tile, tuple[int, ...]]]:
+    for rows, count in product(range(1, _MOST_ROWS + 1), columns):
+        tile = Tile(1, rows, count)
+        if tile.fits(target):
+            half, third, quarter = (-(-rows // part) for part in (2, 3, 4))
+            smaller = {
+                (),
+                (half,),
+                (third,),
+                (half, quarter),
+                (rows - third, third),
+                (half, third),
+                (rows - third, quarter),
+            }
+            yield from (
+                (tile, sizes) for sizes in sorted(smaller) if len(set(sizes)) == len(sizes) and rows not in sizes
+            )
+
+
+def _cycles(extents: range, tile: Tile, smaller: tuple[int, ...], target: Target) -> np.ndarray:
+    """Of a step of the sum for all rows of each extent and one vector of columns: see `passes/tir/remainders.py`."""
+    left = np.array(extents) % tile.rows
+    total = np.array(extents) // tile.rows * tile.cycles(target)
+    sizes = smaller or (tile.rows,)
+    for size, following in zip(sizes, (*sizes[1:], 0), strict=True):
+        count = -(-np.maximum(left - following, 0) // size)
+        total += count * Tile(1, size, tile.columns).cycles(target)
+        left = left - count * size
+    return total / tile.columns

@@ -1,0 +1,139 @@
+"""Compute along an axis of open size in whole tiles: beyond the end, the last item again, which is not written.
+
+    for x in w: C[x] = sum(A[x + k])         for x in 14 q: C[x] = sum(A[min(x, e - 1) + k])
+    for x in w: D[x] = f(C[x])          →    for x in 14 q: if x < e: D[x] = f(C[x])
+
+with the variables e = w and q = ceil(w / 14), so that the axis is divided like one of known size. Once the kernel has
+its schedule, the tiles inside lose what is said about the end, and the last one becomes smaller ones: see
+`passes/tir/remainders.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Range
+from tvm.ir.expr import TensorLoad
+
+from nnefc.passes.schedule.analysis import Step, steps_of
+from nnefc.passes.schedule.schedules import schedule_of, without_open_sizes
+from nnefc.passes.tir.expressions import int64, substituted, variables_of
+from nnefc.passes.tir.named_sizes import named_sizes, with_named_sizes
+from nnefc.passes.tir.remainders import TiledAxis, with_tiled_axis
+from nnefc.passes.tir.sizes import sizes_of
+from nnefc.sizes import ceil_div, expression, named
+
+__all__ = ["in_whole_tiles"]
+
+_Change = Callable[[tirx.Stmt], tirx.Stmt]
+
+
+def in_whole_tiles(
+    sch: s_tir.Schedule, name: str, axis: int, tile: int, remainders: Sequence[int] | None = None
+) -> s_tir.Schedule | None:
+    """The kernel with a step computed in whole tiles along an axis of open size, as a new schedule.
+
+    Args:
+        sch: without changed loops; all steps after `name` are element-wise.
+        name: of a step that writes one tensor.
+        remainders: sizes of the smaller tiles that the last one is made of, the greatest first; None if it is computed
+            like the others, from places that exist.
+
+    Returns:
+        None where that tensor is read elsewhere than in the same place along the axis.
+    """
+    steps = steps_of(sch)
+    step = next(s for s in steps if s.name == name)
+    func, along = without_open_sizes(sch.mod["main"]), step.axes[axis]
+    root = func.body.block
+    stmts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    dims = [n for n, place in enumerate(step.writes[0].region) if place.min.same_as(along.var)]
+    own = any(buffer.same_as(step.result) for buffer in root.alloc_buffers)
+    readers = {s.name: _axis_of_reads(s, step.result, dims) for s in steps if s.read_of(step.result) is not None}
+    readers.pop(name, None)
+    goes_along = len(dims) == 1 and readers and None not in readers.values() if own else not readers
+    if not goes_along or not all(s.loops_are_axes for s in steps):
+        return None
+    end, tiles = expression(named("e", along.size)), expression(ceil_div(along.size, tile))
+    count = expression(named("q", ceil_div(along.size, tile)))
+    if remainders is None:  # TVM sees that it is the count of another axis, if it is the same variable
+        count = next((var for var, size in named_sizes(func) if tvm_ffi.structural_equal(size, tiles)), count)
+    extent = count * int64(tile)
+    changes = {
+        s.name: (reader, _guarded(s.axes[reader].var, end))
+        for s in steps
+        if (reader := readers.get(s.name)) is not None
+    }
+    if not own:
+        changes[name] = axis, _guarded(along.var, end)
+    elif remainders is None:
+        changes[name] = axis, _unchanged
+    else:
+        changes[name] = axis, _clamped(step, along.var, end)
+    made = [
+        _with_extent(stmt, extent, *changes[s.name]) if s.name in changes else stmt
+        for stmt, s in zip(stmts, steps, strict=True)
+    ]
+    body = tirx.SeqStmt(made) if len(made) > 1 else made[0]
+    new_root = s_tir.SBlock(
+        [], root.reads, root.writes, root.name_hint, body, None, root.alloc_buffers, root.match_buffers,
+        root.annotations,
+    )  # fmt: skip
+    func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, new_root), func.ret_type, func.attrs)
+    if own:
+        shape = [extent if n == dims[0] else expression(size) for n, size in enumerate(sizes_of(step.result))]
+        grown = tirx.decl_buffer(shape, str(step.result.dtype), step.result.name, layout=None)
+        func = tvm_ffi.structural_map(func, (tirx.Var, lambda var: grown if var.same_as(step.result) else var))
+    if remainders is not None:
+        func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders)))
+    return schedule_of(with_named_sizes(func, {end: expression(along.size), count: tiles}))
+
+
+def _axis_of_reads(step: Step, tensor: tirx.Var, dims: Sequence[int]) -> int | None:
+    """The axis of an element-wise step along which it reads a tensor, if that is what each read's index is."""
+    if step.is_reduction or len(dims) != 1:
+        return None
+    indices = [load.indices[dims[0]] for load in step.loads if load.source.same_as(tensor)]
+    return next((n for n, a in enumerate(step.axes) if indices and all(i.same_as(a.var) for i in indices)), None)
+
+
+def _with_extent(stmt: tirx.Stmt, extent: tirx.Expr, axis: int, change: _Change) -> tirx.Stmt:
+    """A step as statements, a block in a loop for each of its axes, with another extent of one, and a changed body."""
+    loops = []
+    while isinstance(stmt, tirx.For):
+        loops.append(stmt)
+        stmt = stmt.body
+    block = stmt.block
+    axes = list(block.iter_vars)
+    axes[axis] = tirx.IterVar(Range(int64(0), extent), axes[axis].var, axes[axis].iter_type)
+    made = s_tir.SBlock(
+        axes, block.reads, block.writes, block.name_hint, change(block.body), block.init, block.alloc_buffers,
+        block.match_buffers, block.annotations,
+    )  # fmt: skip
+    stmt = s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, made)
+    for position, loop in reversed(list(enumerate(loops))):
+        stmt = tirx.For(loop.loop_var, loop.min, extent if position == axis else loop.extent, loop.kind, stmt)
+    return stmt
+
+
+def _clamped(step: Step, var: tirx.Var, end: tirx.Expr) -> _Change:
+    """Read what is beyond the end from the last place."""
+    last = {var: tirx.min(var, end - 1)}
+
+    def change(load: TensorLoad) -> TensorLoad:
+        if load.source.same_as(step.result) or var not in variables_of(load.indices):
+            return load
+        return tirx.BufferLoad(load.source, [substituted(index, last) for index in load.indices])
+
+    return lambda body: tvm_ffi.structural_map(body, (TensorLoad, change))
+
+
+def _unchanged(body: tirx.Stmt) -> tirx.Stmt:
+    return body
+
+
+def _guarded(var: tirx.Var, end: tirx.Expr) -> _Change:
+    """Do nothing beyond the end."""
+    return lambda body: tirx.IfThenElse(var < end, body, None)
