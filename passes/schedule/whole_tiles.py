@@ -18,14 +18,15 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad
 
 from nnefc.passes.schedule.analysis import Step, steps_of
+from nnefc.passes.schedule.reducers import reducer_of
 from nnefc.passes.schedule.schedules import schedule_of, without_open_sizes
-from nnefc.passes.tir.expressions import int64, substituted, variables_of
+from nnefc.passes.tir.expressions import int64, replaced, substituted, variables_of
 from nnefc.passes.tir.named_sizes import named_sizes, with_named_sizes
 from nnefc.passes.tir.remainders import TiledAxis, with_tiled_axis
 from nnefc.passes.tir.sizes import sizes_of
 from nnefc.sizes import ceil_div, expression, named
 
-__all__ = ["in_whole_tiles"]
+__all__ = ["in_whole_tiles", "rows_in_whole_vectors"]
 
 _Change = Callable[[tirx.Stmt], tirx.Stmt]
 
@@ -47,10 +48,8 @@ def in_whole_tiles(
     steps = steps_of(sch)
     step = next(s for s in steps if s.name == name)
     func, along = without_open_sizes(sch.mod["main"]), step.axes[axis]
-    root = func.body.block
-    stmts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     dims = [n for n, place in enumerate(step.writes[0].region) if place.min.same_as(along.var)]
-    own = any(buffer.same_as(step.result) for buffer in root.alloc_buffers)
+    own = any(buffer.same_as(step.result) for buffer in func.body.block.alloc_buffers)
     readers = {s.name: _axis_of_reads(s, step.result, dims) for s in steps if s.read_of(step.result) is not None}
     readers.pop(name, None)
     goes_along = len(dims) == 1 and readers and None not in readers.values() if own else not readers
@@ -74,21 +73,76 @@ def in_whole_tiles(
         changes[name] = axis, _clamped(step, along.var, end)
     made = [
         _with_extent(stmt, extent, *changes[s.name]) if s.name in changes else stmt
-        for stmt, s in zip(stmts, steps, strict=True)
+        for stmt, s in zip(_statements(func), steps, strict=True)
     ]
-    body = tirx.SeqStmt(made) if len(made) > 1 else made[0]
-    new_root = s_tir.SBlock(
+    func = _with_steps(func, made)
+    if own:
+        func = _with_size(func, step.result, dims[0], extent)
+    func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders or ())))
+    return schedule_of(with_named_sizes(func, {end: expression(along.size), count: tiles}))
+
+
+def rows_in_whole_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.Schedule | None:
+    """The kernel with all steps in whole vectors along rows of open length, as a new schedule.
+
+        for r in w: s = max(s, x[r])              for r in 16 q: s = max(s, x[r] if r < e else least)
+        for r in w: y[r] = exp(x[r] - s)    →     for r in 16 q: if r < e: y[r] = exp(x[r] - s)
+
+    Args:
+        sch: without changed loops, of steps along the last axis, or over the last axis.
+        rank: how many axes count the rows; steps that have no others have one result a row.
+
+    Returns:
+        None where rows have several lengths, or a reduction is of no known kind.
+    """
+    steps = steps_of(sch)
+    func = without_open_sizes(sch.mod["main"])
+    along = {s.name: len(s.axes) - 1 for s in steps if len(s.axes) > rank and s.axes[-1].size != 1}
+    sizes = [s.axes[-1].size for s in steps if s.name in along]
+    if not sizes or any(size != sizes[0] for size in sizes) or not all(s.loops_are_axes for s in steps):
+        return None
+    end, tiles = expression(named("e", sizes[0])), expression(ceil_div(sizes[0], lanes))
+    count = expression(named("q", ceil_div(sizes[0], lanes)))
+    extent = count * int64(lanes)
+    made, grown = [], []
+    for stmt, step in zip(_statements(func), steps, strict=True):
+        if step.name in along:
+            change = _limited(step, end) if step.is_reduction else _guarded(step.axes[-1].var, end)
+            if change is None:
+                return None
+            stmt = _with_extent(stmt, extent, along[step.name], change)
+            if any(step.result.same_as(buffer) for buffer in func.body.block.alloc_buffers):
+                places = enumerate(step.writes[0].region)
+                grown += [(step.result, n) for n, place in places if place.min.same_as(step.axes[-1].var)]
+        made.append(stmt)
+    func = _with_steps(func, made)
+    for tensor, dim in grown:
+        func = _with_size(func, tensor, dim, extent)
+    func = with_tiled_axis(func, TiledAxis(end, count, lanes, ()))
+    return schedule_of(with_named_sizes(func, {end: expression(sizes[0]), count: tiles}))
+
+
+def _statements(func: tirx.PrimFunc) -> list[tirx.Stmt]:
+    """The steps of a kernel."""
+    body = func.body.block.body
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def _with_steps(func: tirx.PrimFunc, steps: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
+    root = func.body.block
+    body = tirx.SeqStmt(steps) if len(steps) > 1 else steps[0]
+    made = s_tir.SBlock(
         [], root.reads, root.writes, root.name_hint, body, None, root.alloc_buffers, root.match_buffers,
         root.annotations,
     )  # fmt: skip
-    func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, new_root), func.ret_type, func.attrs)
-    if own:
-        shape = [extent if n == dims[0] else expression(size) for n, size in enumerate(sizes_of(step.result))]
-        grown = tirx.decl_buffer(shape, str(step.result.dtype), step.result.name, layout=None)
-        func = tvm_ffi.structural_map(func, (tirx.Var, lambda var: grown if var.same_as(step.result) else var))
-    if remainders is not None:
-        func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders)))
-    return schedule_of(with_named_sizes(func, {end: expression(along.size), count: tiles}))
+    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, made), func.ret_type, func.attrs)
+
+
+def _with_size(func: tirx.PrimFunc, tensor: tirx.Var, dim: int, size: tirx.Expr) -> tirx.PrimFunc:
+    """The kernel with another size of a dimension of one of its own tensors."""
+    shape = [size if n == dim else expression(other) for n, other in enumerate(sizes_of(tensor))]
+    grown = tirx.decl_buffer(shape, str(tensor.dtype), tensor.name, layout=None)
+    return tvm_ffi.structural_map(func, (tirx.Var, lambda var: grown if var.same_as(tensor) else var))
 
 
 def _axis_of_reads(step: Step, tensor: tirx.Var, dims: Sequence[int]) -> int | None:
@@ -128,6 +182,20 @@ def _clamped(step: Step, var: tirx.Var, end: tirx.Expr) -> _Change:
         return tirx.BufferLoad(load.source, [substituted(index, last) for index in load.indices])
 
     return lambda body: tvm_ffi.structural_map(body, (TensorLoad, change))
+
+
+def _limited(step: Step, end: tirx.Expr) -> _Change | None:
+    """Reduce what is before the end; None for reductions whose first value is not known."""
+    reducer = reducer_of(step.node)
+    if reducer is None or len(reducer.elements) != 1:
+        return None
+    (element,), (first,) = reducer.elements, reducer.first
+    limited = tirx.if_then_else(step.axes[-1].var < end, element, first)
+
+    def change(body: tirx.BufferStore) -> tirx.BufferStore:
+        return tirx.BufferStore(body.buffer, replaced(body.value, [(element, limited)]), body.indices)
+
+    return change if isinstance(step.node.body, tirx.BufferStore) else None
 
 
 def _unchanged(body: tirx.Stmt) -> tirx.Stmt:

@@ -19,6 +19,7 @@ from tvm.ir import PointerType, PrimType
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.bound_quotients import with_bound_quotients
+from nnefc.passes.tir.masked_vectors import with_masked_vectors
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
 from nnefc.passes.tir.remainders import tiled_axes, with_remainders
@@ -74,7 +75,8 @@ def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> Kernel:
     func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], every)
     body = with_prefetched_panels(func.body)
     if sizes:
-        body = with_bound_quotients(with_remainders(body, tiled_axes(func)))
+        axes = tiled_axes(func)
+        body = with_masked_vectors(with_bound_quotients(with_remainders(body, axes)), axes)
     body = with_aligned_frames(with_whole_vectors(body))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func)

@@ -43,6 +43,8 @@ def _visited(stmt: tirx.Stmt, around: list[tirx.For]) -> tirx.Stmt:
             return tirx.SeqStmt([_visited(part, around) for part in stmt.seq])
         case tirx.AttrStmt():
             return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _visited(stmt.body, around))
+        case tirx.IfThenElse() if stmt.else_case is None:
+            return tirx.IfThenElse(stmt.condition, _visited(stmt.then_case, around), None)
     return stmt
 
 

@@ -38,7 +38,7 @@ class TiledAxis:
     Attributes:
         end, count: the variables that stand for its size, and for how many tiles it has.
         tile: items of a whole one.
-        remainders: items of the tiles that the last one is made of, the greatest first.
+        remainders: items of the tiles that the last one is made of, the greatest first; none if it is like the others.
     """
 
     end: tirx.Var
@@ -62,7 +62,7 @@ def tiled_axes(func: tirx.PrimFunc) -> tuple[TiledAxis, ...]:
 def with_remainders(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
     """The body of a flat kernel with whole and smaller tiles along its axes."""
     stmt = tvm_ffi.structural_map(stmt, (tirx.For, _hoisted))
-    for axis in axes:
+    for axis in (axis for axis in axes if axis.remainders):
         stmt = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop, axis=axis: _over_tiles(loop, axis)))
     return stmt
 
@@ -98,7 +98,7 @@ def _inside(body: tirx.Stmt, end: tirx.Var) -> tirx.Stmt:
 def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr) -> tirx.Stmt:
     """What a tile that the axis ends in computes, in smaller ones; `first` is the tile's first item."""
     made: list[tirx.Stmt] = []
-    sizes = axis.remainders or (axis.tile,)
+    sizes = axis.remainders
     begin: tirx.Expr = int64(0)
     for size, following in zip(sizes, (*sizes[1:], 0), strict=True):
         count, number = tirx.Var("count", "int64"), tirx.Var("number", "int64")

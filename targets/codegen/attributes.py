@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["NO_ALIAS", "SYNCHRONIZED"]
+__all__ = ["MASK", "NO_ALIAS", "SYNCHRONIZED"]
+
+MASK = "nnefc.mask"
+"""Of a vectorized loop: how many of its lanes there are."""
 
 SYNCHRONIZED = "nnefc.synchronized"
 """The function says itself where the threads of a block wait for each other."""

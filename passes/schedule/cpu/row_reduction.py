@@ -26,9 +26,10 @@ from tvm.s_tir.schedule import LoopRV
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
+from nnefc.passes.schedule.whole_tiles import rows_in_whole_vectors
 from nnefc.passes.tir.expressions import parts_of
 from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import item_count, may_exceed, typical
+from nnefc.sizes import is_known, item_count, may_exceed, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["RowReductionRule"]
@@ -49,6 +50,10 @@ class RowReductionRule:
             return None
         output = sch.get_sblock(kernel.outputs[0].name)
         _inline_cheap_steps(sch, kernel.outputs[0].name)
+        if not all(is_known(axis.size) for step in steps_of(sch) for axis in step.axes[-1:]):
+            widened = rows_in_whole_vectors(sch, len(rows), target.lanes(step_of(sch, output).dtype))
+            if widened is not None:
+                sch, output = widened, widened.get_sblock(kernel.outputs[0].name)
         _compute_row_by_row(sch, output, rows, target)
         return sch
 
@@ -139,14 +144,19 @@ def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
         step = step_of(sch, block)
         if step.is_reduction:
             first = next(position for position, axis in enumerate(step.axes) if axis.is_reduced)
-            column = fused(sch, sch.get_loops(block)[first:])
+            column = _joined(sch, sch.get_loops(block)[first:])
             length = trip_count(sch, column)
-            longest = max(longest, typical(length))
+            longest = max(longest, typical(item_count([axis.size for axis in step.reduced])))
             if length % lanes == 0 and may_exceed(length, lanes):
                 register_reducer(sch.get(block))
                 _, lane = sch.split(column, [None, lanes])
                 partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
     return longest, partial
+
+
+def _joined(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
+    """The loops along a row as one, or the last of them where dividing by its trip count would take time."""
+    return fused(sch, loops) if is_known(*(trip_count(sch, loop) for loop in loops[1:])) else loops[-1]
 
 
 def _row_loop(sch: s_tir.Schedule, output: SBlockRV, rank: int) -> LoopRV:
@@ -158,16 +168,16 @@ def _row_loop(sch: s_tir.Schedule, output: SBlockRV, rank: int) -> LoopRV:
 def _accumulate_in_vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV]) -> LoopRV:
     """Order the loops of a block made by `rfactor`: along the row outside, which is returned, the lanes inside."""
     axes = step_of(sch, block).axes
-    step = next(loop for axis, loop in zip(axes, loops, strict=True) if axis.is_reduced)
+    steps = [loop for axis, loop in zip(axes, loops, strict=True) if axis.is_reduced]
     lane = next(loop for axis, loop in zip(axes, loops, strict=True) if axis.is_spatial and trip_count(sch, loop) != 1)
-    sch.reorder(step, lane)
+    sch.reorder(*steps, lane)
     sch.vectorize(lane)
-    return step
+    return steps[0]
 
 
 def _vectorize(sch: s_tir.Schedule, loops: Sequence[LoopRV], lanes: int) -> None:
     """Loops along a row in vectors, where these fit."""
-    column = fused(sch, loops)
+    column = _joined(sch, loops)
     if trip_count(sch, column) % lanes == 0:
         _, lane = sch.split(column, [None, lanes])
         sch.vectorize(lane)

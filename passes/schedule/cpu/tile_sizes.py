@@ -103,7 +103,7 @@ def _candidates(columns: tuple[int, ...], target: Target) -> Iterator[tuple[Tile
         if tile.fits(target):
             half, third, quarter = (-(-rows // part) for part in (2, 3, 4))
             smaller = {
-                (),
+                (rows,),
                 (half,),
                 (third,),
                 (half, quarter),
@@ -111,17 +111,14 @@ def _candidates(columns: tuple[int, ...], target: Target) -> Iterator[tuple[Tile
                 (half, third),
                 (rows - third, quarter),
             }
-            yield from (
-                (tile, sizes) for sizes in sorted(smaller) if len(set(sizes)) == len(sizes) and rows not in sizes
-            )
+            yield from ((tile, sizes) for sizes in sorted(smaller) if 0 not in sizes and len(set(sizes)) == len(sizes))
 
 
 def _cycles(extents: range, tile: Tile, smaller: tuple[int, ...], target: Target) -> np.ndarray:
     """Of a step of the sum for all rows of each extent and one vector of columns: see `passes/tir/remainders.py`."""
     left = np.array(extents) % tile.rows
     total = np.array(extents) // tile.rows * tile.cycles(target)
-    sizes = smaller or (tile.rows,)
-    for size, following in zip(sizes, (*sizes[1:], 0), strict=True):
+    for size, following in zip(smaller, (*smaller[1:], 0), strict=True):
         count = -(-np.maximum(left - following, 0) // size)
         total += count * Tile(1, size, tile.columns).cycles(target)
         left = left - count * size

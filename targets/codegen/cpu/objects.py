@@ -16,6 +16,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.codegen.cpu.masks import with_masks
 from nnefc.targets.machine.target import Target
 
 __all__ = ["CODE_SUFFIXES", "CodeGenerator", "MachineCode"]
@@ -175,7 +176,7 @@ def _vectorize(func: tirx.PrimFunc, module: tvm.IRModule, context: tvm.transform
     """TVM's own pass, which would else make vectors of unknown length for RISC-V: those do not stay in registers."""
     target = func.attrs["target"]
     fixed = tvm.IRModule({"kernel": func.with_attr("target", _FIXED_LENGTHS)})
-    return tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target)
+    return with_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
 
 
 _PIPELINES = {bits: f"nnefc{bits}" for bits in (32, 64)}

@@ -1,0 +1,100 @@
+"""The last vector of a row of open length: some of its lanes are beyond the end, and are neither read nor written.
+
+    attribute MASK = left:                         inside = (0, 1, …, 15) < left
+        y[i : i + 16] = x[i : i + 16] + 1    →     masked store(y + i, masked load(x + i, inside) + 1, inside)
+
+Kernels say this of vectorized loops: see `passes/tir/masked_vectors.py`. What TVM did not make a vector of is a loop
+over the lanes still, which then leaves out those.
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import TensorLoad
+
+from nnefc.targets.codegen.attributes import MASK
+
+__all__ = ["with_masks"]
+
+
+def with_masks(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function whose loops are vectorized, with masks where its attributes ask for them."""
+    registers: list[tirx.Var] = []
+
+    def note(stmt: tirx.AllocBuffer) -> None:
+        if all(isinstance(size, tirx.IntImm) for size in stmt.buffer.shape):
+            registers.append(stmt.buffer)
+
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, note))
+    own = set(registers)
+
+    def change(stmt: tirx.AttrStmt) -> tirx.Stmt:
+        return _Masked(stmt.value, own).statement(stmt.body) if stmt.attr_key == MASK else stmt
+
+    return tvm_ffi.structural_map(func, (tirx.AttrStmt, change))
+
+
+class _Masked:
+    """Accesses in a statement for the first `left` lanes.
+
+    Buffers of known size, which LLVM may keep in registers, are read and written as a whole.
+    """
+
+    def __init__(self, left: tirx.Expr, registers: set[tirx.Var]) -> None:
+        self._left = left.astype("int32")
+        self._registers = registers
+
+    def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:
+        return tvm_ffi.structural_map(
+            stmt, [(TensorLoad, self._load), (tirx.BufferStore, self._store), (tirx.For, self._loop)]
+        )
+
+    def _inside(self, lanes: int) -> tirx.Expr:
+        numbers = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+        return numbers < tirx.Broadcast(self._left, lanes)
+
+    def _load(self, load: TensorLoad) -> tirx.Expr:
+        (index,) = load.indices
+        lanes = _lanes(index)
+        if lanes == 1 or load.source in self._registers:
+            return load
+        if not _is_dense(index):  # lanes beyond the end read what another one reads
+            anywhere = tirx.BufferLoad(load.source, [tirx.Select(self._inside(lanes), index, _nowhere(index))])
+            return anywhere
+        dtype = str(load.source.dtype)
+        address = tirx.address_of(tirx.BufferLoad(load.source, [index.base]))
+        nothing = tirx.Broadcast(tirx.const(0, dtype), lanes)
+        return tirx.call_llvm_intrin(f"{dtype}x{lanes}", "llvm.masked.load", address, self._inside(lanes), nothing)
+
+    def _store(self, store: tirx.BufferStore) -> tirx.Stmt:
+        (index,) = store.indices
+        lanes = _lanes(index)
+        if lanes == 1:
+            return store
+        if store.buffer in self._registers:
+            before = tirx.BufferLoad(store.buffer, [index])
+            return tirx.BufferStore(store.buffer, tirx.Select(self._inside(lanes), store.value, before), [index])
+        assert _is_dense(index)
+        address = tirx.address_of(tirx.BufferLoad(store.buffer, [index.base]))
+        value = store.value if _lanes(store.value) == lanes else tirx.Broadcast(store.value, lanes)
+        return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, address, self._inside(lanes)))
+
+    def _loop(self, loop: tirx.For) -> tirx.For:
+        body = tirx.IfThenElse(loop.loop_var.astype("int32") < self._left, loop.body, None)
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
+
+
+def _lanes(expr: tirx.Expr) -> int:
+    return int(tvm.DataType(str(expr.expr_ty().dtype)).lanes)
+
+
+def _is_dense(index: tirx.Expr) -> bool:
+    return isinstance(index, tirx.Ramp) and isinstance(index.stride, tirx.IntImm) and int(index.stride) == 1
+
+
+def _nowhere(index: tirx.Expr) -> tirx.Expr:
+    """A place for lanes beyond the end: that of the first lane, if it is easily told, else the tensor's first."""
+    first = index.base if isinstance(index, tirx.Ramp) else tirx.IntImm("int64", 0)
+    return tirx.Broadcast(first, _lanes(index))
