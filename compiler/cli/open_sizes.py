@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Ranged", "chosen_ports", "range_lines", "sizes_text"]
 
 
+NO_LIMIT = 1 << 28
+"""Sizes that nobody limits may be greater than this; how great, see `nnefc.sizes`, is of no interest."""
+
+
 class Ranged(Protocol):
     """An open dimension of a network or of a library."""
 
@@ -35,7 +39,8 @@ def range_lines(dimensions: Iterable[Ranged]) -> list[str]:
     rows = []
     for dimension in dimensions:
         multiples = f", multiples of {dimension.multiple:,}" if dimension.multiple > 1 else ""
-        sizes = f"{dimension.least:,} to {dimension.most:,}{multiples}, typically {dimension.typical:,}"
+        upward = "or more" if dimension.most > NO_LIMIT else f"to {dimension.most:,}"
+        sizes = f"{dimension.least:,} {upward}{multiples}, typically {dimension.typical:,}"
         rows.append(("dimension", dimension.name, sizes))
     return columns(rows)
 

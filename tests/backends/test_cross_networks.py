@@ -99,8 +99,8 @@ def test_networks_have_the_right_values(machine: Machine) -> None:
     check_on(machine, [*typical_cases(), *(random_case(seed, steps=8) for seed in range(first, first + 3))])
 
 
-# One of each word size, system and way to open a library.
-OPEN_SIZES_ON = {"aarch64", "armv7-opened", "riscv64", "wasm32", "windows"}
+# One of each word size, system and way to link; the runtime itself is tried on others too.
+OPEN_SIZES_ON = {"aarch64", "armv7-opened", "wasm32", "windows"}
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,9 @@ def library(model: Path) -> Path:
 
 
 def test_a_model_shows_ranges_for_what_it_leaves_open(model: Path) -> None:
-    assert output("inspect", model).endswith(
+    text = output("inspect", model)
+    assert ["dimension", "height", "1 or more, typically 224"] in cells(text)
+    assert text.endswith(
         "\n  --shape batch=1,height=224,width=224\n"
         "\nor ranges, for a library that takes every size in them:\n"
         "\n  --shape batch=1..64,height=32..1280:32,width=32..1280:32\n"
