@@ -19,8 +19,15 @@ from nnefc.loader import Model, listed, load
 from nnefc.network import Network, OpenDimension, size_by_name
 from nnefc.passes.backend import Code, Lowered
 from nnefc.passes.graph.index_limits import index_limits
+from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
-from nnefc.targets.description.library import DimensionDescription, LibraryDescription, TensorDescription
+from nnefc.specializations import Specializations
+from nnefc.targets.description.library import (
+    DimensionDescription,
+    LibraryDescription,
+    SpecializationDescription,
+    TensorDescription,
+)
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network, write_together
 from nnefc.targets.link.toolchain import command_of
@@ -144,14 +151,41 @@ class Artifact:
             return model.run(inputs)
 
 
-def build(network: Network, target: AnyTarget, lowered: Lowered, code: Code) -> Artifact:
-    """Put a lowered network and its code together."""
-    description = _description(network, target, lowered, code.device)
-    constants = _constants(network, lowered, description.constant_bytes)
-    return Artifact(description, target, lowered.plan.lower_bound, code, constants)
+def build(
+    network: Network, target: AnyTarget, programs: Sequence[Lowered], code: Code, special: Specializations
+) -> Artifact:
+    """Put a lowered network, those for known sizes that follow it, and their code together."""
+    first, last = programs[0], programs[-1]
+    description = replace(
+        _description(network, target, first, last.plan, code.device),
+        scratch_bytes=max(program.scratch_bytes for program in programs),
+        specializations=tuple(
+            SpecializationDescription(sizes, program.plan.workspace_bytes)
+            for sizes, program in zip(special.sizes, programs[1:], strict=True)
+        ),
+    )
+    description = _only_specialized(description) if special.only else description
+    constants = _constants(network, last, description.constant_bytes)
+    return Artifact(description, target, first.plan.lower_bound, code, constants)
 
 
-def _description(network: Network, target: AnyTarget, lowered: Lowered, device: str) -> LibraryDescription:
+def _only_specialized(description: LibraryDescription) -> LibraryDescription:
+    """Without sizes between those that there is code for; the first of them is the typical one."""
+    parts = description.specializations
+    ranges = zip(description.dimensions, *(part.sizes for part in parts), strict=True)
+    workspaces = [part.workspace_bytes for part in parts]
+    return replace(
+        description,
+        dimensions=tuple(replace(d, least=min(sizes), most=max(sizes), typical=sizes[0]) for d, *sizes in ranges),
+        open_workspaces=(workspaces[0], max(workspaces)),
+        only_specialized=True,
+    )
+
+
+def _description(
+    network: Network, target: AnyTarget, lowered: Lowered, whole: MemoryPlan, device: str
+) -> LibraryDescription:
+    """`whole` is the plan that has the constants of all programs."""
     plan, program = lowered.plan, lowered.program
     return LibraryDescription(
         model=network.name,
@@ -162,9 +196,9 @@ def _description(network: Network, target: AnyTarget, lowered: Lowered, device: 
         states=_described([state.name for state in network.states], program.states),
         workspace_bytes=plan.workspace_bytes,
         scratch_bytes=lowered.scratch_bytes,
-        constant_bytes=plan.constant_bytes + plan.state_bytes,
-        state_bytes=plan.state_bytes,
-        state_initial_offset=plan.constant_bytes,
+        constant_bytes=whole.constant_bytes + whole.state_bytes,
+        state_bytes=whole.state_bytes,
+        state_initial_offset=whole.constant_bytes,
         cpu_features=target.host.features,
         variables=network.variables,
         index_limits=tuple(index_limits(network).items()),

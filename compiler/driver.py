@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +21,10 @@ from nnefc.formats import ShapeLike, load_network
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
-from nnefc.passes.pipeline import lower
+from nnefc.passes.pipeline import Place, joined, lower, without_code
+from nnefc.passes.plan.entry import ENTRY
 from nnefc.provenance import source_digest
+from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.turns import in_turn
@@ -59,6 +62,8 @@ def compile(
     memory_budget: float = MEMORY_BUDGET,
     precision: str | None = None,
     dump: str | os.PathLike[str] | None = None,
+    specialize: Sequence[Mapping[str, Any]] = (),
+    only_specialized: bool = False,
     progress: Progress | None = None,
 ) -> Artifact:
     """Compile a trained network for one target. Several threads may compile at the same time.
@@ -86,6 +91,9 @@ def compile(
         precision: for GPUs, the type that convolutions and matrix products multiply: `fp32`, `tf32` (float32 of which
             tensor cores use 10 bits of the fraction) or `fp16`. Sums are float32; inputs and outputs keep their types.
         dump: a folder that the program is written to after every phase, as text.
+        specialize: sizes of all open dimensions, by name, that the library gets code of its own for, faster than that
+            for all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes.
+        only_specialized: whether the library has no other code, and refuses other sizes.
         progress: called at the beginning and end of every phase.
 
     Raises:
@@ -100,7 +108,8 @@ def compile(
     machine = parse_any_target(target, precision)
     with _without_collections():
         with progress.phase("read"):
-            network = load_network(
+            read = partial(
+                load_network,
                 Path(model),
                 random_weights=random_weights,
                 shape=shape,
@@ -113,10 +122,18 @@ def compile(
                 max_depth=max_depth,
                 max_operations=max_operations,
             )
+            network = read()
+            special = Specializations.of(specialize, only_specialized, network, read)
         with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
             source = pool.submit(source_digest, Path(model), network.files)
             artifact = compile_network(
-                network, machine, strict=strict, memory_budget=memory_budget, dump=dump, progress=progress
+                network,
+                machine,
+                strict=strict,
+                memory_budget=memory_budget,
+                dump=dump,
+                progress=progress,
+                special=special,
             )
             return replace(artifact, description=replace(artifact.description, source=source.result()))
 
@@ -141,8 +158,10 @@ def compile_network(
     memory_budget: float = MEMORY_BUDGET,
     dump: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    special: Specializations | None = None,
 ) -> Artifact:
-    """The second half of :func:`compile`: from a front end's network on."""
+    """The second half of :func:`compile`: from a front end's network on, and those of known sizes beside it."""
+    special = special or Specializations()
     progress, folder, backend = progress or _Silent(), _Dump(dump), backend_of(target)
     backend.check()
     if network.open_dimensions and not backend.takes_open_sizes:
@@ -152,15 +171,24 @@ def compile_network(
                 f"the sizes {names} are open, but code for the target {target.name} is for sizes that are known"
             )
     with (
-        leaving_open(network.open_dimensions, network.input_shapes),
         memory_errors("the network takes more memory to compile than there is"),
         CodeGenerator(target.host) as generator,
     ):
+        place = Place(has_others=bool(special.networks))
         with progress.phase("lower"), in_turn():
-            lowered = lower(network, backend, folder.module, strict, generator.add, memory_budget)
+            with leaving_open(network.open_dimensions, network.input_shapes):
+                if special.only:
+                    programs = [without_code(network, generator.add)]
+                else:
+                    programs = [lower(network, backend, folder.module, strict, generator.add, memory_budget, place)]
+            for number, part in enumerate(special.networks, 1):
+                own = replace(place, symbol=f"{ENTRY}_{number}")
+                programs.append(lower(part, backend, folder.module, strict, generator.add, memory_budget, own))
         with progress.phase("generate code"):
-            code = backend.finish(lowered, generator.finish(lowered.entry), folder.text)
-        return build(network, target, lowered, code)
+            objects = generator.finish(*(program.entry for program in programs[special.only :]))
+            code = backend.finish(joined(programs), objects, folder.text)
+        with leaving_open(network.open_dimensions, network.input_shapes):
+            return build(network, target, programs, code, special)
 
 
 class _Dump:

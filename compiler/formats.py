@@ -104,11 +104,12 @@ def load_outline(path: Path, **options: Any) -> Outline:
         return outline(path, **{name: value for name, value in options.items() if name in known})
 
 
-def load_network(path: Path, **options: Any) -> Network:
+def load_network(path: Path, *, fixed: Mapping[str, tuple[int, ...]] | None = None, **options: Any) -> Network:
     """Read a model of any format.
 
     Args:
         path: the model.
+        fixed: shapes of inputs that hold whatever else is said of open sizes.
         options: keywords of the format's front end; those that are None, False or empty count as not given.
 
     Raises:
@@ -123,6 +124,8 @@ def load_network(path: Path, **options: Any) -> Network:
             raise _no_option(name, format_, known)
     if "shape" in given:
         given["shape"] = {n: _extents(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
+    if fixed is not None:
+        given["shape"] = _with_known(given.get("shape", {}), fixed)
     with in_turn(), memory_errors(_TOO_LARGE.format(path)):
         try:
             network = load(path, **given)
@@ -135,12 +138,19 @@ def load_network(path: Path, **options: Any) -> Network:
 
 def _check_with_known_sizes(error: OpenSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:
     """Raise what is wrong with a network without a word of open sizes, if that is wrong with known ones too."""
-    known = {name: s for name, s in given.get("shape", {}).items() if not any(isinstance(n, OpenSize) for n in s or ())}
     try:
-        load(path, **{**given, "shape": {**known, **error.shapes}})
+        load(path, **{**given, "shape": _with_known(given.get("shape", {}), error.shapes)})
     except CompileError as other:
         if other.message == error.message:
             raise
+
+
+def _with_known(given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """What a user gives, with these shapes in place of sizes that stay open."""
+    return {
+        **{name: shape for name, shape in given.items() if not any(isinstance(n, OpenSize) for n in shape or ())},
+        **shapes,
+    }
 
 
 _OPTIONS = {"values": "value", "output_tensors": "output-tensor"}

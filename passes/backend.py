@@ -120,17 +120,19 @@ class Lowered:
         module: flat TIR of the host: the entry, and the kernels that the host runs.
         kernels: those that the entry calls, in the order of their first calls.
         program, plan: what the entry was made from.
+        symbol: of the entry.
     """
 
     module: tvm.IRModule
     kernels: tuple[LoweredKernel, ...]
     program: Program
     plan: MemoryPlan
+    symbol: str = ENTRY
 
     @property
     def entry(self) -> tirx.PrimFunc:
         """The function that calls the kernels."""
-        return self.module[ENTRY]
+        return self.module[self.symbol]
 
     @property
     def scratch_bytes(self) -> int:

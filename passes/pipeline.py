@@ -7,7 +7,7 @@ its own way is in its file in `compiler/backends/`, which fits beside this page.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import tvm
@@ -30,8 +30,8 @@ from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.plan.entry import ENTRY, entry_function, sizes_function
-from nnefc.passes.plan.memory import plan_memory
-from nnefc.passes.plan.program import called_with_items, kernel_steps, program_of
+from nnefc.passes.plan.memory import MemoryPlan, plan_memory
+from nnefc.passes.plan.program import Pool, called_with_items, face_of, kernel_steps, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.schedule.schedules import open_sizes_of
@@ -39,12 +39,15 @@ from nnefc.passes.schedule.schedules import open_sizes_of
 __all__ = [
     "Lowered",
     "Observer",
+    "Place",
     "Receiver",
     "computations",
+    "joined",
     "lower",
     "optimized",
     "simplifications",
     "through_graph_passes",
+    "without_code",
 ]
 
 # Called after each phase with its name and the module as it is then.
@@ -143,6 +146,38 @@ def optimized(
     return through_graph_passes(network, computations(own, list(_modules(network))), observe)
 
 
+def without_code(network: Network, receive: Receiver) -> Lowered:
+    """A network of whose sizes only those of programs beside it have code: its face, and room for their workspaces."""
+    program = face_of(network)
+    plan = MemoryPlan((), {}, {}, {}, 0, 0, (), (), 0, 0).with_room()
+    receive(sizes_function(program, plan, [d.var for d in network.open_dimensions]))
+    return Lowered(tvm.IRModule({}), (), program, plan)
+
+
+def joined(programs: Sequence[Lowered]) -> Lowered:
+    """The first of several programs of a library, with the functions of all."""
+    first, *others = programs
+    if not others:
+        return first
+    functions = {gv.name_hint: func for program in programs for gv, func in program.module.functions.items()}
+    return replace(first, module=tvm.IRModule(functions))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a program stands among several of one library.
+
+    Attributes:
+        pool: constants, and names of kernels, of all.
+        symbol: of its entry.
+        has_others: whether others run in its place for some sizes.
+    """
+
+    pool: Pool = field(default_factory=Pool)
+    symbol: str = ENTRY
+    has_others: bool = False
+
+
 def lower(
     network: Network,
     backend: Backend,
@@ -150,6 +185,7 @@ def lower(
     strict: bool = False,
     receive: Receiver = lambda _kernel: None,
     memory_budget: float = MEMORY_BUDGET,
+    place: Place | None = None,
 ) -> Lowered:
     """Take a network all the way to code generation.
 
@@ -158,6 +194,7 @@ def lower(
         strict: leave out algorithms that round otherwise than the plain sum does.
         receive: given each kernel of the host, so that code generation need not wait for the others.
         memory_budget: what the trained values may grow to for faster algorithms, as a factor.
+        place: among several programs of one library.
 
     The ranges of the network's open dimensions hold around the call: see :func:`nnefc.sizes.ranges`.
 
@@ -170,7 +207,8 @@ def lower(
         network = optimized(network, backend, observe, strict, memory_budget)
 
     # Phase 6. Analyse each kernel: what the memory plan may do with its operands, and what schedule suits it.
-    program = program_of(network)
+    place = place or Place()
+    program = program_of(network, place.pool)
     open_dimensions = [d.var for d in network.open_dimensions]
     results = {step.kernel: len(step.writes) for step in kernel_steps(program)}
     unaligned = set(called_with_items(program, backend.alignment))
@@ -190,11 +228,12 @@ def lower(
     # Phase 7. Plan the memory, and make the plan a function that calls the kernels.
     workspaces = {gv: kernel.workspace_bytes for gv, kernel in kernels.items()}
     plan = plan_memory(program, in_place, workspaces, backend.alignment)
+    plan = plan.with_room() if place.has_others and open_dimensions else plan
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
-    entry, called = entry_function(program, plan, signatures, backend.memory(), open_dimensions)
+    entry, called = entry_function(program, plan, signatures, backend.memory(), open_dimensions, place.symbol)
     if open_dimensions:
         receive(sizes_function(program, plan, open_dimensions))
     on_host = [kernels[gv].host for gv in called]
-    module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, ENTRY: entry})
+    module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})
     observe("entry", module)
-    return Lowered(module, tuple(kernels[gv] for gv in called), program, plan)
+    return Lowered(module, tuple(kernels[gv] for gv in called), program, plan, place.symbol)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import tvm
@@ -83,7 +84,9 @@ class CpuBackend(Backend):
         return HostMemory(self.target.size_type)
 
     def finish(self, lowered: Lowered, objects: tuple[bytes, ...], dump: Callable[[str, str], None]) -> MachineCode:
-        return MachineCode(objects, self.target, lowered.module, ENTRY)
+        names = sorted(gv.name_hint for gv in lowered.module.functions)
+        entries = tuple(name for name in names if re.fullmatch(rf"{ENTRY}(_\d+)?", name))
+        return MachineCode(objects, self.target, lowered.module, entries)
 
 
 make_backend = CpuBackend

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nnefc.cli.options import given, model_options
+from nnefc.cli.options import given, model_options, read_shapes
 from nnefc.diagnostics import CompileError
 
 __all__ = ["compile_model"]
@@ -65,6 +65,17 @@ __all__ = ["compile_model"]
     "--emit",
     type=click.Choice(["llvm-ir", "asm", "cuda"]),
     help="Write the network's code as text instead of a library: a file for each LLVM module, or CUDA source.",
+)
+@click.option(
+    "--specialize",
+    multiple=True,
+    callback=lambda _context, _option, values: tuple(read_shapes((value,)) for value in values),
+    metavar="NAME=640,NAME=640",
+    help="Sizes of all open dimensions that the library gets faster code of its own for, which runs when inputs have "
+    "them (repeatable).",
+)
+@click.option(
+    "--only-specialized", is_flag=True, default=None, help="Leave out the code for other sizes, which are refused."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print each phase, even if stderr is not a terminal.")
 def compile_model(

@@ -83,8 +83,16 @@ def library_lines(path: Path) -> list[str]:
         facts.append(("indices", ", ".join(f"{name}: 0 to {limit - 1:,}" for name, limit in found.index_limits)))
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
-    opened = range_lines(found.dimensions)
+    opened = range_lines(found.dimensions) + special_lines(found)
     return [found.model, "", *face(found.inputs, found.outputs, found.states), *opened, "", *columns(facts)]
+
+
+def special_lines(found: LibraryDescription) -> list[str]:
+    """A line for each set of sizes that the library has code of its own for."""
+    from nnefc.targets.description.specialized_source import sizes_spelled
+
+    only = ", and no other sizes" if found.only_specialized else ""
+    return columns([("specialized", f"{sizes}{only}") for sizes in sizes_spelled(found)])
 
 
 def workspace(found: LibraryDescription) -> str:

@@ -162,6 +162,7 @@ def entry_function(
     signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
     memory: Memory,
     open_dimensions: Sequence[tirx.Var] = (),
+    symbol: str = ENTRY,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """The entry, and the kernels that it calls.
 
@@ -170,6 +171,7 @@ def entry_function(
     Args:
         signatures: the types of the kernels' parameters that are pointers; sizes follow them.
         open_dimensions: of the network.
+        symbol: of the entry.
     """
     params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
@@ -189,7 +191,7 @@ def entry_function(
     body += writer.statements(plan, areas)
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     entry = tirx.PrimFunc(parameters, tirx.SeqStmt(body), ret_type=PrimType("int32"))
-    return exported(entry, ENTRY), tuple(writer.used)
+    return exported(entry, symbol), tuple(writer.used)
 
 
 def sizes_function(program: Program, plan: MemoryPlan, open_dimensions: Sequence[tirx.Var]) -> tirx.PrimFunc:

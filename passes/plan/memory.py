@@ -90,6 +90,14 @@ class MemoryPlan:
     state_bytes: int
     storages: tuple[OpenStorage, ...] = ()
 
+    def with_room(self) -> MemoryPlan:
+        """With a last storage at the beginning of the workspace, for programs that run in place of this one.
+
+        The library knows its size: it is at least that of the workspace, where that is known here.
+        """
+        last = 1 + max((storage.last for storage in self.storages), default=0)
+        return replace(self, storages=(*self.storages, OpenStorage(tirx.Var("room", "int64"), 0, last, last)))
+
     def workspace_at(self, sizes: Mapping[tirx.Var, int]) -> int:
         """The bytes of the workspace when the open dimensions have these values."""
         if not self.storages:

@@ -28,9 +28,11 @@ __all__ = [
     "ChoiceStep",
     "Kind",
     "LoopStep",
+    "Pool",
     "Program",
     "Step",
     "called_with_items",
+    "face_of",
     "kernel_steps",
     "program_of",
 ]
@@ -168,18 +170,30 @@ def _items(step: LoopStep) -> tuple[Buffer, ...]:
     return (*step.body.inputs[len(step.body.inputs) - scanned :], *step.body.outputs)
 
 
-def program_of(network: Network) -> Program:
+def program_of(network: Network, earlier: Pool | None = None) -> Program:
     """Read the steps off a module whose `main` only calls kernels, choices and loops.
+
+    Args:
+        earlier: constants and names of kernels of other programs in the same library.
 
     Raises:
         CompileError: an operation is left that has no kernel.
     """
-    pool = _Pool()
+    pool = Pool() if earlier is None else earlier.following()
     program = _Reader(network.module, len(network.states), network.controls, pool).program()
     return replace(program, constants=tuple(pool.constants), kernels=pool.kernels)
 
 
-class _Pool:
+def face_of(network: Network) -> Program:
+    """A program without steps, whose inputs, states and outputs are those of a network that no pass has changed."""
+    main, count = network.module["main"], len(network.outputs)
+    params = [_border(Kind.INPUT, index, param) for index, param in enumerate(main.params)]
+    outputs = (Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(main.ret_ty.fields[:count]))
+    inputs = len(network.inputs)
+    return Program((), tuple(params[:inputs]), tuple(params[inputs:]), tuple(outputs), (), (), {})
+
+
+class Pool:
     """Constants and kernels of a program and of all its bodies: equal ones are there once."""
 
     def __init__(self) -> None:
@@ -188,6 +202,12 @@ class _Pool:
         self._constants_like: dict[object, list[Buffer]] = {}
         self._kernels_like: dict[object, list[tvm.ir.GlobalVar]] = {}
         self._names: set[str] = set()
+
+    def following(self) -> Pool:
+        """Of a further program in the same library: it shares constants, and its kernels have names of their own."""
+        made = Pool()
+        made.constants, made._constants_like, made._names = self.constants, self._constants_like, self._names
+        return made
 
     def constant(self, expr: relax.Expr) -> Buffer:
         """The buffer of a constant."""
@@ -241,7 +261,7 @@ def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
 class _Reader:
     """Reads the program off one module."""
 
-    def __init__(self, module: tvm.IRModule, states: int, controls: tuple[Control, ...], pool: _Pool) -> None:
+    def __init__(self, module: tvm.IRModule, states: int, controls: tuple[Control, ...], pool: Pool) -> None:
         self._main = module["main"]
         self._controls = controls
         self._pool = pool

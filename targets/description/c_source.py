@@ -16,6 +16,7 @@ from nnefc.targets.description.library import (
     functions_of,
     tensor_bytes,
 )
+from nnefc.targets.description.specialized_source import calls, sizes_spelled, specialized_functions
 
 __all__ = ["c_string", "model_source"]
 
@@ -115,6 +116,10 @@ def model_source(description: LibraryDescription) -> str:
             "#include <stddef.h>",
             '#include "model.h"',
             f"int32_t nnefc_network({', '.join(pointers)});",
+            *(
+                f"int32_t nnefc_network_{number}({', '.join(pointers[:-1])});"
+                for number in range(1, 1 + len(description.specializations))
+            ),
             "extern const uint8_t nnefc_constants[];" if has_constants else "",
             *tables,
             *_weights(description),
@@ -123,7 +128,11 @@ def model_source(description: LibraryDescription) -> str:
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
             f"                    const uint8_t *constants{', const int64_t *sizes' * is_open}) {{",
             "    (void)in, (void)out;",
-            f"    return nnefc_network({', '.join(arguments)});",
+            *(
+                calls(description, arguments)
+                if description.specializations
+                else [f"    return nnefc_network({', '.join(arguments)});"]
+            ),
             "}",
             "const nnefc_model nnefc_this_model = {",
             "    .description = {",
@@ -135,7 +144,7 @@ def model_source(description: LibraryDescription) -> str:
             "    .call = call,",
             "    .metadata = metadata,",
             f"    .cuda = {DEVICES[description.device].module},",
-            *(["    .open = {STORAGES, first, last, derive},"] if is_open else []),
+            *([f"    .open = {{{_open_members(description)}}},"] if is_open else []),
             "};",
             *_aliases(description),
             "",
@@ -168,8 +177,23 @@ def _open_tables(description: LibraryDescription) -> list[str]:
         f"static const uint32_t first[] = {{{', '.join(first)}}};",
         f"static const uint32_t last[] = {{{', '.join(last)}}};",
         "int32_t nnefc_network_sizes(void *values, void *derived);",
-        "static void derive(const int64_t *values, int64_t *derived) { nnefc_network_sizes((void *)values, derived); }",
+        *(
+            specialized_functions(description)
+            if description.specializations
+            else [
+                "static void derive(const int64_t *values, int64_t *derived) "
+                "{ nnefc_network_sizes((void *)values, derived); }"
+            ]
+        ),
     ]
+
+
+def _open_members(description: LibraryDescription) -> str:
+    """The members of nnefc_open_sizes."""
+    only = ["special", _string("; ".join(sizes_spelled(description)))]
+    return ", ".join(
+        ["STORAGES", "first", "last", "derive", *(only if description.only_specialized else ["NULL", "NULL"])]
+    )
 
 
 def _aliases(description: LibraryDescription) -> list[str]:

@@ -34,6 +34,9 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
     if description.dimensions:
         members["dimensions"] = [dataclasses.astuple(dimension) for dimension in description.dimensions]
         members["open_workspaces"] = [min(size, _MOST) for size in description.open_workspaces]
+    if description.specializations:
+        members["specializations"] = [dataclasses.astuple(part) for part in description.specializations]
+        members["only_specialized"] = int(description.only_specialized)
     if DEVICES[description.device].noted:
         members["device"] = description.device
     members["weights"] = description.weights.name if description.weights is not None else ""

@@ -14,6 +14,7 @@ __all__ = [
     "ELEMENT_TYPES",
     "DimensionDescription",
     "LibraryDescription",
+    "SpecializationDescription",
     "TensorDescription",
     "WeightsFile",
     "check_description",
@@ -137,6 +138,14 @@ class DimensionDescription:
 
 
 @dataclass(frozen=True)
+class SpecializationDescription:
+    """Code of its own for some sizes of the open dimensions, in their order; and the workspace that it needs."""
+
+    sizes: tuple[int, ...]
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
 class WeightsFile:
     """Trained values in a file of their own: its name, without a folder, and the checksum of what is in it."""
 
@@ -169,6 +178,8 @@ class LibraryDescription:
             `nnefc_cuda_this_module`, see `runtime/cuda.h`.
         dimensions: the open ones; they stand by their names in the shapes of inputs.
         lifetimes: of what lies in the workspace of a network with open dimensions: the first and the last step.
+        specializations: sizes that it has code of its own for.
+        only_specialized: whether it has no code for others.
         open_workspaces: the bytes of its workspace at typical sizes, and at the greatest.
     """
 
@@ -192,6 +203,8 @@ class LibraryDescription:
     device: str = "cpu"
     dimensions: tuple[DimensionDescription, ...] = ()
     lifetimes: tuple[tuple[int, int], ...] = ()
+    specializations: tuple[SpecializationDescription, ...] = ()
+    only_specialized: bool = False
     open_workspaces: tuple[int, int] = (0, 0)
 
     @property

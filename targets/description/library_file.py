@@ -11,7 +11,13 @@ from typing import Any
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description.embedded_metadata import MARK
-from nnefc.targets.description.library import ELEMENT_TYPES, DimensionDescription, LibraryDescription, TensorDescription
+from nnefc.targets.description.library import (
+    ELEMENT_TYPES,
+    DimensionDescription,
+    LibraryDescription,
+    SpecializationDescription,
+    TensorDescription,
+)
 
 __all__ = ["Metadata", "file_kind", "read_metadata"]
 
@@ -83,6 +89,8 @@ def _checked(members: Any) -> Metadata:
         device=_text(members.get("device", "cpu")),
         dimensions=tuple(_dimension(*item) for item in members.get("dimensions", [])),
         open_workspaces=_pair(*members.get("open_workspaces", (0, 0))),
+        specializations=tuple(_specialization(*item) for item in members.get("specializations", [])),
+        only_specialized=bool(_size(members.get("only_specialized", 0))),
     )
     return Metadata(found, _text(members["weights"]))
 
@@ -93,6 +101,10 @@ def _tensors(items: Any) -> tuple[TensorDescription, ...]:
 
 def _dimension(name: Any, *numbers: Any) -> DimensionDescription:
     return DimensionDescription(_text(name), *map(_size, numbers))
+
+
+def _specialization(sizes: Any, workspace_bytes: Any) -> SpecializationDescription:
+    return SpecializationDescription(tuple(map(_size, sizes)), _size(workspace_bytes))
 
 
 def _pair(first: Any, second: Any) -> tuple[int, int]:

@@ -61,12 +61,12 @@ class CodeGenerator:
         if len(self._waiting) == _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
             self._start()
 
-    def finish(self, entry: tirx.PrimFunc) -> tuple[bytes, ...]:
-        """The files' contents: first that of `entry`, then those of the kernels."""
+    def finish(self, *entries: tirx.PrimFunc) -> tuple[bytes, ...]:
+        """The files' contents: first those of the entries, one each, then those of the kernels."""
         if self._waiting:
             self._start()
-        first = self._pool.submit(_compiled, [entry], self._target, self._suffix)
-        return tuple(part.result() for part in (first, *self._parts))
+        first = [self._pool.submit(_compiled, [entry], self._target, self._suffix) for entry in entries]
+        return tuple(part.result() for part in (*first, *self._parts))
 
     def _start(self) -> None:
         self._parts.append(self._pool.submit(_compiled, self._waiting, self._target, self._suffix))
@@ -81,17 +81,17 @@ class MachineCode:
         objects: object files.
         module: the same as flat functions, from which texts are made; None where it was pickled, for TVM cannot write
             modules down (0.27 crashes).
-        entry: the name of the function in it that calls the others.
+        entries: the names of the functions in it that call the others.
     """
 
     objects: tuple[bytes, ...] = field(repr=False)
     target: Target
     module: tvm.IRModule | None = field(repr=False)
-    entry: str
+    entries: tuple[str, ...]
 
     device = "cpu"
     texts: ClassVar[Mapping[str, Sequence[str]]] = {
-        kind: (f"entry.{suffix}", f"kernels[0-9]*.{suffix}") for kind, suffix in CODE_SUFFIXES.items()
+        kind: (f"entry*.{suffix}", f"kernels[0-9]*.{suffix}") for kind, suffix in CODE_SUFFIXES.items()
     }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class MachineCode:
         return []
 
     def write_text(self, kind: str, folder: Path) -> list[Path]:
-        """Write the entry, and the kernels by modules of LLVM's, as text of a kind of CODE_SUFFIXES.
+        """Write the entries, and the kernels by modules of LLVM's, as text of a kind of CODE_SUFFIXES.
 
         Raises:
             CompileError: this was pickled.
@@ -114,13 +114,15 @@ class MachineCode:
             )
         suffix = CODE_SUFFIXES[kind]
         with CodeGenerator(self.target, suffix) as generator:
-            for name in sorted(gv.name_hint for gv in self.module.functions if gv.name_hint != self.entry):
+            for name in sorted(gv.name_hint for gv in self.module.functions if gv.name_hint not in self.entries):
                 generator.add(self.module[name])
-            first, *others = generator.finish(self.module[self.entry])
-        texts = {"entry": first, **{f"kernels{number}": text for number, text in enumerate(others)}}
-        for name, text in texts.items():
+            texts = generator.finish(*(self.module[name] for name in self.entries))
+        count = len(self.entries)
+        names = ["entry", *(f"entry{number}" for number in range(1, count))]
+        names += [f"kernels{number}" for number in range(len(texts) - count)]
+        for name, text in zip(names, texts, strict=True):
             (folder / f"{name}.{suffix}").write_bytes(text)
-        return [folder / f"{name}.{suffix}" for name in texts]
+        return [folder / f"{name}.{suffix}" for name in names]
 
     def summary(self) -> None:
         """Nothing to say."""

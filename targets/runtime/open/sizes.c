@@ -44,10 +44,15 @@ void nnefc_sizes_free(nnefc_sizes *sizes) {
     free(sizes->order);
 }
 
+static nnefc_status refuse_other_sizes(char *error) {
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network was compiled for these sizes only: %.350s", open_sizes->only);
+}
+
 /* Checks the size of an open dimension, which `place` names in messages, and notes its value among the wanted ones. */
 static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, const char *place, char *error) {
     const nnefc_dimension *dimension = &description->dimensions[number];
     int64_t *wanted = &sizes->wanted[number];
+    if (open_sizes->only != NULL && (size < dimension->least || size > dimension->most)) return refuse_other_sizes(error);
     if (size < dimension->least || size > dimension->most)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes %lld to %lld for \"%.100s\"", place,
                           (long long)size, (long long)dimension->least, (long long)dimension->most, dimension->name);
@@ -153,6 +158,7 @@ static nnefc_status derive(nnefc_sizes *sizes, int64_t *derived, uint64_t *tenso
 
 nnefc_status nnefc_sizes_set(nnefc_sizes *sizes, char *error) {
     uint32_t dimensions = description->dimension_count;
+    if (open_sizes->only != NULL && open_sizes->special(sizes->wanted) == 0) return refuse_other_sizes(error);
     nnefc_status status = derive(sizes, sizes->derived, sizes->tensor_bytes, error);
     if (status != NNEFC_OK) return status;
     memcpy(sizes->values, sizes->wanted, dimensions * sizeof *sizes->values);

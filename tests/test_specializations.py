@@ -1,0 +1,140 @@
+"""Code of its own for some sizes, in the library that takes all sizes or without that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+from nnefc.cli import main
+from nnefc.diagnostics import CompileError
+from nnefc.loader import RunError
+
+RNG = np.random.default_rng(19)
+SIZES = [{"n": 1, "h": 32, "w": 48}, {"n": 2, "h,w": (17,)}]
+
+
+def real(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two convolutions and the mean of the image."""
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "l"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(real(8, 3, 3, 3), "k"), numpy_helper.from_array(real(16, 8, 3, 3), "l")],
+    )
+    path = tmp_path_factory.mktemp("special") / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def both(model: Path) -> nnefc.Artifact:
+    return nnefc.compile(model, specialize=SIZES)
+
+
+@pytest.fixture(scope="module")
+def only(model: Path) -> nnefc.Artifact:
+    return nnefc.compile(model, specialize=SIZES, only_specialized=True)
+
+
+def check(library: nnefc.Model, model: Path, *shapes: tuple[int, ...]) -> None:
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for shape in shapes:
+        x = RNG.standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(library(x), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_specialized_and_other_sizes_follow_each_other(both: nnefc.Artifact, model: Path) -> None:
+    with both.load(threads=1) as library:
+        check(library, model, (1, 3, 32, 48), (2, 3, 17, 17), (3, 3, 21, 9), (1, 3, 32, 48), (1, 3, 31, 48))
+
+
+def test_sizes_without_code_are_refused_and_those_with_it_listed(only: nnefc.Artifact, model: Path) -> None:
+    with only.load(threads=1) as library:
+        check(library, model, (2, 3, 17, 17), (1, 3, 32, 48))
+        for shape in ((1, 3, 17, 17), (3, 3, 17, 17), (1, 3, 320, 480)):
+            with pytest.raises(RunError, match="these sizes only: n 1, h 32, w 48; n 2, h 17, w 17"):
+                library(np.zeros(shape, np.float32))
+        check(library, model, (1, 3, 32, 48))
+
+
+def test_memory_that_is_reserved_is_enough_for_specialized_sizes(both: nnefc.Artifact, only: nnefc.Artifact) -> None:
+    """The last storage has room for the programs of sizes up to the present ones."""
+    assert [part.sizes for part in both.description.specializations] == [(1, 32, 48), (2, 17, 17)]
+    assert all(part.workspace_bytes > 0 for part in both.description.specializations)
+    assert len(both.description.lifetimes) > len(only.description.lifetimes) == 1
+
+
+def test_every_program_has_its_own_entry_and_kernels(both: nnefc.Artifact, tmp_path: Path) -> None:
+    both.emit("llvm-ir", tmp_path)
+    entries = [(tmp_path / f"{name}.ll").read_text() for name in ("entry", "entry1", "entry2")]
+    for number, text in enumerate(entries):
+        assert f"@nnefc_network{f'_{number}' if number else ''}(" in text
+    static = [
+        {line.split("@")[1].split("(")[0] for line in text.splitlines() if "call" in line and "@nnefc_kernel" in line}
+        for text in entries
+    ]
+    assert all(static) and not static[0] & static[1] and not static[1] & static[2]
+
+
+def test_constants_that_are_the_same_are_there_once(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1000])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(real(1, 1000), "b")],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    plain, special = (nnefc.compile(path, specialize=sizes) for sizes in ((), [{"n": 4}, {"n": 9}]))
+    assert special.description.constant_bytes == plain.description.constant_bytes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"specialize": [{"h": 32, "w": 32}]}, "n has none(.|\n)*--specialize n=1,h=32,w=32"),
+        ({"specialize": [{"m": 1}]}, "no open dimension 'm'(.|\n)*open are n, h, w"),
+        ({"specialize": [{"n": 9, "h": 8, "w": 8}], "shape": {"n": "1..8"}}, "'n' cannot be 9: it is from 1 to 8"),
+        ({"specialize": [{"x": 1}], "shape": {"x": (1, 3, 8, 8)}}, "no size of the network is open"),
+        ({"specialize": [{"n": "1..2", "h": 8, "w": 8}]}, "'1..2' is no size"),
+        ({"only_specialized": True}, "--specialize NAME=SIZE"),
+    ],
+)
+def test_what_cannot_be_specialized_is_told(model: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        nnefc.compile(model, **options)  # type: ignore[arg-type]
+
+
+def test_the_command_compiles_them_and_inspect_lists_them(tmp_path: Path) -> None:
+    (tmp_path / "m.nnef").write_text("version 1.0;\ngraph g(x) -> (y) { x = external(shape = [0, 4]); y = relu(x); }")
+    arguments = ["m.nnef", "-o", "m.so", "--specialize", "x_0=3", "--specialize", "x_0=5", "--only-specialized"]
+    paths = [str(tmp_path / word) if word in ("m.nnef", "m.so") else word for word in arguments]
+    made = CliRunner().invoke(main, ["compile", *paths])
+    assert made.exit_code == 0, made.output
+    lines = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.so")]).output.splitlines()
+    assert [line.split()[:3] for line in lines if line.startswith("specialized")] == [
+        ["specialized", "x_0", f"{size},"] for size in (3, 5)
+    ]
+    with nnefc.load(tmp_path / "m.so") as library:
+        assert library(-np.ones((5, 4), np.float32)).max() == 0
