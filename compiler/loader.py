@@ -631,13 +631,13 @@ class _Library:
         self.device = description.device.decode() if has_device else "cpu"
         self.device_bytes = int(description.device_bytes) if has_device else 0
         if self._weights_path is not None and self.weights is None:
-            raise LoadError(f"{self.path} has its trained values in itself: load it without a file of weights")
+            raise LoadError(f"{self.path} contains its weights: load it without a weights file")
 
     def create(self, threads: int | None, device: int, flush_subnormals: bool) -> c_void_p:
         if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
             raise LoadError(
                 f"threads is {threads!r}, not a number from 1 to {_MOST_THREADS}; more than this machine's "
-                f"{os.cpu_count()} processors help nothing, and as many are taken if nothing is said"
+                f"{os.cpu_count()} processors do not help, and as many are the default"
             )
         if type(device) is not int or not 0 <= device < 1 << 31:
             raise LoadError(f"device is {device!r}, not the number of a GPU")
@@ -816,7 +816,7 @@ def _check_kind(path: Path, header: bytes, system: str) -> None:
     if header.startswith(b"!<arch>\n"):
         raise LoadError(f"{path} is a static library, to be linked into a program: {write}")
     if header.startswith(b"NNEFCWTS"):
-        raise LoadError(f"{path} has the trained values of a library: load the library that was written beside it")
+        raise LoadError(f"{path} is the weights file of a library: load the library that was written beside it")
     machine = _machine(header)
     if machine is None:
         if path.suffix.lower() in (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz"):
@@ -1042,9 +1042,9 @@ def _lent_for_writing(tensor: Tensor, value: Any) -> np.ndarray:
     """The memory of another library's array."""
     kind = type(value).__name__
     if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
-        raise RunError(f'out for "{tensor.name}" is a {kind}, not an array of NumPy\'s or one with __dlpack__')
+        raise RunError(f'out for "{tensor.name}" is a {kind}, neither a NumPy array nor another with __dlpack__')
     if type(value).__module__.partition(".")[0] in _IMMUTABLE:
-        raise RunError(f'out for "{tensor.name}" is a {kind}, which never changes: use np.empty, or leave out away')
+        raise RunError(f'out for "{tensor.name}" is a {kind}, which cannot be written: use np.empty, or omit out')
     try:
         return _lent(tensor, value)
     except Exception as error:  # of the other library, whose errors may be its own
@@ -1285,7 +1285,7 @@ def _stream_handle(stream: Any) -> int:
     try:
         return int(stream) or _DEFAULT_STREAM  # a library's 0 is the default stream
     except (TypeError, ValueError):
-        raise RunError(f"stream is a {type(stream).__name__}, which is no stream of CUDA's") from None
+        raise RunError(f"stream is a {type(stream).__name__}, which is not a CUDA stream") from None
 
 
 def _is_host(value: Any) -> bool:
@@ -1370,7 +1370,7 @@ def _shown_by_interface(value: Any, stream: int | None, gpu: _Gpu) -> _Shown:
     """By `__cuda_array_interface__`, version 2 or 3."""
     interface = value.__cuda_array_interface__
     if interface.get("mask") is not None:
-        raise RunError("arrays with a mask are not taken")
+        raise RunError("arrays with a mask are not supported")
     dtype, (address, read_only) = np.dtype(interface["typestr"]), interface["data"]
     producer = interface.get("stream")
     if producer is not None and producer != stream:

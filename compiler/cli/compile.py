@@ -31,8 +31,8 @@ __all__ = ["compile_model"]
     "--memory-budget",
     type=float,
     metavar="FACTOR",
-    help="How much larger the constants may become, as a factor (of 4 MiB if they are fewer), for algorithms that save "
-    "time: 1 for not at all, inf for no limit.  [default: 1.25]",
+    help="How large the constants may become for faster algorithms, as a factor of their size (counted as 4 MiB at "
+    "least): 1 for no larger, inf for no limit.  [default: 1.25]",
 )
 @click.option(
     "--precision",

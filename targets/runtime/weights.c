@@ -104,7 +104,7 @@ static nnefc_status check(const nnefc_weights *weights, const char *path, const 
     const uint8_t *header = mapping->start;
     if (memcmp(header, magic, sizeof magic) != 0 || little_endian(header + 8, 4) != VERSION ||
         little_endian(header + 12, 4) != HEADER_BYTES)
-        return refuse(error, error_bytes, "%s is no file of trained values that this library knows", path);
+        return refuse(error, error_bytes, "%s is not a weights file that this library knows", path);
     uint64_t bytes = little_endian(header + 16, 8), padded = (weights->bytes + BLOCK - 1) / BLOCK * BLOCK;
     if (bytes != weights->bytes || little_endian(header + 24, 8) != weights->checksum)
         return refuse(error, error_bytes, "%s belongs to another network or compilation, called \"%.*s\"", path, NAME_BYTES - 1,

@@ -262,7 +262,7 @@ def test_out_is_written_and_returned(model: Model, pair: Model) -> None:
         (np.zeros((2, 6), np.float32)[:, ::2], "dense and row-major"),
         (np.zeros((3, 2), np.float32).T, "dense and row-major"),
         (np.broadcast_to(np.float32(0), (2, 3)), "writable"),
-        ([[0.0]], "is a list, not an array of NumPy"),
+        ([[0.0]], "is a list, neither a NumPy array"),
         ([], "out has 0 arrays, but the model has 1 outputs"),
         ((None, None), "out has 2 arrays"),
     ],

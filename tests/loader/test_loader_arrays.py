@@ -112,8 +112,8 @@ READ_ONLY.flags.writeable = False
         (Lent(np.zeros(512, np.float32)), r'out for "y" has the shape \[512\]'),
         (Lent(np.zeros(1024, np.complex64)), "its elements are of a type that NumPy lacks"),
         (Lent(np.zeros(1024, np.float32), device=(2, 0)), "it is not in the host's memory"),
-        (ArrayImpl(np.zeros(1024, np.float32)), 'out for "y" is a ArrayImpl, which never changes'),
-        (bytearray(4096), 'out for "y" is a bytearray, not an array of NumPy'),
+        (ArrayImpl(np.zeros(1024, np.float32)), 'out for "y" is a ArrayImpl, which cannot be written'),
+        (bytearray(4096), 'out for "y" is a bytearray, neither a NumPy array'),
     ],
 )
 def test_arrays_of_other_libraries_that_do_not_fit_are_refused(model: Model, out: Any, message: str) -> None:

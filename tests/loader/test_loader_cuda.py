@@ -197,7 +197,7 @@ def test_inputs_that_do_not_fit(
 def test_calls_that_do_not_fit(driver: FakeDriver, model: Model) -> None:
     with pytest.raises(RunError, match="runs on a stream take arrays on the GPU"):
         model(X, stream=1)
-    with pytest.raises(RunError, match="which is no stream of CUDA's"):
+    with pytest.raises(RunError, match="which is not a CUDA stream"):
         model(X, stream="first")
     with pytest.raises(RunError, match="out is 'there'"):
         model(X, out="there")

@@ -272,7 +272,7 @@ def test_weights_are_found_beside_a_library_in_a_folder_with_an_odd_name(tmp_pat
 
 
 def test_weights_of_a_library_that_has_its_own_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="trained values in itself"):
+    with pytest.raises(LoadError, match="contains its weights"):
         load(write(tmp_path / "model.so"), weights=tmp_path / "w")
 
 
@@ -300,7 +300,7 @@ def test_a_file_that_holds_no_weights(separate: Path, place: int) -> None:
     with separate.with_suffix(".weights").open("r+b") as file:
         file.seek(place)
         file.write(b"\xff\xff")
-    with pytest.raises(LoadError, match="no file of trained values that this library knows"):
+    with pytest.raises(LoadError, match="not a weights file that this library knows"):
         load(separate)
 
 

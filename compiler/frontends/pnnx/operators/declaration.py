@@ -162,7 +162,7 @@ _TYPE_NAMES = {
     relax.Expr: "tensor",
     Tensors: "tensors",
     Ints: "integers",
-    Extents: "extents",
+    Extents: "optional integers",
     Floats: "reals",
     Indices: "indices",
     DType: "type",
