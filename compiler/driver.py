@@ -171,6 +171,7 @@ def compile_network(
                 f"the sizes {names} are open, but code for the target {target.name} is for sizes that are known"
             )
     with (
+        _without_collections(),
         memory_errors("the network takes more memory to compile than there is"),
         CodeGenerator(target.host) as generator,
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -9,6 +10,14 @@ import pytest
 from nnefc.cli.tvm_alone import import_tvm
 
 import_tvm()  # before anything imports all of it, which takes seconds where torch is installed
+gc.disable()  # until all modules of tests are there: see below
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays to the end: Python need not look for cycles in it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

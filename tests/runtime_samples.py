@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -18,11 +17,12 @@ import numpy as np
 from nnefc.targets.description.library import DimensionDescription
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library
+from nnefc.targets.link.zig import zig
 
 C_SOURCES = Path(__file__).parent / "targets" / "runtime" / "c"
 ZIG_TARGET = f"{platform.machine()}-linux-gnu"
 
-ZIG_CPP = (sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET)
+ZIG_CPP = (*zig(), "c++", "-target", ZIG_TARGET)
 CPP = ("g++",) if shutil.which("g++") else ZIG_CPP
 """A compiler of C++ with its library, which zig compiles when it is first linked: more than a minute of work."""
 
@@ -71,7 +71,7 @@ def object_file(source: str) -> Path:
     """An object of one of the C files beside the tests."""
     path = folder("objects") / f"{source}.o"
     command = ["cc", "-target", ZIG_TARGET, "-O2", "-fPIC", "-fno-sanitize=all", "-c", str(C_SOURCES / source)]
-    subprocess.run([sys.executable, "-m", "ziglang", *command, "-o", str(path)], check=True)
+    subprocess.run([*zig(), *command, "-o", str(path)], check=True)
     return path
 
 
@@ -81,7 +81,7 @@ def object_of(text: str, name: str) -> Path:
     source.write_text(text)
     path = source.with_suffix(".o")
     command = ["cc", "-target", ZIG_TARGET, "-O2", "-fPIC", "-fno-sanitize=all", "-c", str(source), "-o", str(path)]
-    subprocess.run([sys.executable, "-m", "ziglang", *command], check=True)
+    subprocess.run([*zig(), *command], check=True)
     return path
 
 
@@ -90,7 +90,7 @@ def shared_library_of(text: str, path: Path) -> Path:
     source = path.with_suffix(".c")
     source.write_text(text)
     command = ["cc", "-target", ZIG_TARGET, "-shared", "-O2", "-fPIC", str(source), "-o", str(path)]
-    subprocess.run([sys.executable, "-m", "ziglang", *command], check=True)
+    subprocess.run([*zig(), *command], check=True)
     return path
 
 

@@ -20,6 +20,7 @@ from tvm import relax, te
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.targets.link.zig import zig
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -73,7 +74,7 @@ def test_the_c_program_of_the_readme(folder: Path, library: Path) -> None:
     (program,) = blocks(ROOT / "README.md", "c")
     (folder / "main.c").write_text(program)
     shutil.copy(library, folder / "digits.so")
-    compiler = [sys.executable, "-m", "ziglang", "cc"]
+    compiler = [*zig(), "cc"]
     run(
         [*compiler, f"-I{ROOT / 'targets' / 'runtime'}", "main.c", "digits.so", "-Wl,-rpath,$ORIGIN", "-o", "main"],
         folder,
@@ -106,7 +107,7 @@ def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Pat
     (program,) = blocks(ROOT / "docs" / "deployment.md", "c")
     run(["sh", "-e", "-c", commands], folder)
     (folder / "main.c").write_text(program)
-    compiler = [sys.executable, "-m", "ziglang", "cc"]
+    compiler = [*zig(), "cc"]
     run([*compiler, "-I.", "main.c", "libdigits.a", "again.o", "-lm", "-lpthread", "-o", "main"], folder)
     first, second = run(["./main"], folder).splitlines()
     assert first == second

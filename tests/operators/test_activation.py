@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import tvm
 from onnx import TensorProto, helper
-from tvm import relax
+from virtual_machine import run_in_virtual_machine
 
 from nnefc.formats import load_network
 
@@ -57,6 +56,5 @@ def test_small_values_are_kept(
     write: Callable[[Path, str], Path], name: str, expected: np.ndarray, tmp_path: Path
 ) -> None:
     network = load_network(write(tmp_path, name))
-    machine = relax.VirtualMachine(tvm.compile(network.module, target="llvm"), tvm.cpu())
-    found = machine["main"](tvm.runtime.tensor(X))[0].numpy()
+    (found,) = run_in_virtual_machine(network.module, [X])
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tvm
 from relax_programs import Case, Graph, Value, build, summary, target
 from tvm import relax
+from virtual_machine import run_in_virtual_machine
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operator
@@ -92,8 +92,7 @@ def computed(cases: list[tuple[Operator, tuple[np.ndarray, ...], np.ndarray]]) -
             made = [at.apply(operator, *(next(rest) for _ in operands)) for operator, operands, _ in cases]
             result = builder.emit_output(relax.Tuple([at.expr(operand) for operand in made]))
         builder.emit_func_output(result)
-    machine = relax.VirtualMachine(tvm.compile(builder.finalize(), target="llvm"), tvm.cpu())
-    return [part.numpy() for part in machine["main"](*map(tvm.runtime.tensor, map(np.ascontiguousarray, arrays)))]
+    return run_in_virtual_machine(builder.finalize(), arrays)
 
 
 def test_expressions_agree_with_numpy_and_with_the_shape_rule() -> None:

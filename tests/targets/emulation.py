@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from runtime_samples import C_SOURCES
 
 from nnefc.artifact import Artifact
 from nnefc.targets.link.toolchain import RUNTIME, TensorDescription
+from nnefc.targets.link.zig import zig
 
 __all__ = ["MACHINES", "Machine", "refused_by", "run_on"]
 
@@ -153,11 +152,14 @@ _folder = tempfile.TemporaryDirectory(prefix="nnefc-programs-", ignore_cleanup_e
 
 @functools.cache
 def _wine_environment() -> dict[str, str]:
-    """An installation of Windows of the tests' own, which the first program makes; its server ends with the tests."""
-    own = {"WINEPREFIX": f"{_folder.name}/wine", "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
-    environment = {**os.environ, **own}
-    atexit.register(subprocess.run, ["wine", "wineboot", "--kill"], env=environment, capture_output=True, check=False)
-    return environment
+    """A Windows without an installation, which writes 700 MB and may take minutes: nothing but Wine's own libraries.
+
+    Wine looks for these where it is installed itself while it installs ("bootstrap"), which it never does here.
+    """
+    prefix = Path(_folder.name) / "wine"
+    prefix.mkdir()
+    (prefix / ".update-timestamp").write_text("disable\n")
+    return {**os.environ, "WINEPREFIX": str(prefix), "WINEBOOTSTRAPMODE": "1", "WINEDEBUG": "-all"}
 
 
 @functools.cache
@@ -170,7 +172,7 @@ def _opener(zig_target: str) -> Path:
 
 
 def _compile(zig_target: str, arguments: list[str], program: Path) -> None:
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", zig_target, "-O1", f"-I{RUNTIME}", str(_PROGRAM)]
+    command = [*zig(), "cc", "-target", zig_target, "-O1", f"-I{RUNTIME}", str(_PROGRAM)]
     made = subprocess.run(
         [*command, *arguments, "-lm", "-lpthread", "-o", str(program)], capture_output=True, text=True, check=False
     )

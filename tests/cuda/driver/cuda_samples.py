@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,11 @@ from runtime_samples import CONSTANTS, SAMPLE, ZIG_TARGET, folder
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import RUNTIME
+from nnefc.targets.link.zig import zig
 
 CUDA_SAMPLE = replace(SAMPLE, device="cuda", workspace_bytes=8208, scratch_bytes=0)
 
-_ZIG = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-O1", "-fPIC", "-fno-sanitize=all"]
+_ZIG = [*zig(), "cc", "-target", ZIG_TARGET, "-O1", "-fPIC", "-fno-sanitize=all"]
 
 
 @functools.cache

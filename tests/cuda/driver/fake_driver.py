@@ -16,7 +16,6 @@ import ctypes
 import functools
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
@@ -25,11 +24,13 @@ from pathlib import Path
 import numpy as np
 from runtime_samples import ZIG_TARGET, folder
 
+from nnefc.targets.link.zig import zig
+
 __all__ = ["HERE", "FakeDriver", "driver_folder"]
 
 HERE = Path(__file__).parent
 
-_ZIG = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-O1", "-g", "-fPIC", "-shared"]
+_ZIG = [*zig(), "cc", "-target", ZIG_TARGET, "-O1", "-g", "-fPIC", "-shared"]
 
 
 @functools.cache

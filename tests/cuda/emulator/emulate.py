@@ -40,7 +40,6 @@ import hashlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,6 +51,7 @@ from tvm import tirx
 
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, device_kernel, joined
+from nnefc.targets.link.zig import zig
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 HERE = Path(__file__).parent
@@ -384,7 +384,7 @@ def _machine() -> Path:
 
 
 def _run(*options: str) -> None:
-    command = [sys.executable, "-m", "ziglang", "cc", *options]
+    command = [*zig(), "cc", *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise EmulationError(f"the emulator does not compile this source:\n{done.stderr[:4000]}")

@@ -11,6 +11,7 @@ from string import Template
 import numpy as np
 import tvm
 from tvm import relax
+from virtual_machine import run_in_virtual_machine
 
 from nnefc.frontends.nnef.declarations import STANDARD, Operation
 from nnefc.frontends.nnef.evaluation import evaluate
@@ -29,8 +30,6 @@ class Case:
     tolerance: float = 1e-5
     known: frozenset[str] = field(default_factory=frozenset)  # inputs that become constants of the document
 
-
-TARGET = {"kind": "llvm", "opt-level": 0}  # the numbers matter here, not the speed
 
 UNUSED = np.zeros(1, np.float32)
 
@@ -72,10 +71,7 @@ def document(cases: Sequence[Case], dialect: str = "final") -> tuple[str, list[s
 
 def run_network(network: Network, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Compile with TVM's own lowering and run once."""
-    executable = relax.build(relax.transform.LegalizeOps()(network.module), tvm.target.Target(TARGET))
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    results = machine["main"](*(tvm.runtime.tensor(np.array(value, order="C")) for value in inputs))
-    return [result.numpy() for result in results]
+    return run_in_virtual_machine(relax.transform.LegalizeOps()(network.module), inputs)
 
 
 def load_text(text: str, folder: Path, **options: object) -> Network:
@@ -93,20 +89,21 @@ def inputs_of(cases: Sequence[Case]) -> list[np.ndarray]:
     return [UNUSED] + [value for case in cases for name, value in case.inputs.items() if name not in case.known]
 
 
-def check(cases: Sequence[Case], folder: Path, dialect: str = "final") -> None:
-    """Run the cases through the front door and compare every output with what is expected."""
+def check(cases: Sequence[Case], folder: Path, dialect: str = "final") -> Network:
+    """Run the cases through the front door and compare every output with what is expected; returns their network."""
     text, names = document(cases, dialect)
     network = load_text(text, folder, dialect=dialect)
     assert list(network.outputs) == names
     compare(cases, run_network(network, inputs_of(cases)))
+    return network
 
 
 def check_in_both_dialects(cases: Sequence[Case], folder: Path) -> None:
     """As `check`, once: what both dialects say becomes the same program."""
-    check(cases, folder)
+    first = check(cases, folder)
     (text, _), (older, _) = document(cases), document(cases, "provisional")
     assert text != older
-    first, second = load_text(text, folder), load_text(older, folder, dialect="provisional")
+    second = load_text(older, folder, dialect="provisional")
     tvm.ir.assert_structural_equal(first.module, second.module)
     assert (first.inputs, first.outputs) == (second.inputs, second.outputs)
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import tvm
 from onnx import TensorProto, helper, numpy_helper
-from tvm import relax
+from virtual_machine import run_in_virtual_machine
 
 from nnefc.driver import compile_network
 from nnefc.frontends.onnx import load
@@ -84,7 +83,5 @@ def results(network: Network, **inputs: Any) -> dict[str, np.ndarray]:
     if network.controls:
         with compile_network(network, parse_target("llvm")).load(threads=1) as library:
             return library.run(inputs)
-    machine = relax.VirtualMachine(tvm.compile(network.module, target="llvm"), tvm.cpu())
-    arrays = [tvm.runtime.tensor(np.array(inputs[name])) for name in network.inputs]
-    made = machine["main"](*arrays)
-    return {name: made[index].numpy() for index, name in enumerate(network.outputs)}
+    made = run_in_virtual_machine(network.module, [inputs[name] for name in network.inputs])
+    return dict(zip(network.outputs, made[: len(network.outputs)], strict=True))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
+from virtual_machine import run_in_virtual_machine
 
 from nnefc.frontends.pnnx import load
 from nnefc.network import Network
@@ -22,8 +22,6 @@ TYPES = {
     "float16": "f16", "float32": "f32", "float64": "f64", "int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32",
     "int64": "i64", "bool": "bool",
 }  # fmt: skip
-
-TARGET = {"kind": "llvm", "opt-level": 0}  # the numbers matter here, not the speed
 
 
 def annotation(array: np.ndarray) -> str:
@@ -68,10 +66,7 @@ def operator_network(
 def run(network: Network, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Compile with TVM's own schedules and run once."""
     legalize = relax.transform.LegalizeOps({**ELEMENT_WISE, **REDUCTIONS})
-    executable = relax.build(legalize(network.module), tvm.target.Target(TARGET))
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    results = machine["main"](*(tvm.runtime.tensor(np.array(value, order="C")) for value in inputs))
-    return [result.numpy() for result in results]
+    return run_in_virtual_machine(legalize(network.module), inputs)
 
 
 def run_operator(folder: Path, type: str, inputs: Sequence[np.ndarray], parameters: str = "", **rest: Any) -> Any:

@@ -6,7 +6,6 @@ import itertools
 import shutil
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_constants import append_constants
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 from nnefc.targets.link.toolchain import link_library
+from nnefc.targets.link.zig import zig
 
 X = np.ones(1024, np.float32)
 LOAD, PROGBITS, ALLOC = 1, 1, 2
@@ -44,8 +44,8 @@ def library(machine: str, tmp_path: Path) -> ElfFile:
     """The sample's constants in a library for each machine."""
     source, part, path = (tmp_path / name for name in ("network.c", "network.o", "model.so"))
     source.write_text(NETWORK)
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", machine]
-    subprocess.run([*zig, "-fPIC", "-c", str(source), "-o", str(part)], check=True)
+    command = [*zig(), "cc", "-target", machine]
+    subprocess.run([*command, "-fPIC", "-c", str(source), "-o", str(part)], check=True)
     link_library([part], Constants.of(CONSTANTS), SAMPLE, path, zig_target=machine)
     return ElfFile(np.fromfile(path, np.uint8), DYNAMIC)
 

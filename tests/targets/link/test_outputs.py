@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +18,12 @@ from nnefc.loader import LoadError, load
 from nnefc.targets.description.library import LibraryDescription, TensorDescription, public_symbols
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
+from nnefc.targets.link.zig import zig
 
 X = np.random.default_rng(5).standard_normal(1024).astype(np.float32)
 X[0] = 1  # the sample network takes negative values there as orders
 
-ZIG_CC = (sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET)
+ZIG_CC = (*zig(), "cc", "-target", ZIG_TARGET)
 
 compilers = pytest.mark.parametrize(
     "compiler",
@@ -168,7 +168,7 @@ def test_a_network_links_into_a_static_program(tmp_path: Path) -> None:
             weights="separate" if name == "first" else "embedded",
         )
     (tmp_path / "main.c").write_text(TWO_NETWORKS)
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", machine, "-static", tmp_path / "main.c"]
+    command = [*zig(), "cc", "-target", machine, "-static", tmp_path / "main.c"]
     run([*command, tmp_path / "first.a", tmp_path / "second.a", "-o", tmp_path / "main"])
     assert run([tmp_path / "main"]) == f"sample {WEIGHTS[7]:.6f} sample {WEIGHTS[7]:.6f}\n"
     assert elf.interpreter(tmp_path / "main") is None
@@ -191,7 +191,7 @@ def test_groups_of_sections_that_two_objects_share_survive(tmp_path: Path) -> No
     for offset in (1, 2):
         part = tmp_path / f"{offset}.o"
         flags = [f"-DOFFSET={offset}", "-O1", "-fPIC", "-ffunction-sections", "-c"]
-        run([sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET, *flags, source, "-o", part])
+        run([*zig(), "c++", "-target", ZIG_TARGET, *flags, source, "-o", part])
         description = LibraryDescription("n", "t", "c", (tensors[0],), (tensors[1],), prefix=f"net{offset}")
         write_network([part], None, description, tmp_path / f"net{offset}.o", zig_target=ZIG_TARGET)
         program.insert(0, f'#include "net{offset}.h"')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,9 @@ from runtime_samples import CONSTANTS, CPP, ZIG_TARGET, constants_file, sample_l
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
+from nnefc.targets.link.zig import zig
 
-ZIG = (sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET)
+ZIG = (*zig(), "cc", "-target", ZIG_TARGET)
 
 
 def build(command: tuple[str, ...], program: str, folder: Path) -> Path:

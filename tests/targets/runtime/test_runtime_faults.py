@@ -18,6 +18,7 @@ import nnefc
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import RUNTIME
+from nnefc.targets.link.zig import zig
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 CLASSIFY = Path(__file__).parents[3] / "examples" / "c" / "classify.c"
@@ -35,7 +36,7 @@ def sample(weights: str) -> Path:
 @functools.cache
 def out_of_memory_program() -> Path:
     program = folder("faults") / "out_of_memory"
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-O1", f"-I{RUNTIME}", "-D_GNU_SOURCE"]
+    command = [*zig(), "cc", "-target", ZIG_TARGET, "-O1", f"-I{RUNTIME}", "-D_GNU_SOURCE"]
     made = subprocess.run(
         [*command, str(C_SOURCES / "out_of_memory.c"), "-ldl", "-lpthread", "-o", str(program)],
         capture_output=True,
@@ -78,7 +79,7 @@ def build_digits(cpu: str, folder: Path) -> Path:
     archive = folder / "libdigits.a"
     nnefc.compile(DIGITS, f"llvm -mtriple=x86_64-linux-musl -mcpu={cpu}").export(archive)
     program = folder / "classify"
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-musl", "-static", "-mcpu=baseline"]
+    command = [*zig(), "cc", "-target", "x86_64-linux-musl", "-static", "-mcpu=baseline"]
     made = subprocess.run(
         [*command, f"-I{folder}", str(CLASSIFY), str(archive), "-o", str(program)], capture_output=True, text=True
     )

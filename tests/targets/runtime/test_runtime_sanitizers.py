@@ -12,6 +12,7 @@ import pytest
 from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, constants_file, sample_library
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source
+from nnefc.targets.link.zig import zig
 
 COMPILERS = ("gcc", "clang")
 RUNTIME_SOURCES = sorted(RUNTIME.glob("*.c"))
@@ -62,7 +63,7 @@ def test_stress_finds_nothing_under_a_sanitizer(compiler: str, sanitizer: str, t
 
 
 def test_stress_passes_when_built_like_a_library(tmp_path: Path) -> None:
-    program = build_stress([sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-O2"], tmp_path)
+    program = build_stress([*zig(), "cc", "-target", ZIG_TARGET, "-O2"], tmp_path)
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
@@ -82,9 +83,7 @@ def test_header_compiles_as_cpp(tmp_path: Path) -> None:
     source = tmp_path / "x.cpp"
     source.write_text('#include "nnefc.h"\nint main() { nnefc_options o = {}; return int(o.threads); }\n')
     command = [
-        sys.executable,
-        "-m",
-        "ziglang",
+        *zig(),
         "c++",
         "-target",
         ZIG_TARGET,
@@ -104,7 +103,7 @@ def test_header_compiles_as_cpp(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs: glibc's names behind malloc")
 def test_runs_allocate_nothing(tmp_path: Path) -> None:
     program = tmp_path / "no_allocation"
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET, "-O1", f"-I{RUNTIME}", "-ldl"]
+    command = [*zig(), "cc", "-target", ZIG_TARGET, "-O1", f"-I{RUNTIME}", "-ldl"]
     made = subprocess.run(
         [*command, str(C_SOURCES / "no_allocation.c"), "-o", str(program)], capture_output=True, text=True
     )

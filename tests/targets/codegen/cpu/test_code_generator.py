@@ -3,7 +3,6 @@
 import ctypes
 import random
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from tvm import te, tirx
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
+from nnefc.targets.link.zig import zig
 
 ITEMS = 4096
 
@@ -95,7 +95,7 @@ def test_indices_computed_by_divisions_under_a_condition(tmp_path: Path) -> None
     for path, part in zip(objects, parts, strict=True):
         path.write_bytes(part)
     library = tmp_path / "gathers.so"
-    link = [sys.executable, "-m", "ziglang", "cc", "-shared", "-Wl,-z,undefs", "-o", library, *objects]
+    link = [*zig(), "cc", "-shared", "-Wl,-z,undefs", "-o", library, *objects]
     subprocess.run(link, check=True, capture_output=True)
     functions = ctypes.CDLL(str(library))
     x = np.random.default_rng(0).standard_normal(ITEMS).astype(np.float32)
