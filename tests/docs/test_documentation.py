@@ -128,7 +128,7 @@ def test_the_page_on_open_sizes_from_the_model_to_the_c_program(folder: Path) ->
     assert lines[5:] == ["(1, 10)", "(8, 10)", "(3, 10)"]
     (folder / "main.c").write_text(program)
     words = [f"-I{ROOT / 'targets' / 'runtime'}", "main.c", "net.so", "-Wl,-rpath,$ORIGIN", "-o", "main"]
-    run([sys.executable, "-m", "ziglang", "cc", *words], folder)
+    run([*zig(), "cc", *words], folder)
     assert run(["./main"], folder) == "3 x 10\n"
 
 

@@ -13,8 +13,9 @@ from runtime_samples import C_SOURCES, OPEN_SAMPLE, ZIG_TARGET
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
+from nnefc.targets.link.zig import zig
 
-ZIG = (sys.executable, "-m", "ziglang", "cc", "-O1")
+ZIG = (*zig(), "cc", "-O1")
 
 
 def build(command: tuple[str, ...], folder: Path) -> Path:
