@@ -63,7 +63,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-__all__ = ["DeviceArray", "LoadError", "Model", "RunError", "Tensor", "load"]
+__all__ = ["DeviceArray", "Dimension", "LoadError", "Model", "RunError", "Tensor", "load"]
 
 _ABI_VERSION, _OPEN_ABI_VERSION = 1, 2
 
