@@ -15,7 +15,7 @@ from nnefc.passes.compute.padding import BORDER
 from nnefc.passes.schedule.schedules import root_blocks, vector_lanes
 from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.sizes import Size, size_of, sizes_of
-from nnefc.sizes import expression, may_exceed
+from nnefc.sizes import expression, is_known, may_exceed
 
 __all__ = ["Machine", "fill_border"]
 
@@ -87,25 +87,41 @@ def _filled(buffer: tirx.Var, inside: Sequence[_Side], value: int, lanes: int) -
 
 
 def _fill(buffer: tirx.Var, box: Sequence[_Side], value: int, lanes: int) -> tirx.Stmt:
-    """`value` into a box, given as first and end of each dimension.
-
-    One loop, which computes where it is: of several inside each other, LLVM writes out the rounds of the inner ones,
-    and takes longer for the border than for what is inside.
-    """
+    """`value` into a box, given as first and end of each dimension."""
     sizes = [stop - start for start, stop in box]
     lanes = vector_lanes(sizes[-1], lanes)
     if sizes[-1] % lanes != 0:
         lanes = 1
     sizes[-1] //= lanes
+    loops, extents, places = _nested(sizes) if not is_known(*sizes) else _joined(sizes)
+    places[-1] = places[-1] * int64(lanes)
+    index = [place + expression(start) for place, (start, _) in zip(places, box, strict=True)]
+    item: tirx.Expr = tirx.const(value, str(buffer.dtype))
+    if lanes > 1:
+        index[-1], item = tirx.Ramp(index[-1], int64(1), lanes), tirx.Broadcast(item, lanes)
+    stmt: tirx.Stmt = tirx.BufferStore(buffer, item, index)
+    for loop, extent in reversed(list(zip(loops, extents, strict=True))):
+        stmt = tirx.For(loop, int64(0), expression(extent), tirx.ForKind.SERIAL, stmt)
+    return stmt
+
+
+_Loops: TypeAlias = tuple[list[tirx.Var], Sequence[Size], list[tirx.Expr]]
+"""Loops, their trip counts, and where in a box their iteration is."""
+
+
+def _joined(sizes: Sequence[Size]) -> _Loops:
+    """One loop, which computes where it is: of several inside each other, LLVM writes out the rounds of the inner ones,
+    and takes longer for the border than for what is inside."""
     loop = tirx.Var("b", "int64")
     places: list[tirx.Expr] = []
     inner: Size = 1  # rounds of the loop for a step along the present axis
     for size in reversed(sizes):
         places.insert(0, tirx.floormod(tirx.floordiv(loop, expression(inner)), expression(size)))
         inner *= size
-    places[-1] = places[-1] * int64(lanes)
-    index = [place + expression(start) for place, (start, _) in zip(places, box, strict=True)]
-    item: tirx.Expr = tirx.const(value, str(buffer.dtype))
-    if lanes > 1:
-        index[-1], item = tirx.Ramp(index[-1], int64(1), lanes), tirx.Broadcast(item, lanes)
-    return tirx.For(loop, int64(0), expression(inner), tirx.ForKind.SERIAL, tirx.BufferStore(buffer, item, index))
+    return [loop], [inner], places
+
+
+def _nested(sizes: Sequence[Size]) -> _Loops:
+    """A loop for each dimension: by open sizes it takes long to divide, and LLVM writes out nothing."""
+    loops = [tirx.Var(f"b{axis}", "int64") for axis in range(len(sizes))]
+    return loops, sizes, list(loops)

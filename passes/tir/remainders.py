@@ -128,9 +128,7 @@ def _smaller(body: tirx.Stmt, end: tirx.Var, begin: tirx.Expr, size: int) -> tir
             case tirx.BufferStore() if node.buffer in own:
                 return tirx.BufferStore(node.buffer, node.value, [substituted(i, places) for i in node.indices])
             case tirx.For() if node.loop_var in rows:
-                return _hoisted(_loop(node, places[node.loop_var], int64(size), node.body))
-            case tirx.For():
-                return _hoisted(node)
+                return _loop(node, places[node.loop_var], int64(size), node.body)
         return node
 
     body = tvm_ffi.structural_map(body, ((TensorLoad, tirx.BufferStore, tirx.For), in_place))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.ir.expr import Call
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.schedules import largest_divisor, root_blocks, trip_count, vector_lanes
+from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, variables_of
 from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["FallbackRule"]
 
+_LINES_AT_ONCE = 4  # of a transposition, where fewer are left than a tile has
 _PARALLEL_ROUNDS = 64  # of a parallel loop that can be shared out evenly
 
 
@@ -28,6 +30,7 @@ class FallbackRule:
             if step.consumers and not step.is_reduction:
                 with suppress(s_tir.ScheduleError):  # not of the form that can be inlined: it keeps its own loops
                     sch.compute_inline(sch.get_sblock(step.name))
+        sch = _in_tiles(sch, target)
         for block in root_blocks(sch):
             self._schedule(sch, block, step_of(sch, block), target)
         return sch
@@ -46,7 +49,7 @@ class FallbackRule:
             outer = self._transpose(sch, step, loops, partner, target)
         else:
             outer = _bring_forward(sch, loops)[:-1]
-        if typical(step.rounds) >= target.parallel_grain and typical(trip_count(sch, *outer)) > 1:
+        if outer and typical(step.rounds) >= target.parallel_grain and typical(trip_count(sch, *outer)) > 1:
             sch.parallel(sch.fuse(*_enough(sch, outer)))
 
     def _transpose(
@@ -64,7 +67,9 @@ class FallbackRule:
         if length > 1 and not _chooses_by(step, step.axes[last]):
             sch.vectorize(lane)
         sch.unroll(inner_line)
-        return [*outer, column]
+        around = [*outer, column]
+        tiled = [axis for axis in (partner, last) if not is_known(step.trip_counts[axis])]
+        return around[: min(tiled)] if tiled else around  # the loops over tiles that the last one of is smaller stay
 
     def _vectorize(self, sch: s_tir.Schedule, step: Step, loops: list[LoopRV], target: Target) -> list[LoopRV]:
         """Vectorize the last loop where whole vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
@@ -76,6 +81,19 @@ class FallbackRule:
         vectors, lane = sch.split(last, [None, lanes])
         sch.vectorize(lane)
         return [*outer, vectors] if typical(trip_count(sch, *outer)) == 1 else outer
+
+
+def _in_tiles(sch: s_tir.Schedule, target: Target) -> s_tir.Schedule:
+    """A kernel that moves data as a transposition does, in whole tiles along the axes of them that are open."""
+    if len(root_blocks(sch)) != 1:
+        return sch
+    step = step_of(sch, root_blocks(sch)[0])
+    if step.is_reduction or not step.axes or not step.loops_are_axes or not _gathers_along(step, step.axes[-1]):
+        return sch
+    lanes, partner = target.lanes(step.dtype), _partner(step)
+    if partner is not None and not is_known(step.sizes[partner]):
+        return in_whole_tiles(sch, step.name, partner, lanes, (min(_LINES_AT_ONCE, lanes),)) or sch
+    return sch
 
 
 def _enough(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
@@ -108,10 +126,13 @@ def _partner(step: Step) -> int | None:
 
 def _chooses_by(step: Step, axis: Axis) -> bool:
     """Whether a condition of a step depends on one of its axes: as vectors, conditions have no code of their own."""
-    if step.value is None:
+    body = step.node.body
+    while isinstance(body, tirx.IfThenElse) and body.else_case is None:  # of whole tiles
+        body = body.then_case
+    if not isinstance(body, tirx.BufferStore):
         return True
     choices = [
-        part for part in inside(step.value) if isinstance(part, Call) and getattr(part.op, "name", "") in IF_THEN_ELSE
+        part for part in inside(body.value) if isinstance(part, Call) and getattr(part.op, "name", "") in IF_THEN_ELSE
     ]
     return axis.var in variables_of(choice.args[0] for choice in choices)
 
