@@ -1,4 +1,4 @@
-/* What nnefc_run_sized needs besides an engine: the memory of outputs that the caller brings none for, and lists of pointers. */
+/* What nnefc_run_sized needs besides an engine: memory for outputs that the caller brings none for, and lists of pointers. */
 #ifndef NNEFC_OUTPUTS_H
 #define NNEFC_OUTPUTS_H
 

@@ -48,32 +48,37 @@ static nnefc_status refuse_other_sizes(char *error) {
     return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network was compiled for these sizes only: %.350s", open_sizes->only);
 }
 
-/* Checks the size of an open dimension, which `place` names in messages, and notes its value among the wanted ones. */
-static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, const char *place, char *error) {
+/* Checks the size of an open dimension, and notes its value among the wanted ones. `input` and `axis` are where it is said, for
+ * messages; null if nowhere. */
+static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, const nnefc_tensor *input, int32_t axis,
+                         char *error) {
     const nnefc_dimension *dimension = &description->dimensions[number];
     int64_t *wanted = &sizes->wanted[number];
-    if (open_sizes->only != NULL && (size < dimension->least || size > dimension->most)) return refuse_other_sizes(error);
-    if (size < dimension->least || size > dimension->most)
+    bool in_range = size >= dimension->least && size <= dimension->most;
+    bool is_multiple = size % dimension->multiple == 0;
+    if (in_range && is_multiple && (*wanted < 0 || *wanted == size / dimension->multiple)) {
+        *wanted = size / dimension->multiple;
+        return NNEFC_OK;
+    }
+    char place[256] = "a size";
+    if (input != NULL) snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, input->name);
+    if (!in_range)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes %lld to %lld for \"%.100s\"", place,
                           (long long)size, (long long)dimension->least, (long long)dimension->most, dimension->name);
-    if (size % dimension->multiple != 0)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes multiples of %lld for \"%.100s\"", place,
-                          (long long)size, (long long)dimension->multiple, dimension->name);
-    if (*wanted >= 0 && *wanted != size / dimension->multiple)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but another dimension \"%.100s\" is %lld: both are the same",
-                          place, (long long)size, dimension->name, (long long)(*wanted * dimension->multiple));
-    *wanted = size / dimension->multiple;
-    return NNEFC_OK;
+    if (!is_multiple)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes multiples of %lld for \"%.100s\"",
+                          place, (long long)size, (long long)dimension->multiple, dimension->name);
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but another dimension \"%.100s\" is %lld: both are the same",
+                      place, (long long)size, dimension->name, (long long)(*wanted * dimension->multiple));
 }
 
 /* One dimension of an input: a number that the network has, or the size of an open dimension. */
 static nnefc_status read_size(nnefc_sizes *sizes, const nnefc_tensor *input, int32_t axis, int64_t size, char *error) {
     int64_t own = input->shape[axis];
-    if (own >= 0 && size == own) return NNEFC_OK;
-    char place[256];
-    snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, input->name);
-    if (own < 0) return want(sizes, (uint32_t)(-1 - own), size, place, error);
-    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network has %lld", place, (long long)size, (long long)own);
+    if (own < 0) return want(sizes, (uint32_t)(-1 - own), size, input, axis, error);
+    if (size == own) return NNEFC_OK;
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "dimension %d of input \"%.200s\" is %lld, but the network has %lld",
+                      (int)axis, input->name, (long long)size, (long long)own);
 }
 
 nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error) {
@@ -187,7 +192,7 @@ void nnefc_sizes_keep(nnefc_sizes *sizes) {
 nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t *output_bytes, char *error) {
     for (uint32_t i = 0; i < description->dimension_count; i++) {
         sizes->wanted[i] = -1;
-        nnefc_status status = want(sizes, i, most != NULL ? most[i] : description->dimensions[i].most, "a size", error);
+        nnefc_status status = want(sizes, i, most != NULL ? most[i] : description->dimensions[i].most, NULL, 0, error);
         if (status != NNEFC_OK) return status;
     }
     nnefc_status status = derive(sizes, sizes->trial, NULL, error);

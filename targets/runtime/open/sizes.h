@@ -16,7 +16,7 @@ typedef struct nnefc_layout {
 
 typedef struct nnefc_sizes {
     int64_t *values;        /* of the open dimensions; after them the offsets in the workspace, for the network's code */
-    int64_t *derived;       /* bytes of everything in the workspace; after them the shapes of all outputs; see nnefc_open_sizes */
+    int64_t *derived;       /* bytes of everything in the workspace, the shapes of all outputs; see nnefc_open_sizes */
     uint64_t *tensor_bytes; /* of all inputs, then of all outputs */
     int64_t *wanted;        /* the open dimensions of the call that is being looked at */
     int64_t *trial;         /* what follows from sizes that are only looked at, as `derived` */
