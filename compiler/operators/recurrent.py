@@ -372,7 +372,7 @@ def _while(
         return tirx.Select(lasts, t[0](*i), t[3](*i) if other is not None else number(0, t[0](*i)))
 
     extra = [] if other is None else [other]
-    return at.emit(at.elements(shape_of(value), element, value, step, lengths, *extra, name="while_it_lasts"))
+    return at.emit(at.elements(shape_of(value), element, value, step, lengths, *extra, name="keep_ended"))
 
 
 def _turned(at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
@@ -399,4 +399,4 @@ class BeforeTheEnd(Operator):
         def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
             return tirx.Select(i[0].astype("int32") < t[1](), t[0](*i), number(0, t[0](*i)))
 
-        return at.elements(shape_of(x), element, x, longest, name="before_the_end")
+        return at.elements(shape_of(x), element, x, longest, name="mask_ended")

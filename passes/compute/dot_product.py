@@ -1,7 +1,7 @@
 """Sums of products of narrow integers, as instructions compute them: four or two terms at once in every lane.
 
-A *word* is an int32 that holds the operands of one lane: four bytes, or two integers of 16 bits. An instruction adds
-`Σ left[t] · right[t]` over the terms t of two packed operands to a sum, modulo 2³², without saturation:
+A *packed dot operand* is an int32 that holds the operands of one lane: four bytes, or two integers of 16 bits. An
+instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a sum, modulo 2³², without saturation:
 
     vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
@@ -9,7 +9,7 @@ A *word* is an int32 that holds the operands of one lane: four bytes, or two int
 
 Each is an operator of TIR that vectorizes; single ones are computed by ordinary arithmetic, on any machine.
 
-Constant weights stay bytes in memory. Where the instruction wants 16 bits, the two bytes of a word are kept as one
+Constant weights stay bytes in memory. Where the instruction wants 16 bits, the two bytes of one are kept as one
 int16, and are widened where they are read, by the operators `nnefc.widened_int8` and `nnefc.widened_uint8`.
 """
 
@@ -161,7 +161,7 @@ def is_dot_product(expr: tirx.Expr) -> bool:
 
 
 def is_widening(expr: tirx.Expr) -> bool:
-    """Whether `expr` is a call of an operator that makes bytes 16 bits wide; its operand is half a word."""
+    """Whether `expr` is a call of an operator that makes bytes 16 bits wide; its operand is half a packed one."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in _WIDENED.values()
 
 
@@ -175,7 +175,7 @@ def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:
 
 
 def packed_array(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
-    """Each `terms` items along `axis` as one word, or half a word, the last filled up with zeros."""
+    """Each `terms` items along `axis` as one packed operand, or half of one, the last filled up with zeros."""
     moved = np.moveaxis(array, axis, -1)
     missing = -moved.shape[-1] % terms
     padded = np.pad(moved, [(0, 0)] * (moved.ndim - 1) + [(0, missing)])
@@ -195,7 +195,7 @@ def packed_dot_operands(data: te.Tensor) -> te.Tensor:
         *place, word = index
         return _joined([data(*place, word * terms + term) for term in range(terms)], bits)
 
-    return te.compute((*outer, int(extent) // terms), element, name="words")
+    return te.compute((*outer, int(extent) // terms), element, name="dot_operands")
 
 
 def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
@@ -215,7 +215,7 @@ def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
         return _joined(items, bits)
 
     shape = (*batch, blocks(int(columns), size), blocks(int(depth), terms), size)
-    return te.compute(shape, element, name="pack_words")
+    return te.compute(shape, element, name="pack_dot_operands")
 
 
 def _joined(items: Sequence[tirx.Expr], bits: int) -> tirx.Expr:

@@ -24,7 +24,7 @@ def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplicati
     if how.dot is None:
         return data
     attrs = {FUSION: OpPattern.OPAQUE, SAME_BYTES: True}
-    return builder.emit_te(packed_dot_operands, data, primfunc_name_hint="words", primfunc_attrs=attrs)
+    return builder.emit_te(packed_dot_operands, data, primfunc_name_hint="dot_operands", primfunc_attrs=attrs)
 
 
 def packed_weights(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:

@@ -69,7 +69,7 @@ class _Packer(Rewriter):
         if how.dot is None:
             return self.builder.emit_te(lambda t: pack_right(t, size), right, primfunc_name_hint="pack_right")
         return self.builder.emit_te(
-            lambda t: pack_dot_matrix(t, size, how.terms), right, primfunc_name_hint="pack_words"
+            lambda t: pack_dot_matrix(t, size, how.terms), right, primfunc_name_hint="pack_dot_operands"
         )
 
     def _padded_rows(self, left: relax.Expr, terms: int) -> relax.Expr:
