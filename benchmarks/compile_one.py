@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import nnefc
+from nnefc.cli.tvm_alone import import_tvm
 from nnefc.diagnostics import CompileError
-from nnefc.formats import load_network
-from nnefc.inspection import inspect_network
 
 __all__ = ["compile_one"]
 
 
 def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[str, float]:
     """Compile; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes."""
+    import_tvm()
+    from nnefc.formats import load_network
+    from nnefc.inspection import inspect_network
+
     compiler = nnefc.compile  # imports, of TVM above all, are not compilation
     start = time.perf_counter()
     compiler(model, **options).export(library)

@@ -1,4 +1,4 @@
-"""What a run of the tests ends with: how much work it was, so that slow tests do not come unseen."""
+"""What every run of the tests begins and ends with: little work, and how much it was, so that slow tests are seen."""
 
 from __future__ import annotations
 
