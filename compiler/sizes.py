@@ -413,10 +413,15 @@ def substituted(size: Dimension, values: Mapping[tirx.Var, Dimension]) -> Dimens
     return _made(tvm_ffi.structural_map(size.expr, (tirx.Var, lambda var: expression(values.get(var, Size(var))))))
 
 
+_FAR = 1 << 62
+"""What stands for no bound, where TVM adds to it."""
+
+
 def named(name: str, size: Dimension) -> Dimension:
     """A variable that stands for a size: of the same bounds and typical value, but nothing is calculated with these."""
     var = tirx.Var(name, "int64")
-    _known().note(var, Range(*bounds(size), typical(size)))
+    least, most = (max(-_FAR, min(bound, _FAR)) for bound in bounds(size))
+    _known().note(var, Range(least, most, typical(size)))
     return Size(var)
 
 

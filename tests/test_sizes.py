@@ -19,6 +19,7 @@ from nnefc.sizes import (
     item_count,
     known_less,
     may_exceed,
+    named,
     ranges,
     substituted,
     typical,
@@ -74,7 +75,7 @@ def test_comparisons_follow_from_the_ranges(condition: object, holds: bool) -> N
 
 
 def test_a_comparison_that_the_ranges_leave_open_is_refused_with_its_sizes() -> None:
-    with pytest.raises(CompileError, match=r"depend on whether h > 5, which the ranges leave open") as error:
+    with pytest.raises(CompileError, match=r"depends on whether h > 5, which the ranges leave open") as error:
         bool(dimension(H) > 5)
     assert "narrow the ranges" in str(error.value)
 
@@ -117,3 +118,9 @@ def test_variables_that_nothing_is_said_about_are_no_less_than_nothing() -> None
     size = Size(tirx.Var("other", "int64"))
     assert size >= 0
     assert may_exceed(1, size)
+
+
+def test_a_name_stands_for_a_size_without_bounds_too() -> None:
+    vast, least = named("e", dimension(N) * dimension(H) * dimension(W) * (1 << 40)), named("e", dimension(N))
+    assert bounds(vast)[1] >= 1 << 62 and typical(vast) == 224 * 320 << 40
+    assert bounds(least) == (1, 64) and typical(least) == 1
