@@ -37,7 +37,7 @@ def write_report(path: Path, cases: list[Case], engines: Mapping[str, Mapping[st
         "A test passes if types and shapes of all outputs are as expected, and values differ by no more than the",
         "test's own relative tolerance or 1e-3, whichever is larger, or by its absolute tolerance or 1e-5.",
         "",
-        "nnefc knows all shapes at compile time. Where an input holds a shape, axes, a number of rounds and so on, a",
+        "nnefc knows all shapes at compile time. Where an input holds a shape, axes, a trip count and so on, a",
         "test is compiled with the values of its inputs of rank 0 and 1, as a model has them that was exported for one",
         "shape; such tests are counted by themselves.",
         "",
