@@ -147,6 +147,10 @@ def _once(question: Callable[[_Known, tirx.Expr], _Answer]) -> Callable[[_Known,
     return asked
 
 
+_FURTHEST = 1 << 62
+"""Beyond this are no sizes: TVM's bounds of products of sizes without a largest one end where int64 does."""
+
+
 class _Known:
     """What is known about the open dimensions, and what follows from it.
 
@@ -164,7 +168,8 @@ class _Known:
 
     def note(self, var: tirx.Var, values: Range) -> None:
         """Know the range of one more variable."""
-        self._analyzer.bind(var, tvm.ir.Range(values.least, values.most + 1))
+        least, most = max(values.least, -_FURTHEST), min(values.most, _FURTHEST)
+        self._analyzer.bind(var, tvm.ir.Range(least, most + 1))
         self._typical[var] = tirx.IntImm("int64", values.typical)
         self._sample[var] = tirx.IntImm("int64", max(values.least, min(values.most, 37 + 24 * len(self._sample))))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from tvm import te, tirx
 from nnefc.diagnostics import CompileError
 from nnefc.sizes import (
     Dimension,
+    OpenSize,
     Range,
     Size,
     bounds,
@@ -78,6 +80,15 @@ def test_a_comparison_that_the_ranges_leave_open_is_refused_with_its_sizes() -> 
     with pytest.raises(CompileError, match=r"depends on whether h > 5, which the ranges leave open") as error:
         bool(dimension(H) > 5)
     assert "narrow the ranges" in str(error.value)
+
+
+def test_products_of_sizes_without_a_largest_one_have_names() -> None:
+    """Their bounds are those of int64, which the ends of TVM's ranges do not reach."""
+    variables = [tirx.Var(name, "int64") for name in "abcd"]
+    with ranges({var: OpenSize().values for var in variables}):
+        count = math.prod(Size(var) for var in variables)
+        assert bounds(count)[1] > 1 << 62
+        assert bounds(named("e", count)) == (1, 1 << 62)
 
 
 def test_questions_have_answers_where_comparisons_have_none() -> None:
