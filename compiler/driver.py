@@ -164,12 +164,11 @@ def compile_network(
     special = special or Specializations()
     progress, folder, backend = progress or _Silent(), _Dump(dump), backend_of(target)
     backend.check()
-    if network.open_dimensions and not backend.takes_open_sizes:
-        names = ", ".join(dimension.name for dimension in network.open_dimensions)
-        with leaving_open(network.open_dimensions, network.input_shapes):
-            raise CompileError(
-                f"the sizes {names} are open, but code for the target {target.name} is for sizes that are known"
-            )
+    if special.networks and not backend.takes_specializations:
+        raise CompileError(
+            f"code of its own for some sizes is for processors, not for the target {target.name}",
+            hint="compile a library for each of these sizes: --shape NAME=SIZE",
+        )
     with (
         _without_collections(),
         memory_errors("the network takes more memory to compile than there is"),

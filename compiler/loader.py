@@ -36,7 +36,7 @@ import sysconfig
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -518,33 +518,36 @@ class Model:
         if isinstance(out, str) and out != "device":
             raise RunError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
         handle = None if stream is None else _stream_handle(stream)
-        sources = [_gpu_source(gpu, *pair, handle) for pair in zip(self.inputs, values, strict=True)]
-        if out is None and handle is None:
-            results: list[Any] = [_target(tensor, None) for tensor in self.outputs]
-        elif out is None or isinstance(out, str):
-            results = [DeviceArray(gpu, tensor, handle) for tensor in self.outputs]
-        else:
-            results = [_target(*p) if _is_host(p[1]) else p[1] for p in zip(self.outputs, out, strict=True)]
-        targets = [_gpu_target(gpu, *pair, handle) for pair in zip(self.outputs, results, strict=True)]
-        _check_apart(self.inputs, sources, self.outputs, targets)
-        if handle is None and any(not span.is_host for span in (*sources, *targets)):
-            gpu.synchronize(_DEFAULT_STREAM)  # where their libraries have been told that they are needed
+        inputs, is_open = self.inputs, bool(self.dimensions)
+        if is_open:
+            values = [_array(t, value) if _is_host(value) else value for t, value in zip(inputs, values, strict=True)]
+            inputs = tuple(Tensor(t.name, t.dtype, _shape_of(v)) for t, v in zip(inputs, values, strict=True))
+        sources = [_gpu_source(gpu, *pair, handle) for pair in zip(inputs, values, strict=True)]
+        with self._lock if is_open else nullcontext():  # between setting the sizes and running nobody may set others
+            outputs = self._resize(inputs) if is_open else self.outputs
+            results, targets = _gpu_results(gpu, outputs, out, handle)
+            _check_apart(inputs, sources, outputs, targets)
+            if handle is None and any(not span.is_host for span in (*sources, *targets)):
+                gpu.synchronize(_DEFAULT_STREAM)  # where their libraries have been told that they are needed
+            if check_nan:
+                _check_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
+            with nullcontext() if is_open else self._lock:
+                self._start_on_gpu(sources, targets, handle)
         if check_nan:
-            _check_nan("input", self.inputs, list(map(gpu.host_array, self.inputs, sources)))
-        with self._lock:
-            session = self._open()
-            self._source_pointers[:] = [span.address for span in sources]
-            self._result_pointers[:] = [span.address for span in targets]
-            if handle is None:
-                status = self._run_native(session, self._source_pointers, self._result_pointers)
-            else:
-                enqueue = self._library.dll.nnefc_enqueue
-                status = enqueue(session, self._source_pointers, self._result_pointers, handle)
-            self._library.check(status, session)
-        if check_nan:
-            arrays = list(map(gpu.host_array, self.outputs, targets))
-            _check_nan("output", self.outputs, arrays, self._cause_of_nan())
+            _check_nan("output", outputs, list(map(gpu.host_array, outputs, targets)), self._cause_of_nan())
         return results if out is None or isinstance(out, str) else _returned(out, results)
+
+    def _start_on_gpu(self, sources: Sequence[_Span], targets: Sequence[_Span], handle: int | None) -> None:
+        """Run, or begin to run on a stream, between these arrays."""
+        session = self._open()
+        self._source_pointers[:] = [span.address for span in sources]
+        self._result_pointers[:] = [span.address for span in targets]
+        if handle is None:
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+        else:
+            enqueue = self._library.dll.nnefc_enqueue
+            status = enqueue(session, self._source_pointers, self._result_pointers, handle)
+        self._library.check(status, session)
 
 
 class _Library:
@@ -1312,6 +1315,24 @@ def _gpu_target(gpu: _Gpu, tensor: Tensor, value: Any, stream: int | None) -> _S
     if stream is not None:
         raise RunError(f'out for "{tensor.name}" is in the host\'s memory: runs on a stream give arrays on the GPU')
     return _Span(_address(value), value.nbytes, True, value)
+
+
+def _gpu_results(
+    gpu: _Gpu, outputs: tuple[Tensor, ...], out: Sequence[Any] | str | None, stream: int | None
+) -> tuple[list[Any], list[_Span]]:
+    """What a run returns, and where it writes."""
+    if out is None and stream is None:
+        results: list[Any] = [_target(tensor, None) for tensor in outputs]
+    elif out is None or isinstance(out, str):
+        results = [DeviceArray(gpu, tensor, stream) for tensor in outputs]
+    else:
+        results = [_target(*p) if _is_host(p[1]) else p[1] for p in zip(outputs, out, strict=True)]
+    return results, [_gpu_target(gpu, *pair, stream) for pair in zip(outputs, results, strict=True)]
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of an array, in whatever memory it is."""
+    return tuple(value.shape if hasattr(value, "shape") else value.__cuda_array_interface__["shape"])
 
 
 @dataclass(frozen=True)

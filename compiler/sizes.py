@@ -47,6 +47,7 @@ __all__ = [
     "expression",
     "greatest",
     "is_known",
+    "is_size",
     "item_count",
     "known_less",
     "least",
@@ -163,11 +164,16 @@ class _Known:
         self._sample: dict[tirx.Var, tirx.IntImm] = {}
         self.answers: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.open = dict(open_dimensions)
+        self.sizes: set[tirx.Var] = set()
         for var, values in open_dimensions.items():
             self.note(var, values)
 
     def note(self, var: tirx.Var, values: Range) -> None:
-        """Know the range of one more variable."""
+        """Know the range of one more variable that stands for a size."""
+        self.sizes.add(var)
+        self._bind(var, values)
+
+    def _bind(self, var: tirx.Var, values: Range) -> None:
         least, most = max(values.least, -_FURTHEST), min(values.most, _FURTHEST)
         self._analyzer.bind(var, tvm.ir.Range(least, most + 1))
         self._typical[var] = tirx.IntImm("int64", values.typical)
@@ -178,13 +184,13 @@ class _Known:
         """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
         for var in variables(expr):
             if var not in self._typical:
-                self.note(var, _UNKNOWN)
+                self._bind(var, _UNKNOWN)
         return self._analyzer.simplify(expr)
 
     @_once
     def made(self, expr: tirx.Expr) -> Dimension:
         """The size that an expression is: a number if its variables cancel."""
-        simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else expr.astype("int64"))
+        simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else _widened(expr))
         if _has_remainder(simple):
             simple = min(simple, self.simplified(_without_remainders(simple)), key=_has_remainder)
         return int(simple) if isinstance(simple, tirx.IntImm) else Size(simple)
@@ -461,6 +467,11 @@ def open_variables() -> tuple[tirx.Var, ...]:
     return tuple(_known().open)
 
 
+def is_size(expr: tirx.Expr) -> bool:
+    """Whether an index is a number, or depends on open dimensions and what stands for sizes in kernels alone."""
+    return set(variables(expr)) <= _known().sizes
+
+
 def range_of(variable: tirx.Var) -> Range:
     """The range of an open dimension that is known here."""
     values: Range = _known().open[variable]
@@ -515,6 +526,16 @@ def _calculated(operation: Callable[[Any, Any], tirx.Expr], left: Any, right: An
 
 def _made(expr: tirx.Expr) -> Dimension:
     return _known().made(expr)
+
+
+def _widened(expr: tirx.Expr) -> tirx.Expr:
+    """An index of 32 bits, as kernels for GPUs have them, as the int64 that was converted to it."""
+    match expr:
+        case tirx.Cast(value=tirx.Expr()) if str(expr.value.ty.dtype) == "int64":
+            return expr.value
+        case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
+            return type(expr)(_widened(expr.a), _widened(expr.b))
+    return expr.astype("int64")
 
 
 def _has_remainder(expr: tirx.Expr) -> bool:

@@ -29,7 +29,7 @@ from nnefc.passes.plan.program import Program
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine
 from nnefc.passes.schedule.in_place import InPlace
-from nnefc.sizes import Dimension
+from nnefc.sizes import MAX_ITEMS, Dimension
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.target import Target
 
@@ -180,12 +180,14 @@ class Backend(ABC):
     Attributes:
         target: the machine; its `host` is the CPU that runs the entry.
         alignment: bytes, at multiples of which the memory plan lets operands begin.
-        takes_open_sizes: whether kernels may be written with sizes that are known at run time.
+        most_items: of a tensor, where sizes are open; larger ones are refused when they are set.
+        takes_specializations: whether a library may have code of its own for some sizes.
     """
 
     target: AnyTarget
     alignment = 1
-    takes_open_sizes = False
+    most_items = MAX_ITEMS
+    takes_specializations = False
 
     @abstractmethod
     def check(self) -> None:

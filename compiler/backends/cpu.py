@@ -34,7 +34,7 @@ class CpuBackend(Backend):
     """A CPU."""
 
     target: Target
-    takes_open_sizes = True
+    takes_specializations = True
 
     def __init__(self, target: Target) -> None:
         self.target = target

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from nnefc.diagnostics import CompileError
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.use_half_precision import UseHalfPrecision
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
@@ -18,8 +19,11 @@ from nnefc.passes.plan.entry import BYTE_POINTER, Memory, exported
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.exact_doubles import with_exact_doubles
 from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.passes.tir.named_sizes import named_sizes
+from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS, with_narrow_indices
 from nnefc.passes.tir.shifted_remainders import with_safe_remainders
 from nnefc.passes.tir.sizes import tensor_bytes
 from nnefc.passes.tir.statements import rounds_of
@@ -48,6 +52,7 @@ class CudaBackend(Backend):
     """NVIDIA GPUs, and the CPU that launches their kernels."""
 
     alignment = 16  # of what a thread loads at once
+    most_items = MOST_ELEMENTS
 
     target: CudaTarget
 
@@ -73,18 +78,26 @@ class CudaBackend(Backend):
 
     def _for_device(self, kernel: KernelUse) -> LoweredKernel:
         target = self.target if kernel.aligned else replace(self.target, load_bytes=1)
-        func = with_exact_doubles(with_safe_remainders(scheduled(kernel.kernel, CUDA_RULES, target)))
+        func = scheduled(kernel.kernel, CUDA_RULES, target)
+        if kernel.sizes:
+            func = with_narrow_indices(func, scalars_of(func))
+        func = with_exact_doubles(with_safe_remainders(func))
         if kernel.in_place.overwritable:  # the result may be written over an operand
             func = func.with_attr(NO_ALIAS, False)
         placed, buffers = with_workspace_parameters(func)
-        code = device_kernel(kernel.name, placed, len(buffers), target)
+        code = device_kernel(kernel.name, placed, len(buffers), target, kernel.sizes, named_sizes(func))
         serial = all(launch.threads == 1 for launch in code.function.launches)
         if serial and rounds_of(kernel.kernel.func.body) > _MOST_SERIAL_WORK:
             raise NotOnDevice(f"{kernel.name} is much work for one thread")
-        workspace = code.function.workspace_bytes
+        workspace = code.workspace_bytes
         return LoweredKernel(func, [BYTE_POINTER] * (len(func.params) + bool(workspace)), workspace, code=code)
 
     def _for_host(self, kernel: KernelUse) -> LoweredKernel:
+        if kernel.sizes:
+            sizes = ", ".join(str(size.name) for size in kernel.sizes)
+            raise CompileError(
+                f"the computation {kernel.name} is left to the processor, which takes known sizes only, not {sizes}"
+            )
         func = scheduled(kernel.kernel, CPU_RULES, self.target.host)
         lowered = lower_kernel(func)
         symbol = f"nnefc_host_{kernel.name}"

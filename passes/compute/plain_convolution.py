@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.sizes import dimensions
+from nnefc.sizes import dimensions, known_less
 
 __all__ = ["accumulator", "convolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
 
@@ -77,7 +77,8 @@ def convolve_plain(
             at, extents, before, spatial, kernel, dilation, strides, strict=True
         ):
             inside += [place >= 0] if low else []
-            inside += [place < extent] if (out - 1) * stride + (size - 1) * step - low >= extent else []
+            last = (out - 1) * stride + (size - 1) * step - low
+            inside += [] if known_less(last, extent) else [place < extent]
         value = data(n, first + channel, *at)
         if inside:
             value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import te, tirx
 
 from nnefc.passes.compute.plain_convolution import accumulator
-from nnefc.sizes import dimensions
+from nnefc.sizes import broadcast, dimensions
 
 __all__ = ["multiply_plain"]
 
@@ -16,7 +16,7 @@ def multiply_plain(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
     *right_batch, _, columns = dimensions(right.shape)
     rank = max(len(left_batch), len(right_batch))
     padded = [[1] * (rank - len(dims)) + dims for dims in (left_batch, right_batch)]
-    batch = [max(a, b) for a, b in zip(*padded, strict=True)]
+    batch = [broadcast(a, b) for a, b in zip(*padded, strict=True)]
     k = te.reduce_axis((0, depth), "k")
     sums = accumulator(dtype)
 

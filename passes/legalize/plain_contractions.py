@@ -84,7 +84,9 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 primfunc_attrs=_FUSABLE,
             )
             return builder.call_te(
-                interleave_plain, builder.emit(made), strides, before, outputs, primfunc_name_hint="interleave"
+                lambda phases: interleave_plain(phases, strides, before, outputs),
+                builder.emit(made),
+                primfunc_name_hint="interleave",
             )
     window = Window(shape_of(filters)[2:], strides, dilation, tuple(zip(before, after, strict=True)))
     return builder.call_te(

@@ -15,6 +15,7 @@ from tvm import relax, te, topi
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
 from nnefc.passes.schedule.in_place import CONCATENATION, PARTS
+from nnefc.sizes import dimension, is_known
 
 __all__ = ["WHOLE_SLICES"]
 
@@ -37,9 +38,9 @@ def _concatenate(*args: te.Tensor | int) -> te.Tensor:
 
 def _split(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     data, axis = call.args[0], int(call.attrs.axis)
-    if not _is_first(data, axis):
+    extents = [dimension(part.shape[axis]) for part in call.ty.fields]
+    if not _is_first(data, axis) or not is_known(*extents):
         return call.op.get_attr("FLegalize")(builder, call)
-    extents = [int(part.shape[axis]) for part in call.ty.fields]
     seams = tuple(accumulate(extents))[:-1]
     attrs = {FUSION: OpPattern.OPAQUE, PARTS: True}
     return builder.call_te(topi.split, data, seams, axis, primfunc_name_hint="split", primfunc_attrs=attrs)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from nnefc.passes.plan.entry import Counter
+from nnefc.sizes import Dimension
 
 __all__ = ["READERS", "DeviceMemory"]
 
@@ -26,8 +27,8 @@ class DeviceMemory:
 
     failed = "nnefc_cuda_run_failed"
 
-    def copy(self, source: tirx.Expr, target: tirx.Expr, count: int) -> tirx.Stmt:
-        size = tirx.IntImm("uint64", count)
+    def copy(self, source: tirx.Expr, target: tirx.Expr, count: Dimension) -> tirx.Stmt:
+        size = tirx.IntImm("uint64", count) if isinstance(count, int) else count.expr.astype("uint64")
         return tirx.Evaluate(tirx.call_extern("int32", "nnefc_cuda_copy", target, source, size))
 
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:

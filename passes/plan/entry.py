@@ -30,11 +30,10 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 
-from nnefc.network import MAX_ITEMS
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
-from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step
+from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, kernel_steps
 from nnefc.passes.tir.expressions import in_floats, int64
-from nnefc.sizes import Dimension, Size, bounds, expression, item_count, may_exceed
+from nnefc.sizes import MAX_ITEMS, Dimension, Size, bounds, dimensions, expression, item_count, may_exceed, substituted
 
 __all__ = [
     "BYTE_POINTER",
@@ -194,21 +193,27 @@ def entry_function(
     return exported(entry, symbol), tuple(writer.used)
 
 
-def sizes_function(program: Program, plan: MemoryPlan, open_dimensions: Sequence[tirx.Var]) -> tirx.PrimFunc:
+def sizes_function(
+    program: Program, plan: MemoryPlan, open_dimensions: Sequence[tirx.Var], most_items: int = MAX_ITEMS
+) -> tirx.PrimFunc:
     """The function that computes what follows from the values of the open dimensions.
 
         nnefc_network_sizes(int64 *open, int64 *derived) -> int32
 
     `derived` becomes the bytes of each storage of the plan, the shapes of all outputs, the least dimension of any
-    tensor, which is negative where sizes are too small for the network, and the most items of those tensors that might
-    have too many. What is too large for 63 bits is the largest int64.
+    tensor, which is negative where sizes are too small for the network, and the most items of those tensors, within
+    kernels too, that might have more than `most_items`. What is too large for 63 bits is the largest int64.
     """
     derived = [*(storage.bytes for storage in plan.storages), *(n for tensor in program.outputs for n in tensor.shape)]
     values, results = (tirx.Var(name, PointerType(PrimType("int64"))) for name in ("open", "derived"))
     made = tirx.decl_buffer((len(derived) + 2,), "int64", name="derived", data=results)
     body = [*_read(values, open_dimensions), tirx.DeclBuffer(made, data=results)]
     shapes = dict.fromkeys(tensor.shape for tensor in _tensors(program))
-    numbers = [*map(_saturated, derived), _least_dimension(shapes), _most_items(shapes)]
+    numbers = [
+        *map(_saturated, derived),
+        _least_dimension(shapes),
+        _most_items([*shapes, *_inner_shapes(program)], most_items),
+    ]
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), SIZES)
@@ -237,10 +242,18 @@ def _least_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
     return reduce(tirx.min, map(expression, sizes), int64(0))
 
 
-def _most_items(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
-    """The most items of the tensors that might have more than a tensor may, and 0."""
+def _inner_shapes(program: Program) -> Iterator[tuple[Dimension, ...]]:
+    """The shapes of the tensors that kernels have for themselves, before they have their schedules."""
+    for step in kernel_steps(program):
+        values = dict(step.sizes)
+        for tensor in program.kernels[step.kernel].body.block.alloc_buffers:
+            yield tuple(substituted(size, values) for size in dimensions(tensor.shape))
+
+
+def _most_items(shapes: Iterable[Sequence[Dimension]], limit: int) -> tirx.Expr:
+    """The most items of the tensors that might have more than a limit, and 0."""
     counts = dict.fromkeys(item_count(shape) for shape in shapes)
-    return reduce(tirx.max, (_saturated(count) for count in counts if may_exceed(count, MAX_ITEMS)), int64(0))
+    return reduce(tirx.max, (_saturated(count) for count in counts if may_exceed(count, limit)), int64(0))
 
 
 def _read(pointer: tirx.Var, into: Sequence[tirx.Var]) -> list[tirx.Stmt]:

@@ -23,6 +23,7 @@ __all__ = [
     "largest_divisor",
     "open_sizes_of",
     "root_blocks",
+    "scalars_of",
     "schedule_of",
     "trip_count",
     "vector_lanes",
@@ -57,13 +58,13 @@ def open_sizes_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
 
 def without_open_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel with its tensors alone as parameters, as it was before."""
-    count = len(func.params) - len(_scalars_of(func))
+    count = len(func.params) - len(scalars_of(func))
     return (
         tirx.PrimFunc(func.params[:count], func.body, func.ret_type, func.attrs) if count < len(func.params) else func
     )
 
 
-def _scalars_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
+def scalars_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
     """All variables that a kernel is written with, besides its tensors."""
     return (*open_sizes_of(func), *(var for var, _ in named_sizes(func)))
 
@@ -73,7 +74,7 @@ def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
     if func.body.block.name_hint != "root":  # a single opaque computation stands alone; it gets a root of its own
         root = s_tir.SBlock([], [], [], "root", func.body)
         func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
-    sizes = _scalars_of(func)
+    sizes = scalars_of(func)
     if sizes:  # as parameters, for TVM wants to know where they come from
         func = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})

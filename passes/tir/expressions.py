@@ -10,7 +10,8 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import detect_linear_equation
 
-from nnefc.passes.tir.sizes import sizes_of, strides_of
+from nnefc.passes.tir.sizes import Size, size_of, sizes_of, strides_of
+from nnefc.sizes import expression, is_size
 
 __all__ = [
     "IF_THEN_ELSE",
@@ -39,14 +40,23 @@ _WORK_OF_A_CALL = 8  # of an elementary function, in additions
 _ONE_INSTRUCTION = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isnan")
 
 
-def number(value: int) -> tirx.IntImm:
-    """An index."""
-    return tirx.IntImm("int32", value)
+def number(value: Size) -> tirx.Expr:
+    """An index of 32 bits; of a size that is known at run time, converted to them."""
+    return tirx.IntImm("int32", value) if isinstance(value, int) else _narrow(value.expr)
 
 
-def int64(value: int) -> tirx.IntImm:
+def _narrow(size: tirx.Expr) -> tirx.Expr:
+    match size:
+        case tirx.IntImm():
+            return tirx.IntImm("int32", int(size))
+        case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
+            return type(size)(_narrow(size.a), _narrow(size.b))
+    return tirx.Cast("int32", size)
+
+
+def int64(value: Size) -> tirx.Expr:
     """A constant, as TE's indices are."""
-    return tirx.IntImm("int64", value)
+    return expression(value)
 
 
 def is_number(expr: tirx.Expr, value: int) -> bool:
@@ -174,16 +184,17 @@ def flat_offset(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
     dtype = dtypes.pop() if len(dtypes) == 1 else "int64"
     total: tirx.Expr = tirx.IntImm(dtype, 0)
     for index, stride in zip(indices, strides_of(sizes_of(tensor)), strict=True):
-        total = total + (index.astype(dtype) if dtypes else index) * tirx.IntImm(dtype, stride)
+        step = number(stride) if dtype == "int32" else expression(stride)
+        total = total + (index.astype(dtype) if dtypes else index) * step
     return total
 
 
-def linear_steps(place: tirx.Expr, variables: Sequence[tirx.Var]) -> list[int] | None:
+def linear_steps(place: tirx.Expr, variables: Sequence[tirx.Var]) -> list[Size] | None:
     """How far a place moves with each of the variables; None if that is not always the same."""
     linear = detect_linear_equation(place, list(variables))
-    if not linear or not all(isinstance(step, tirx.IntImm) for step in linear[:-1]):
+    if not linear or not all(map(is_size, linear[:-1])):
         return None
-    return [int(step) for step in linear[:-1]]
+    return [size_of(step) for step in linear[:-1]]
 
 
 def in_floats(expr: tirx.Expr) -> tirx.Expr:

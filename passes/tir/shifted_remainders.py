@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.passes.tir.expressions import inside
+from nnefc.sizes import is_size
 
 __all__ = ["with_safe_remainders"]
 
@@ -25,17 +26,22 @@ def with_safe_remainders(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_safe_indices(load: TensorLoad) -> TensorLoad:
-    if sum(_is_shifted(part.a) for index in load.indices for part in inside(index) if isinstance(part, _PARTS)) < 2:
+    if sum(map(_is_of_shifted, (part for index in load.indices for part in inside(index)))) < 2:
         return load
     return tirx.BufferLoad(load.source, [tvm_ffi.structural_map(index, (_PARTS, _hidden)) for index in load.indices])
 
 
 def _hidden(index: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
-    if not _is_shifted(index.a):
+    if not _is_of_shifted(index):
         return index
     dtype = str(index.a.expr_ty().dtype)
     other = "int32" if dtype == "int64" else "int64"
     return tirx.Cast(dtype, type(index)(tirx.Cast(other, index.a), tirx.Cast(other, index.b)))
+
+
+def _is_of_shifted(expr: tirx.Expr) -> bool:
+    """Whether it is a remainder or a quotient of a shifted sum; sizes that are known at run time do not matter."""
+    return isinstance(expr, _PARTS) and _is_shifted(expr.a) and not is_size(expr)
 
 
 def _is_shifted(expr: tirx.Expr) -> bool:

@@ -70,7 +70,7 @@ def model_source(description: LibraryDescription) -> str:
     """The C file of one network: its description and the call of its entry."""
     counts = len(description.inputs), len(description.outputs)
     names = [dimension.name for dimension in description.dimensions]
-    is_open = bool(description.dimensions)
+    is_open, device = bool(description.dimensions), DEVICES[description.device]
     pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *", *["const int64_t *"] * is_open]
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
     arguments += ["state", "workspace", "constants", *["sizes"] * is_open]
@@ -143,7 +143,7 @@ def model_source(description: LibraryDescription) -> str:
             f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
             "    .call = call,",
             "    .metadata = metadata,",
-            f"    .cuda = {DEVICES[description.device].module},",
+            f"    .cuda = {device.module},",
             *([f"    .open = {{{_open_members(description)}}},"] if is_open else []),
             "};",
             *_aliases(description),
@@ -191,9 +191,8 @@ def _open_tables(description: LibraryDescription) -> list[str]:
 def _open_members(description: LibraryDescription) -> str:
     """The members of nnefc_open_sizes."""
     only = ["special", _string("; ".join(sizes_spelled(description)))]
-    return ", ".join(
-        ["STORAGES", "first", "last", "derive", *(only if description.only_specialized else ["NULL", "NULL"])]
-    )
+    members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].most_items})"]
+    return ", ".join([*members, *(only if description.only_specialized else ["NULL", "NULL"])])
 
 
 def _aliases(description: LibraryDescription) -> list[str]:

@@ -80,17 +80,25 @@ class Device:
         alignment: of tensors in memory of its own; 0 if it computes in the host's.
         module: the symbol of its code, as `nnefc_model` in `runtime/model.h` has it; NULL if that is the entry.
         noted: whether the embedded metadata name it; without a name a library is for a CPU.
+        most_items: of a tensor, where sizes are open.
     """
 
     functions: Mapping[str, tuple[str, str, str]]
     alignment: int
     module: str
     noted: bool
+    most_items: int
 
 
 DEVICES = {
-    "cpu": Device(functions={}, alignment=0, module="NULL", noted=False),
-    "cuda": Device(functions=_STREAM_FUNCTIONS, alignment=256, module="&nnefc_cuda_this_module", noted=True),
+    "cpu": Device(functions={}, alignment=0, module="NULL", noted=False, most_items=(1 << 31) - 1),
+    "cuda": Device(
+        functions=_STREAM_FUNCTIONS,
+        alignment=256,
+        module="&nnefc_cuda_this_module",
+        noted=True,
+        most_items=1 << 30,
+    ),
 }
 """What a network may run on."""
 

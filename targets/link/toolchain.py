@@ -232,7 +232,8 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
     folders = [device.folder] * bool(device.folder) + ["open"] * bool(description.dimensions)
-    return [*sources, *(path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c")))]
+    own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
+    return [*sources, *(path for path in own if description.dimensions or path.name not in device.of_open_sizes)]
 
 
 @dataclass(frozen=True)
@@ -242,12 +243,14 @@ class _DeviceRuntime:
     Attributes:
         folder: in `runtime/`, with files of its own; none if empty.
         left_out: files in `runtime/` itself that its libraries do not have.
+        of_open_sizes: files in its folder for networks with open dimensions alone.
         libraries: what they are linked with besides.
         formats: the formats of files that they are made in.
     """
 
     folder: str = ""
     left_out: tuple[str, ...] = ()
+    of_open_sizes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     formats: tuple[FileFormat, ...] = tuple(FileFormat)
 
@@ -255,7 +258,7 @@ class _DeviceRuntime:
 _RUNTIMES = {
     "cpu": _DeviceRuntime(),
     # NVIDIA's driver is opened at run time
-    "cuda": _DeviceRuntime("cuda", ("engine.c",), ("-ldl",), (FileFormat.ELF,)),
+    "cuda": _DeviceRuntime("cuda", ("engine.c",), ("sized_memory.c",), ("-ldl",), (FileFormat.ELF,)),
 }
 
 

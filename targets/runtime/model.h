@@ -17,6 +17,7 @@ typedef struct nnefc_open_sizes {
      * might have too many, or 0. A value is a size divided by the dimension's multiple. What does not fit into 62 bits is
      * INT64_MAX. */
     void (*derive)(const int64_t *values, int64_t *derived);
+    int64_t most_items; /* of a tensor: places in it are 32-bit numbers in the network's code */
     int32_t (*special)(const int64_t *values); /* 0 for values that there is no code for; null if there is for all */
     const char *only;                          /* the sizes that there is code for, for messages; null likewise */
 } nnefc_open_sizes;

@@ -11,7 +11,6 @@ from relax_programs import network_of, opened, program
 from virtual_machine import run_in_virtual_machine
 
 from nnefc.backends import backend_of
-from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.loader import Model, RunError
 from nnefc.network import Network, OpenDimension
@@ -279,10 +278,3 @@ def test_sizes_beyond_what_a_tensor_may_have_are_refused() -> None:
 def resize(model: Model, shapes: Sequence[tuple[int, ...]]) -> None:
     tensors = tuple(type(t)(t.name, t.dtype, shape) for t, shape in zip(model.inputs, shapes, strict=True))
     model._resize(tensors)
-
-
-def test_gpus_take_known_sizes_only() -> None:
-    network = opened(network_of(program('x["n", 4] -> y\ny = R.exp(x)')))
-    with pytest.raises(CompileError, match="the sizes n are open, but code for the target cuda") as error:
-        compile_network(network, parse_any_target("cuda", None))
-    assert "--shape n=1" in str(error.value)

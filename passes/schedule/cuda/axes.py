@@ -9,6 +9,7 @@ from tvm import tirx
 
 from nnefc.passes.tir.expressions import linear_steps, loads_of, number, substituted, variables_of
 from nnefc.passes.tir.sizes import Size
+from nnefc.sizes import may_exceed
 
 __all__ = ["Axes"]
 
@@ -38,9 +39,9 @@ class Axes:
             of = A[3 y + x]      y = 0, x = p                # the same place, and no division: one run of axes
         """
         values: dict[tirx.Var, tirx.Expr] = {}
-        inner = 1
+        inner: Size = 1
         for run in reversed(self._runs(of)):
-            digit = tirx.floordiv(index, number(inner)) if inner > 1 else index
+            digit = tirx.floordiv(index, number(inner)) if may_exceed(inner, 1) else index
             size = math.prod(self.sizes[position] for position in run)
             *others, last = (self.variables[position] for position in run)
             is_slowest = run[0] == 0

@@ -20,6 +20,8 @@ from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
 from nnefc.passes.schedule.cuda.product import Product, product_of
 from nnefc.passes.schedule.cuda.write_back import write_one
 from nnefc.passes.tir.expressions import number
+from nnefc.passes.tir.sizes import Size
+from nnefc.sizes import ceil_div, is_known, may_exceed, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["DepthwiseRule"]
@@ -36,11 +38,13 @@ class DepthwiseRule:
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
-        if product is None or product.rows.size > 1 or product.depth.size > _MOST_PRODUCTS:
+        if product is None or may_exceed(product.rows.size, 1) or not is_known(product.depth.size):
+            return None
+        if product.depth.size > _MOST_PRODUCTS:
             return None
         if product.batch.size == 1 or lies_along_depth(product.operands[1]):
             return None  # a product of a vector and a matrix
-        launch = _by_channel(product) if product.columns.size >= 4 * _THREADS else _by_result(product)
+        launch = _by_channel(product) if typical(product.columns.size) >= 4 * _THREADS else _by_result(product)
         return kernel_schedule(product.func, product.params, [launch])
 
 
@@ -48,10 +52,10 @@ def _by_channel(product: Product) -> tirx.Stmt:
     """Blocks that stay in one channel."""
     nest, columns, batch = Nest(product.aligned), product.columns.size, product.batch.size
 
-    def tiles(turns: int) -> int:
-        return -(-columns // (turns * _THREADS))
+    def tiles(turns: int) -> Size:
+        return ceil_div(columns, turns * _THREADS)
 
-    turns = next(t for t in _TURNS if t == 1 or tiles(t) * batch >= _BLOCKS)
+    turns = next(t for t in _TURNS if t == 1 or typical(tiles(t) * batch) >= _BLOCKS)
     sums = nest.buffer("sums", turns, product.accumulator, "local")
 
     def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
@@ -75,7 +79,7 @@ def _by_result(product: Product) -> tirx.Stmt:
         known = result < number(results)
         return stmt if nest.holds(known) else tirx.IfThenElse(known, stmt, None)
 
-    return nest.launch(-(-results // _THREADS), _THREADS, body)
+    return nest.launch(ceil_div(results, _THREADS), _THREADS, body)
 
 
 def _summed(

@@ -25,6 +25,7 @@ from nnefc.passes.schedule.cuda.threads import bind_flat
 from nnefc.passes.schedule.schedules import SBlockRV, root_blocks
 from nnefc.passes.tir.expressions import flat_offset, loads_of, variables_of
 from nnefc.passes.tir.sizes import Size, strides_of
+from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["ElementWiseRule", "bind_elements"]
@@ -59,7 +60,7 @@ def _lanes(step: Step, target: CudaTarget) -> int:
     dtypes = [step.dtype, *(str(load.source.dtype) for load in loads)]
     if "bool" in dtypes or any(isinstance(index, tirx.Ramp) for index in step.node.body.indices):
         return 1
-    most = max(1, min(min(map(target.lanes, dtypes)), 8, step.rounds // _LEAST_THREADS))
+    most = max(1, min(min(map(target.lanes, dtypes)), 8, typical(step.rounds) // _LEAST_THREADS))
     lanes = 1
     while lanes * 2 <= most and _is_whole(step, loads, lanes * 2):
         lanes *= 2
@@ -70,7 +71,7 @@ def _is_whole(step: Step, loads: Sequence[TensorLoad], lanes: int) -> bool:
     """Whether vectors of `lanes` elements along the last axes are, of each tensor, a vector or one element."""
     sizes = step.sizes
     inner = next((n for n in range(1, len(sizes) + 1) if math.prod(sizes[-n:]) % lanes == 0), None)
-    if inner is None:
+    if inner is None or not is_known(*sizes[-inner:]):
         return False
     moving = step.axes[-inner:]
     if variables_of(step.conditions) & {axis.var for axis in moving}:

@@ -15,12 +15,14 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
 from nnefc.passes.schedule.schedules import schedule_of
-from nnefc.passes.tir.expressions import number, variables_of
+from nnefc.passes.tir.expressions import int64, number, variables_of
+from nnefc.sizes import Dimension, Size, bounds, is_known, variables
 from nnefc.targets.codegen.attributes import SYNCHRONIZED
 
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
 
 _MOST_BLOCKS = (1 << 31) - 1  # of a grid, along x
+_MOST = (1 << 31) - 2  # that an index of 32 bits is, with one more behind it
 _ROLLED = "disable_unroll"
 _WARP = 32
 _EXPLICIT = (
@@ -38,6 +40,7 @@ class Nest:
     def __init__(self, aligned: bool = True) -> None:
         self._aligned = aligned
         self._analyzer = Analyzer()
+        self._sizes: set[tirx.Var] = set()
         self._buffers: list[tirx.Var] = []
 
     def simplify(self, expr: tirx.Expr) -> tirx.Expr:
@@ -48,31 +51,41 @@ class Nest:
         """Whether a condition is known to be true."""
         return bool(self._analyzer.can_prove(condition))
 
-    def variable(self, name: str, count: int) -> tirx.Var:
+    def variable(self, name: str, count: Dimension) -> tirx.Var:
         """A new variable in [0, count)."""
         var = tirx.Var(name, "int32")
         self.bound(var, count)
         return var
 
-    def bound(self, var: tirx.Var, count: int) -> None:
+    def bound(self, var: tirx.Var, count: Dimension) -> None:
         """Tell that a variable is in [0, count)."""
+        if isinstance(count, Size):
+            self._know_sizes(count)
         self._analyzer.bind(var, Range(number(0), number(count)))
+
+    def _know_sizes(self, size: Size) -> None:
+        """Know the ranges of what a size depends on."""
+        for var in variables(size.expr):
+            if var not in self._sizes:
+                least, most = bounds(Size(var))
+                self._analyzer.bind(var, Range(int64(least), int64(most + 1)))
+                self._sizes.add(var)
 
     def end(self, expr: tirx.Expr) -> int:
         """A number that an expression is always less than."""
-        return int(self._analyzer.const_int_bound(expr).max_value) + 1
+        return min(int(self._analyzer.const_int_bound(expr).max_value), _MOST) + 1
 
-    def buffer(self, name: str, size: int, dtype: str, scope: str) -> tirx.Var:
+    def buffer(self, name: str, size: Dimension, dtype: str, scope: str) -> tirx.Var:
         """Memory of each block (`shared`) or thread (`local`)."""
         made = buffer(name, size, dtype, scope)
         self._buffers.append(made)
         return made
 
-    def loop(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
+    def loop(self, count: Dimension, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
         """`body` for each value of a variable, one after the other."""
         return self._for(name, count, tirx.ForKind.SERIAL, body)
 
-    def rolled(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
+    def rolled(self, count: Dimension, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
         """As `loop`; the compiler must not write out rounds, for which there are no registers."""
         return self._for(name, count, tirx.ForKind.SERIAL, body, {_ROLLED: tirx.const(True, "bool")})
 
@@ -84,9 +97,9 @@ class Nest:
         """`body` for each lane of a vector at once."""
         return self._for("lane", count, tirx.ForKind.VECTORIZED, body)
 
-    def launch(self, blocks: int, threads: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+    def launch(self, blocks: Dimension, threads: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
         """`body(block, thread)` on a grid."""
-        if blocks > _MOST_BLOCKS:
+        if is_known(blocks) and blocks > _MOST_BLOCKS:
             raise s_tir.ScheduleError(f"{blocks} blocks are more than a grid has")
         block, thread = self.variable("block", blocks), self.variable("thread", threads)
         inner: tirx.Stmt = tirx.AttrStmt(number(0), _EXPLICIT, tirx.const(False, "bool"), body(block, thread))
@@ -134,7 +147,7 @@ class Nest:
     def _for(
         self,
         name: str,
-        count: int,
+        count: Dimension,
         kind: int,
         body: Callable[[tirx.Expr], tirx.Stmt],
         annotations: Mapping[str, tirx.Expr] | None = None,
@@ -145,13 +158,13 @@ class Nest:
         return tirx.For(var, number(0), number(count), kind, body(var), None, annotations)
 
 
-def _bound(var: tirx.Var, count: int, tag: str, body: tirx.Stmt) -> tirx.Stmt:
+def _bound(var: tirx.Var, count: Dimension, tag: str, body: tirx.Stmt) -> tirx.Stmt:
     domain = Range(number(0), number(count))
     axis = tirx.IterVar(domain, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
     return tirx.For(var, number(0), number(count), tirx.ForKind.THREAD_BINDING, body, axis)
 
 
-def buffer(name: str, size: int, dtype: str, scope: str = "global") -> tirx.Var:
+def buffer(name: str, size: Dimension, dtype: str, scope: str = "global") -> tirx.Var:
     """A flat buffer."""
     return tirx.decl_buffer((number(size),), dtype, name, scope=scope, layout=None)
 

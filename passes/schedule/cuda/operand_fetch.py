@@ -19,6 +19,7 @@ from tvm.ir.expr import Call
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.tir.expressions import conjuncts, inside, is_number, number, substituted, variables_of
+from nnefc.passes.tir.sizes import Size
 
 __all__ = ["OperandFetch"]
 
@@ -60,7 +61,7 @@ class OperandFetch:
 
         return self.nest.unrolled(self.side.places, keep) if self._kept else None
 
-    def fetch(self, registers: tirx.Var, tile: tirx.Expr, tiles: int) -> tirx.Stmt:
+    def fetch(self, registers: tirx.Var, tile: tirx.Expr, tiles: Size) -> tirx.Stmt:
         """Elements of tile `tile` (of at most `tiles`) of the depth into `registers`; zeros beyond the operand.
 
         What holds for all vectors, or none, is asked once.
@@ -127,7 +128,7 @@ class _Element:
     tile, for the place in its depth, and for what is kept in registers; in the end these are put in their places.
     """
 
-    def __init__(self, source: OperandFetch, tile: tirx.Expr, tiles: int) -> None:
+    def __init__(self, source: OperandFetch, tile: tirx.Expr, tiles: Size) -> None:
         self._source, self._nest, self._side = source, source.nest, source.side
         self._step = self._side.lanes if self._side.along_depth else 1  # depths from a vector to the next
         self._tile = self._nest.variable("tile", tiles)

@@ -24,6 +24,8 @@ from tvm import tirx
 from nnefc.passes.schedule.cuda.nest import Nest, load, store
 from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.tir.expressions import loads_of, number, substituted, variables_of
+from nnefc.passes.tir.sizes import size_of
+from nnefc.sizes import is_size, typical
 
 __all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "tile_of"]
 
@@ -163,7 +165,10 @@ def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool
 
 
 def lies_along_depth(operand: Operand) -> bool:
-    """Whether elements of neighbouring depths are neighbours in memory, and those of neighbouring positions are not."""
+    """Whether elements of neighbouring depths are neighbours in memory, and those of neighbouring positions are not.
+
+    Of open sizes the typical ones count.
+    """
     if operand.depth.size == 1 or operand.positions.size == 1:
         return operand.positions.size == 1
     first, next_position, next_depth = (_offset(operand, *at) for at in ((0, 0), (1, 0), (0, 1)))
@@ -177,7 +182,7 @@ def _offset(operand: Operand, position: int, depth: int) -> int | None:
     nest = Nest()
     value = substituted(operand.value, _values(operand, position, depth))
     offsets = [nest.simplify(load.indices[0]) for load in loads_of(value)]
-    return int(offsets[0]) if len(offsets) == 1 and isinstance(offsets[0], tirx.IntImm) else None
+    return typical(size_of(offsets[0])) if len(offsets) == 1 and is_size(offsets[0]) else None
 
 
 def _values(operand: Operand, position: int, depth: int) -> dict[tirx.Var, tirx.Expr]:

@@ -12,22 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
 from nnefc.passes.schedule.cuda.axes import Axes
 from nnefc.passes.schedule.cuda.nest import Nest, buffer
-from nnefc.passes.schedule.schedules import SBlockRV, epilogue_into_one_block, schedule_of
+from nnefc.passes.schedule.schedules import SBlockRV, epilogue_into_one_block, scalars_of, schedule_of
 from nnefc.passes.tir.expressions import flat_offset, inside, is_number, number, substituted, variables_of
+from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS, with_narrow_indices
 from nnefc.passes.tir.sizes import Size, elements_of, size_of, sizes_of
+from nnefc.sizes import is_known
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["Operand", "Product", "product_of"]
 
 _VECTOR_BYTES = 16
-_MOST_ELEMENTS = 1 << 30  # of a tensor whose indices, those beyond its end too, are 32 bits wide
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,11 @@ def product_of(kernel: KernelAnalysis, target: CudaTarget) -> Product | None:
         ScheduleError: a step cannot be joined with the sum.
     """
     tensors = (*kernel.func.params, *kernel.func.body.block.alloc_buffers)
-    if any(elements_of(tensor) >= _MOST_ELEMENTS or tensor.dtype == "int64" for tensor in tensors):
+    if any(_is_too_large(tensor) or tensor.dtype == "int64" for tensor in tensors):
         return None
     if len(kernel.reductions) != 1:
         return None
-    narrow = tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": kernel.func}))["main"]
+    narrow = with_narrow_indices(kernel.func, scalars_of(kernel.func))
     sch = schedule_of(narrow)
     block = sch.get_sblock(kernel.reductions[0].name)
     _inline_producers(sch, block)
@@ -143,6 +143,12 @@ def product_of(kernel: KernelAnalysis, target: CudaTarget) -> Product | None:
         return None
     epilogue = None if last is None else step_of(sch, last)
     return _product(narrow, step_of(sch, block), epilogue, target.load_bytes >= _VECTOR_BYTES)
+
+
+def _is_too_large(tensor: tirx.Var) -> bool:
+    """Whether indices of 32 bits are too narrow; of a size that is open, the library sees to that."""
+    elements = elements_of(tensor)
+    return is_known(elements) and elements >= MOST_ELEMENTS
 
 
 def _inline_producers(sch: s_tir.Schedule, block: SBlockRV) -> None:

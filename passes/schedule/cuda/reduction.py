@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 from tvm.sym import Analyzer, detect_linear_equation
 
@@ -27,7 +27,8 @@ from nnefc.passes.schedule.cuda.threads import bind_flat, rows_at_once, threads_
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, covers_result, fused, largest_divisor, trip_count
 from nnefc.passes.tir.expressions import flat_offset
-from nnefc.passes.tir.sizes import Size, elements_of
+from nnefc.passes.tir.sizes import Size, elements_of, size_of
+from nnefc.sizes import is_size, may_exceed, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["ReductionRule"]
@@ -97,13 +98,13 @@ def _first_that_fits(sch: s_tir.Schedule, step: Step, epilogue: str | None, targ
 
 def _ways(step: Step) -> Iterator[Callable[[_Trial], None]]:
     """The ways to share a reduction out that are worth trying, the best first."""
-    items, in_rows = _items(step), _lies_in_rows(step)
-    is_shared = step.elements > 0 and items >= _LEAST_SHARED
-    if is_shared and items >= _LONG and step.elements // (1 if in_rows else 32) < _FEW_BLOCKS:
+    items, elements, in_rows = typical(_items(step)), typical(step.elements), _lies_in_rows(step)
+    is_shared = elements > 0 and items >= _LEAST_SHARED
+    if is_shared and items >= _LONG and elements // (1 if in_rows else 32) < _FEW_BLOCKS:
         yield _Trial.in_parts
     if is_shared and in_rows:
         yield _Trial.by_rows
-    if is_shared and not in_rows and step.elements < _MANY:
+    if is_shared and not in_rows and elements < _MANY:
         yield _Trial.by_columns
     yield _Trial.each_thread_a_result
 
@@ -122,12 +123,12 @@ def _distance_along(step: Step, axes: Sequence[Axis]) -> int:
     """How far apart in memory neighbours along the nearest of the axes lie, in the largest tensor that is read."""
     written = {write.source for write in step.writes}
     loads = [load for load in step.loads if load.source not in written]
-    moving = [axis.var for axis in axes if axis.size > 1]
+    moving = [axis.var for axis in axes if may_exceed(axis.size, 1)]
     if not loads or not moving:
         return _ANYWHERE
-    largest = max(loads, key=lambda load: elements_of(load.source))
+    largest = max(loads, key=lambda load: typical(elements_of(load.source)))
     linear = detect_linear_equation(Analyzer().simplify(flat_offset(largest.source, largest.indices)), moving)
-    steps = [abs(int(distance)) for distance in linear[:-1] if isinstance(distance, tirx.IntImm)] if linear else []
+    steps = [abs(typical(size_of(distance))) for distance in linear[:-1] if is_size(distance)] if linear else []
     return min((distance for distance in steps if distance), default=_ANYWHERE)
 
 
@@ -177,8 +178,8 @@ class _Trial:
         all_items = _items(self.step)
         results, items = (fused(sch, loops) for loops in self._loops())
         width = 1 if in_rows else self.target.threads_per_warp
-        wanted = 2 * _FEW_BLOCKS * width // self.step.elements
-        count = largest_divisor(all_items, max(2, min(wanted, all_items // _PART)))
+        wanted = 2 * _FEW_BLOCKS * width // typical(self.step.elements)
+        count = largest_divisor(all_items, max(2, min(wanted, typical(all_items) // _PART)))
         if count == 1:
             raise s_tir.ScheduleError("items do not share out evenly")
         part, _ = sch.split(items, [count, None])
@@ -207,10 +208,10 @@ class _Trial:
         sch, count = self.sch, trip_count(self.sch, results)
         warp = self.target.threads_per_warp
         width = largest_divisor(count, warp)  # no thread may be left over: results are written unasked
-        if width < min(count, _LEAST_WIDTH):
+        if width < min(typical(count), _LEAST_WIDTH):
             raise s_tir.ScheduleError("columns do not share out evenly")
         lines = 1
-        while lines < warp and lines * _ITEMS_OF_A_THREAD < trip_count(sch, items):
+        while lines < warp and lines * _ITEMS_OF_A_THREAD < typical(trip_count(sch, items)):
             lines *= 2
         writers = self._in_registers(block, last, own_results_too=False)
         of_grid, column = sch.split(results, [None, width])

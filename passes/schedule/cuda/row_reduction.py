@@ -27,6 +27,7 @@ from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
 from nnefc.passes.tir.expressions import loads_of, variables_of
 from nnefc.passes.tir.sizes import Size
+from nnefc.sizes import is_known, may_exceed, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["RowReductionRule"]
@@ -59,8 +60,8 @@ class RowReductionRule:
         axes = _row_axes(sch, output)
         if axes is None or not output.rounds:
             return None
-        rows = math.prod(output.sizes[axis] for axis in axes)
-        length = output.rounds // rows
+        rows = typical(math.prod(output.sizes[axis] for axis in axes))
+        length = typical(math.prod(size for axis, size in enumerate(output.sizes) if axis not in axes))
         leading = all(output.sizes[axis] == 1 or axis in axes for axis in range(max(axes, default=-1) + 1))
         if leading and length >= _LEAST_LENGTH and (length < _LONG or rows > _FEW_ROWS):
             _share_rows(sch, block, axes, target)
@@ -108,14 +109,17 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
 
 
 def _inline_what_need_not_be_kept(sch: s_tir.Schedule, output: SBlockRV, elements: Size, of_a_block: Size) -> None:
-    """Compute steps anew for each of their readers that are of rows as a whole, or too large for shared memory."""
+    """Compute steps anew for each of their readers that are of rows as a whole, or too large for shared memory.
+
+    How much of that a block takes must be known: steps of rows of open length are computed anew, too.
+    """
     free = _SHARED_BYTES
     for block in root_blocks(sch):
         step = step_of(sch, block)
         if step.is_reduction or step.name == sch.get(output).name_hint:
             continue
         size = of_a_block * item_bytes(step.dtype)
-        if step.rounds < elements or size > free:
+        if may_exceed(elements, step.rounds) or not is_known(size) or size > free:
             sch.compute_inline(block)
         else:
             free -= size
@@ -144,5 +148,5 @@ def _compute_once(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV, rows: Size
     work = step_of(sch, block).rounds
     sch.compute_at(block, loop)
     _, _, *inner = sch.get_loops(block)
-    if rows * trip_count(sch, *inner) > work:
+    if may_exceed(rows * trip_count(sch, *inner), work):
         raise s_tir.ScheduleError("rows overlap")

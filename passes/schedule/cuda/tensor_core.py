@@ -29,6 +29,7 @@ from nnefc.passes.schedule.cuda.tiled_launch import TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.expressions import number
+from nnefc.sizes import typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
@@ -46,7 +47,7 @@ class TensorCoreRule:
         product = product_of(kernel, target)
         if product is None or target.oldest < _OLDEST or product.accumulator != "float32":
             return None
-        if min(product.rows.size, product.columns.size, product.depth.size) < _LEAST:
+        if min(map(typical, (product.rows.size, product.columns.size, product.depth.size))) < _LEAST:
             return None
         sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
         halves = [_narrow(operand) for operand in product.operands]

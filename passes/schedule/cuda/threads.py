@@ -8,6 +8,8 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
 from nnefc.passes.schedule.schedules import fused, largest_divisor, trip_count
+from nnefc.passes.tir.sizes import Size
+from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["bind_flat", "rows_at_once", "threads_for", "threads_of_row"]
@@ -19,12 +21,12 @@ _WARPS_OF_A_BLOCK = 4  # with a row each
 _LEAST_BLOCKS = 128  # smaller blocks, rather than fewer of them: devices have about so many processors
 
 
-def threads_for(rounds: int, target: CudaTarget) -> int:
+def threads_for(rounds: Size, target: CudaTarget) -> int:
     """Threads of each block where `rounds` rounds are shared out, one for each thread; not more than rounds."""
     threads = _THREADS
-    while threads > target.threads_per_warp and rounds < threads * _LEAST_BLOCKS:
+    while threads > target.threads_per_warp and typical(rounds) < threads * _LEAST_BLOCKS:
         threads //= 2
-    return max(1, min(threads, rounds))
+    return max(1, min(threads, rounds)) if is_known(rounds) else threads
 
 
 def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, lanes: int = 1) -> LoopRV:
@@ -35,8 +37,12 @@ def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, 
         return loops[-1]
     flat = fused(sch, loops)
     threads = threads_for(rounds // lanes, target)
-    if lanes > 1:
+    if lanes > 1 and is_known(rounds):
         blocks, thread, lane = sch.split(flat, [None, threads, lanes])
+        sch.vectorize(lane)
+    elif lanes > 1:  # whole vectors first: then it is not asked for each of their elements whether it is inside
+        vectors, lane = sch.split(flat, [None, lanes])
+        blocks, thread = sch.split(vectors, [None, threads])
         sch.vectorize(lane)
     else:
         blocks, thread = sch.split(flat, [None, threads])
@@ -45,17 +51,17 @@ def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, 
     return thread
 
 
-def threads_of_row(rows: int, length: int, target: CudaTarget) -> int:
+def threads_of_row(rows: Size, length: Size, target: CudaTarget) -> int:
     """Threads that share a row: a warp, or as many as leave each some elements; the more, the fewer rows there are."""
     threads = target.threads_per_warp
-    most = _THREADS if rows >= _LEAST_BLOCKS else _MOST_THREADS
-    while threads < most and threads * _ITEMS_OF_A_THREAD < length:
+    most = _THREADS if typical(rows) >= _LEAST_BLOCKS else _MOST_THREADS
+    while threads < most and threads * _ITEMS_OF_A_THREAD < typical(length):
         threads *= 2
     return threads
 
 
-def rows_at_once(rows: int, threads: int, target: CudaTarget) -> int:
+def rows_at_once(rows: Size, threads: int, target: CudaTarget) -> int:
     """Rows of a block, if each has so many threads: several where these are warps, and there are enough rows."""
     if threads > target.threads_per_warp:
         return 1
-    return largest_divisor(rows, max(1, min(_WARPS_OF_A_BLOCK, rows // _LEAST_BLOCKS)))
+    return largest_divisor(rows, max(1, min(_WARPS_OF_A_BLOCK, typical(rows) // _LEAST_BLOCKS)))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tvm import tirx
 
 from nnefc.passes.tir.expressions import number
+from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS
+from nnefc.passes.tir.sizes import Size
+from nnefc.sizes import bounds, ceil_div, is_known, typical
 
-__all__ = ["TILES", "AnyTile", "Tile", "Tiling", "choose_tiling"]
+__all__ = ["TILES", "AnyTile", "Tile", "Tiling", "choose_tiling", "fit_in_slices"]
 
 _GROUP = 4  # neighbouring rows, and columns, of a thread
 _WARP = 32
@@ -124,47 +127,45 @@ class Tile(AnyTile):
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of the result and slices of the depth."""
+    """Tiles of the result and slices of the depth. There is one slice where the depth is open."""
 
     tile: AnyTile
-    batch: int
-    rows: int
-    columns: int
-    depth: int
+    batch: Size
+    rows: Size
+    columns: Size
+    depth: Size
     wanted_slices: int
 
     @property
-    def row_tiles(self) -> int:
+    def row_tiles(self) -> Size:
         """Tiles from the first row to the last."""
-        return -(-self.rows // self.tile.rows)
+        return ceil_div(self.rows, self.tile.rows)
 
     @property
-    def column_tiles(self) -> int:
+    def column_tiles(self) -> Size:
         """Tiles from the first column to the last."""
-        return -(-self.columns // self.tile.columns)
+        return ceil_div(self.columns, self.tile.columns)
 
     @property
-    def tiles_of_slice(self) -> int:
+    def tiles_of_slice(self) -> Size:
         """Tiles of the depth in a slice."""
-        return -(-self._depth_tiles // min(self.wanted_slices, self._depth_tiles))
+        tiles = ceil_div(self.depth, self.tile.depth)
+        return ceil_div(tiles, min(self.wanted_slices, tiles)) if self.wanted_slices > 1 else tiles
 
     @property
     def slices(self) -> int:
         """Of the depth; each has something to sum up."""
-        return -(-self._depth_tiles // self.tiles_of_slice)
+        tiles = ceil_div(self.depth, self.tile.depth)
+        return ceil_div(tiles, self.tiles_of_slice) if self.wanted_slices > 1 else 1
 
     @property
-    def blocks(self) -> int:
+    def blocks(self) -> Size:
         """Of the grid."""
         return self.batch * self.row_tiles * self.column_tiles * self.slices
 
     @property
-    def _depth_tiles(self) -> int:
-        return -(-self.depth // self.tile.depth)
-
-    @property
     def cycles(self) -> float:
-        """Of the whole product on a device, estimated."""
+        """Of the whole product on a device, estimated; all sizes are known."""
         tile = self.tile
         resident = min(_REGISTERS // (tile.registers * tile.threads), _MOST_WARPS * _WARP // tile.threads, 16)
         of_processor = -(-self.blocks // _PROCESSORS)  # of the one that has most to do
@@ -207,7 +208,16 @@ TILES = tuple(
 _SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
-def choose_tiling(batch: int, rows: int, columns: int, depth: int, tiles: Sequence[AnyTile] = TILES) -> Tiling:
-    """The tiling that the model takes to be fastest."""
-    candidates = [Tiling(tile, batch, rows, columns, depth, slices) for tile in tiles for slices in _SLICES]
-    return min(candidates, key=lambda tiling: tiling.cycles)
+def choose_tiling(batch: Size, rows: Size, columns: Size, depth: Size, tiles: Sequence[AnyTile] = TILES) -> Tiling:
+    """The tiling that the model takes to be fastest, for typical sizes."""
+    sizes = batch, rows, columns, depth
+    numbers = _SLICES if is_known(*sizes) or fit_in_slices(batch * rows * columns, depth, _SLICES[-1]) else (1,)
+    expected = Tiling(tiles[0], typical(batch), typical(rows), typical(columns), typical(depth), 1)
+    candidates = [replace(expected, tile=tile, wanted_slices=slices) for tile in tiles for slices in numbers]
+    fastest = min(candidates, key=lambda tiling: tiling.cycles)
+    return replace(fastest, batch=batch, rows=rows, columns=columns, depth=depth)
+
+
+def fit_in_slices(results: Size, depth: Size, slices: int) -> bool:
+    """Whether so many slices of open sizes are always few enough sums for indices of 32 bits."""
+    return is_known(depth) and bounds(results)[1] * slices <= MOST_ELEMENTS

@@ -35,6 +35,7 @@ from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.expressions import flat_offset, int64, linear_steps, loads_of, replaced
 from nnefc.passes.tir.sizes import Size, strides_of
+from nnefc.sizes import is_known
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["TranspositionRule"]
@@ -54,6 +55,8 @@ class TranspositionRule:
         sch = kernel.schedule()
         join_steps(sch)
         step, *others = steps_of(sch)
+        if not is_known(*step.sizes):
+            return None
         if others or step.value is None or not step.trip_counts:
             return None
         found = _transposition_of(step)

@@ -30,9 +30,11 @@ from nnefc.passes.schedule.cuda.nest import (
 from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS
+from nnefc.passes.schedule.cuda.tiling import fit_in_slices
 from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
 from nnefc.passes.tir.expressions import loads_of, number
-from nnefc.passes.tir.sizes import elements_of
+from nnefc.passes.tir.sizes import Size, elements_of
+from nnefc.sizes import ceil_div, is_known, may_exceed, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["VectorProductRule"]
@@ -52,25 +54,30 @@ class VectorProductRule:
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
-        if product is None or product.accumulator not in ITEMS or product.depth.size < _LEAST_DEPTH:
+        if product is None or product.accumulator not in ITEMS or typical(product.depth.size) < _LEAST_DEPTH:
             return None
         left, right = product.operands
-        if left.positions.size <= _MOST_VECTORS and left.positions.size <= right.positions.size:
+        if _are_few(left) and left.positions.size <= typical(right.positions.size):
             few, many, rows_are_many = left, right, False
-        elif right.positions.size <= _MOST_VECTORS:
+        elif _are_few(right):
             few, many, rows_are_many = right, left, True
         else:
             return None
-        if many.positions.size < _LEAST_POSITIONS or not _is_matrix(many):
+        if typical(many.positions.size) < _LEAST_POSITIONS or not _is_matrix(many):
             return None
         way = _ByDepth if lies_along_depth(many) else _ByPosition
         return way(product, few, many, rows_are_many).schedule()
 
 
+def _are_few(operand: Operand) -> bool:
+    """Whether an operand is a few vectors; how many must be known, for a thread has a sum for each."""
+    return is_known(operand.positions.size) and operand.positions.size <= _MOST_VECTORS
+
+
 def _is_matrix(operand: Operand) -> bool:
     """Whether no element is fetched twice; of the windows of a convolution most are."""
     elements = operand.batch.size * operand.positions.size * operand.depth.size
-    return all(elements_of(load.source) >= elements for load in loads_of(operand.value))
+    return not any(may_exceed(elements, elements_of(load.source)) for load in loads_of(operand.value))
 
 
 class _VectorProduct:
@@ -108,14 +115,11 @@ class _ByPosition(_VectorProduct):
     def schedule(self) -> s_tir.Schedule:
         product, nest = self._product, self._nest
         self._lanes = self._choose_lanes()
-        groups = -(-self._positions // (_WARP * self._lanes))
-        step = _WARPS * _UNROLLED
-        wanted = max(1, min(_BLOCKS // (groups * self._batch), self._depth // _LEAST_DEPTH_OF_SLICE))
-        steps = -(-self._depth // step)
-        self._steps = -(-steps // wanted)
-        slices = -(-steps // self._steps)
+        groups = ceil_div(self._positions, _WARP * self._lanes)
+        results = self._batch * product.rows.size * product.columns.size
+        self._steps, slices = self._choose_slices(typical(groups * self._batch), results)
         dtype = product.accumulator
-        size = slices * self._batch * product.rows.size * product.columns.size
+        size = slices * results
         parts = buffer("slices", size, dtype) if slices > 1 else None
         self._sums = nest.buffer("sums", self._vectors * self._lanes, dtype, "local")
         self._items = nest.buffer("items", self._lanes, dtype, "local")
@@ -131,10 +135,19 @@ class _ByPosition(_VectorProduct):
             return kernel_schedule(product.func, product.params, [launch])
         return kernel_schedule(product.func, product.params, [launch, add_slices(product, parts, slices)], [parts])
 
+    def _choose_slices(self, blocks: int, results: Size) -> tuple[Size, int]:
+        """The steps of a slice of the depth, and how many slices there are, if each has so many blocks."""
+        steps = ceil_div(self._depth, _WARPS * _UNROLLED)
+        if not is_known(results, self._depth) and not fit_in_slices(results, self._depth, _BLOCKS):
+            return steps, 1
+        wanted = max(1, min(_BLOCKS // blocks, self._depth // _LEAST_DEPTH_OF_SLICE))
+        of_slice = ceil_div(steps, wanted)
+        return of_slice, ceil_div(steps, of_slice)
+
     def _choose_lanes(self) -> int:
         """As many positions a thread as leave enough blocks."""
         lanes = lanes_along(self._many, _WARP * 4, 1, along_depth=False)
-        while lanes > 1 and self._batch * self._positions // (_WARP * lanes) < _BLOCKS:
+        while lanes > 1 and typical(self._batch * self._positions) // (_WARP * lanes) < _BLOCKS:
             lanes //= 2
         return lanes
 
@@ -199,7 +212,7 @@ class _ByDepth(_VectorProduct):
         self._lanes = lanes_along(self._many, 1, _WARP * 4, along_depth=True)
         if lanes_along(self._few, 1, _WARP * 4, along_depth=True) < self._lanes:
             self._lanes = 1
-        self._groups = -(-self._positions // _WARPS)
+        self._groups = ceil_div(self._positions, _WARPS)
         self._sums = nest.buffer("sums", self._vectors, dtype, "local")
         self._items = nest.buffer("items", self._lanes, dtype, "local")
         self._factors = nest.buffer("factors", self._lanes, dtype, "local")
@@ -219,7 +232,7 @@ class _ByDepth(_VectorProduct):
         return sequence(
             nest.unrolled(self._vectors, lambda v: store(self._sums, zero, v)),
             nest.loop(
-                -(-self._depth // (_WARP * self._lanes)),
+                ceil_div(self._depth, _WARP * self._lanes),
                 lambda step: self._step(batch, position, (step * number(_WARP) + lane) * number(self._lanes)),
                 "step",
             ),

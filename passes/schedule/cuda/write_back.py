@@ -9,6 +9,7 @@ from tvm import tirx
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.product import Product
 from nnefc.passes.tir.expressions import number, substituted
+from nnefc.sizes import ceil_div
 
 __all__ = ["add_slices", "write", "write_one"]
 
@@ -100,7 +101,7 @@ def add_slices(product: Product, slices: tirx.Var, count: int) -> tirx.Stmt:
     nest = Nest(product.aligned)
     dtype = product.accumulator
     rows, columns = product.rows.size, product.columns.size
-    groups = -(-columns // _LANES)
+    groups = ceil_div(columns, _LANES)
     size = product.batch.size * rows * columns
     items = product.batch.size * rows * groups
     sums = nest.buffer("sums", _LANES, dtype, "local")
@@ -124,4 +125,4 @@ def add_slices(product: Product, slices: tirx.Var, count: int) -> tirx.Stmt:
         end = write(nest, product, batch, row, column, lambda lane: load(sums, lane))
         return _if(nest, [item < number(items)], sequence(start, nest.loop(count, add, "slice"), end))
 
-    return nest.launch(-(-items // _THREADS), _THREADS, body)
+    return nest.launch(ceil_div(items, _THREADS), _THREADS, body)

@@ -5,7 +5,7 @@
         for i in thread_binding: C[i] = …                launch func_kernel(A, workspace), func_kernel_1(workspace, C)
 
 Buffers between launches are parts of the kernel's workspace; `shared` and `local` ones
-stay inside the device's code.
+stay inside the device's code. Open dimensions are further arguments, and grids are computed from them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import math
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import tvm
@@ -24,8 +24,11 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
 from nnefc.element_types import item_bytes
+from nnefc.sizes import Dimension, bounds, dimension, dimensions, item_count, substituted
 from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
+from nnefc.targets.codegen.cuda.formulas import Formula, Number, number_of
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
+from nnefc.targets.codegen.cuda.quotients import with_plain_quotients
 from nnefc.targets.description.c_source import c_string
 from nnefc.targets.machine.cuda_target import CudaTarget
 
@@ -46,18 +49,22 @@ class Parameter:
     """A buffer that a function is given, by its place in device memory.
 
     Attributes:
+        bytes: its size.
         offset: of a buffer of the function's workspace, where in it it lies; else None.
     """
 
     name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int | None = None
+    bytes: Number
+    offset: Number | None = None
 
-    @property
-    def bytes(self) -> int:
-        """Its size."""
-        return math.prod(self.shape) * item_bytes(self.dtype)
+
+@dataclass(frozen=True)
+class Scalar:
+    """An argument that is a number, of the type `dtype`; `bounds` are the least and the most that it can be."""
+
+    dtype: str
+    value: Number
+    bounds: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -68,21 +75,22 @@ class Launch:
         kernel: its symbol in the source.
         grid, block: how many blocks, and threads in each, by x, y and z.
         shared_bytes: of dynamic shared memory.
-        arguments: positions among the function's parameters; all are pointers.
+        arguments: positions among the function's parameters, for pointers, and numbers.
         reports: whether a last argument is the word for the number of a message, see `DeviceCode.messages`.
     """
 
     kernel: str
-    grid: tuple[int, int, int]
+    grid: tuple[Number, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[int, ...]
+    arguments: tuple[int | Scalar, ...]
     reports: bool = False
 
     @property
-    def threads(self) -> int:
-        """All threads of all blocks."""
-        return math.prod((*self.grid, *self.block))
+    def threads(self) -> int | None:
+        """All threads of all blocks; None if their number is open."""
+        blocks, *others = self.grid
+        return None if isinstance(blocks, Formula) else math.prod((blocks, *others, *self.block))
 
 
 @dataclass(frozen=True)
@@ -91,13 +99,15 @@ class DeviceFunction:
 
     Attributes:
         parameters: the function's buffers, then those of its workspace.
-        workspace_bytes: what the latter need together.
+        sizes: what formulas call the sizes that are its last arguments.
+        named: what they call other sizes, and what these are; each may depend on those before it.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     launches: tuple[Launch, ...]
-    workspace_bytes: int
+    sizes: tuple[str, ...] = ()
+    named: tuple[tuple[str, Number], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,10 +130,15 @@ class DeviceCode:
 
 @dataclass(frozen=True)
 class DeviceKernel:
-    """A function with the code of its launches, lowered as far as TVM's code generator needs it."""
+    """A function with the code of its launches, lowered as far as TVM's code generator needs it.
+
+    Attributes:
+        workspace_bytes: what the buffers of its workspace need together.
+    """
 
     function: DeviceFunction
     module: tvm.IRModule
+    workspace_bytes: Dimension
 
 
 def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
@@ -211,24 +226,32 @@ _FINISH = tvm.ir.transform.Sequential(
 )
 
 
-def device_kernel(name: str, kernel: tirx.PrimFunc, workspace_buffers: int, target: CudaTarget) -> DeviceKernel:
+def device_kernel(
+    name: str,
+    kernel: tirx.PrimFunc,
+    workspace_buffers: int,
+    target: CudaTarget,
+    sizes: Sequence[tirx.Var] = (),
+    named: Sequence[tuple[tirx.Var, tirx.Expr]] = (),
+) -> DeviceKernel:
     """How a kernel is launched, and its device's functions.
 
     Args:
         kernel: its loops are bound to threads.
         workspace_buffers: how many of its parameters, the last ones, are its workspace.
+        sizes: what it is written with that is known at run time.
+        named: variables that it is written with besides, and what sizes these stand for.
 
     Raises:
         NotOnDevice: it has statements outside of bound loops, or launches that no device can do.
     """
-    func = kernel.with_attr("global_symbol", name)
-    count = len(func.params) - workspace_buffers
-    parameters, offset = [], 0
-    for position, buffer in enumerate(func.params):
-        shape = tuple(map(int, buffer.shape))
-        parameter = Parameter(str(buffer.name), str(buffer.dtype), shape, offset if position >= count else None)
-        parameters.append(parameter)
-        offset += -(-parameter.bytes // _ALIGNMENT) * _ALIGNMENT if position >= count else 0
+    names = {size: f"size{number}" for number, size in enumerate([*sizes, *(var for var, _ in named)])}
+    parameters, workspace_bytes = _parameters(kernel, workspace_buffers, names)
+    for var, size in reversed(named):
+        workspace_bytes = substituted(workspace_bytes, {var: dimension(size)})
+    given = [*kernel.params, *names]
+    func = tirx.PrimFunc(given, kernel.body, kernel.ret_type, kernel.attrs) if sizes else kernel
+    func = func.with_attr("global_symbol", name)
     module = tirx.transform.BindTarget(target.to_tvm())(tvm.IRModule({name: func}))
     with target.to_tvm():
         module = _LOWER(module)
@@ -237,10 +260,35 @@ def device_kernel(name: str, kernel: tirx.PrimFunc, workspace_buffers: int, targ
     device = {gv: _plainly_named(f) for gv, f in module.functions.items() if gv.name_hint != name}
     if NO_ALIAS in kernel.attrs and not kernel.attrs[NO_ALIAS]:  # what TVM says of all that it takes out
         device = {gv: f.with_attr(NO_ALIAS, False) for gv, f in device.items()}
-    launches = tuple(launch for launch in _launches(host) if launch.threads)
+    launches = tuple(launch for launch in _launches(host, names) if launch.threads != 0)
     for launch in launches:
         _check(launch, target)
-    return DeviceKernel(DeviceFunction(name, tuple(parameters), launches, offset), _FINISH(tvm.IRModule(device)))
+    if names:
+        by_name = {launch.kernel: launch for launch in launches}
+        device = {gv: _with_plain_quotients(func, by_name[gv.name_hint]) for gv, func in device.items()}
+    own_names = tuple((names[var], number_of(dimension(size), names)) for var, size in named)
+    function = DeviceFunction(name, parameters, launches, tuple(names[size] for size in sizes), own_names)
+    return DeviceKernel(function, _FINISH(tvm.IRModule(device)), workspace_bytes)
+
+
+def _parameters(
+    kernel: tirx.PrimFunc, workspace_buffers: int, names: Mapping[tirx.Var, str]
+) -> tuple[tuple[Parameter, ...], Dimension]:
+    """A kernel's buffers, and what those of its workspace need together."""
+    parameters, offset = [], 0
+    count = len(kernel.params) - workspace_buffers
+    for position, buffer in enumerate(kernel.params):
+        size = item_count(dimensions(buffer.shape)) * item_bytes(str(buffer.dtype))
+        is_own = position >= count
+        own_offset = number_of(offset, names) if is_own else None
+        parameters.append(Parameter(str(buffer.name), number_of(size, names), own_offset))
+        offset += -(-size // _ALIGNMENT) * _ALIGNMENT if is_own else 0
+    return tuple(parameters), offset
+
+
+def _with_plain_quotients(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimFunc:
+    arguments = zip(func.params, launch.arguments, strict=True)
+    return with_plain_quotients(func, {var: given.bounds for var, given in arguments if isinstance(given, Scalar)})
 
 
 def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -262,19 +310,21 @@ def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(params, tirx.SeqStmt(body), func.ret_type, func.attrs)
 
 
-def _launches(host: tirx.PrimFunc) -> list[Launch]:
+def _launches(host: tirx.PrimFunc, names: Mapping[tirx.Var, str]) -> list[Launch]:
     """The launches that are left of a function when its device code is taken out of it."""
     position = {buffer: index for index, buffer in enumerate(host.params)}
     statements = list(host.body.seq) if isinstance(host.body, tirx.SeqStmt) else [host.body]
-    launches = []
+    launches, known = [], dict[tirx.Var, Dimension]()
     for statement in statements:
         match statement:
             case tirx.DeclBuffer(data=Call(op=tvm.ir.Op(name="tirx.buffer_data"))):  # the same, flat
                 position[statement.buffer] = position[statement.data.args[0]]
             case tirx.Evaluate(value=Call(op=tvm.ir.Op(name="tirx.call_ffi_kernel"))):
-                launches.append(_launch(statement.value, position))
+                launches.append(_launch(statement.value, position, known, names))
             case tirx.Evaluate(value=tirx.IntImm()):  # nothing
                 pass
+            case tirx.Bind() if names:  # what several launches need of sizes
+                known[statement.var] = substituted(dimension(statement.value), known)
             case _:
                 raise NotOnDevice(f"a kernel has statements outside of its bound loops: {statement}")
     return launches
@@ -283,16 +333,39 @@ def _launches(host: tirx.PrimFunc) -> list[Launch]:
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 
 
-def _launch(call: Call, position: dict[tirx.Var, int]) -> Launch:
+def _launch(
+    call: Call,
+    position: Mapping[tirx.Var, int],
+    known: Mapping[tirx.Var, Dimension],
+    names: Mapping[tirx.Var, str],
+) -> Launch:
+    def size(expr: tirx.Expr) -> Dimension:
+        return substituted(dimension(expr), known)
+
+    def number(expr: tirx.Expr) -> Number:
+        try:
+            return number_of(size(expr), names)
+        except KeyError as error:
+            raise NotOnDevice(f"a kernel depends on {error}, which is no size") from error
+
     symbol, *rest = call.args
     tags = [str(tag) for tag in call.attrs.launch_params]
     count = len(rest) - len(tags)
-    sizes = dict(zip(tags, map(int, rest[count:]), strict=True))
+    sizes = dict(zip(tags, map(number, rest[count:]), strict=True))
     gx, gy, gz, bx, by, bz = (sizes.pop(f"{part}Idx.{axis}", 1) for part in ("block", "thread") for axis in "xyz")
     shared = sizes.pop(_DYNAMIC_SHARED, 0)
     if sizes:
         raise NotOnDevice(f"a kernel asks for {', '.join(sizes)}")
-    arguments = tuple(position[argument.args[0]] for argument in rest[:count])
+    fixed = [size for size in (gy, gz, bx, by, bz, shared) if isinstance(size, int)]
+    if len(fixed) < 6:
+        raise NotOnDevice("the sizes of a kernel's blocks are open")
+    arguments = tuple(
+        Scalar(str(argument.ty.dtype), number(argument), bounds(size(argument)))
+        if isinstance(argument.ty, PrimType)
+        else position[argument.args[0]]
+        for argument in rest[:count]
+    )
+    gy, gz, bx, by, bz, shared = fixed
     return Launch(str(symbol.value), (gx, gy, gz), (bx, by, bz), shared, arguments)
 
 
@@ -304,7 +377,10 @@ _LARGEST_BLOCK = (1024, 1024, 64)
 def _check(launch: Launch, target: CudaTarget) -> None:
     """Refuse a launch that a device would refuse."""
     sizes = (*zip(launch.grid, _LARGEST_GRID, strict=True), *zip(launch.block, _LARGEST_BLOCK, strict=True))
-    if any(size > largest for size, largest in sizes) or math.prod(launch.block) > target.threads_per_block:
+    if (
+        any(not isinstance(size, Formula) and size > largest for size, largest in sizes)
+        or math.prod(launch.block) > target.threads_per_block
+    ):
         raise NotOnDevice(f"{launch.kernel} has {launch.grid} blocks of {launch.block} threads")
     if launch.shared_bytes > target.most_shared_bytes:
         raise NotOnDevice(f"{launch.kernel} asks for {launch.shared_bytes} bytes of shared memory")

@@ -6,6 +6,8 @@
                launch(5, (const uint32_t[7]){200, 1, 1, 32, 1, 1, 0}, (void *[]){&p0, &own0, &p1});
     }
 
+Sizes that are known at run time are further parameters, and grids and places in the workspace are computed from them.
+
 See `runtime/cuda.h`.
 """
 
@@ -15,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch
+from nnefc.targets.codegen.cuda.formulas import FUNCTIONS, Number
+from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, Scalar
 
 __all__ = ["IMAGE", "Access", "HostKernel", "Operand", "launches_source"]
 
@@ -80,6 +83,7 @@ def launches_source(
     shared = [str(launch.shared_bytes) for launch in launches]
     parts = [
         '#include <stddef.h>\n#include "cuda.h"\n',
+        *([FUNCTIONS] if any(function.sizes for function in functions) else []),
         f"extern const uint8_t {IMAGE}[];",
         *(_host_kernel(kernel) for kernel in host_kernels),
         *_array("const char *const", "kernels", names),
@@ -131,24 +135,38 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
     return _function(
         f"nnefc_kernel_{function.name}",
         [*given, *(["workspace"] if own else [])],
-        [f"uint8_t *{name} = workspace + UINT64_C({offset});" for name, offset in zip(own, offsets, strict=True)]
-        + [f"(void){name};" for name in given]
+        [f"const int64_t {name} = {value};" for name, value in function.named]
+        + [f"uint8_t *{name} = workspace + {_constant(offset)};" for name, offset in zip(own, offsets, strict=True)]
+        + [f"(void){name};" for name in (*given, *function.sizes, *dict(function.named))]
         + ["int32_t *failure = nnefc_cuda_failure();"] * any(launch.reports for launch in function.launches)
         + [f"return {' || '.join(calls) or '0'};"],
+        function.sizes,
     )
 
 
-def _function(symbol: str, parameters: Sequence[str], body: Sequence[str]) -> str:
-    declared = ", ".join(f"uint8_t *{name}" for name in parameters) or "void"
+def _constant(number: Number) -> str:
+    return f"UINT64_C({number})" if isinstance(number, int) else str(number)
+
+
+def _function(symbol: str, parameters: Sequence[str], body: Sequence[str], sizes: Sequence[str] = ()) -> str:
+    pointers, numbers = [f"uint8_t *{name}" for name in parameters], [f"int64_t {name}" for name in sizes]
+    declared = ", ".join([*pointers, *numbers]) or "void"
     return "\n".join(
         [f"int32_t {symbol}({declared});", f"int32_t {symbol}({declared}) {{", *(f"    {line}" for line in body), "}"]
     )
 
 
 def _call(launch: Launch, number: int, names: Sequence[str]) -> str:
-    geometry = ", ".join(map(str, (*launch.grid, *launch.block, launch.shared_bytes)))
-    given = [names[position] for position in launch.arguments] + ["failure"] * launch.reports
-    arguments = ", ".join(f"&{name}" for name in given)
+    blocks, *others = launch.grid
+    grid = [str(blocks) if isinstance(blocks, int) else f"(uint32_t){blocks}", *map(str, others)]
+    geometry = ", ".join([*grid, *map(str, (*launch.block, launch.shared_bytes))])
+    given = [
+        f"({argument.dtype}_t[1]){{({argument.dtype}_t){argument.value}}}"
+        if isinstance(argument, Scalar)
+        else f"&{names[argument]}"
+        for argument in launch.arguments
+    ]
+    arguments = ", ".join([*given, *["&failure"] * launch.reports])
     return f"nnefc_cuda_launch({number}, (const uint32_t[7]){{{geometry}}}, (void *[]){{{arguments}}})"
 
 

@@ -136,7 +136,11 @@ static void put_kernels(void) {
     int32_t result = nnefc_this_model.call((const void *const *)current->addresses,
                                            current->addresses + nnefc_this_model.description.input_count,
                                            pointer_to(current->state), pointer_to(current->workspace),
-                                           pointer_to(current->device->constants));
+                                           pointer_to(current->device->constants)
+#ifdef NNEFC_OPEN
+                                               , current->sizes.values
+#endif
+    );
     if (result != 0 && !has_failed())
         current->status = nnefc_fail(NNEFC_KERNEL_ERROR, current->error, "the network's code failed with %d", (int)result);
 }

@@ -70,15 +70,26 @@ static nnefc_status set_initial_state(nnefc_engine *engine, char *error) {
     return wait_for_stream(engine, error);
 }
 
+/* Frees all that the session has in the GPU's context. */
+static nnefc_status empty(nnefc_engine *engine, nnefc_status status, char *error) {
+#ifdef NNEFC_OPEN
+    status = nnefc_cuda_free_sized(engine, status, error);
+#endif
+    return nnefc_cuda_empty(engine, status, error);
+}
+
 static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, char *error) {
     nnefc_status status = enter(engine, error);
     if (status != NNEFC_OK) return status;
     status = nnefc_cuda_fill(engine, options, error);
+#ifdef NNEFC_OPEN
+    if (status == NNEFC_OK) status = nnefc_cuda_fill_sizes(engine, options, error);
+#endif
     if (status == NNEFC_OK) status = set_initial_state(engine, error);
-    if (status != NNEFC_OK) status = nnefc_cuda_empty(engine, status, error);
+    if (status != NNEFC_OK) status = empty(engine, status, error);
     nnefc_status left = leave(status, error);
     if (status == NNEFC_OK && left != NNEFC_OK && nnefc_cuda.context_push(engine->device->context) == CUDA_SUCCESS) {
-        nnefc_cuda_empty(engine, left, error);
+        empty(engine, left, error);
         leave(left, error);
     }
     return left;
@@ -109,7 +120,7 @@ static nnefc_status release_device(nnefc_engine *engine, char *error) {
     if (nnefc_cuda_enter_to_free(engine->device->context, &status, error)) {
         nnefc_status waited = wait_for_all(engine, status == NNEFC_OK ? error : dropped);
         if (status == NNEFC_OK) status = waited;
-        status = nnefc_cuda_empty(engine, status, error);
+        status = empty(engine, status, error);
         status = leave(status, error);
     }
     nnefc_status last = nnefc_cuda_device_release(engine->device, status == NNEFC_OK ? error : dropped);
@@ -228,3 +239,63 @@ nnefc_status nnefc_cuda_synchronize(nnefc_engine *engine, char *error) {
     nnefc_status status = enter(engine, error);
     return status == NNEFC_OK ? leave(nnefc_cuda_settle(engine, error), error) : status;
 }
+
+#ifdef NNEFC_OPEN
+/* Makes memory large enough. What it replaces is used by runs that are not over yet, and by graphs. */
+static nnefc_status make_room(nnefc_engine *engine, nnefc_cuda_room room, char *error) {
+    if (nnefc_cuda_has_room(engine, room)) return NNEFC_OK;
+    nnefc_status status = wait_for_all(engine, error);
+    if (status == NNEFC_OK) status = nnefc_cuda_drop_graphs(engine, status, error);
+    return status == NNEFC_OK ? nnefc_cuda_grow(engine, room, error) : status;
+}
+
+/* Finds memory for the sizes that were set last. */
+static nnefc_status fit(nnefc_engine *engine, char *error) {
+    nnefc_cuda_room room = nnefc_cuda_room_now(engine);
+    nnefc_status status = make_room(engine, room, error);
+    if (status != NNEFC_OK) return status;
+    if (room.workspace > 0) nnefc_sizes_keep(&engine->sizes);
+    nnefc_cuda_place_tensors(engine);
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error) {
+    nnefc_sizes *sizes = &engine->sizes;
+    bool changed = false;
+    nnefc_status status = NNEFC_OK;
+    if (input_shapes == NULL && description->input_count > 0)
+        status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "input_shapes is null");
+    if (status == NNEFC_OK) status = nnefc_sizes_read(sizes, input_shapes, &changed, error);
+    if (status == NNEFC_OK && !changed) return status;
+    sizes->known = false;
+    if (status == NNEFC_OK) status = nnefc_sizes_set(sizes, error);
+    if (status == NNEFC_OK) status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = leave(fit(engine, error), error);
+    sizes->known = status == NNEFC_OK;
+    return status;
+}
+
+static nnefc_status reserve(nnefc_engine *engine, nnefc_cuda_room room, char *error) {
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = make_room(engine, room, error);
+    if (status == NNEFC_OK) nnefc_sizes_keep_wide(&engine->sizes);
+    if (status == NNEFC_OK && engine->sizes.known) nnefc_cuda_place_tensors(engine);
+    if (status != NNEFC_OK && status != NNEFC_BAD_ARGUMENT) engine->sizes.known = false; /* memory may be gone */
+    return leave(status, error);
+}
+
+nnefc_status nnefc_engine_reserve(nnefc_engine *engine, const int64_t *dimensions, uint64_t *output_bytes, char *error) {
+    nnefc_status status = nnefc_sizes_widen(&engine->sizes, dimensions, output_bytes, error);
+    return status == NNEFC_OK ? reserve(engine, nnefc_cuda_room_up_to(engine, dimensions, output_bytes), error) : status;
+}
+
+const uint64_t *nnefc_engine_tensor_bytes(const nnefc_engine *engine) {
+    return engine->sizes.known ? engine->sizes.tensor_bytes : NULL;
+}
+
+const int64_t *nnefc_engine_output_shape(const nnefc_engine *engine, uint32_t output) {
+    return engine->sizes.known ? nnefc_sizes_output(&engine->sizes, output) : NULL;
+}
+#endif

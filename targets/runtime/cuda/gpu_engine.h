@@ -7,6 +7,9 @@
 #include "../cuda.h"
 #include "device.h"
 #include "pool.h"
+#ifdef NNEFC_OPEN
+#include "../open/sizes.h"
+#endif
 
 /* Where a tensor of the caller's is. */
 typedef enum nnefc_cuda_home {
@@ -20,16 +23,23 @@ typedef struct nnefc_cuda_location {
     CUdeviceptr address; /* 0 for tensors in the host's memory: how they travel does not depend on where they are */
 } nnefc_cuda_location;
 
-/* A run as a graph, for tensors in certain locations. */
+/* A run as a graph, for tensors in certain locations, of certain sizes. */
 typedef struct nnefc_cuda_graph {
     CUgraphExec runnable;     /* null before the locations have been seen twice */
     CUevent done;             /* after its last run, if that is marked; null before the first mark */
     bool is_marked;
     uint64_t used;            /* the number of the last run with them; 0 for none */
     nnefc_cuda_location *locations; /* of the inputs, then of the outputs */
+#ifdef NNEFC_OPEN
+    int64_t *sizes; /* the values of the open dimensions */
+#endif
 } nnefc_cuda_graph;
 
+#ifdef NNEFC_OPEN
+enum { NNEFC_CUDA_GRAPHS = 32 }; /* sets of sizes and locations that a session remembers */
+#else
 enum { NNEFC_CUDA_GRAPHS = 8 }; /* sets of locations that a session remembers */
+#endif
 
 /* What a host kernel is called with, on a thread of the driver's. */
 typedef struct nnefc_cuda_host_call {
@@ -44,6 +54,14 @@ typedef struct nnefc_cuda_tensor {
     CUdeviceptr memory;
     uint8_t *staging; /* pinned */
 } nnefc_cuda_tensor;
+
+#ifdef NNEFC_OPEN
+/* Memory of the GPU's that only grows. */
+typedef struct nnefc_cuda_block {
+    CUdeviceptr start; /* 0 without any */
+    uint64_t bytes;
+} nnefc_cuda_block;
+#endif
 
 struct nnefc_engine {
     nnefc_cuda_device *device;
@@ -63,6 +81,14 @@ struct nnefc_engine {
     uint64_t runs;
     bool stream_is_busy;   /* there may be work on the session's own stream */
     bool event_is_pending; /* `done` may lie ahead */
+#ifdef NNEFC_OPEN
+    nnefc_sizes sizes;
+    nnefc_cuda_block own_workspace; /* with room for the largest sizes yet, as all that follow; none if the caller has it */
+    nnefc_cuda_block own_tensors;
+    uint8_t *staging; /* pinned, of as many bytes as own_tensors */
+    uint64_t workspace_bytes; /* that there are, the session's or the caller's */
+    bool has_callers_workspace;
+#endif
 
     /* of the run that is being begun */
     CUstream current;
@@ -85,6 +111,36 @@ void nnefc_cuda_free_host(nnefc_engine *engine);
 
 /* Finds out where the caller's tensors are, for engine->locations. */
 nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
+
+#ifdef NNEFC_OPEN
+/* Bytes of a session's memory. */
+typedef struct nnefc_cuda_room {
+    uint64_t workspace, tensors;
+} nnefc_cuda_room;
+
+/* Makes room for what is known of sizes. */
+nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *options, char *error);
+
+/* What the sizes that were set last need; 0 for a workspace that is large enough. */
+nnefc_cuda_room nnefc_cuda_room_now(nnefc_engine *engine);
+
+/* What all sizes up to those of nnefc_sizes_widen need. */
+nnefc_cuda_room nnefc_cuda_room_up_to(const nnefc_engine *engine, const int64_t *dimensions, const uint64_t *output_bytes);
+
+bool nnefc_cuda_has_room(const nnefc_engine *engine, nnefc_cuda_room room);
+
+/* Replaces memory that is too small, which nothing may use any more; with the device current. */
+nnefc_status nnefc_cuda_grow(nnefc_engine *engine, nnefc_cuda_room room, char *error);
+
+/* Gives each tensor its place, for the sizes that were set last. */
+void nnefc_cuda_place_tensors(nnefc_engine *engine);
+
+/* Frees memory of open sizes. */
+nnefc_status nnefc_cuda_free_sized(nnefc_engine *engine, nnefc_status status, char *error);
+
+/* Frees all graphs, none of which runs any more. */
+nnefc_status nnefc_cuda_drop_graphs(nnefc_engine *engine, nnefc_status status, char *error);
+#endif
 
 /* Whether a workspace of the caller's is where it must be. */
 nnefc_status nnefc_cuda_check_workspace(const nnefc_engine *engine, void *workspace, char *error);

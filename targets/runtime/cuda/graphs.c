@@ -1,9 +1,11 @@
 /* Runs as graphs. A graph holds the addresses that it was made with. Tensors in the host's memory always travel through the
  * session's own, so that one graph serves all runs with them, and it is made at the first. Tensors in the GPU's memory
- * may be elsewhere in each run: a graph is made when the same locations are seen for the second time. */
+ * may be elsewhere in each run: a graph is made when the same locations are seen for the second time. A graph also holds
+ * grids and sizes: where dimensions are open, it is made when the same sizes and locations are seen for the second time. */
 #include <string.h>
 
 #include "gpu_engine.h"
+#include "model.h"
 
 static bool same_locations(const nnefc_cuda_location *a, const nnefc_cuda_location *b) {
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
@@ -17,11 +19,33 @@ static bool may_change(const nnefc_cuda_location *locations) {
     return false;
 }
 
-/* The graph of the present locations; null if there is none. */
+#ifdef NNEFC_OPEN
+static size_t size_bytes(void) { return nnefc_this_model.description.dimension_count * sizeof(int64_t); }
+#endif
+
+/* Whether a graph is for runs as the present one. */
+static bool fits(const nnefc_engine *engine, const nnefc_cuda_graph *graph) {
+#ifdef NNEFC_OPEN
+    if (memcmp(graph->sizes, engine->sizes.values, size_bytes()) != 0) return false;
+#endif
+    return same_locations(graph->locations, engine->locations);
+}
+
+/* Whether runs as the present one may never come again. */
+static bool may_be_the_last(const nnefc_engine *engine) {
+#ifdef NNEFC_OPEN
+    (void)engine;
+    return true;
+#else
+    return may_change(engine->locations);
+#endif
+}
+
+/* The graph of the present sizes and locations; null if there is none. */
 static nnefc_cuda_graph *find(nnefc_engine *engine) {
     for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++) {
         nnefc_cuda_graph *graph = &engine->graphs[i];
-        if (graph->used > 0 && same_locations(graph->locations, engine->locations)) return graph;
+        if (graph->used > 0 && fits(engine, graph)) return graph;
     }
     return NULL;
 }
@@ -34,7 +58,7 @@ static nnefc_cuda_graph *oldest(nnefc_engine *engine) {
     return found;
 }
 
-/* Takes the present locations for a graph whose own were not seen for longest, unless it may be running still: nothing is
+/* Takes the present sizes and locations for a graph whose own were not seen for longest, unless it may be running still: nothing is
  * waited for. */
 static nnefc_status replace(nnefc_engine *engine, nnefc_cuda_graph *graph, bool *is_replaced, char *error) {
     CUgraphExec old = graph->runnable;
@@ -45,10 +69,13 @@ static nnefc_status replace(nnefc_engine *engine, nnefc_cuda_graph *graph, bool 
     graph->runnable = NULL;
     graph->used = 0;
     memcpy(graph->locations, engine->locations, nnefc_cuda_tensor_count() * sizeof *graph->locations);
+#ifdef NNEFC_OPEN
+    memcpy(graph->sizes, engine->sizes.values, size_bytes());
+#endif
     return old != NULL ? nnefc_cuda_check(nnefc_cuda.runnable_destroy(old), "freeing a graph", error) : NNEFC_OK;
 }
 
-/* Makes the graph of the present locations, on the session's own stream. Nothing runs. */
+/* Makes the graph of the present sizes and locations, on the session's own stream. Nothing runs. */
 static nnefc_status capture(nnefc_engine *engine, CUgraphExec *runnable, char *error) {
     CUgraph graph = NULL;
     int result = nnefc_cuda.capture_begin(engine->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -86,10 +113,22 @@ nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error
     nnefc_status status = NNEFC_OK;
     if (!is_known) status = replace(engine, graph = oldest(engine), &is_replaced, error);
     if (status == NNEFC_OK && !is_replaced) return nnefc_cuda_put(engine, stream, error);
-    if (status == NNEFC_OK && graph->runnable == NULL && (is_known || !may_change(engine->locations)))
+    if (status == NNEFC_OK && graph->runnable == NULL && (is_known || !may_be_the_last(engine)))
         status = capture(engine, &graph->runnable, error);
     if (status != NNEFC_OK) return status;
     graph->used = ++engine->runs;
     if (graph->runnable == NULL) return nnefc_cuda_put(engine, stream, error);
     return launch(engine, graph, stream, error);
 }
+
+#ifdef NNEFC_OPEN
+nnefc_status nnefc_cuda_drop_graphs(nnefc_engine *engine, nnefc_status status, char *error) {
+    for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++) {
+        CUgraphExec old = engine->graphs[i].runnable;
+        engine->graphs[i].runnable = NULL;
+        engine->graphs[i].used = 0;
+        if (old != NULL) status = nnefc_cuda_also(status, nnefc_cuda.runnable_destroy(old), "freeing a graph", error);
+    }
+    return status;
+}
+#endif

@@ -155,6 +155,10 @@ nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *e
 
 void nnefc_cuda_free_host(nnefc_engine *engine) {
     if (engine->pool != NULL) nnefc_pool_destroy(engine->pool);
+#ifdef NNEFC_OPEN
+    free(engine->graphs[0].sizes); /* those of all */
+    nnefc_sizes_free(&engine->sizes);
+#endif
     free(engine->host_calls);
     free(engine->operands);
     free(engine->locations);

@@ -26,10 +26,10 @@ static bool is_on(const memory_kind *kind, const nnefc_cuda_device *device) {
     return kind->is_managed || (kind->type == CU_MEMORYTYPE_DEVICE && kind->device == device->device);
 }
 
-static nnefc_status locate(const nnefc_engine *engine, const nnefc_tensor *tensor, const void *pointer,
+static nnefc_status locate(const nnefc_engine *engine, const nnefc_tensor *tensor, uint64_t bytes, const void *pointer,
                            nnefc_cuda_location *location, char *error) {
     *location = (nnefc_cuda_location){NNEFC_CUDA_HERE, 0};
-    if (tensor->bytes == 0) return NNEFC_OK;
+    if (bytes == 0) return NNEFC_OK;
     memory_kind kind;
     nnefc_status status = nnefc_cuda_check(ask(pointer, &kind), "asking where a tensor is", error);
     if (status != NNEFC_OK) return status;
@@ -47,11 +47,12 @@ static nnefc_status locate(const nnefc_engine *engine, const nnefc_tensor *tenso
 
 nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
     nnefc_cuda_location *location = engine->locations;
+    const nnefc_cuda_tensor *own = engine->tensors;
     nnefc_status status = NNEFC_OK;
     for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++)
-        status = locate(engine, &description->inputs[i], inputs[i], location++, error);
+        status = locate(engine, &description->inputs[i], own++->bytes, inputs[i], location++, error);
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++)
-        status = locate(engine, &description->outputs[i], outputs[i], location++, error);
+        status = locate(engine, &description->outputs[i], own++->bytes, outputs[i], location++, error);
     return status;
 }
 

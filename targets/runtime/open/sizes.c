@@ -9,7 +9,6 @@
 #include "open/layout.h"
 
 #define MOST_BYTES (INT64_C(1) << 48) /* more than any machine has */
-#define MOST_ITEMS INT64_C(0x7fffffff) /* of a tensor: places in it are 32-bit numbers in the network's code */
 
 static const nnefc_description *const description = &nnefc_this_model.description;
 static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
@@ -126,7 +125,7 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
     for (int32_t i = 0; i < tensor->rank; i++) {
         int64_t size = shape != NULL ? shape[i] : wanted_size(sizes, tensor->shape[i]);
         if (size == 0) return *bytes = 0, true;
-        fits = fits && size <= MOST_ITEMS / items;
+        fits = fits && size <= open_sizes->most_items / items;
         if (fits) items *= size;
     }
     *bytes = (uint64_t)items * nnefc_element_bytes(tensor->type);
@@ -135,7 +134,8 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
 
 /* Computes what follows from the wanted sizes, and the bytes of inputs and outputs, unless `tensor_bytes` is null. */
 static nnefc_status derive(nnefc_sizes *sizes, int64_t *derived, uint64_t *tensor_bytes, char *error) {
-    static const char too_many[] = "a tensor would have more than 2147483647 elements";
+    char too_many[64];
+    snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
     uint64_t bytes, all = 0;
     for (uint32_t i = 0; i < description->input_count; i++) {
         if (!measure(sizes, &description->inputs[i], NULL, &bytes))
@@ -146,7 +146,7 @@ static nnefc_status derive(nnefc_sizes *sizes, int64_t *derived, uint64_t *tenso
     const int64_t *shape = derived + open_sizes->storage_count, *limits = shape + output_dimensions();
     if (limits[0] < 0)
         return refuse(sizes, false, NNEFC_BAD_ARGUMENT, "the network has no result for inputs as small as these", error);
-    bool fits = limits[1] <= MOST_ITEMS;
+    bool fits = limits[1] <= open_sizes->most_items;
     for (uint32_t i = 0; i < description->output_count && fits; i++) {
         fits = measure(sizes, &description->outputs[i], shape, &bytes);
         if (tensor_bytes != NULL) *tensor_bytes++ = bytes;

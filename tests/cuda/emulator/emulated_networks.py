@@ -30,7 +30,6 @@ from nnefc.backends import cuda
 from nnefc.backends.cuda import CudaBackend
 from nnefc.loader import Model, load
 from nnefc.network import Network
-from nnefc.passes.backend import Code, Lowered
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
 from nnefc.targets.machine.cuda_target import CudaTarget
@@ -61,8 +60,8 @@ def on_cuda(*, checks: bool = False, precision: str = "fp32") -> Iterator[list[A
     def backend(target: Target) -> CudaBackend:
         return CudaBackend(CudaTarget("cuda", target, precision=precision))
 
-    def build_for_gpu(network: Network, target: Target, lowered: Lowered, code: Code) -> Artifact:
-        made.append(build(network, backend(target).target, lowered, code))
+    def build_for_gpu(network: Network, target: Target, *rest: Any) -> Artifact:
+        made.append(build(network, backend(target).target, *rest))
         return made[-1]
 
     def image(_source: str, architectures: Sequence[int], _compiler: object = None) -> DeviceImage:

@@ -1,0 +1,39 @@
+"""Calculate with indices of 32 bits in kernels with open dimensions, as in others, where TVM knows that they fit.
+
+    for i in range(n): B[i] = A[i]      →      for i: int32 in range(int32(n)): B[i] = A[i]
+
+GPUs take several instructions for a sum of 64 bits, and many for a quotient. Libraries for them refuse sizes for which
+a tensor would have more elements than indices of 32 bits can count: see `MOST_ELEMENTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import tirx
+
+__all__ = ["MOST_ELEMENTS", "with_narrow_indices"]
+
+MOST_ELEMENTS = 1 << 30
+"""Of a tensor: indices beyond its end, which whole tiles have, are 32 bits wide too."""
+
+_WIDE = ("int64", "uint64")
+_NARROW = tirx.transform.ForceNarrowIndexToInt32()
+
+
+def with_narrow_indices(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> tirx.PrimFunc:
+    """A kernel with indices of 32 bits; one with open dimensions and tensors of wider integers stays as it is.
+
+    Args:
+        func: its parameters are tensors.
+        sizes: what it is written with that is known at run time, which stays int64 and is converted where it is used.
+    """
+    if not sizes:
+        return _NARROW(tvm.IRModule({"main": func}))["main"]
+    if any(str(tensor.dtype) in _WIDE for tensor in (*func.params, *func.body.block.alloc_buffers)):
+        return func
+    given = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
+    narrow = _NARROW(tvm.IRModule({"main": given}))["main"]
+    own = narrow.params[len(func.params) :]
+    return narrow.specialize({var: tirx.Cast("int32", size) for var, size in zip(own, sizes, strict=True)})

@@ -1,0 +1,59 @@
+"""Quotients and remainders by open sizes as C's own, which round toward zero, where the dividend is never negative.
+
+    floordiv(block * 64 + thread, w)      →      (block * 64 + thread) / w
+
+TVM does so for constants, but does not know that sizes are positive: for others it would write code that looks at the
+signs of both, for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range
+from tvm.sym import Analyzer
+
+__all__ = ["with_plain_quotients"]
+
+_MOST = (1 << 31) - 1
+_INDICES = ("int32", "int64")
+_PLAIN = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
+
+
+def with_plain_quotients(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple[int, int]]) -> tirx.PrimFunc:
+    """A function of the device's; `bounds` are the least and the greatest values of its parameters that are numbers."""
+    analyzer = Analyzer()
+    for var, (least, most) in bounds.items():
+        _bind(analyzer, var, least, most)
+
+    def note_loop(stmt: tirx.For) -> None:
+        _bind(analyzer, stmt.loop_var, int(stmt.min) if isinstance(stmt.min, tirx.IntImm) else -_MOST, _MOST)
+
+    def note_threads(stmt: tirx.AttrStmt) -> None:
+        if isinstance(stmt.node, tirx.IterVar):
+            _bind(analyzer, stmt.node.var, 0, _MOST)
+
+    def note_value(stmt: tirx.Bind) -> None:
+        if str(stmt.value.ty.dtype) in _INDICES:
+            bound = analyzer.const_int_bound(stmt.value)
+            _bind(analyzer, stmt.var, int(bound.min_value), int(bound.max_value))
+
+    def plain(expr: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
+        if isinstance(expr.b, tirx.IntImm) or str(expr.ty.dtype) not in _INDICES:
+            return expr
+        dividend, divisor = (int(analyzer.const_int_bound(part).min_value) for part in (expr.a, expr.b))
+        return expr if dividend < 0 or divisor < 0 else _PLAIN[type(expr)](expr.a, expr.b)
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, note_loop))  # first, for what surrounds a statement comes after it
+    tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, note_threads))
+    tvm_ffi.structural_walk(func.body, (tirx.Bind, note_value))
+    body = tvm_ffi.structural_map(func.body, (tuple(_PLAIN), plain))
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _bind(analyzer: Analyzer, var: tirx.Var, least: int, most: int) -> None:
+    if least > -_MOST:  # else nothing is known
+        dtype = str(var.ty.dtype)
+        analyzer.bind(var, Range(tirx.IntImm(dtype, least), tirx.IntImm(dtype, min(most, _MOST - 1) + 1)))
