@@ -77,7 +77,8 @@ def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> Kernel:
     if sizes:
         axes = tiled_axes(func)
         body = with_masked_vectors(with_bound_quotients(with_remainders(body, axes)), axes)
-    body = with_aligned_frames(with_whole_vectors(body))
+    rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
+    body = with_aligned_frames(with_whole_vectors(body, rest))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func)
     pointers = [_pointer(param) for param in func.params]

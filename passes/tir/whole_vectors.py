@@ -19,16 +19,21 @@ from nnefc.passes.tir.expressions import conjuncts
 __all__ = ["with_whole_vectors"]
 
 
-def with_whole_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The same statements, with vectorized loops over conditions on their lanes in two versions."""
-    return tvm_ffi.structural_map(stmt, (tirx.For, _in_two_versions))
+def with_whole_vectors(stmt: tirx.Stmt, rest: int = tirx.ForKind.UNROLLED) -> tirx.Stmt:
+    """The same statements, with vectorized loops over conditions on their lanes in two versions.
+
+    Args:
+        rest: how the lanes of vectors that are not whole are computed. Unrolled, they are as many copies of the loop's
+            body; where sizes are open, nearly every kernel has them.
+    """
+    return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _in_two_versions(loop, rest)))
 
 
 def _loop(stmt: tirx.For, kind: int, body: tirx.Stmt) -> tirx.For:
     return tirx.For(stmt.loop_var, stmt.min, stmt.extent, kind, body, stmt.thread_binding, stmt.annotations, stmt.step)
 
 
-def _in_two_versions(stmt: tirx.For) -> tirx.Stmt:
+def _in_two_versions(stmt: tirx.For, rest: int) -> tirx.Stmt:
     body = stmt.body
     if stmt.kind != tirx.ForKind.VECTORIZED or not isinstance(stmt.extent, tirx.IntImm):
         return stmt
@@ -41,8 +46,7 @@ def _in_two_versions(stmt: tirx.For) -> tirx.Stmt:
     for condition in last[1:]:
         all_lanes = tirx.And(all_lanes, condition)
     whole = _loop(stmt, tirx.ForKind.VECTORIZED, body.then_case)
-    rest = _loop(stmt, tirx.ForKind.UNROLLED, body)
-    return tirx.IfThenElse(all_lanes, whole, rest)
+    return tirx.IfThenElse(all_lanes, whole, _loop(stmt, rest, body))
 
 
 def _of_last_lane(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+import tvm_ffi
 from relax_programs import network_of, opened, program, target
 from tvm import te, tirx
+from tvm.ir.expr import TensorLoad
 
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
@@ -73,3 +75,14 @@ def test_each_compilation_gives_the_same_bytes() -> None:
         kept.append([tirx.Var("v", "int64") for _ in range(997 * count)])  # whatever the addresses of variables are
         objects.add(compile_network(opened(network_of(module)), target("llvm")).code.objects)
     assert len(objects) == 1
+
+
+def test_what_a_kernel_reads_is_written_out_twice() -> None:
+    count = 60  # sums, pair by pair
+    inputs = [f'v{k}["n", "h"]' for k in range(count + 1)]
+    sums = [f"v{count + 1 + k} = R.add(v{2 * k}, v{2 * k + 1})" for k in range(count)]
+    module = program("\n".join([f"{'; '.join(inputs)} -> v{2 * count}", *sums]))
+    made = tirx.transform.UnrollLoop()(lowered(opened(network_of(module))).module)
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(made, (TensorLoad, loads.append))
+    assert len(loads) < 4 * count  # by whole vectors, and one by one; and where the operands are
