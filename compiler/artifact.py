@@ -19,6 +19,7 @@ from nnefc.loader import Model, listed, load
 from nnefc.network import Network, OpenDimension, size_by_name
 from nnefc.passes.backend import Code, Lowered
 from nnefc.passes.graph.index_limits import index_limits
+from nnefc.passes.plan.entry import counted_sizes
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
 from nnefc.specializations import Specializations
@@ -206,6 +207,7 @@ def _description(
         dimensions=tuple(
             DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in network.open_dimensions
         ),
+        counted=tuple(counted_sizes(program)),
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
         open_workspaces=(
             plan.workspace_at({d.var: d.values.typical for d in network.open_dimensions}),

@@ -169,6 +169,15 @@ def compile_network(
             f"code of its own for some sizes is for processors, not for the target {target.name}",
             hint="compile a library for each of these sizes: --shape NAME=SIZE",
         )
+    if special.networks and network.counts:
+        raise CompileError(
+            "the network has results of sizes that only the data tell, which specializations are not written for"
+        )
+    if network.counts and not backend.takes_counts:
+        raise CompileError(
+            "the network has results of sizes that only the data tell: code for them is for processors, not for the "
+            f"target {target.name}"
+        )
     with (
         _without_collections(),
         memory_errors("the network takes more memory to compile than there is"),
@@ -176,7 +185,7 @@ def compile_network(
     ):
         place = Place(has_others=bool(special.networks))
         with progress.phase("lower"), in_turn():
-            with leaving_open(network.open_dimensions, network.input_shapes):
+            with leaving_open(network.open_dimensions, network.input_shapes, network.counts):
                 if special.only:
                     programs = [without_code(network, generator.add)]
                 else:
@@ -187,7 +196,7 @@ def compile_network(
         with progress.phase("generate code"):
             objects = generator.finish(*(program.entry for program in programs[special.only :]))
             code = backend.finish(joined(programs), objects, folder.text)
-        with leaving_open(network.open_dimensions, network.input_shapes):
+        with leaving_open(network.open_dimensions, network.input_shapes, network.counts):
             return build(network, target, programs, code, special)
 
 

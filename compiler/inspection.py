@@ -60,7 +60,7 @@ class Inspection:
 
 def inspect_network(network: Network) -> Inspection:
     """Count what is in `network`; nothing is changed."""
-    with ranges({dimension.var: dimension.values for dimension in network.open_dimensions}):
+    with ranges(network.ranges):
         return _inspected(network)
 
 

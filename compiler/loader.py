@@ -66,6 +66,7 @@ import numpy as np
 __all__ = ["DeviceArray", "Dimension", "LoadError", "Model", "RunError", "Tensor", "load"]
 
 _ABI_VERSION, _OPEN_ABI_VERSION = 1, 2
+_COUNTED = 1 - (1 << 63)  # in the shape of an output: only a run tells
 
 _OK, _UNSUPPORTED_CPU, _BUSY = 0, 3, 6  # of nnefc_status, those that need words of their own
 
@@ -281,6 +282,8 @@ class Model:
         self.outputs = library.outputs
         self.states = library.states
         self.dimensions = library.dimensions
+        self._is_open = library.is_open
+        self._is_counted = library.is_counted
         self.workspace_bytes = library.workspace_bytes
         self.constant_bytes = library.constant_bytes
         self.state_bytes = library.state_bytes
@@ -441,7 +444,7 @@ class Model:
         if stream is not None or isinstance(out, str):
             self._open()
             raise RunError(f"the model {self.name} runs on processors: it has neither streams nor outputs on a device")
-        if self.dimensions:
+        if self._is_open:
             return self._run_resized(values, out, check_nan)
         sources = list(map(_source, self.inputs, values))
         results = list(map(_target, self.outputs, out or [None] * len(self.outputs)))
@@ -482,6 +485,8 @@ class Model:
             status = self._run_native(session, self._source_pointers, self._result_pointers)
             if status != _OK:
                 self._library.check(status, session)
+            if self._is_counted:
+                results = list(map(_counted, results, self._shapes_of_outputs()))
         if check_nan:
             _check_nan("output", outputs, results, self._cause_of_nan())
         return results if out is None else _returned(out, results)
@@ -496,13 +501,18 @@ class Model:
         pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
         self._sized = None
         self._library.check(dll.nnefc_resize(session, pointers), session)
-        found = (dll.nnefc_output_shape(session, index) for index in range(len(self.outputs)))
         outputs = tuple(
-            Tensor(t.name, t.dtype, tuple(shape[axis] for axis in range(len(t.shape))))
-            for t, shape in zip(self.outputs, found, strict=True)
+            Tensor(t.name, t.dtype, shape) for t, shape in zip(self.outputs, self._shapes_of_outputs(), strict=True)
         )
-        self._sized = _Sized([tensor.shape for tensor in inputs], inputs, outputs)
+        if not self._is_counted:
+            self._sized = _Sized([tensor.shape for tensor in inputs], inputs, outputs)
         return outputs
+
+    def _shapes_of_outputs(self) -> list[tuple[int, ...]]:
+        """Those that they have now; before a run as large as they may be, where only the data tell."""
+        session, shape_of = self._open(), self._library.dll.nnefc_output_shape
+        found = (shape_of(session, index) for index in range(len(self.outputs)))
+        return [tuple(shape[: len(t.shape)]) for t, shape in zip(self.outputs, found, strict=True)]
 
     def _cause_of_nan(self) -> str:
         """Said of an output with NaN; inputs have none then."""
@@ -616,6 +626,9 @@ class _Library:
         self.name = description.model.decode()
         self.target = description.target.decode()
         self.compiler = description.compiler.decode()
+        self.is_open = description.abi_version == _OPEN_ABI_VERSION
+        outputs = (description.outputs[index] for index in range(description.output_count))
+        self.is_counted = any(_COUNTED in tensor.shape[: tensor.rank] for tensor in outputs)
         self.dimensions = _dimensions(description)
         names = [dimension.name for dimension in self.dimensions]
         self.inputs = _tensors(description.inputs, description.input_count, names)
@@ -1032,9 +1045,14 @@ def _target(tensor: Tensor, value: Any) -> np.ndarray:
 def _returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
     """What the caller gave to write into, and new arrays for what the caller did not give."""
     for number, given in enumerate(out):
-        if given is not None:
+        if given is not None and getattr(given, "shape", None) == results[number].shape:
             results[number] = given
     return results
+
+
+def _counted(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The part of an output that a run has written."""
+    return array if array.shape == shape else array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 # Libraries whose arrays do not change, which they do not say by DLPack.

@@ -19,13 +19,26 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.sizes import MAX_ITEMS, Dimension, OpenSize, Range, Size, dimensions, is_known, item_count, substituted
+from nnefc.sizes import (
+    MAX_ITEMS,
+    Dimension,
+    OpenSize,
+    Range,
+    Size,
+    bounds,
+    dimensions,
+    is_known,
+    item_count,
+    substituted,
+    typical,
+)
 
 __all__ = [
     "MAX_ITEMS",
     "Body",
     "Choice",
     "Control",
+    "Count",
     "Loop",
     "Network",
     "OpenDimension",
@@ -98,6 +111,24 @@ def size_by_name(size: Dimension, dimensions: Sequence[OpenDimension]) -> int | 
         if size == dimension.size:
             return dimension.name
     return str(substituted(size, {d.var: Size(tirx.Var(d.name, "int64")) // d.multiple for d in dimensions}))
+
+
+@dataclass(frozen=True)
+class Count:
+    """A size that only the data tell: the value of a tensor that each run computes.
+
+    Attributes:
+        var: in the network's shapes.
+        limit: what it is at most, by the open dimensions.
+    """
+
+    var: tirx.Var
+    limit: Dimension
+
+    @property
+    def values(self) -> Range:
+        """The range of its values."""
+        return Range(0, max(0, bounds(self.limit)[1]), max(1, typical(self.limit)))
 
 
 @dataclass(frozen=True)
@@ -182,7 +213,8 @@ class Network:
 
     `module["main"]` is one Relax function in a single dataflow block. Its parameters are the inputs, in the order of
     `inputs`, then the states, in the order of `states`. It returns a tuple (always a tuple): the outputs, in the order
-    of `outputs`, then the states' new values, in the order of `states`. Trained values are `tvm.ir.GenericConst`.
+    of `outputs`, then the states' new values, in the order of `states`, then one int64 for each of `counts`. Trained
+    values are `tvm.ir.GenericConst`.
     `quantization` is what the model says about tensors by name; the values in the module are floats all the same.
     `variables` are the model's names of its trained values; passes change the values, so that the names alone survive.
     `files` are the names of files that the model refers to, relative to its folder.
@@ -199,6 +231,12 @@ class Network:
     files: tuple[str, ...] = ()
     controls: tuple[Control, ...] = ()
     open_dimensions: tuple[OpenDimension, ...] = ()
+    counts: tuple[Count, ...] = ()
+
+    @property
+    def ranges(self) -> dict[tirx.Var, Range]:
+        """What is known of the sizes that are known at run time."""
+        return {d.var: d.values for d in self.open_dimensions} | {c.var: c.values for c in self.counts}
 
     @property
     def input_shapes(self) -> dict[str, tuple[Dimension, ...]]:

@@ -39,6 +39,7 @@ __all__ = [
     "OpenSize",
     "Range",
     "Size",
+    "also_open",
     "bounds",
     "broadcast",
     "ceil_div",
@@ -62,6 +63,7 @@ __all__ = [
     "substituted",
     "typical",
     "variables",
+    "widest",
 ]
 
 
@@ -179,6 +181,11 @@ class _Known:
         self._typical[var] = tirx.IntImm("int64", values.typical)
         self._sample[var] = tirx.IntImm("int64", max(values.least, min(values.most, 37 + 24 * len(self._sample))))
 
+    def open_too(self, var: tirx.Var, values: Range) -> None:
+        """Know a further open dimension."""
+        self.note(var, values)
+        self.open[var] = values
+
     @_once
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:
         """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
@@ -244,6 +251,11 @@ def ranges(open_dimensions: Mapping[tirx.Var, Range]) -> Iterator[None]:
         yield
     finally:
         _PRESENT.reset(token)
+
+
+def also_open(var: tirx.Var, values: Range) -> None:
+    """Know, in the :func:`ranges` around, one more open dimension."""
+    _known().open_too(var, values)
 
 
 def _known() -> _Known:
@@ -422,6 +434,36 @@ def substituted(size: Dimension, values: Mapping[tirx.Var, Dimension]) -> Dimens
     if not isinstance(size, Size):
         return size
     return _made(tvm_ffi.structural_map(size.expr, (tirx.Var, lambda var: expression(values.get(var, Size(var))))))
+
+
+def widest(size: Dimension, limits: Mapping[tirx.Var, Dimension]) -> Dimension:
+    """The greatest value, or a little more, that a size has while these variables go from 0 to their limits."""
+    return _between(expression(size), limits)[1] if isinstance(size, Size) and limits else size
+
+
+def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dimension, Dimension]:
+    """The least and the greatest value of an expression, as sizes without those variables."""
+    if not any(var in limits for var in variables(expr)):
+        return dimension(expr), dimension(expr)
+    if isinstance(expr, tirx.Var):
+        return 0, limits[expr]
+    if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul | tirx.FloorDiv | tirx.Min | tirx.Max):
+        (low, high), (other_low, other_high) = (_between(part, limits) for part in (expr.a, expr.b))
+        positive = bounds(low)[0] >= 0 and bounds(other_low)[0] >= 0
+        match expr:
+            case tirx.Add():
+                return low + other_low, high + other_high
+            case tirx.Sub():
+                return low - other_high, high - other_low
+            case tirx.Mul() if positive:
+                return low * other_low, high * other_high
+            case tirx.FloorDiv() if positive and bounds(other_low)[0] > 0:
+                return low // other_high, high // other_low
+            case tirx.Min():
+                return least(low, other_low), least(high, other_high)
+            case tirx.Max():
+                return greatest(low, other_low), greatest(high, other_high)
+    return _known().bounds(expr)
 
 
 _FAR = 1 << 62

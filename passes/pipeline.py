@@ -231,7 +231,7 @@ def lower(
     plan = plan.with_room() if place.has_others and open_dimensions else plan
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
     entry, called = entry_function(program, plan, signatures, backend.memory(), open_dimensions, place.symbol)
-    if open_dimensions:
+    if open_dimensions or network.counts:
         receive(sizes_function(program, plan, open_dimensions, backend.most_items))
     on_host = [kernels[gv].host for gv in called]
     module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})

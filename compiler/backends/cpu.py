@@ -35,6 +35,7 @@ class CpuBackend(Backend):
 
     target: Target
     takes_specializations = True
+    takes_counts = True
 
     def __init__(self, target: Target) -> None:
         self.target = target

@@ -12,7 +12,7 @@ from dataclasses import replace
 from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError, ran_out_of_memory
 from nnefc.frontends.refusals import REFUSALS, reason_of
-from nnefc.network import OpenDimension
+from nnefc.network import Count, OpenDimension
 from nnefc.outline import OpenTensor, likely_size, shape_option
 from nnefc.sizes import Dimension, OpenSize, Size, ranges, typical
 
@@ -83,13 +83,15 @@ class OpenSizesError(CompileError):
 
 
 @contextmanager
-def leaving_open(dimensions: Sequence[OpenDimension], inputs: Mapping[str, tuple[Dimension, ...]]) -> Iterator[None]:
-    """Inside, the ranges of these dimensions hold; `inputs` are the shapes of all inputs, by name.
+def leaving_open(
+    dimensions: Sequence[OpenDimension], inputs: Mapping[str, tuple[Dimension, ...]], counts: Sequence[Count] = ()
+) -> Iterator[None]:
+    """Inside, the ranges of these dimensions and counts hold; `inputs` are the shapes of all inputs, by name.
 
     Raises:
         OpenSizesError: in place of all errors, if any dimension is open.
     """
-    with ranges({dimension.var: dimension.values for dimension in dimensions}):
+    with ranges({d.var: d.values for d in dimensions} | {c.var: c.values for c in counts}):
         try:
             yield
         except (AssertionError, CompileError, *REFUSALS) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -15,9 +16,22 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
-from nnefc.network import MAX_ITEMS, Body, Control, Loop, call_control
+from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
 from nnefc.operators.dtypes import numpy_dtype
-from nnefc.sizes import Dimension, dimension, dimensions, expression, is_known, known_less
+from nnefc.sizes import (
+    Dimension,
+    Size,
+    also_open,
+    dimension,
+    dimensions,
+    expression,
+    is_known,
+    known_less,
+    open_variables,
+    substituted,
+    variables,
+    widest,
+)
 
 __all__ = [
     "Array",
@@ -121,11 +135,13 @@ class Emitter:
     Attributes:
         hint: what the tensors that are built now should be called.
         frames: from the network's function to the body that is being built.
+        counts: sizes that only the data tell, each with the tensor that has it.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.hint = ""
         self.frames = [_Frame(builder)]
+        self.counts: dict[Count, relax.Expr] = {}
         self._constants: dict[object, tuple[Array, relax.Expr]] = {}
 
     @property
@@ -225,6 +241,36 @@ class Emitter:
         if isinstance(operand, np.ndarray):
             return operand.reshape(tuple(shape))
         return self.emit(relax.op.reshape(self.expr(operand), tuple(shape)))
+
+    def counted(self, value: relax.Expr, limit: Dimension, name: str) -> Dimension:
+        """A size that only the data tell: the value of a tensor of one integer, or what is nearest to it in range.
+
+        Args:
+            value: a tensor of one item.
+            limit: what it is at most; at least it is 0.
+            name: of the variable that stands for it.
+
+        Raises:
+            CompileError: it is computed in a branch or in the body of a loop.
+        """
+        if len(self.frames) > 1:
+            raise CompileError(
+                "its result has a size that only the data tell, which is not supported in branches and bodies of loops"
+            )
+        limits = {count.var: count.limit for count in self.counts}
+        taken = {str(var.name) for var in open_variables()}
+        name = next(each for number in count() if (each := f"{name}{number or ''}") not in taken)
+        made = Count(tirx.Var(name, "int64"), widest(limit, limits))
+        also_open(made.var, made.values)
+        zeros = [0] * rank_of(value)
+        most, used = expression(made.limit), variables(expression(made.limit))
+
+        def clipped(tensor: te.Tensor, *sizes: tirx.Var) -> te.Tensor:
+            here = expression(substituted(dimension(most), dict(zip(used, map(dimension, sizes), strict=True))))
+            return te.compute((), lambda: tirx.max(tirx.min(tensor(*zeros).astype("int64"), here), 0), name="count")
+
+        self.counts[made] = self.emit(self.builder.call_te(clipped, value, *used, primfunc_name_hint="count"))
+        return Size(made.var)
 
     def body(
         self,

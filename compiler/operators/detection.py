@@ -1,4 +1,4 @@
-"""Regions of interest, sampling at positions that are computed, suppression of boxes.
+"""Regions of interest, and sampling at positions that are computed.
 
 Positions come from the data: whatever they are, nothing outside a tensor is read.
 """
@@ -15,9 +15,9 @@ from tvm import relax, te, tirx
 
 from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 
-__all__ = ["GridSample", "NonMaxSuppression", "RoiAlign", "RoiPool", "RoiResample"]
+__all__ = ["GridSample", "RoiAlign", "RoiPool", "RoiResample"]
 
 
 def _clamped(value: Any, low: Any, high: Any) -> tirx.Expr:
@@ -383,54 +383,3 @@ class GridSample(Operator):
             case "border":
                 return x(*(_clamped(i, 0, size - 1) for i, size in pairs))
         return x(*(_integer(tirx.nearbyint(self._reflected(i.astype(work), size))) for i, size in pairs))
-
-
-@dataclass(frozen=True)
-class NonMaxSuppression(Operator):
-    """The boxes of the highest scores that do not overlap each other much: rows (batch item, class, box), int64.
-
-    How many remain depends on the data, so that boxes `[N, n, 4]` and scores `[N, classes, n]` are arrays.
-
-    Attributes:
-        most: how many boxes are kept for each class of each batch item.
-        overlap: two boxes overlap much if their intersection is more than this part of their union.
-        least: what scores must be above; None for all of them.
-        centred: whether boxes are (centre x, centre y, width, height), else two corners (y1, x1, y2, x2).
-    """
-
-    most: int
-    overlap: float
-    least: float | None
-    centred: bool
-
-    def lower(self, at: Emitter, boxes: Array, scores: Array) -> Array:
-        if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape[2] != 4 or scores.shape[2] != boxes.shape[1]:
-            raise CompileError(f"boxes {list(boxes.shape)} and scores {list(scores.shape)} do not fit each other")
-        kept = []
-        for image in range(scores.shape[0]):
-            corners = self._corners(boxes[image].astype(np.float64))
-            for class_ in range(scores.shape[1]):
-                kept += [(image, class_, box) for box in self._kept(corners, scores[image, class_])]
-        return np.array(kept, np.int64).reshape(-1, 3)
-
-    def _corners(self, boxes: Array) -> Array:
-        """`[n, 4]`: y1, x1, y2, x2, the first not above the second."""
-        if self.centred:
-            x, y, w, h = boxes.T
-            return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], 1)
-        first, second = boxes[:, :2], boxes[:, 2:]
-        return np.concatenate([np.minimum(first, second), np.maximum(first, second)], 1)
-
-    def _kept(self, corners: Array, scores: Array) -> list[int]:
-        order = np.argsort(-scores, kind="stable")
-        kept: list[int] = []
-        areas = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
-        for box in order if self.least is None else order[scores[order] > self.least]:
-            if len(kept) >= self.most:
-                break
-            low = np.maximum(corners[box, :2], corners[kept, :2])
-            high = np.minimum(corners[box, 2:], corners[kept, 2:])
-            common = np.prod(np.maximum(high - low, 0), axis=1)
-            if not (common > self.overlap * (areas[box] + areas[kept] - common)).any():
-                kept.append(int(box))
-        return kept

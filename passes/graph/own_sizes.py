@@ -113,8 +113,11 @@ def _sizes(
         for size, value in zip(param.shape, operand.shape, strict=True):
             if isinstance(size, tirx.Var):
                 found.setdefault(size, value)
-    # Fusion renames variables that no shape shows by themselves, and keeps their names.
+    # Fusion renames variables that no shape of an operand shows by themselves, and keeps their names.
     own = {str(var.name): var for var in open_variables()}
+    for var, value in found.items():
+        if isinstance(value, tirx.Var):
+            found[var] = own.get(str(value.name), value)
     for var in free:
         if var not in found and str(var.name) in own:
             found[var] = own[str(var.name)]

@@ -33,7 +33,19 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, kernel_steps
 from nnefc.passes.tir.expressions import in_floats, int64
-from nnefc.sizes import MAX_ITEMS, Dimension, Size, bounds, dimensions, expression, item_count, may_exceed, substituted
+from nnefc.sizes import (
+    MAX_ITEMS,
+    Dimension,
+    Size,
+    bounds,
+    dimensions,
+    expression,
+    item_count,
+    may_exceed,
+    substituted,
+    variables,
+    widest,
+)
 
 __all__ = [
     "BYTE_POINTER",
@@ -42,6 +54,7 @@ __all__ = [
     "Counter",
     "HostMemory",
     "Memory",
+    "counted_sizes",
     "entry_function",
     "exported",
     "kernel_symbol",
@@ -165,7 +178,8 @@ def entry_function(
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """The entry, and the kernels that it calls.
 
-    Where dimensions are open, the last parameter has their values, and after them the offsets of `plan.storages`.
+    Where dimensions are open, the last parameter has their values, and after them the offsets of `plan.storages`. After
+    these the entry writes the sizes of outputs that only the data tell.
 
     Args:
         signatures: the types of the kernels' parameters that are pointers; sizes follow them.
@@ -180,17 +194,35 @@ def entry_function(
     state, constant = areas.pop(("state", 0)), areas.pop(("constant", 0))
     areas |= {("state", i): state.at(offset) for i, offset in enumerate(plan.state_offsets)}
     areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
-    writer = _Writer(signatures, memory)
+    writer = _Writer(signatures, memory, {buffer: count.var for buffer, count in program.counts.items()})
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
     parameters = list(params.values())
-    if open_dimensions:
+    counted = counted_sizes(program)
+    if open_dimensions or counted:
         values = tirx.Var("sizes", PointerType(PrimType("int64")))
         parameters.append(values)
-        body += _read(values, [*open_dimensions, *(storage.offset for storage in plan.storages)])
+        known = [*open_dimensions, *(storage.offset for storage in plan.storages)]
+        numbers = tirx.decl_buffer((len(known) + len(counted),), "int64", name="numbers", data=values)
+        body.append(tirx.DeclBuffer(numbers, data=values))
+        body += [tirx.Bind(var, numbers[int64(index)]) for index, var in enumerate(known)]
     body += writer.statements(plan, areas)
+    for place, (output, axis) in enumerate(counted):
+        size = expression(program.outputs[output].shape[axis])
+        body.append(tirx.BufferStore(numbers, size, [int64(len(known) + place)]))
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     entry = tirx.PrimFunc(parameters, tirx.SeqStmt(body), ret_type=PrimType("int32"))
     return exported(entry, symbol), tuple(writer.used)
+
+
+def counted_sizes(program: Program) -> list[tuple[int, int]]:
+    """The dimensions of outputs that only the data tell: the number of the output, and the axis."""
+    limits = program.limits
+    return [
+        (number, axis)
+        for number, output in enumerate(program.outputs)
+        for axis, size in enumerate(output.shape)
+        if any(var in limits for var in variables(expression(size)))
+    ]
 
 
 def sizes_function(
@@ -204,16 +236,19 @@ def sizes_function(
     tensor, which is negative where sizes are too small for the network, and the most items of those tensors, within
     kernels too, that might have more than `most_items`. What is too large for 63 bits is the largest int64.
     """
-    derived = [*(storage.bytes for storage in plan.storages), *(n for tensor in program.outputs for n in tensor.shape)]
+    limits = program.limits
+    derived = [storage.bytes for storage in plan.storages]
+    derived += [widest(size, limits) for tensor in program.outputs for size in tensor.shape]
     values, results = (tirx.Var(name, PointerType(PrimType("int64"))) for name in ("open", "derived"))
     made = tirx.decl_buffer((len(derived) + 2,), "int64", name="derived", data=results)
     body = [*_read(values, open_dimensions), tirx.DeclBuffer(made, data=results)]
-    shapes = dict.fromkeys(tensor.shape for tensor in _tensors(program))
-    numbers = [
-        *map(_saturated, derived),
-        _least_dimension(shapes),
-        _most_items([*shapes, *_inner_shapes(program)], most_items),
-    ]
+
+    def largest(shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
+        return tuple(widest(size, limits) for size in shape)
+
+    shapes = dict.fromkeys(largest(tensor.shape) for tensor in _tensors(program))
+    inner = map(largest, _inner_shapes(program))
+    numbers = [*map(_saturated, derived), _least_dimension(shapes), _most_items([*shapes, *inner], most_items)]
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), SIZES)
@@ -274,9 +309,11 @@ class _Writer:
         self,
         signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
         memory: Memory,
+        counts: Mapping[Buffer, tirx.Var],
     ) -> None:
         self._signatures = signatures
         self._memory = memory
+        self._counts = counts
         self.used: dict[GlobalVar, None] = {}
 
     def statements(self, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
@@ -297,6 +334,11 @@ class _Writer:
                     made.append(
                         self._copy(_area(plan.places[action.source], areas), _area(action.target, areas), action.bytes)
                     )
+                    continue
+            for buffer in action.writes:
+                if buffer in self._counts:
+                    declared, value = self._memory.item(_area(plan.places[buffer], areas).address, "int64")
+                    made += [*declared, tirx.Bind(self._counts[buffer], value)]
         return made
 
     def _call(self, step: Step, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> tirx.Stmt:

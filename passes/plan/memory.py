@@ -29,9 +29,11 @@ from tvm.ir import GlobalVar
 from nnefc.passes.plan.offsets import OpenStorage, Storage, assign_offsets, left_open, lower_bound, stacked
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
-from nnefc.sizes import Dimension, substituted
+from nnefc.sizes import Dimension, expression, substituted, variables, widest
 
 __all__ = ["COUNTER_BYTES", "Copy", "MemoryPlan", "Place", "plan_memory"]
+
+Limits = Mapping[tirx.Var, Dimension]
 
 COUNTER_BYTES = 64
 """What a loop's counter takes at the beginning of its workspace, before that of its body."""
@@ -110,6 +112,7 @@ def plan_memory(
     in_place: Mapping[GlobalVar, InPlace],
     kernel_workspaces: Mapping[GlobalVar, Dimension],
     alignment: int = 1,
+    limits: Limits | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a program.
 
@@ -119,14 +122,16 @@ def plan_memory(
         kernel_workspaces: bytes of each kernel's private workspace, in its own sizes; kernels without one may be
             missing.
         alignment: bytes, of what kernels read and write.
+        limits: what sizes that only the data tell are at most; of a body, those of the program around it.
     """
+    limits = program.limits if limits is None else limits
     bodies: dict[Action, tuple[MemoryPlan, ...]] = {
-        step: tuple(plan_memory(body, in_place, kernel_workspaces, alignment) for body in step.bodies)
+        step: tuple(plan_memory(body, in_place, kernel_workspaces, alignment, limits) for body in step.bodies)
         for step in program.steps
         if not isinstance(step, Step)
     }
     aliases = _Aliases()
-    steps = _without_views(program, in_place, alignment, aliases)
+    steps = _without_views(program, in_place, alignment, aliases, limits)
     storages = _Storages(program, in_place, aliases, _lifetimes(program, steps, aliases)).after(steps)
     workspaces = {
         time: Storage(size, time, time)
@@ -136,6 +141,8 @@ def plan_memory(
     saved = _states_to_save(program, aliases, len(steps))
     placed = [storage for storage in dict.fromkeys(storages.values()) if storage.output is None]
     placed += [*(storage for _, storage in saved.values()), *workspaces.values()]
+    for storage in placed:
+        storage.bytes = widest(storage.bytes, limits)
     inside = [
         replace(storage, first=time, last=time)
         for time, step in enumerate(steps)
@@ -216,7 +223,7 @@ def _touched(step: Action | _Move) -> tuple[Buffer, ...]:
 
 
 def _without_views(
-    program: Program, in_place: Mapping[GlobalVar, InPlace], alignment: int, aliases: _Aliases
+    program: Program, in_place: Mapping[GlobalVar, InPlace], alignment: int, aliases: _Aliases, limits: Limits
 ) -> _Steps:
     """Resolve reshapes, parts and concatenations; returns the steps that are left."""
     left: list[Action | _Move] = []
@@ -225,18 +232,20 @@ def _without_views(
         if allowed.reshape:
             aliases.join(step.writes[0], step.reads[0], 0)
         elif allowed.parts:
-            left += _split(step.reads[0], step.writes, alignment, aliases)
+            left += _split(step.reads[0], step.writes, alignment, aliases, limits)
         elif allowed.concatenation:
-            left += _concatenated(step.reads, step.writes[0], alignment, aliases)
+            left += _concatenated(step.reads, step.writes[0], alignment, aliases, limits)
         else:
             left.append(step)
     return left
 
 
-def _split(whole: Buffer, parts: Sequence[Buffer], alignment: int, aliases: _Aliases) -> Iterator[_Move]:
+def _split(
+    whole: Buffer, parts: Sequence[Buffer], alignment: int, aliases: _Aliases, limits: Limits
+) -> Iterator[_Move]:
     """Parts are read where they lie, but for those that would not be aligned."""
     for part, offset in _one_after_the_other(parts):
-        if offset % alignment == 0:
+        if _can_begin(offset, alignment, limits):
             aliases.join(part, whole, offset)
         else:
             there = replace(part)
@@ -244,15 +253,22 @@ def _split(whole: Buffer, parts: Sequence[Buffer], alignment: int, aliases: _Ali
             yield _Move(there, part, 0)
 
 
-def _concatenated(parts: Sequence[Buffer], whole: Buffer, alignment: int, aliases: _Aliases) -> Iterator[_Move]:
+def _concatenated(
+    parts: Sequence[Buffer], whole: Buffer, alignment: int, aliases: _Aliases, limits: Limits
+) -> Iterator[_Move]:
     """Operands are written to their place in the result, if they are not elsewhere already, and aligned there."""
     for part, offset in _one_after_the_other(parts):
         root, _ = aliases.root(part)
         is_free = root.kind is Kind.WORKSPACE and root.bytes == part.bytes and root is not whole
-        if is_free and offset % alignment == 0:
+        if is_free and _can_begin(offset, alignment, limits):
             aliases.join(root, whole, offset)
         else:
             yield _Move(part, whole, offset)
+
+
+def _can_begin(offset: Dimension, alignment: int, limits: Limits) -> bool:
+    """Whether a part of a buffer may be used in its place: it is aligned, and known before the run."""
+    return offset % alignment == 0 and not any(var in limits for var in variables(expression(offset)))
 
 
 def _one_after_the_other(parts: Sequence[Buffer]) -> Iterator[tuple[Buffer, Dimension]]:

@@ -6,8 +6,8 @@ A step is a call of a kernel; or one of two programs, by a condition; or a progr
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -17,11 +17,11 @@ from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import item_bytes
-from nnefc.network import Body, Choice, Control, Loop, Network, control_index
+from nnefc.network import Body, Choice, Control, Count, Loop, Network, control_index
 from nnefc.passes.graph.rewriter import array_of, is_constant
 from nnefc.passes.plan.size_arguments import SizeArguments, with_size_arguments
 from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
-from nnefc.sizes import Dimension, bounds, dimensions, item_count, typical
+from nnefc.sizes import Dimension, bounds, dimensions, expression, item_count, typical, variables
 
 __all__ = [
     "Buffer",
@@ -120,7 +120,8 @@ class LoopStep:
 class Program:
     """All steps in order, and which buffers the network's results are.
 
-    Bodies of choices and loops are programs too; the constants and kernels of all are those of the outermost.
+    Bodies of choices and loops are programs too; the constants and kernels of all are those of the outermost, and so
+    are the counts: sizes that only the data tell, by the buffers that have them.
     """
 
     steps: tuple[Step | ChoiceStep | LoopStep, ...]
@@ -130,6 +131,12 @@ class Program:
     new_states: tuple[Buffer, ...]
     constants: tuple[np.ndarray, ...]
     kernels: dict[tvm.ir.GlobalVar, tirx.PrimFunc]
+    counts: Mapping[Buffer, Count] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> dict[tirx.Var, Dimension]:
+        """What sizes that only the data tell are at most."""
+        return {count.var: count.limit for count in self.counts.values()}
 
     @property
     def is_straight(self) -> bool:
@@ -180,8 +187,40 @@ def program_of(network: Network, earlier: Pool | None = None) -> Program:
         CompileError: an operation is left that has no kernel.
     """
     pool = Pool() if earlier is None else earlier.following()
-    program = _Reader(network.module, len(network.states), network.controls, pool).program()
-    return replace(program, constants=tuple(pool.constants), kernels=pool.kernels)
+    program = _Reader(network.module, len(network.states), network.controls, pool, network.counts).program()
+    steps = _counted_before(program) if program.counts else program.steps
+    return replace(program, steps=steps, constants=tuple(pool.constants), kernels=pool.kernels)
+
+
+def _counted_before(program: Program) -> tuple[Step | ChoiceStep | LoopStep, ...]:
+    """The steps, in an order in which each comes after those that compute sizes that it needs."""
+    writers: dict[Buffer, int] = {buffer: i for i, step in enumerate(program.steps) for buffer in step.writes}
+    counters = {count.var: writers[buffer] for buffer, count in program.counts.items()}
+    ordered: dict[int, None] = {}
+    for last in range(len(program.steps)):
+        waiting = [last]
+        while waiting:
+            step = program.steps[waiting[-1]]
+            needed = {writers[buffer] for buffer in step.reads if buffer in writers}
+            needed |= {counters[var] for var in _sizes_of(step) if var in counters}
+            missing = sorted(needed - ordered.keys())
+            if missing:
+                waiting += missing
+            else:
+                ordered[waiting.pop()] = None
+    return tuple(program.steps[index] for index in ordered)
+
+
+def _sizes_of(step: Step | ChoiceStep | LoopStep) -> Iterator[tirx.Var]:
+    """The variables of the sizes that a step is called with."""
+    for buffer in (*step.reads, *step.writes):
+        for size in buffer.shape:
+            yield from variables(expression(size))
+    for call in [step] if isinstance(step, Step) else [call for body in step.bodies for call in kernel_steps(body)]:
+        for _, value in call.sizes:
+            yield from variables(expression(value))
+    if isinstance(step, LoopStep) and step.loop.trip_count is not None:
+        yield from variables(expression(step.loop.trip_count))
 
 
 def face_of(network: Network) -> Program:
@@ -261,10 +300,18 @@ def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
 class _Reader:
     """Reads the program off one module."""
 
-    def __init__(self, module: tvm.IRModule, states: int, controls: tuple[Control, ...], pool: Pool) -> None:
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        states: int,
+        controls: tuple[Control, ...],
+        pool: Pool,
+        counts: tuple[Count, ...] = (),
+    ) -> None:
         self._main = module["main"]
         self._controls = controls
         self._pool = pool
+        self._counts = counts
         self._kernels = pool.add(module)
         self._steps: list[Step | ChoiceStep | LoopStep] = []
         self._temporaries = 0
@@ -282,15 +329,17 @@ class _Reader:
             for binding in block.bindings:
                 self._value[binding.var] = self._bind(binding.value)
         results = self.buffers(self._main.body.body)
-        count = len(results) - len(self._states)
+        end = len(results) - len(self._counts)
+        count = end - len(self._states)
         return Program(
             steps=tuple(self._steps),
             inputs=self._inputs,
             states=self._states,
             outputs=tuple(results[:count]),
-            new_states=tuple(results[count:]),
+            new_states=tuple(results[count:end]),
             constants=(),
             kernels={},
+            counts=dict(zip(results[end:], self._counts, strict=True)),
         )
 
     def buffers(self, expr: relax.Expr) -> list[Buffer]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import accumulate
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description.embedded_metadata import embedded_metadata
@@ -49,12 +50,20 @@ def _integers(*numbers: int) -> str:
     return ", ".join(f"INT64_C({number})" for number in numbers)
 
 
-def _tensor_table(role: str, tensors: tuple[TensorDescription, ...], dimensions: Sequence[str] = ()) -> str:
+def _tensor_table(
+    role: str,
+    tensors: tuple[TensorDescription, ...],
+    dimensions: Sequence[str] = (),
+    counted: Collection[tuple[int, int]] = (),
+) -> str:
     """The shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
     lines = []
     for i, tensor in enumerate(tensors):
         if tensor.shape:
-            sizes = ", ".join(_c_size(size, dimensions) for size in tensor.shape)
+            sizes = ", ".join(
+                "NNEFC_COUNTED" if (i, axis) in counted else _c_size(size, dimensions)
+                for axis, size in enumerate(tensor.shape)
+            )
             lines.append(f"static const int64_t {role}_shape_{i}[] = {{{sizes}}};")
     if tensors:
         lines.append(f"static const nnefc_tensor {role}[] = {{")
@@ -70,8 +79,8 @@ def model_source(description: LibraryDescription) -> str:
     """The C file of one network: its description and the call of its entry."""
     counts = len(description.inputs), len(description.outputs)
     names = [dimension.name for dimension in description.dimensions]
-    is_open, device = bool(description.dimensions), DEVICES[description.device]
-    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *", *["const int64_t *"] * is_open]
+    is_open, device = description.is_open, DEVICES[description.device]
+    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *", *["int64_t *"] * is_open]
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
     arguments += ["state", "workspace", "constants", *["sizes"] * is_open]
     features = ", ".join(_string(feature) for feature in description.cpu_features)
@@ -79,7 +88,7 @@ def model_source(description: LibraryDescription) -> str:
     has_constants = description.constant_bytes > 0 and description.weights is None
     tables = [
         _tensor_table("inputs", description.inputs, names),
-        _tensor_table("outputs", description.outputs, names),
+        _tensor_table("outputs", description.outputs, names, description.counted),
         _tensor_table("states", description.states),
         f"static const char *const features[] = {{{features}}};" if features else "",
         f"static const char *const variables[] = {{{variables}}};" if variables else "",
@@ -110,7 +119,7 @@ def model_source(description: LibraryDescription) -> str:
         "device_bytes": f"UINT64_C({description.device_bytes})",
     }
     if is_open:
-        members |= {"dimension_count": len(description.dimensions), "dimensions": "dimensions"}
+        members |= {"dimension_count": len(names), "dimensions": "dimensions" if names else "NULL"}
     return "\n".join(
         [
             "#include <stddef.h>",
@@ -126,7 +135,7 @@ def model_source(description: LibraryDescription) -> str:
             *_open_tables(description),
             f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
-            f"                    const uint8_t *constants{', const int64_t *sizes' * is_open}) {{",
+            f"                    const uint8_t *constants{', int64_t *sizes' * is_open}) {{",
             "    (void)in, (void)out;",
             *(
                 calls(description, arguments)
@@ -163,16 +172,19 @@ def _weights(description: LibraryDescription) -> list[str]:
 
 def _open_tables(description: LibraryDescription) -> list[str]:
     """The open dimensions, and what lies in the workspace; C has no empty arrays."""
-    if not description.dimensions:
+    if not description.is_open:
         return []
     first, last = ([str(life[end]) for life in description.lifetimes] or ["0"] for end in (0, 1))
+    dimensions = [
+        f"    {{{_string(d.name)}, {_integers(d.least, d.most, d.multiple, d.typical)}}},"
+        for d in description.dimensions
+    ]
+    starts = [0, *accumulate(len(output.shape) for output in description.outputs)]
+    counted = [str(starts[output] + axis) for output, axis in description.counted]
     return [
-        "static const nnefc_dimension dimensions[] = {",
-        *(
-            f"    {{{_string(d.name)}, {_integers(d.least, d.most, d.multiple, d.typical)}}},"
-            for d in description.dimensions
-        ),
-        "};",
+        *(["static const nnefc_dimension dimensions[] = {", *dimensions, "};"] if dimensions else []),
+        f"enum {{ COUNTED = {len(counted)} }};",
+        f"static const uint32_t counted[] = {{{', '.join(counted or ['0'])}}};",
         f"enum {{ STORAGES = {len(description.lifetimes)} }};",
         f"static const uint32_t first[] = {{{', '.join(first)}}};",
         f"static const uint32_t last[] = {{{', '.join(last)}}};",
@@ -192,12 +204,13 @@ def _open_members(description: LibraryDescription) -> str:
     """The members of nnefc_open_sizes."""
     only = ["special", _string("; ".join(sizes_spelled(description)))]
     members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].most_items})"]
-    return ", ".join([*members, *(only if description.only_specialized else ["NULL", "NULL"])])
+    members += only if description.only_specialized else ["NULL", "NULL"]
+    return ", ".join([*members, "COUNTED", "counted"])
 
 
 def _aliases(description: LibraryDescription) -> list[str]:
     """The functions by the network's own names; the runtime is the same for every network and has the plain ones."""
-    prefix, device, is_open = description.prefix, description.device, bool(description.dimensions)
+    prefix, device, is_open = description.prefix, description.device, description.is_open
     if prefix == PLAIN:
         return []
     return [

@@ -189,6 +189,7 @@ class LibraryDescription:
         specializations: sizes that it has code of its own for.
         only_specialized: whether it has no code for others.
         open_workspaces: the bytes of its workspace at typical sizes, and at the greatest.
+        counted: the dimensions of outputs that only the data tell: the output's number, and the axis.
     """
 
     model: str
@@ -214,6 +215,12 @@ class LibraryDescription:
     specializations: tuple[SpecializationDescription, ...] = ()
     only_specialized: bool = False
     open_workspaces: tuple[int, int] = (0, 0)
+    counted: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any size is known only at run time."""
+        return bool(self.dimensions or self.counted)
 
     @property
     def device_bytes(self) -> int:

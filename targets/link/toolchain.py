@@ -116,7 +116,7 @@ def _link(
 ) -> None:
     """Link a shared library; the constants that are `left_out` are added to it afterwards."""
     device = description.device
-    is_open = bool(description.dimensions)
+    is_open = description.is_open
     names = sorted(
         {*public_symbols(device=device, is_open=is_open), *public_symbols(description.prefix, device, is_open)}
     )
@@ -174,7 +174,7 @@ def link_object(
                 "-Wl,--strip-debug",
             ]
             run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
-            hide_symbols(output, public_symbols(description.prefix, description.device, bool(description.dimensions)))
+            hide_symbols(output, public_symbols(description.prefix, description.device, description.is_open))
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -223,7 +223,7 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
 
 
 def _compile_flags(description: LibraryDescription) -> list[str]:
-    return [*_COMPILE_FLAGS, "-DNNEFC_OPEN" if description.dimensions else "-DNNEFC_KNOWN_SIZES"]
+    return [*_COMPILE_FLAGS, "-DNNEFC_OPEN" if description.is_open else "-DNNEFC_KNOWN_SIZES"]
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:
@@ -231,9 +231,9 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     device = _RUNTIMES[description.device]
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
-    folders = [device.folder] * bool(device.folder) + ["open"] * bool(description.dimensions)
+    folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
-    return [*sources, *(path for path in own if description.dimensions or path.name not in device.of_open_sizes)]
+    return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
 
 
 @dataclass(frozen=True)

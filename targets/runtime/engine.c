@@ -115,6 +115,9 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants);
 #endif
     nnefc_pool_leave(outside);
+#ifdef NNEFC_OPEN
+    nnefc_sizes_counted(&engine->sizes);
+#endif
     if (result == 0 && !nnefc_pool_failed(engine->pool)) return NNEFC_OK;
     const char *reason = nnefc_pool_error(engine->pool);
     if (*reason != '\0')

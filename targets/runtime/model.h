@@ -20,6 +20,8 @@ typedef struct nnefc_open_sizes {
     int64_t most_items; /* of a tensor: places in it are 32-bit numbers in the network's code */
     int32_t (*special)(const int64_t *values); /* 0 for values that there is no code for; null if there is for all */
     const char *only;                          /* the sizes that there is code for, for messages; null likewise */
+    uint32_t counted_count; /* dimensions of outputs that only the data tell */
+    const uint32_t *counted; /* their places among the shapes of all outputs, which derive gives as large as they may be */
 } nnefc_open_sizes;
 #endif
 
@@ -32,7 +34,7 @@ typedef struct nnefc_model {
     int32_t (*call)(const void *const *inputs, void *const *outputs, uint8_t *state, uint8_t *workspace,
                     const uint8_t *constants
 #ifdef NNEFC_OPEN
-                    , const int64_t *sizes /* values of the open dimensions, then the offsets of the storages */
+                    , int64_t *sizes /* see nnefc_sizes.values */
 #endif
     );
     const uint8_t *metadata; /* the description for those who cannot load the library, but look into its file */

@@ -63,6 +63,7 @@ extern "C" {
 #endif
 
 #define NNEFC_ABI_VERSION 1u
+#define NNEFC_COUNTED (INT64_MIN + 1) /* a size that only the data tell */
 #define NNEFC_OPEN_ABI_VERSION 2u /* of networks with open dimensions */
 
 #if defined(__GNUC__)
@@ -109,7 +110,7 @@ typedef struct nnefc_tensor {
     int32_t rank;         /* number of axes; 0 for a single value */
     const int64_t *shape; /* rank sizes, the outermost first; null if rank is 0. Of a network with open dimensions: of an
                              input, -1 - i is the size of dimensions[i] in the description; of an output, all that is
-                             negative is answered by nnefc_output_shape */
+                             negative is answered by nnefc_output_shape, and NNEFC_COUNTED only after a run */
     uint64_t bytes;       /* size of the whole tensor; 0 if a dimension is open */
 } nnefc_tensor;
 
@@ -215,8 +216,10 @@ NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inpu
  * NNEFC_OUT_OF_MEMORY, the session has no sizes, and nnefc_run refuses to run. */
 NNEFC_API nnefc_status nnefc_resize(nnefc_session *session, const int64_t *const *input_shapes);
 
-/* The shape of an output for the sizes that were set last, valid until they change; null while there are none. Not to be
- * called while another thread is in a call on the session. */
+/* The shape of an output for the sizes that were set last, valid until they change; null while there are none. A size that
+ * only the data tell is the greatest that it may have after nnefc_resize, whose memory a run needs, and after a run what the
+ * run has found: the elements lie one after the other as in a tensor of that shape. Not to be called while another thread is
+ * in a call on the session. */
 NNEFC_API const int64_t *nnefc_output_shape(const nnefc_session *session, uint32_t output);
 
 /* Allocates memory for all sizes up to these, of the dimensions in the description, in its order; null: up to the greatest

@@ -16,6 +16,7 @@ import onnx.defs
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.bodies import EndlessLoop, Repetition, choose, repeat
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Value, operator
+from nnefc.frontends.onnx.operators.tensors import settled
 from nnefc.frontends.onnx.types import TensorType
 from nnefc.frontends.onnx.values import Array
 from nnefc.operators.shape import Concat, Reshape, Slice, Transpose, Unsqueeze
@@ -175,14 +176,8 @@ def _no_iterations(graph: Any, index: int) -> Value:
 
 
 def _expanded(ctx: Context, value: Value, axis: int) -> Value:
-    made: Value = ctx.apply(Unsqueeze((axis,)), _known_if_fixed(ctx, value))
+    made: Value = ctx.apply(Unsqueeze((axis,)), settled(ctx, value))
     return made
-
-
-def _known_if_fixed(ctx: Context, value: Value) -> Value:
-    """The value itself, or as an array if constants alone determine it."""
-    array = ctx.constant(value)
-    return value if array is None else ctx.known(array)
 
 
 def _joined(ctx: Context, values: SequenceOf[Value], axis: int) -> Value:
@@ -275,12 +270,12 @@ def _moved(ctx: Context, value: Value, source: int, target: int) -> Any:
         return value
     order = [axis for axis in range(value.rank) if axis != source]
     order.insert(target, source)
-    return ctx.apply(Transpose(tuple(order)), _known_if_fixed(ctx, value))
+    return ctx.apply(Transpose(tuple(order)), settled(ctx, value))
 
 
 def _item_at(ctx: Context, value: Value, index: int) -> Any:
     """One item along the first axis, which goes away."""
-    item = ctx.apply(Slice({0: (index, 1, 1)}), _known_if_fixed(ctx, value))
+    item = ctx.apply(Slice({0: (index, 1, 1)}), settled(ctx, value))
     return ctx.apply(Reshape(value.shape[1:]), item)
 
 

@@ -171,7 +171,8 @@ class _Builder:
                 assert runs.expr is not None
                 kept[_unused_name("runs", {*params, *outputs, *self._states})] = runs.expr
                 new.append(interpreter.context.apply(Elementwise("add"), runs, Value.known(np.int64(1))))
-            return _distinct(interpreter, [*outputs.values(), *new])
+            counts = interpreter.context.at.counts
+            return [*_distinct(interpreter, [*outputs.values(), *new]), *counts.values()]
 
         module = build_main(builder, make, lambda: [*params.values(), *kept.values()])
         self.warnings = [*_wrong_shapes(symbols), *interpreter.context.warnings]
@@ -185,6 +186,7 @@ class _Builder:
             files=self._model.files,
             controls=interpreter.context.at.controls,
             open_dimensions=tuple(symbols.opened.values()),
+            counts=tuple(interpreter.context.at.counts),
         )
 
     def _outputs(self, scope: Scope, symbols: Symbols, wanted: tuple[str, ...]) -> dict[str, Value]:

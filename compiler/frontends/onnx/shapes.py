@@ -18,7 +18,7 @@ from nnefc.frontends.onnx.types import Extent, MapType, OptionalType, SequenceTy
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
 from nnefc.network import MAX_ITEMS, OpenDimension
 from nnefc.outline import OpenTensor, shape_option
-from nnefc.sizes import Dimension, OpenSize, Size, is_known
+from nnefc.sizes import Dimension, OpenSize, Size, bounds, is_known
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables"]
 
@@ -375,7 +375,7 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
                 raise CompileError(f"{what}: '{info.name}' is declared as {dtype}, but it is {value.dtype}")
             if strict or (shape is not None and len(shape) != value.rank):
                 try:
-                    unify(shape, value.shape, f"'{info.name}'", symbols)
+                    unify(_possible(shape, value.shape), value.shape, f"'{info.name}'", symbols)
                 except CompileError as error:
                     symbols.contradictions.setdefault(info.name, error.message)
         case (SequenceType(), Sequence()) | (OptionalType(), Optional()) | (None, _):
@@ -384,6 +384,18 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
             check_declared(value, ValueInfo(info.name, item), symbols, what, strict=strict)
         case (TensorType() | SequenceType(), _):
             raise CompileError(f"{what}: '{info.name}' is declared as {spelled(info.type)}, but it is a {_kind(value)}")
+
+
+def _possible(declared: tuple[Extent, ...] | None, found: tuple[Dimension, ...]) -> tuple[Extent, ...] | None:
+    """A declared shape without the numbers that sizes which are open may turn out to be."""
+    if declared is None or len(declared) != len(found):
+        return declared
+    return tuple(
+        None
+        if isinstance(extent, int) and not is_known(size) and bounds(size)[0] <= extent <= bounds(size)[1]
+        else extent
+        for extent, size in zip(declared, found, strict=True)
+    )
 
 
 def _kind(value: AnyValue) -> str:

@@ -74,6 +74,13 @@ static nnefc_status place_outputs(nnefc_session *session, nnefc_output *outputs,
     return status;
 }
 
+/* The bytes of an output after a run, which may have found out how large it is. */
+static uint64_t counted_bytes(const nnefc_output *output, uint32_t number) {
+    uint64_t bytes = nnefc_element_bytes(description->outputs[number].type);
+    for (int32_t i = 0; i < description->outputs[number].rank; i++) bytes *= (uint64_t)output->shape[i];
+    return bytes;
+}
+
 static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs) {
     char *error = session->error;
     if (inputs == NULL && description->input_count > 0)
@@ -91,8 +98,9 @@ static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs,
     if (status == NNEFC_OK) status = place_outputs(session, outputs, bytes + description->input_count);
     if (status == NNEFC_OK)
         status = nnefc_check_tensors(session->outputs.inputs, session->outputs.pointers, bytes, error);
-    if (status != NNEFC_OK) return status;
-    return nnefc_engine_run(session->engine, session->outputs.inputs, session->outputs.pointers, error);
+    if (status == NNEFC_OK) status = nnefc_engine_run(session->engine, session->outputs.inputs, session->outputs.pointers, error);
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) outputs[i].bytes = counted_bytes(&outputs[i], i);
+    return status;
 }
 
 nnefc_status nnefc_run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs) {

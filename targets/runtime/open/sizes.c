@@ -22,10 +22,11 @@ static uint32_t output_dimensions(void) {
 bool nnefc_sizes_init(nnefc_sizes *sizes) {
     size_t dimensions = description->dimension_count, storages = open_sizes->storage_count;
     size_t derived = storages + output_dimensions() + 2, tensors = description->input_count + description->output_count;
-    int64_t *next = sizes->memory = calloc(2 * dimensions + 5 * storages + 2 * derived + tensors, sizeof *next);
+    size_t counted = open_sizes->counted_count, all = 2 * dimensions + 5 * storages + counted + 2 * derived + tensors;
+    int64_t *next = sizes->memory = calloc(all, sizeof *next);
     sizes->order = calloc(2 * storages + 1, sizeof *sizes->order);
     if (sizes->memory == NULL || sizes->order == NULL) return false;
-    sizes->values = next, next += dimensions + storages;
+    sizes->values = next, next += dimensions + storages + counted;
     sizes->derived = next, next += derived;
     sizes->trial = next, next += derived;
     sizes->wanted = next, next += dimensions;
@@ -92,7 +93,7 @@ nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_sh
             if (status != NNEFC_OK) return status;
         }
     }
-    *changed = !sizes->known || memcmp(sizes->wanted, sizes->values, count * sizeof *sizes->wanted) != 0;
+    *changed = !sizes->known || open_sizes->counted_count > 0 || memcmp(sizes->wanted, sizes->values, count * sizeof *sizes->wanted) != 0;
     return NNEFC_OK;
 }
 
@@ -214,6 +215,12 @@ void nnefc_sizes_keep_wide(nnefc_sizes *sizes) {
     nnefc_layout kept = sizes->kept;
     sizes->kept = sizes->wide;
     sizes->wide = kept;
+}
+
+void nnefc_sizes_counted(nnefc_sizes *sizes) {
+    int64_t *shapes = sizes->derived + open_sizes->storage_count;
+    const int64_t *counted = sizes->values + description->dimension_count + open_sizes->storage_count;
+    for (uint32_t i = 0; i < open_sizes->counted_count; i++) shapes[open_sizes->counted[i]] = counted[i];
 }
 
 const int64_t *nnefc_sizes_output(const nnefc_sizes *sizes, uint32_t output) {

@@ -15,7 +15,8 @@ typedef struct nnefc_layout {
 } nnefc_layout;
 
 typedef struct nnefc_sizes {
-    int64_t *values;        /* of the open dimensions; after them the offsets in the workspace, for the network's code */
+    int64_t *values;        /* of the open dimensions; after them the offsets in the workspace, for the network's code; after
+                               these the sizes of outputs that only the data tell, which that code writes */
     int64_t *derived;       /* bytes of everything in the workspace, the shapes of all outputs; see nnefc_open_sizes */
     uint64_t *tensor_bytes; /* of all inputs, then of all outputs */
     int64_t *wanted;        /* the open dimensions of the call that is being looked at */
@@ -33,7 +34,7 @@ bool nnefc_sizes_init(nnefc_sizes *sizes);
 
 void nnefc_sizes_free(nnefc_sizes *sizes);
 
-/* Finds out the open dimensions from the inputs' shapes. `*changed` tells whether any is not as it was. */
+/* Finds out the open dimensions from the inputs' shapes. `*changed` tells whether any is not as it was, or was counted. */
 nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error);
 
 /* Computes what follows from the sizes that were read last, and lays out the workspace. */
@@ -52,7 +53,10 @@ nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t
 /* Keeps the layout of nnefc_sizes_widen. */
 void nnefc_sizes_keep_wide(nnefc_sizes *sizes);
 
-/* The shape of an output, for the sizes that were set last. */
+/* Takes over what a run has written of the outputs' shapes. */
+void nnefc_sizes_counted(nnefc_sizes *sizes);
+
+/* The shape of an output, for the sizes that were set last; as large as it may be where the data tell, until a run. */
 const int64_t *nnefc_sizes_output(const nnefc_sizes *sizes, uint32_t output);
 
 #endif

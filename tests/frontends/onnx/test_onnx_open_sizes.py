@@ -168,10 +168,16 @@ def test_ranges_without_a_size_are_refused(text: str, tmp_path: Path) -> None:
         nnefc.compile(tmp_path / "model.onnx", shape={"n": text})
 
 
-def test_values_that_only_the_data_tell_are_refused_still(tmp_path: Path) -> None:
-    nodes = [node("NonZero", "x", "z"), node("Cast", "z", "y", to=TensorProto.FLOAT)]
-    (tmp_path / "model.onnx").write_bytes(model_of(nodes, ["n"]).SerializeToString())
-    with pytest.raises(CompileError, match="NonZero"):
+def test_sizes_without_a_limit_that_only_the_data_tell_are_refused(tmp_path: Path) -> None:
+    nodes = [
+        node("ReduceMax", "x", "most", keepdims=0),
+        node("Cast", "most", "count", to=TensorProto.INT64),
+        node("Range", "zero count one", "numbers"),
+        node("Cast", "numbers", "y", to=TensorProto.FLOAT),
+    ]
+    constants = {"zero": np.array(0, np.int64), "one": np.array(1, np.int64)}
+    (tmp_path / "model.onnx").write_bytes(model_of(nodes, ["n"], **constants).SerializeToString())
+    with pytest.raises(CompileError, match="Range"):
         nnefc.compile(tmp_path / "model.onnx", shape={"n": "1..4"})
 
 

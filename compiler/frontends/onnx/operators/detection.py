@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, operator
-from nnefc.frontends.onnx.operators.tensors import dtype_of, fail, has_input, input_at, is_float, required_value
-from nnefc.operators.detection import GridSample, NonMaxSuppression, RoiAlign, RoiPool
+from nnefc.frontends.onnx.operators.tensors import (
+    dtype_of,
+    fail,
+    has_input,
+    input_at,
+    is_float,
+    required_value,
+    settled,
+)
+from nnefc.operators.detection import GridSample, RoiAlign, RoiPool
+from nnefc.operators.suppression import NonMaxSuppression
 
 __all__: list[str] = []
 
@@ -51,11 +60,10 @@ def _grid_sample(ctx: Context, node: Node) -> Any:
 
 @operator("NonMaxSuppression", since=(10, 11))
 def _non_max_suppression(ctx: Context, node: Node) -> Any:
-    """How many boxes remain depends on the data, so boxes and scores must be known at compile time."""
-    boxes, scores = required_value(ctx, node, 0, "boxes"), required_value(ctx, node, 1, "scores")
+    boxes, scores = (settled(ctx, input_at(node, index)) for index in range(2))
     given = ((2, "max_output_boxes_per_class"), (3, "iou_threshold"), (4, "score_threshold"))
     most, overlap, least = (
         float(required_value(ctx, node, i, name).reshape(-1)[0]) if has_input(node, i) else None for i, name in given
     )
     suppression = NonMaxSuppression(int(most or 0), overlap or 0.0, least, bool(node.attributes["center_point_box"]))
-    return ctx.apply(suppression, ctx.known(boxes), ctx.known(scores))
+    return ctx.apply(suppression, boxes, scores)

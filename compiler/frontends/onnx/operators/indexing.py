@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
     has_input,
     input_at,
-    known,
     normal_axis,
     required_value,
+    settled,
     shape_of,
 )
 from nnefc.operators.indexing import Gather, GatherElements, GatherND, OneHot, ReverseSequence
 from nnefc.operators.scatter import ScatterElements, ScatterND, TensorScatter
+from nnefc.operators.selection import Compress
 from nnefc.operators.shape import Reshape
 from nnefc.operators.sorting import TopK
 
@@ -71,11 +70,11 @@ def _one_hot(ctx: Context, node: Node) -> Any:
 @operator("Compress", since=(9, 11, 28))
 def _compress(ctx: Context, node: Node) -> Any:
     x, axis = input_at(node, 0), node.attributes.get("axis")
-    kept = np.flatnonzero(required_value(ctx, node, 1, "condition").reshape(-1))
+    condition = settled(ctx, input_at(node, 1))
     if axis is None:
         x, axis = ctx.apply(Reshape((math.prod(shape_of(x)),)), x), 0
-    axis = normal_axis(node, axis, x.rank)
-    return ctx.apply(Gather(axis), x, known(ctx, kept[kept < shape_of(x)[axis]]))
+    condition = ctx.apply(Reshape((math.prod(shape_of(condition)),)), condition)
+    return ctx.apply(Compress(normal_axis(node, axis, x.rank)), x, condition)
 
 
 @operator("ReverseSequence", since=(10, 28))

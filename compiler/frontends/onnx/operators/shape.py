@@ -20,6 +20,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     normal_axes,
     normal_axis,
     required_value,
+    settled,
     shape_of,
     spell,
 )
@@ -28,6 +29,7 @@ from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.creation import Arange, Eye, Full, check_constant
 from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.padding import Pad
+from nnefc.operators.selection import NonZero, Unique
 from nnefc.operators.shape import (
     Concat,
     DepthToSpace,
@@ -324,22 +326,12 @@ def _eye_like(ctx: Context, node: Node) -> Any:
 
 
 @operator("NonZero", since=(9, 13))
-def _non_zero(ctx: Context, node: Node) -> Value:
-    array = required_value(ctx, node, 0, "X")
-    return known(ctx, np.array(np.nonzero(np.atleast_1d(array)), np.int64).reshape(max(array.ndim, 1), -1))
+def _non_zero(ctx: Context, node: Node) -> Any:
+    return ctx.apply(NonZero(), settled(ctx, input_at(node, 0)))
 
 
 @operator("Unique", since=(11, 28))
-def _unique(ctx: Context, node: Node) -> list[Value]:
-    """How many there are depends on the values: they must be known."""
-    array, axis = required_value(ctx, node, 0, "X"), node.attributes.get("axis")
-    values, first, inverse, counts = np.unique(
-        array, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    if not node.attributes.get("sorted", 1):
-        order = np.argsort(first)
-        values = np.take(values, order, axis or 0)
-        inverse = np.argsort(order)[inverse.reshape(-1)]
-        first, counts = first[order], counts[order]
-    parts = (values, *(part.astype(np.int64) for part in (first, inverse.reshape(-1), counts)))
-    return [known(ctx, np.asarray(part)) for part in parts[: len(node.outputs)]]
+def _unique(ctx: Context, node: Node) -> Any:
+    x, axis = settled(ctx, input_at(node, 0)), node.attributes.get("axis")
+    unique = Unique(None if axis is None else normal_axis(node, axis, x.rank), bool(node.attributes.get("sorted", 1)))
+    return ctx.apply(unique, x)[: len(node.outputs)]

@@ -18,7 +18,7 @@ _DOMAINS = {
 _LIMITS = {
     "Cast": "strings only where known at compile time",
     "CastLike": "strings only where known at compile time",
-    "Compress": "the condition must be known at compile time",
+    "Compress": "not in branches and loops that are decided at run time",
     "DFT": "at most 16,384 items; axis and length must be known at compile time",
     "DeformConv": "two spatial dimensions",
     "Det": "no half floats",
@@ -30,8 +30,9 @@ _LIMITS = {
     "If": "the results of the branches must have equal types and shapes where the condition is computed",
     "Loop": "no scan outputs where the trip count is computed; states keep their shapes where it is large",
     "MaxRoiPool": "float32, float64",
-    "NonMaxSuppression": "boxes and scores must be known at compile time: they decide the shape",
-    "NonZero": "the input must be known at compile time: it decides the shape",
+    "NonMaxSuppression": "all but boxes and scores must be known at compile time; not in branches and loops that are "
+    "decided at run time",
+    "NonZero": "not in branches and loops that are decided at run time",
     "OneHot": "the depth must be known at compile time",
     "QuantizeLinear": "no 6-bit floats",
     "RandomNormal": "not in branches and loops that are decided at run time",
@@ -46,7 +47,7 @@ _LIMITS = {
     "TreeEnsemble": "no PROBIT",
     "TreeEnsembleClassifier": "labels are integers; no PROBIT",
     "TreeEnsembleRegressor": "no PROBIT",
-    "Unique": "the input must be known at compile time: it decides the shape",
+    "Unique": "not in branches and loops that are decided at run time",
 }
 
 _HEAD = """# ONNX operators

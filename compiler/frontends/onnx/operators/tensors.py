@@ -25,6 +25,7 @@ __all__ = [
     "normal_axis",
     "optional_input",
     "required_value",
+    "settled",
     "shape_of",
     "spell",
 ]
@@ -77,6 +78,12 @@ def dtype_of(value: Value) -> str:
 def known(ctx: Context, array: Array) -> Value:
     """A tensor whose value is known at compile time."""
     return ctx.known(array)
+
+
+def settled(ctx: Context, value: Value) -> Value:
+    """The value itself, or as an array if constants alone determine it."""
+    array = ctx.constant(value)
+    return value if array is None else ctx.known(array)
 
 
 def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:

@@ -1,0 +1,142 @@
+"""ONNX models with results whose sizes only the data tell, beside onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+from nnefc.diagnostics import CompileError
+
+RNG = np.random.default_rng(5)
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto], inputs: dict[str, Sequence[Any]], outputs: dict[str, int], **constants: np.ndarray
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs.split(), outputs.split(), **attributes)
+
+
+def check(
+    proto: onnx.ModelProto, folder: Path, ranges: dict[str, Any] | None, feeds: Sequence[dict[str, np.ndarray]]
+) -> nnefc.Artifact:
+    """One session gives what onnxruntime gives, run after run."""
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    artifact = nnefc.compile(path, shape=ranges)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with artifact.load(threads=2) as library:
+        for feed in feeds:
+            for result, expected in zip(library.run(feed).values(), session.run(None, feed), strict=True):
+                assert result.shape == expected.shape
+                np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    return artifact
+
+
+def some(rows: int, columns: int, part: float) -> np.ndarray:
+    """Ones and zeros; `part` of them ones."""
+    return (RNG.random((rows, columns)) < part).astype(np.float32)
+
+
+@pytest.mark.parametrize("rows", [4, "n"])
+def test_what_is_not_zero_goes_through_a_network(rows: int | str, tmp_path: Path) -> None:
+    """A product over as many rows as were found: none, some, and all of them."""
+    nodes = [
+        node("NonZero", "x", "found"),
+        node("Transpose", "found", "places"),
+        node("Cast", "places", "real", to=TensorProto.FLOAT),
+        node("MatMul", "real w", "product"),
+        node("Relu", "product", "y"),
+        node("ReduceSum", "y axis", "sum", keepdims=0),
+        node("Shape", "found", "shape"),
+    ]
+    kinds = {"y": TensorProto.FLOAT, "sum": TensorProto.FLOAT, "shape": TensorProto.INT64}
+    constants = {"w": RNG.standard_normal((2, 9)).astype(np.float32), "axis": np.array([0], np.int64)}
+    proto = model_of(nodes, {"x": [rows, 5]}, kinds, **constants)
+    sizes = [4] * 4 if rows == 4 else [4, 1, 9, 4]
+    feeds = [{"x": some(size, 5, part)} for size, part in zip(sizes, (0.5, 0, 1, 0.3), strict=True)]
+    artifact = check(proto, tmp_path, None if rows == 4 else {"n": "1..9"}, feeds)
+    assert str(artifact.outputs[0]) == "y: float32[nonzero, 9]"
+
+
+def test_boxes_that_remain(tmp_path: Path) -> None:
+    """Suppression in a detector: the boxes and the scores of what remains, with equal scores among them."""
+    constants = {
+        "most": np.array([20], np.int64),
+        "overlap": np.array([0.5], np.float32),
+        "score": np.array([0.3], np.float32),
+    }
+    constants |= {name: np.array([value], np.int64) for name, value in (("two", 2), ("three", 3), ("axis", 1))}
+    nodes = [
+        node("NonMaxSuppression", "boxes scores most overlap score", "kept"),
+        node("Slice", "kept two three axis", "column"),
+        node("Squeeze", "column axis", "numbers"),
+        node("Gather", "boxes numbers", "best", axis=1),
+    ]
+    outputs = {"kept": TensorProto.INT64, "best": TensorProto.FLOAT}
+    proto = model_of(nodes, {"boxes": [2, 64, 4], "scores": [2, 3, 64]}, outputs, **constants)
+    feeds = []
+    for least in (0.0, 0.31, 0.0):
+        corners = RNG.random((2, 64, 4)).astype(np.float32)
+        corners[..., 2:] = corners[..., :2] + 0.3 * corners[..., 2:]
+        feeds.append({"boxes": corners, "scores": np.round(RNG.random((2, 3, 64)) * (1 - least), 1).astype(np.float32)})
+    check(proto, tmp_path, None, feeds)
+
+
+@pytest.mark.parametrize(("axis", "in_order"), [(None, 1), (None, 0), (0, 1), (1, 0)])
+def test_items_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> None:
+    given = {} if axis is None else {"axis": axis}
+    outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often"), TensorProto.INT64)}
+    proto = model_of([node("Unique", "x", "y first which often", sorted=in_order, **given)], {"x": ["n", 3]}, outputs)
+    feeds = [{"x": RNG.integers(0, 3, (rows, 3)).astype(np.float32)} for rows in (1, 40, 7)]
+    check(proto, tmp_path, {"n": "1..40"}, feeds)
+
+
+def test_items_that_a_condition_keeps(tmp_path: Path) -> None:
+    """Two results of one size that the data tell, and one of another."""
+    nodes = [
+        node("Greater", "c zero", "condition"),
+        node("Compress", "x condition", "rows", axis=0),
+        node("Compress", "x condition", "flat"),
+        node("Add", "rows rows", "twice"),
+    ]
+    proto = model_of(
+        nodes,
+        {"x": [6, 3], "c": [6]},
+        {"twice": TensorProto.FLOAT, "flat": TensorProto.FLOAT},
+        zero=np.array(0, np.float32),
+    )
+    feeds = [{"x": RNG.random((6, 3)).astype(np.float32), "c": some(1, 6, part)[0]} for part in (0.5, 0, 1)]
+    check(proto, tmp_path, None, feeds)
+
+
+def test_sizes_that_a_branch_would_count_are_refused(tmp_path: Path) -> None:
+    empty = helper.make_tensor_value_info("z", TensorProto.INT64, None)
+    branches = [helper.make_graph([node("NonZero", "x", "z")], name, [], [empty]) for name in ("one", "two")]
+    nodes = [
+        node("ReduceMax", "x", "most", keepdims=0),
+        node("Cast", "most", "flag", to=TensorProto.BOOL),
+        node("If", "flag", "y", then_branch=branches[0], else_branch=branches[1]),
+    ]
+    proto = model_of(nodes, {"x": [3, 2]}, {"y": TensorProto.INT64})
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(CompileError, match="a size that only the data tell, which is not supported in branches"):
+        nnefc.compile(tmp_path / "model.onnx")
