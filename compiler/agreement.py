@@ -28,6 +28,8 @@ from nnefc.sizes import (
     Range,
     Size,
     bounds,
+    known_less,
+    may_exceed,
     open_variables,
     range_of,
     ranges,
@@ -35,7 +37,7 @@ from nnefc.sizes import (
     variables,
 )
 
-__all__ = ["Narrowed", "Narrowing", "agree", "agree_all", "narrowed"]
+__all__ = ["Narrowed", "Narrowing", "agree", "agree_all", "covers", "narrowed"]
 
 _T = TypeVar("_T")
 _MOST_DIVISOR = 1 << 12
@@ -49,6 +51,7 @@ class Narrowed(Exception):
         same: a dimension by the name of one that it is the same as.
         multiples: numbers that the sizes of dimensions must be multiples of, by name.
         fixed: sizes that dimensions must have, by name.
+        least: the smallest that they may have. Both divided by their multiples.
     """
 
     def __init__(
@@ -56,9 +59,10 @@ class Narrowed(Exception):
         same: Mapping[str, str] | None = None,
         multiples: Mapping[str, int] | None = None,
         fixed: Mapping[str, int] | None = None,
+        least: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__("open dimensions must be narrowed")
-        self.same, self.multiples, self.fixed = same or {}, multiples or {}, fixed or {}
+        self.same, self.multiples, self.fixed, self.least = same or {}, multiples or {}, fixed or {}, least or {}
 
 
 @dataclass
@@ -101,6 +105,11 @@ class Narrowing:
             size = value * self.sizes[name].multiple
             self._narrow(name, OpenSize(size, size))
             self.notes[name] = f"the size of '{name}' must be {size} for its operators"
+
+        for name, value in found.least.items():
+            own = self.sizes[name]
+            self._narrow(name, replace(own, least=value * own.multiple))
+            self.notes[name] = f"the size of '{name}' must be no less than {value * own.multiple} for its operators"
 
     def _narrow(self, name: str, size: OpenSize) -> None:
         if size.values.least > size.values.most:
@@ -148,6 +157,43 @@ def agree(one: Dimension, other: Dimension) -> bool:
 def agree_all(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:
     """Whether two shapes are equal, as :func:`agree` says."""
     return len(one) == len(other) and all(map(agree, one, other))
+
+
+def covers(size: Dimension, part: Dimension) -> bool:
+    """Whether a size is no less than another one.
+
+    Raises:
+        Narrowed: it is where open dimensions are narrowed: to a larger least size, or to one dimension instead of two.
+    """
+    if not may_exceed(part, size):
+        return True
+    if known_less(size, part):
+        return False
+    found = _least(size - part)
+    if found is not None:
+        raise found
+    return agree(size, part)
+
+
+def _least(difference: Dimension) -> Narrowed | None:
+    """The smallest sizes of one dimension from which on a difference is not negative."""
+    assert isinstance(difference, Size)
+    own = _ranges_of(difference)
+    if len(own) != 1:
+        return None
+    ((var, values),) = own.items()
+    below, enough = values.least, values.most
+
+    def holds_from(least: int) -> bool:
+        with ranges({var: replace(values, least=least, typical=max(least, values.typical))}):
+            return bounds(difference)[0] >= 0
+
+    if holds_from(below) or not holds_from(enough):
+        return None
+    while enough - below > 1:
+        middle = (below + enough) // 2
+        below, enough = (below, middle) if holds_from(middle) else (middle, enough)
+    return Narrowed(least={str(var.name): enough})
 
 
 def _same(difference: Size) -> Narrowed | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax, tirx
 
+from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
 from nnefc.operators.functions import FUNCTIONS, number
@@ -99,7 +100,8 @@ class ParametricRelu(Operator):
 
     def shape(self, x: Shape, slope: Shape) -> Shape:
         """That of the first operand."""
-        if len(slope) > len(x) or np.broadcast_shapes(x, slope) != x:
+        pairs = zip(reversed(slope), reversed(x), strict=False)
+        if len(slope) > len(x) or not all(count == 1 or agree(size, count) for count, size in pairs):
             raise CompileError(f"the slope {list(slope)} does not broadcast to {list(x)}")
         return x
 

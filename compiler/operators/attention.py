@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
@@ -18,6 +18,7 @@ from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import HALF_FLOATS
 from nnefc.operators.matrix import Gemm, MatMul, broadcasts_to
 from nnefc.operators.shape import Concat, Transpose
+from nnefc.sizes import expression, is_known
 
 __all__ = [
     "Attention",
@@ -63,7 +64,7 @@ class MergeHeads(Operator):
 
 def _shares(a: Shape, b: Shape) -> bool:
     """Whether heads on the left share those on the right in groups."""
-    return len(a) == len(b) > 2 and a[-3] != b[-3] and 0 < b[-3] < a[-3]
+    return len(a) == len(b) > 2 and is_known(a[-3], b[-3]) and 0 < b[-3] < a[-3]
 
 
 def _product_shape(a: Shape, b: Shape) -> Shape:
@@ -105,10 +106,20 @@ class AttentionScores(Operator):
     def lower(self, at: Emitter, query: Operand, key: Operand) -> Operand:
         """The factor goes into the queries: they are fewer than the scores."""
         self.shape(shape_of(query), shape_of(key))
-        scale = 1 / math.sqrt(shape_of(query)[-1]) if self.scale is None else self.scale
+        size = shape_of(query)[-1]
+        if self.scale is None and not is_known(size):
+            factor = at.emit(at.of_sizes(lambda own: _inverse_root(own, dtype_of(query)), size, name="scale"))
+            query = at.emit(relax.op.multiply(at.expr(query), factor))
+            return _product(at, query, key, transpose_b=True)
+        scale = 1 / math.sqrt(size) if self.scale is None else self.scale
         if scale != 1:
             query = at.emit(relax.op.multiply(at.expr(query), at.expr(at.number(scale, query))))
         return _product(at, query, key, transpose_b=True)
+
+
+def _inverse_root(size: int, dtype: str) -> te.Tensor:
+    real = expression(size).astype("float64")
+    return te.compute((), lambda: (tirx.const(1, "float64") / tirx.sqrt(real)).astype(dtype), name="scale")
 
 
 @dataclass(frozen=True)

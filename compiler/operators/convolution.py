@@ -14,7 +14,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.padding import FoldPadding, Pad
 from nnefc.operators.window import Padding, Window, no_padding
-from nnefc.sizes import dimensions
+from nnefc.sizes import dimensions, is_known
 
 __all__ = ["Convolution", "DeformableConvolution", "TransposedConvolution", "gather_transposed"]
 
@@ -72,7 +72,8 @@ class Convolution(Operator):
         """`bias` has an item for each output channel, or one."""
         window = self.window
         result = self.shape(shape_of(x), shape_of(w))
-        if window.pads and (self.border != "constant" or min(window.widths) < 0 or not self._is_native(x, w)):
+        plain = self.border == "constant" and is_known(*window.widths) and min(window.widths) >= 0
+        if window.pads and not (plain and self._is_native(x, w)):
             x = at.bound(Pad(_whole(window.padding), self.border).lower(at, x))
             window = window.unpadded()
         if not self._is_native(x, w):

@@ -16,6 +16,7 @@ from tvm import relax, te, tirx
 from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.sizes import Size
 
 __all__ = ["GridSample", "RoiAlign", "RoiPool", "RoiResample"]
 
@@ -37,8 +38,12 @@ def _rounded(value: Any) -> tirx.Expr:
 
 
 def _like(x: Any, value: float) -> tirx.Expr:
-    """A constant of the element type of an expression."""
-    return tirx.const(value, str(x.expr_ty().dtype))
+    """A constant, or a size, of the element type of an expression."""
+    dtype = str(x.expr_ty().dtype)
+    if isinstance(value, int | float):
+        return tirx.const(value, dtype)
+    size: tirx.Expr = value.expr if isinstance(value, Size) else value
+    return size.astype(dtype)
 
 
 def _cubic(rest: tirx.Expr) -> list[tirx.Expr]:
@@ -362,16 +367,19 @@ class GridSample(Operator):
         return place
 
     def _reflected(self, place: Any, size: int) -> tirx.Expr:
-        low, high = (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
-        if high <= low:
+        known = isinstance(size, int | tirx.IntImm)
+        if known and int(size) <= self.aligned:
             return _like(place, 0)
-        length = _like(place, high - low)
-        distance = tirx.abs(place - _like(place, low))
+        count = _like(place, size)
+        low, high = (_like(place, 0), count - 1) if self.aligned else (_like(place, -0.5), count - 0.5)
+        length = high - low
+        distance = tirx.abs(place - low)
         turns = tirx.floor(distance / length)
         rest = distance - turns * length
         odd = turns - tirx.floor(turns / _like(place, 2)) * _like(place, 2)
-        back = tirx.Select(odd > _like(place, 0.5), length - rest, rest) + _like(place, low)
-        return _clamped(back, _like(place, 0), _like(place, size - 1))
+        back = tirx.Select(odd > _like(place, 0.5), length - rest, rest) + low
+        inside = _clamped(back, _like(place, 0), _like(place, size - 1))
+        return inside if known else tirx.Select(length > 0, inside, _like(place, 0))
 
     def _item(self, x: Callable[..., tirx.Expr], positions: Sequence[Any], sizes: Shape, work: str) -> tirx.Expr:
         """The item at integer positions, by the rule of the padding."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.agreement import agree_all
+from nnefc.agreement import agree_all, covers
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import (
     Array,
@@ -154,7 +154,7 @@ class GatherElements(Operator):
         """That of the indices."""
         axes = enumerate(zip(x, indices, strict=False))
         _check_source(x[self.axis] if x else 0, indices)
-        if len(x) != len(indices) or any(count > size for axis, (size, count) in axes if axis != self.axis):
+        if len(x) != len(indices) or not all(covers(size, count) for axis, (size, count) in axes if axis != self.axis):
             raise CompileError(f"the indices {list(indices)} do not fit the input {list(x)}")
         return indices
 

@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
 from nnefc.operators.reducers import extreme_position, largest, least
 from nnefc.operators.window import Window
-from nnefc.sizes import dimensions
+from nnefc.sizes import Dimension, dimensions, expression, is_known
 
 __all__ = [
     "AdaptivePool",
@@ -61,7 +61,7 @@ def _native(window: Window, shape: Shape) -> dict[str, Any] | None:
     They slide over one to three dimensions of `[N, C, *spatial]`, and do not define windows wholly in the padding.
     """
     amounts = zip((*window.before, *window.after), (*window.reach, *window.reach), strict=True)
-    if window.rank not in _MAX_POOL or len(shape) != window.rank + 2:
+    if window.rank not in _MAX_POOL or len(shape) != window.rank + 2 or not is_known(*window.widths):
         return None
     if any(amount < 0 or amount >= reach for amount, reach in amounts if amount):
         return None
@@ -173,15 +173,46 @@ class AveragePool(_Pool):
             return _AVG_POOL[window.rank](at.expr(x), count_include_pad=self.count_padding, **attributes)
         if exact and self.count_padding and self.divisor is None and _is_of_channels(window, len(shape)):
             return mean_of_channels(at, x, *window.padding[1])
-        divisors = np.full((1,) * len(shape), self.divisor) if self.divisor is not None else self._counts(extents, lead)
+        divisors = self._divisors(at, extents, lead, dtype_of(x))
         sums = at.compute(_reduced(window, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool")
-        return relax.op.divide(at.emit(sums), at.expr(divisors.astype(dtype_of(x))))
+        return relax.op.divide(at.emit(sums), at.expr(divisors))
 
-    def _counts(self, extents: Shape, lead: Shape) -> Array:
+    def _divisors(self, at: Emitter, extents: Shape, lead: Shape, dtype: str) -> Operand:
         """How many positions of each window count, at least one; `[1, …, *results]`."""
+        ones = (1,) * len(lead)
+        if self.divisor is not None:
+            return np.full(ones + (1,) * len(extents), self.divisor).astype(dtype)
         results = self._covering(extents).results(extents)
-        counts = window_counts(self.window, extents, results, self.count_padding)
-        return counts.reshape((1,) * len(lead) + counts.shape)
+        if is_known(*extents):
+            counts = window_counts(self.window, extents, results, self.count_padding)
+            return counts.reshape(ones + counts.shape).astype(dtype)
+
+        def compute(*sizes: Dimension) -> te.Tensor:
+            own, shape = sizes[: len(extents)], tuple(map(expression, sizes[len(extents) :]))
+
+            def item(*index: tirx.Var) -> tirx.Expr:
+                places = index[len(lead) :]
+                counts = _counted(self.window, own, places, self.count_padding)
+                return tirx.max(counts, tirx.const(1, "int64")).astype(dtype)
+
+            return te.compute((*ones, *shape), item, name="window_counts")
+
+        return at.emit(at.of_sizes(compute, *extents, *results, name="window_counts"))
+
+
+def _counted(window: Window, extents: Shape, places: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
+    """How many positions of the window at some place lie in the tensor, with `padding` also those in its padding."""
+    counts: tirx.Expr = tirx.const(1, "int64")
+    axes = zip(window.size, window.stride, window.dilation, window.padding, extents, places, strict=True)
+    for size, stride, dilation, (before, after), extent, place in axes:
+        low, high = (-before, extent + after) if padding else (0, extent)
+        first = place.astype("int64") * stride - before
+        inside = (
+            tirx.all(first + offset * dilation >= expression(low), first + offset * dilation < expression(high))
+            for offset in range(size)
+        )
+        counts = counts * sum((each.astype("int64") for each in inside), tirx.const(0, "int64"))
+    return counts
 
 
 def window_counts(window: Window, extents: Shape, results: Shape, padding: bool) -> Array:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.agreement import agree_all
+from nnefc.agreement import agree_all, covers
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.indexing import from_the_front, tuples_from_the_front
@@ -102,7 +102,8 @@ class ScatterElements(_Scatter):
                 f"the indices {list(indices)} and the updates {list(updates)} must have one shape, with the rank of "
                 f"the data {list(data)}"
             )
-        if any(n > size for axis, (n, size) in enumerate(zip(indices, data, strict=True)) if axis != self.axis):
+        sizes = enumerate(zip(indices, data, strict=True))
+        if not all(covers(size, count) for axis, (count, size) in sizes if axis != self.axis):
             raise CompileError(f"the indices {list(indices)} reach beyond the data {list(data)}")
 
     def lower(self, at: Emitter, data: Operand, indices: Operand, updates: Operand) -> Operand:
@@ -213,7 +214,7 @@ class TensorScatter(Operator):
 
     def shape(self, cache: Shape, update: Shape, starts: Shape = ()) -> Shape:
         """That of the cache."""
-        if self.axis == 0 or len(update) != len(cache) or update[self.axis] > cache[self.axis]:
+        if self.axis == 0 or len(update) != len(cache) or not covers(cache[self.axis], update[self.axis]):
             raise CompileError(f"the update {list(update)} does not fit the cache {list(cache)}")
         return cache
 

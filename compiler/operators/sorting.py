@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from nnefc.agreement import covers
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.statements import T, each, looped
+from nnefc.sizes import known_less
 
 __all__ = ["TopK"]
 
@@ -36,7 +38,7 @@ class TopK(Operator):
 
     def shape(self, x: Shape) -> tuple[Shape, Shape]:
         """With `k` positions along the dimension."""
-        if not 0 <= self.k <= x[self.axis]:
+        if known_less(self.k, 0) or not covers(x[self.axis], self.k):
             raise CompileError(f"there are no {self.k} items along a dimension of {x[self.axis]}")
         result = (*x[: self.axis], self.k, *x[self.axis + 1 :])
         return result, result

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Shape
-from nnefc.sizes import ceil_div, known_less, may_exceed
+from nnefc.sizes import ceil_div, greatest, is_known, known_less, least, may_exceed
 
 __all__ = ["Padding", "Window", "no_padding", "same_padding"]
 
@@ -114,8 +114,11 @@ class Window:
         axes = zip(extents, self.reach, self.stride, self.padding, strict=True)
         for extent, reach, stride, (before, after) in axes:
             last = ceil_div(extent + before + after - reach, stride)
-            last -= last * stride >= extent + before
-            padding.append((before, max(after, last * stride + reach - before - extent)))
+            if is_known(last, extent, before):
+                last -= last * stride >= extent + before
+            else:
+                last = least(last, (extent + before - 1) // stride)
+            padding.append((before, greatest(after, last * stride + reach - before - extent)))
         return self.padded(tuple(padding))
 
     def spread(self, extents: Sequence[int]) -> Shape:
@@ -133,7 +136,7 @@ class Window:
         conditions = []
         axes = zip(positions, extents, results, self.stride, self.reach, self.before, strict=True)
         for place, extent, count, stride, reach, before in axes:
-            if before > 0:
+            if may_exceed(before, 0):
                 conditions.append(place >= 0)
             if may_exceed((count - 1) * stride + reach - before, extent):
                 conditions.append(place < extent)
@@ -147,7 +150,7 @@ def same_padding(window: Window, extents: Sequence[int], results: Sequence[int],
     """
     padding = []
     for extent, count, stride, reach in zip(extents, results, window.stride, window.reach, strict=True):
-        total = max(0, (count - 1) * stride + reach - extent)
+        total = greatest(0, (count - 1) * stride + reach - extent)
         less, more = total // 2, total - total // 2
         padding.append((less, more) if upper else (more, less))
     return tuple(padding)

@@ -12,9 +12,9 @@ from onnx_cases import Case, mismatch
 from onnx_outcome import Outcome
 from onnxruntime_engine import run_onnxruntime
 
-__all__ = ["ENGINES"]
+__all__ = ["ENGINES", "gathered", "shapes", "stored"]
 
-_NEEDS_VALUES = ("known at compile time", "known at run time")
+_NEEDS_VALUES = ("known at compile time", "known at run time", "known only at run time")
 
 
 def run_nnefc(case: Case) -> Outcome:
@@ -38,31 +38,31 @@ def _run_nnefc(case: Case, fixed: dict[str, Any]) -> Outcome:
     from nnefc.loader import LoadError, RunError
     from nnefc.targets.machine.target import parse_target
 
-    shapes = {name: _shapes(value) for name, value in case.inputs.items() if name not in fixed}
+    given = {name: shapes(value) for name, value in case.inputs.items() if name not in fixed}
     with tempfile.TemporaryDirectory(prefix="nnefc-node-") as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(case.model.SerializeToString())
         try:
-            network = load(path, shape=shapes, values=fixed)
+            network = load(path, shape=given, values=fixed)
             artifact = compile_network(network, parse_target("llvm"))
             feeds = {name: array for name, value in case.inputs.items() for name, array in _leaves(name, value)}
             with artifact.load(threads=1) as model:
-                made = model.run({name: _stored(feeds[name]) for name in network.inputs})
+                made = model.run({name: stored(feeds[name]) for name in network.inputs})
         except (CompileError, LoadError, RunError) as error:
             return Outcome("refused", getattr(error, "message", str(error)).splitlines()[0])
         except Exception as error:
             return Outcome("broken", f"{type(error).__name__}: {error}".splitlines()[0][:200])
-    found = {name: _gathered(name, expected, made) for name, expected in case.outputs.items()}
+    found = {name: gathered(name, expected, made) for name, expected in case.outputs.items()}
     difference = mismatch(case, found)
     return Outcome("pass") if difference is None else Outcome("wrong", difference)
 
 
-def _shapes(value: Any) -> Any:
+def shapes(value: Any) -> Any:
     match value:
         case None:
             return None
         case list():
-            return [_shapes(item) for item in value]
+            return [shapes(item) for item in value]
     return value.shape
 
 
@@ -75,13 +75,13 @@ def _leaves(name: str, value: Any) -> list[tuple[str, np.ndarray]]:
     return [(name, value)]
 
 
-def _stored(array: np.ndarray) -> np.ndarray:
+def stored(array: np.ndarray) -> np.ndarray:
     from nnefc.frontends.onnx.operator import to_storage
 
     return np.ascontiguousarray(to_storage(array)).reshape(array.shape)
 
 
-def _gathered(name: str, expected: Any, made: dict[str, np.ndarray]) -> Any:
+def gathered(name: str, expected: Any, made: dict[str, np.ndarray]) -> Any:
     """The output in the form that is expected."""
     from nnefc.frontends.onnx.operator import from_storage
     from nnefc.frontends.onnx.values import STORAGE, dtype_name
@@ -92,7 +92,7 @@ def _gathered(name: str, expected: Any, made: dict[str, np.ndarray]) -> Any:
         case list():
             if not any(key == name or key.startswith(f"{name}.") for key in made):
                 return []
-            parts = [_gathered(f"{name}.{index}", item, made) for index, item in enumerate(expected)]
+            parts = [gathered(f"{name}.{index}", item, made) for index, item in enumerate(expected)]
             return parts if f"{name}.{len(parts)}" not in made else [*parts, made[f"{name}.{len(parts)}"]]
     array = made.get(name)
     if array is None:

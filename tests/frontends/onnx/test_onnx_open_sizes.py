@@ -156,6 +156,40 @@ def test_tensors_are_resized_by_factors_and_to_computed_sizes(tmp_path: Path) ->
     check(model, tmp_path, {"n": "1..4", "h": "1..16", "w": "2..16"}, shapes)
 
 
+def test_windows_and_padding_that_follow_from_the_sizes(tmp_path: Path) -> None:
+    """TensorFlow's padding "same", windows that are not whole, and padding by computed amounts."""
+    nodes = [
+        node("Conv", "x k", "c", auto_pad="SAME_UPPER", strides=[2, 2]),
+        node("MaxPool", "c", "m", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        node("AveragePool", "m", "a", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, pads=[1, 1, 1, 1]),
+        node("AveragePool", "a", "b", kernel_shape=[3, 3], auto_pad="SAME_LOWER", count_include_pad=1),
+        node("Shape", "x", "s"),
+        node("Slice", "s two four", "hw"),
+        node("Div", "hw eight", "p"),
+        node("Concat", "zeros p zeros p", "pads", axis=0),
+        node("Pad", "b pads", "q", mode="edge"),
+        node("Pad", "q pads", "y"),
+    ]
+    constants = {"two": [2], "four": [4], "eight": [8, 8], "zeros": [0, 0]}
+    shapes = [(1, 2, 16, 16), (2, 2, 17, 31), (1, 2, 40, 22), (1, 2, 35, 36)]
+    model = model_of(nodes, ["n", 2, "h", "w"], k=real(3, 2, 3, 3), **{k: np.array(v) for k, v in constants.items()})
+    check(model, tmp_path, {"n": "1..2", "h": "16..40", "w": "16..40"}, shapes)
+
+
+def test_as_many_items_are_there_as_are_taken(tmp_path: Path) -> None:
+    """The smallest size of `w` follows from the five largest of each row that the model takes."""
+    nodes = [node("TopK", "x five", "v i"), node("GatherElements", "x i", "g", axis=1), node("Add", "v g", "y")]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(nodes, ["n", "w"], five=np.array([5])).SerializeToString())
+    with pytest.warns(nnefc.diagnostics.ModelWarning, match="'w' must be no less than 5"):
+        artifact = nnefc.compile(path)
+    with artifact.load() as library:
+        x = RNG.standard_normal((3, 9)).astype(np.float32)
+        np.testing.assert_array_equal(library(x), 2 * -np.sort(-x, 1)[:, :5])
+        with pytest.raises(nnefc.RunError, match="takes 5 to"):
+            library(x[:, :4])
+
+
 def test_sizes_given_with_the_shape_of_an_input_have_its_name(tmp_path: Path) -> None:
     artifact = check(model_of([node("Relu", "x", "y")], [None, 4]), tmp_path, {"x": ("1..9", 4)}, [(1, 4), (9, 4)])
     assert str(artifact.inputs[0]) == "x: float32[x_0, 4]"

@@ -10,6 +10,7 @@ from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input, shape_of, spell
 from nnefc.operators.convolution import Convolution, DeformableConvolution, TransposedConvolution
 from nnefc.operators.window import Window, same_padding
+from nnefc.sizes import ceil_div
 
 __all__ = ["check_bias", "check_convolution", "kernel_shape", "make_window", "spatial_attribute"]
 
@@ -49,7 +50,7 @@ def make_window(node: Node, size: Sequence[int], extents: Sequence[int]) -> Wind
     if auto_pad == "VALID":
         return window.unpadded()
     if auto_pad.startswith("SAME"):
-        results = [-(-extent // stride) for extent, stride in zip(extents, strides, strict=True)]
+        results = [ceil_div(extent, stride) for extent, stride in zip(extents, strides, strict=True)]
         return window.padded(same_padding(window, extents, results, upper=auto_pad == "SAME_UPPER"))
     return window
 
@@ -57,7 +58,7 @@ def make_window(node: Node, size: Sequence[int], extents: Sequence[int]) -> Wind
 def kernel_shape(node: Node, filter_shape: Sequence[int]) -> tuple[int, ...]:
     """The filter's spatial extents; the attribute, where it is given, must agree."""
     given, actual = node.attributes.get("kernel_shape"), tuple(filter_shape[2:])
-    if given and tuple(given) != actual:
+    if given and not agree_all(actual, given):
         raise fail(node, f"'kernel_shape' is {spell(given)}, the filter has {spell(actual)}")
     return actual
 
