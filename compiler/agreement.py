@@ -89,8 +89,15 @@ class Narrowing:
         """Narrow further.
 
         Raises:
-            CompileError: no size is left.
+            CompileError: no size is left, or only the data tell a size.
         """
+        named = {*found.same, *found.same.values(), *found.multiples, *found.fixed, *found.least}
+        if not named <= set(self.sizes):
+            sizes = " and ".join(f"'{name}'" for name in sorted(named))
+            raise CompileError(
+                f"the network's operators fit each other for some values of {sizes} only, "
+                "and not all of these are sizes of inputs: only the data tell"
+            )
         for name, other in found.same.items():
             one, two = self.sizes[name], self.sizes[other]
             most = min(one.most or LARGEST, two.most or LARGEST) if one.most or two.most else None

@@ -99,3 +99,10 @@ def test_sizes_that_are_never_equal_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, [node("Concat", ["x", "k"], "y", axis=1)], {"x": ["n", 3]}, k=np.zeros((1, 3), np.float32))
     with pytest.raises(CompileError, match="must agree"):
         nnefc.compile(path, shape={"n": "2..9"})
+
+
+def test_sizes_that_only_the_data_tell_are_not_narrowed(tmp_path: Path) -> None:
+    nodes = [node("NonZero", ["a"], "i"), node("NonZero", ["b"], "j"), node("Add", ["i", "j"], "s")]
+    path = written(tmp_path, [*nodes, node("Cast", ["s"], "y", to=TensorProto.FLOAT)], {"a": ["n"], "b": [6]})
+    with pytest.raises(CompileError, match="only the data tell"):
+        nnefc.compile(path)
