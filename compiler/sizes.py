@@ -70,9 +70,9 @@ __all__ = [
 MAX_ITEMS = (1 << 31) - 1
 """What a tensor may have: places in it are 32-bit numbers in compiled code."""
 
-LARGEST = 1 << 29
-"""The largest size of an open dimension that nobody gave one for: what exporters mean by `to the end`, a billion or so,
-is beyond it."""
+LARGEST = 1 << 20
+"""The largest size of an open dimension that nobody gave one for. Products of three are within int64: TVM's proofs go
+wrong where bounds are beyond it. What exporters mean by `to the end`, a billion or so, is larger."""
 
 
 @dataclass(frozen=True)

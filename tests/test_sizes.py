@@ -84,7 +84,7 @@ def test_a_comparison_that_the_ranges_leave_open_is_refused_with_its_sizes() -> 
 
 def test_products_of_sizes_without_a_largest_one_have_names() -> None:
     """Their bounds are those of int64, which the ends of TVM's ranges do not reach."""
-    variables = [tirx.Var(name, "int64") for name in "abcd"]
+    variables = [tirx.Var(name, "int64") for name in "abcdef"]
     with ranges({var: OpenSize().values for var in variables}):
         count = math.prod(Size(var) for var in variables)
         assert bounds(count)[1] > 1 << 62

@@ -287,3 +287,9 @@ def test_loops_go_round_as_often_as_a_size_says(tmp_path: Path) -> None:
     constants = {"zero": np.array([0], np.int64), "one": np.array(1, np.int64), "yes": np.array(True)}
     constants["half"] = np.array(0.9, np.float32)
     check(model_of(nodes, ["h", "w"], **constants), tmp_path, {"h": "1..9", "w": "1..33"}, [(1, 1), (5, 33), (9, 4)])
+
+
+def test_fast_convolutions_are_right_where_batch_and_image_are_open(tmp_path: Path) -> None:
+    """Channels so many that the algorithm is Winograd's; its tiles are counted over all three dimensions."""
+    nodes = [node("Conv", "x k", "y", pads=[1, 1, 1, 1])]
+    check(model_of(nodes, ["n", 96, "h", "w"], k=real(24, 96, 3, 3)), tmp_path, {}, [(1, 96, 12, 8), (2, 96, 7, 9)])
