@@ -24,6 +24,7 @@ from nnefc.network import Network, OpenDimension, State
 from nnefc.sizes import Range
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.description.library import DEVICES
+from nnefc.targets.machine.cuda_target import parse_cuda_target
 from nnefc.targets.machine.target import parse_target
 
 QUICK = (
@@ -104,6 +105,13 @@ def test_onnx_models_give_what_onnxruntime_gives(model: object, tmp_path: Path) 
     assert callable(model)
     with on_cuda():
         model(tmp_path)
+
+
+def test_the_compiler_for_gpus_takes_the_kernels_and_has_registers_for_all() -> None:
+    code = compile_network(sample("attention"), parse_cuda_target("cuda -arch=sm_80")).code
+    assert isinstance(code, CudaCode)
+    assert {launch.kernel for launch in code.kernels.launches} == {usage.kernel for usage in code.image.usage}
+    assert all(usage.spill_stores == usage.spill_loads == 0 for usage in code.image.usage)
 
 
 def test_divisions_by_sizes_are_plain_ones() -> None:
