@@ -466,8 +466,8 @@ def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dim
     return _known().bounds(expr)
 
 
-_FAR = 1 << 62
-"""What stands for no bound, where TVM adds to it."""
+_FAR = 1 << 40
+"""What stands for no bound: no tensor has as many elements, and TVM calculates with it."""
 
 
 def named(name: str, size: Dimension) -> Dimension:

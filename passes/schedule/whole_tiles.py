@@ -10,7 +10,7 @@ its schedule, the tiles inside lose what is said about the end, and the last one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -52,6 +52,8 @@ def in_whole_tiles(
     own = any(buffer.same_as(step.result) for buffer in func.body.block.alloc_buffers)
     readers = {s.name: _axis_of_reads(s, step.result, dims) for s in steps if s.read_of(step.result) is not None}
     readers.pop(name, None)
+    if any(at is not None and steps[n].axes[at].size != along.size for n, at in _positions(steps, readers)):
+        return None
     goes_along = len(dims) == 1 and readers and None not in readers.values() if own else not readers
     if not goes_along or not all(s.loops_are_axes for s in steps):
         return None
@@ -143,6 +145,10 @@ def _with_size(func: tirx.PrimFunc, tensor: tirx.Var, dim: int, size: tirx.Expr)
     shape = [size if n == dim else expression(other) for n, other in enumerate(sizes_of(tensor))]
     grown = tirx.decl_buffer(shape, str(tensor.dtype), tensor.name, layout=None)
     return tvm_ffi.structural_map(func, (tirx.Var, lambda var: grown if var.same_as(tensor) else var))
+
+
+def _positions(steps: Sequence[Step], readers: Mapping[str, int | None]) -> list[tuple[int, int | None]]:
+    return [(n, readers[step.name]) for n, step in enumerate(steps) if step.name in readers]
 
 
 def _axis_of_reads(step: Step, tensor: tirx.Var, dims: Sequence[int]) -> int | None:
