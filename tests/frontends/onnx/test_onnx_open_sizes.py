@@ -258,6 +258,14 @@ def test_recurrent_layers_take_any_batch_and_length(op_type: str, tmp_path: Path
     check(model_of([layer], ["s", "n", 5], **constants), tmp_path, {"s": "1..20", "n": "1..3"}, shapes)
 
 
+def test_states_before_the_first_step_tell_the_batch(tmp_path: Path) -> None:
+    constants = {"w": real(1, 48, 5), "r": real(1, 48, 16), "b": real(1, 96), "h": real(1, 2, 16)}
+    nodes = [node("GRU", "x w r b e h", "y", hidden_size=16)]
+    nodes[0].input[4] = ""
+    artifact = check(model_of(nodes, ["s", "n", "d"], **constants), tmp_path, {}, [(1, 2, 5), (7, 2, 5)])
+    assert str(artifact.inputs[0]) == "x: float32[s, 2, 5]"
+
+
 def test_loops_go_round_as_often_as_a_size_says(tmp_path: Path) -> None:
     """`Scan` over the rows, and a `Loop` with as many rounds as there are columns."""
     value = helper.make_tensor_value_info

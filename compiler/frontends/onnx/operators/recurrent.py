@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnefc.agreement import agree_all
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
@@ -109,7 +110,7 @@ def _state(ctx: Context, node: Node, index: int, shape: tuple[int, ...], dtype: 
     if value is None:
         return ctx.apply(Full(shape, 0, dtype))
     value = ctx.apply(Transpose((1, 0, 2)), value) if node.attributes.get("layout") else value
-    if shape_of(value) != shape:
+    if not agree_all(shape_of(value), shape):
         raise fail(node, f"the first state {spell(shape_of(value))} should be {spell(shape)}")
     return ctx.apply(Cast(dtype), value)
 
@@ -170,7 +171,7 @@ def _recurrent(ctx: Context, node: Node) -> list[Value]:
     x = ctx.apply(Transpose((1, 0, 2) if node.attributes.get("layout") else (0, 1, 2)), ctx.apply(Cast(work), x))
     (time, batch, depth), size = shape_of(x), shape_of(r)[-1]
     count, width = len(cells), cells[0].gates * size
-    if shape_of(w) != (count, width, depth) or shape_of(r) != (count, width, size):
+    if not agree_all(shape_of(w), (count, width, depth)) or not agree_all(shape_of(r), (count, width, size)):
         raise fail(node, f"the weights {spell(shape_of(w))} and {spell(shape_of(r))} do not fit {spell(shape_of(x))}")
     inputs, hidden = (
         [ctx.apply(Transpose((1, 0)), ctx.apply(Cast(work), _item(ctx, v, d))) for d in range(count)] for v in (w, r)
@@ -203,7 +204,7 @@ def _dynamic_quantize_lstm(ctx: Context, node: Node) -> list[Value]:
 def _matrices(ctx: Context, node: Node, index: int, shape: tuple[int, int, int]) -> list[QuantizedTensor]:
     """The weights of each direction; W's scales and zero points are the inputs 8 and 9, R's 10 and 11."""
     weights, place = input_at(node, index), 6 + 2 * index
-    if shape_of(weights) != shape:
+    if not agree_all(shape_of(weights), shape):
         raise fail(node, f"its weights {spell(shape_of(weights))} should be {spell(shape)}")
     parts = []
     for value in (input_at(node, place), input_at(node, place + 1)):
