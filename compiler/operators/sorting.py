@@ -15,7 +15,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.statements import T, each, looped
-from nnefc.sizes import known_less
+from nnefc.sizes import Dimension, bounds, expression, is_known, known_less, typical
 
 __all__ = ["TopK"]
 
@@ -33,7 +33,7 @@ class TopK(Operator):
     """
 
     axis: int
-    k: int
+    k: Dimension
     largest: bool = True
 
     def shape(self, x: Shape) -> tuple[Shape, Shape]:
@@ -56,10 +56,13 @@ class TopK(Operator):
 
         def write(x: Any, values: Any, indices: Any) -> None:
             """Insertion into a sorted list of k items, of which the last falls out."""
-            with each(lines, lines * size * max(1, k.bit_length())) as line:
+            with each(lines, lines * size * max(1, typical(k).bit_length())) as line:
                 base = tirx.floordiv(line, stride) * (size * stride) + tirx.floormod(line, stride)
                 sink = tirx.floordiv(line, stride) * (k * stride) + tirx.floormod(line, stride)
-                with T.serial(0, size) as i:
+                items = expression(size)
+                if bounds(k)[0] < 1:  # a list of no items has no last one
+                    items = tirx.Select(expression(k) > 0, items, tirx.const(0, "int64"))
+                with T.serial(0, items) as i:
                     item = x[base + i * stride]
                     last = sink + (k - 1) * stride
                     with T.If(tirx.any(i < k, ahead(item, values[last]))), T.Then():
@@ -69,11 +72,11 @@ class TopK(Operator):
 
 
 def _insert(
-    values: Any, indices: Any, item: Any, i: Any, sink: Any, stride: int, k: int, ahead: Callable[[Any, Any], Any]
+    values: Any, indices: Any, item: Any, i: Any, sink: Any, stride: int, k: Dimension, ahead: Callable[[Any, Any], Any]
 ) -> None:
     """Move up from the end of the list past all items that come after this one."""
-    filled = tirx.min(i, tirx.const(k - 1, "int64"))
-    with T.serial(0, k) as step:
+    filled = tirx.min(i, expression(k - 1))
+    with T.serial(0, expression(k)) as step:
         at = filled - step
         before = sink + tirx.max(at - 1, tirx.const(0, "int64")) * stride
         moves = tirx.all(at > 0, ahead(item, values[before]))
@@ -85,5 +88,6 @@ def _insert(
             with T.Else(), T.If(at >= 0), T.Then():
                 values[here] = item
                 indices[here] = i.astype("int64")
-                if k > 1:  # a loop of one round is none after simplification: this would leave the one around
+                # a loop of one iteration is none after simplification: this would leave the one around
+                if not is_known(k) or k > 1:
                     T.evaluate(tirx.break_loop())

@@ -101,6 +101,41 @@ def test_boxes_that_remain(tmp_path: Path) -> None:
     check(proto, tmp_path, None, feeds)
 
 
+def test_what_detectors_do_with_candidates(tmp_path: Path) -> None:
+    """Those above a threshold, the best of them, suppression, the first of what remains; also where there are none."""
+    numbers = {"k": 50, "end": 20, "most": 200, "zero": 0, "one": 1, "two": 2, "three": 3}
+    constants = {name: np.array([value], np.int64) for name, value in numbers.items()}
+    constants |= {"threshold": np.array(0.5, np.float32), "overlap": np.array([0.5], np.float32)}
+    nodes = [
+        node("Greater", "scores threshold", "above"),
+        node("NonZero", "above", "places"),
+        node("Squeeze", "places zero", "numbers"),
+        node("Gather", "scores numbers", "good"),
+        node("Gather", "boxes numbers", "candidates"),
+        node("Shape", "good", "count"),
+        node("Min", "count k", "fewer"),
+        node("TopK", "good fewer", "best order"),
+        node("Gather", "candidates order", "ordered"),
+        node("Unsqueeze", "ordered zero", "batch"),
+        node("Unsqueeze", "best zero", "class"),
+        node("Unsqueeze", "class zero", "classes"),
+        node("NonMaxSuppression", "batch classes most overlap", "kept"),
+        node("Slice", "kept two three one", "column"),
+        node("Squeeze", "column one", "left"),
+        node("Slice", "left zero end zero", "first"),
+        node("Gather", "ordered first", "y"),
+        node("Concat", "best good", "joined", axis=0),
+    ]
+    outputs = {"y": TensorProto.FLOAT, "joined": TensorProto.FLOAT}
+    proto = model_of(nodes, {"scores": ["n"], "boxes": ["n", 4]}, outputs, **constants)
+    feeds = []
+    for count, bias in ((300, 0.0), (10, 0.0), (1, -1.0), (300, -1.0)):
+        corners = RNG.random((count, 4)).astype(np.float32)
+        corners[:, 2:] = corners[:, :2] + 0.3 * corners[:, 2:]
+        feeds.append({"scores": (RNG.random(count) + bias).astype(np.float32), "boxes": corners})
+    check(proto, tmp_path, None, feeds)
+
+
 @pytest.mark.parametrize(("axis", "in_order"), [(None, 1), (None, 0), (0, 1), (1, 0)])
 def test_items_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> None:
     given = {} if axis is None else {"axis": axis}

@@ -10,6 +10,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     fail,
     has_input,
     input_at,
+    integers,
     normal_axis,
     required_value,
     settled,
@@ -90,5 +91,5 @@ def _top_k(ctx: Context, node: Node) -> Any:
     """Unsorted results are sorted all the same."""
     x = input_at(node, 0)
     axis = normal_axis(node, node.attributes.get("axis", -1), x.rank)
-    k = node.attributes["k"] if node.version == 1 else int(required_value(ctx, node, 1, "K").reshape(-1)[0])
+    k = node.attributes["k"] if node.version == 1 else (integers(ctx, node, 1, "K") or [0])[0]
     return ctx.apply(TopK(axis, k, bool(node.attributes.get("largest", 1))), x)
