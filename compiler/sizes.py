@@ -192,7 +192,21 @@ class _Known:
         for var in variables(expr):
             if var not in self._typical:
                 self._bind(var, _UNKNOWN)
-        return self._analyzer.simplify(expr)
+        simple = self._analyzer.simplify(expr)
+        ordered = tvm_ffi.structural_map(simple, (tirx.Mul, self._in_order))
+        return simple if ordered.same_as(simple) else self._analyzer.simplify(ordered)
+
+    def _in_order(self, product: tirx.Mul) -> tirx.Expr:
+        """A product with its factors in one order, numbers last: TVM sees no other products as equal."""
+        places = {var: place for place, var in enumerate(self._typical)}
+
+        def key(factor: tirx.Expr) -> tuple[bool, list[int], str]:
+            return isinstance(factor, tirx.IntImm), [places[var] for var in variables(factor)], str(factor)
+
+        factors = list(_factors(product))
+        ordered = sorted(factors, key=key)
+        same = all(map(operator.is_, factors, ordered)) and not isinstance(product.b, tirx.Mul)
+        return product if same else functools.reduce(operator.mul, ordered)
 
     @_once
     def made(self, expr: tirx.Expr) -> Dimension:
@@ -578,6 +592,15 @@ def _widened(expr: tirx.Expr) -> tirx.Expr:
         case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
             return type(expr)(_widened(expr.a), _widened(expr.b))
     return expr.astype("int64")
+
+
+def _factors(expr: tirx.Expr) -> Iterator[tirx.Expr]:
+    """What a product is of, the first first; what is no product is a product of itself."""
+    if isinstance(expr, tirx.Mul):
+        yield from _factors(expr.a)
+        yield from _factors(expr.b)
+    else:
+        yield expr
 
 
 def _has_remainder(expr: tirx.Expr) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import permutations
 
 import pytest
 from tvm import te, tirx
@@ -50,6 +51,13 @@ def test_equal_sizes_are_known_as_equal_whichever_way_they_are_computed() -> Non
     assert hash(twice) == hash((h + 3) // 4)
     assert h != dimension(W)
     assert h != h + 1
+
+
+def test_products_of_several_sizes_are_equal_in_any_order() -> None:
+    n, h, w = dimension(N), dimension(H), dimension(W)
+    in_order = n * h * w * 6
+    assert all(w * 2 * (h * 3) * n == in_order for n, h, w in permutations((n, h, w)))
+    assert (w + 1) * h * n + 2 - n * (h * (w + 1)) == 2
 
 
 def test_what_is_filled_up_to_a_multiple_is_seen_to_be_one() -> None:
