@@ -3,6 +3,7 @@
     [n, 3] + [n_1, 3]                   only if n = n_1
     [h] joined with [(h // 16) * 16]    only if h is a multiple of 16
     [n, 4] seen as [2, 4]               only if n = 2
+    [h // 32, w] seen as [1, w]         only if h is from 32 to 63
 
 An operator asks for equal sizes with :func:`agree`. Where they are not equal for every size in the ranges, but for
 some, building the network ends with :class:`Narrowed`, and begins again with open dimensions that are narrowed so far
@@ -12,6 +13,7 @@ that they are: one dimension instead of two, a multiple, one size. What a librar
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -51,7 +53,7 @@ class Narrowed(Exception):
         same: a dimension by the name of one that it is the same as.
         multiples: numbers that the sizes of dimensions must be multiples of, by name.
         fixed: sizes that dimensions must have, by name.
-        least: the smallest that they may have. Both divided by their multiples.
+        ends: the least and the most that they may have, or None. These and `fixed` are divided by their multiples.
     """
 
     def __init__(
@@ -59,10 +61,10 @@ class Narrowed(Exception):
         same: Mapping[str, str] | None = None,
         multiples: Mapping[str, int] | None = None,
         fixed: Mapping[str, int] | None = None,
-        least: Mapping[str, int] | None = None,
+        ends: Mapping[str, tuple[int, int | None]] | None = None,
     ) -> None:
         super().__init__("open dimensions must be narrowed")
-        self.same, self.multiples, self.fixed, self.least = same or {}, multiples or {}, fixed or {}, least or {}
+        self.same, self.multiples, self.fixed, self.ends = same or {}, multiples or {}, fixed or {}, ends or {}
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Narrowing:
         Raises:
             CompileError: no size is left, or only the data tell a size.
         """
-        named = {*found.same, *found.same.values(), *found.multiples, *found.fixed, *found.least}
+        named = {*found.same, *found.same.values(), *found.multiples, *found.fixed, *found.ends}
         if not named <= set(self.sizes):
             sizes = " and ".join(f"'{name}'" for name in sorted(named))
             raise CompileError(
@@ -109,14 +111,15 @@ class Narrowing:
             self._narrow(name, replace(own, multiple=own.multiple * factor))
             self.notes[name] = f"the sizes of '{name}' must be multiples of {own.multiple * factor} for its operators"
         for name, value in found.fixed.items():
-            size = value * self.sizes[name].multiple
-            self._narrow(name, OpenSize(size, size))
-            self.notes[name] = f"the size of '{name}' must be {size} for its operators"
-
-        for name, value in found.least.items():
+            only = value * self.sizes[name].multiple
+            self._narrow(name, OpenSize(only, only))
+            self.notes[name] = f"the size of '{name}' must be {only} for its operators"
+        for name, (least, most) in found.ends.items():
             own = self.sizes[name]
-            self._narrow(name, replace(own, least=value * own.multiple))
-            self.notes[name] = f"the size of '{name}' must be no less than {value * own.multiple} for its operators"
+            size = replace(own, least=least * own.multiple, most=own.most if most is None else most * own.multiple)
+            self._narrow(name, size)
+            span = f"no less than {size.least}" if size.most is None else f"from {size.least} to {size.most}"
+            self.notes[name] = f"the size of '{name}' must be {span} for its operators"
 
     def _narrow(self, name: str, size: OpenSize) -> None:
         if size.values.least > size.values.most:
@@ -154,7 +157,7 @@ def agree(one: Dimension, other: Dimension) -> bool:
         return difference == 0
     least, most = bounds(difference)
     if least <= 0 <= most:
-        for find in (_same, _multiple, _fixed):
+        for find in (_same, _multiple, _between):
             found = find(difference)
             if found is not None:
                 raise found
@@ -200,7 +203,7 @@ def _least(difference: Dimension) -> Narrowed | None:
     while enough - below > 1:
         middle = (below + enough) // 2
         below, enough = (below, middle) if holds_from(middle) else (middle, enough)
-    return Narrowed(least={str(var.name): enough})
+    return Narrowed(ends={str(var.name): (enough, None)})
 
 
 def _same(difference: Size) -> Narrowed | None:
@@ -231,17 +234,36 @@ def _multiple(difference: Size) -> Narrowed | None:
     return None
 
 
-def _fixed(difference: Size) -> Narrowed | None:
-    """The only size that one dimension may have."""
-    ((var, own), *others) = _ranges_of(difference).items()
-    first, second = (substituted(difference, {var: own.least + step}) for step in (0, 1))
-    if others or not (isinstance(first, int) and isinstance(second, int)) or first == second:
-        return None
-    size = own.least - first // (second - first)
-    is_line = difference - Size(var) * (second - first) == first - own.least * (second - first)
-    if not is_line or first % (second - first) or not own.least <= size <= own.most:
-        return None
-    return Narrowed(fixed={str(var.name): size})
+def _between(difference: Size) -> Narrowed | None:
+    """The sizes of one dimension between which, both included, the difference is 0; if it is one size, only that."""
+    own = _ranges_of(difference)
+    for var, values in own.items():
+        least, most = _zeros(difference, var)
+        if least > most:
+            continue
+        part = replace(values, least=least, most=most, typical=max(least, min(most, values.typical)))
+        if _is_zero(difference, {}, {**own, var: part}):
+            name = str(var.name)
+            return Narrowed(fixed={name: least}) if least == most else Narrowed(ends={name: (least, most)})
+    return None
+
+
+def _zeros(difference: Size, var: tirx.Var) -> tuple[int, int]:
+    """The first and the last size of a dimension for which the difference is 0, if it never falls or never rises.
+
+    Where the others have their typical sizes; the first is greater than the last if there is none.
+    """
+    own = _ranges_of(difference)
+    others: dict[tirx.Var, Dimension] = {other: known.typical for other, known in own.items() if other is not var}
+
+    def value(size: int) -> int:
+        return bounds(substituted(difference, {**others, var: size}))[0]
+
+    values = own[var]
+    sign = 1 if value(values.most) >= value(values.least) else -1
+    least = bisect_left(range(values.most), 0, values.least, key=lambda size: sign * value(size))
+    most = bisect_right(range(values.most), 0, least, key=lambda size: sign * value(size))
+    return least, most - (value(most) != 0)
 
 
 def _divisors(expr: tirx.Expr) -> list[int]:

@@ -25,7 +25,7 @@ from nnefc.operators.base import (
     shape_of,
 )
 from nnefc.operators.statements import T, looped, report
-from nnefc.sizes import Dimension, expression, is_known
+from nnefc.sizes import Dimension, expression, is_known, may_exceed
 
 __all__ = [
     "AdvancedIndex",
@@ -46,6 +46,8 @@ reads the nearest position. "wrap": indices are taken modulo the size."""
 def from_the_front(indices: Array, size: int, outside: Outside = "error") -> Array:
     """Indices known at compile time as positions in a dimension of this size; of the same type if that has room.
 
+    Where the size is open, those that count from its end, or are out of range, stay as they are.
+
     Raises:
         CompileError: "error", and one is out of range; or there are no positions.
     """
@@ -53,16 +55,34 @@ def from_the_front(indices: Array, size: int, outside: Outside = "error") -> Arr
     wide = indices.astype(np.int64)
     if outside == "error":
         for index in (int(wide.min()), int(wide.max())) if wide.size else ():
-            if not -size <= index < size:
+            if not covers(size, -index if index < 0 else index + 1):
                 raise CompileError(f"the index {index} is out of the range [{-size},{size - 1}]")
-        wide = np.where(wide < 0, wide + size, wide)
-    else:
+        if is_known(size):
+            wide = np.where(wide < 0, wide + size, wide)
+    elif is_known(size):
         wide = np.clip(wide, 0, size - 1) if outside == "clip" else np.mod(wide, size)
-    return wide.astype(indices.dtype) if size - 1 <= np.iinfo(indices.dtype).max else wide
+    return wide if may_exceed(size - 1, np.iinfo(indices.dtype).max) else wide.astype(indices.dtype)
+
+
+def _positions(at: Emitter, indices: Array, sizes: Shape) -> Operand:
+    """Indices known at compile time as positions, computed if they count from the end of an open size; `sizes` cycle.
+
+    They are in range, and wrapped by :func:`from_the_front` where that knows the size.
+    """
+    if not (indices < 0).any():
+        return indices
+
+    def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
+        index, size = tensors[0](*place), expression(sizes[-1])
+        for part, other in enumerate(sizes[:-1]):
+            size = tirx.Select(place[-1] == part, expression(other), size)
+        return tirx.Select(index < _like(index, 0), index + size.astype(str(index.ty)), index)
+
+    return at.emit(at.elements(indices.shape, element, indices, name="positions"))
 
 
 def _check_source(size: int, indices: Shape) -> None:
-    if is_empty((size,)) and not is_empty(indices):
+    if not is_empty(indices) and not covers(size, 1):
         raise CompileError("there is nothing to take from a dimension of size 0")
 
 
@@ -129,11 +149,11 @@ class Gather(Operator):
                 return np.asarray(np.take(x, indices, self.axis))
         if is_empty(shape):
             return np.zeros(shape, numpy_dtype(dtype_of(x)))
-        if not isinstance(indices, np.ndarray):
-            if self.outside == "error":
-                indices = _checked(at, indices, (size,), "Gather")
-            else:
-                mode = self.outside
+        if self.outside == "error":
+            known = isinstance(indices, np.ndarray)
+            indices = _positions(at, indices, (size,)) if known else _checked(at, indices, (size,), "Gather")
+        elif not (isinstance(indices, np.ndarray) and is_known(size)):
+            mode = self.outside
         return relax.op.take(at.expr(x), at.expr(indices), self.axis, mode)
 
 
@@ -160,7 +180,7 @@ class GatherElements(Operator):
 
     def lower(self, at: Emitter, x: Operand, indices: Operand) -> Operand:
         shape, size = self.shape(shape_of(x), shape_of(indices)), shape_of(x)[self.axis]
-        clips = self.outside == "clip" and not isinstance(indices, np.ndarray)
+        clips = self.outside == "clip" and not (isinstance(indices, np.ndarray) and is_known(size))
         if isinstance(indices, np.ndarray):
             indices = from_the_front(indices, size, self.outside)
             if isinstance(x, np.ndarray):
@@ -169,7 +189,9 @@ class GatherElements(Operator):
                 return np.asarray(x[tuple(index)])
         if is_empty(shape):
             return np.zeros(shape, numpy_dtype(dtype_of(x)))
-        if not isinstance(indices, np.ndarray) and not clips:
+        if isinstance(indices, np.ndarray):
+            indices = indices if clips else _positions(at, indices, (size,))
+        elif not clips:
             indices = _checked(at, indices, (size,), "GatherElements")
 
         def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
@@ -209,8 +231,8 @@ class GatherND(Operator):
             indices = tuples_from_the_front(indices, sizes)
         if is_empty(shape):
             return np.zeros(shape, numpy_dtype(dtype_of(x)))
-        if not isinstance(indices, np.ndarray):
-            indices = _checked(at, indices, sizes, "GatherND")
+        known = isinstance(indices, np.ndarray)
+        indices = _positions(at, indices, sizes) if known else _checked(at, indices, sizes, "GatherND")
 
         def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
             index = [tensors[1](*place[:outer], part) for part in range(depth)]

@@ -442,7 +442,15 @@ class Concat(Operator):
         filled = [operand for operand in operands if not is_empty(shape_of(operand)[self.axis : self.axis + 1])]
         if len(filled) < 2:
             return (filled or operands)[0]
-        return relax.op.concat([at.expr(operand) for operand in filled], self.axis)
+        given = [at.expr(operand) for operand in filled]
+        joined = at.builder.normalize(relax.op.concat(given, self.axis))
+        if joined.ty.shape is not None:
+            return joined
+        # TVM does not know the ranges of open sizes, and so not that these are equal.
+        first = shape_of(given[0])
+        wanted = [(*first[: self.axis], shape_of(x)[self.axis], *first[self.axis + 1 :]) for x in given]
+        same = [at.emit(relax.op.reshape(x, shape)) for x, shape in zip(given, wanted, strict=True)]
+        return relax.op.concat(same, self.axis)
 
 
 @dataclass(frozen=True)

@@ -106,3 +106,41 @@ def test_sizes_that_only_the_data_tell_are_not_narrowed(tmp_path: Path) -> None:
     path = written(tmp_path, [*nodes, node("Cast", ["s"], "y", to=TensorProto.FLOAT)], {"a": ["n"], "b": [6]})
     with pytest.raises(CompileError, match="only the data tell"):
         nnefc.compile(path)
+
+
+def test_sizes_between_two_ends_leave_one_row_behind_a_window(tmp_path: Path) -> None:
+    """`[n, 3, (h - 5) // 4 + 1, w]` seen as `[n, 3, w]`, and joined with what that is the same as."""
+    nodes = [
+        node("MaxPool", ["x"], "a", kernel_shape=[5, 1], strides=[4, 1]),
+        node("Squeeze", ["a", "two"], "b"),
+        node("Unsqueeze", ["b", "two"], "c"),
+        node("Concat", ["a", "c"], "y", axis=1),
+    ]
+    path = written(tmp_path, nodes, {"x": ["n", 3, "h", "w"]}, two=[2])
+    with pytest.warns(ModelWarning, match="'h' must be from 5 to 8 for"):
+        artifact = nnefc.compile(path)
+    for size in (5, 8):
+        check(path, artifact, {"x": (2, 3, size, 3)})
+    with artifact.load() as library:
+        for size in (4, 9):
+            with pytest.raises(nnefc.RunError, match="takes 5 to 8"):
+                library.run({"x": np.zeros((2, 3, size, 3), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("op_type", "indices", "least"),
+    [
+        ("Gather", [2, -4], {"n": 4}),
+        ("GatherElements", [[0, -1], [2, -3]], {"n": 3, "m": 2}),
+        ("GatherND", [[-1, 1], [1, -3]], {"n": 2, "m": 3}),
+    ],
+)
+def test_items_that_are_taken_are_there(op_type: str, indices: Any, least: Mapping[str, int], tmp_path: Path) -> None:
+    """Positions from the end of an open size too, of which there must be enough."""
+    path = written(tmp_path, [node(op_type, ["x", "i"], "y")], {"x": ["n", "m"]}, i=indices)
+    with pytest.warns(ModelWarning) as notes:
+        artifact = nnefc.compile(path)
+    texts = " ".join(str(note.message) for note in notes)
+    assert all(f"'{name}' must be no less than {size}" in texts for name, size in least.items())
+    for n, m in ((4, 3), (7, 5)):
+        check(path, artifact, {"x": (n, m)})
