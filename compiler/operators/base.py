@@ -242,13 +242,14 @@ class Emitter:
             return operand.reshape(tuple(shape))
         return self.emit(relax.op.reshape(self.expr(operand), tuple(shape)))
 
-    def counted(self, value: relax.Expr, limit: Dimension, name: str) -> Dimension:
+    def counted(self, value: relax.Expr, limit: Dimension, name: str, from_the_end: bool = False) -> Dimension:
         """A size that only the data tell: the value of a tensor of one integer, or what is nearest to it in range.
 
         Args:
             value: a tensor of one item.
             limit: what it is at most; at least it is 0.
             name: of the variable that stands for it.
+            from_the_end: whether the limit is added to negative values, as to positions that count from the end.
 
         Raises:
             CompileError: it is computed in a branch or in the body of a loop.
@@ -267,7 +268,10 @@ class Emitter:
 
         def clipped(tensor: te.Tensor, *sizes: tirx.Var) -> te.Tensor:
             here = expression(substituted(dimension(most), dict(zip(used, map(dimension, sizes), strict=True))))
-            return te.compute((), lambda: tirx.max(tirx.min(tensor(*zeros).astype("int64"), here), 0), name="count")
+            item = tensor(*zeros).astype("int64")
+            if from_the_end:
+                item = tirx.Select(item < 0, item + here, item)
+            return te.compute((), lambda: tirx.max(tirx.min(item, here), 0), name="count")
 
         self.counts[made] = self.emit(self.builder.call_te(clipped, value, *used, primfunc_name_hint="count"))
         return Size(made.var)

@@ -163,6 +163,20 @@ def test_items_that_a_condition_keeps(tmp_path: Path) -> None:
     check(proto, tmp_path, None, feeds)
 
 
+def test_slices_end_where_the_data_say(tmp_path: Path) -> None:
+    """Also counted from the end, beyond it, and where nothing is left."""
+    nodes = [
+        node("Cast", "x", "numbers", to=TensorProto.INT64),
+        node("Slice", "numbers zero one", "first"),
+        node("Slice", "numbers one two", "last"),
+        node("Slice", "table first last zero", "y"),
+    ]
+    constants = {name: np.array([value], np.int64) for name, value in (("zero", 0), ("one", 1), ("two", 2))}
+    constants["table"] = RNG.random((9, 4)).astype(np.float32)
+    feeds = [{"x": np.array(ends, np.float32)} for ends in ((2, 7), (-4, 100), (5, 5), (8, 2), (-100, -1))]
+    check(model_of(nodes, {"x": [2]}, {"y": TensorProto.FLOAT}, **constants), tmp_path, None, feeds)
+
+
 def test_sizes_that_a_branch_would_count_are_refused(tmp_path: Path) -> None:
     empty = helper.make_tensor_value_info("z", TensorProto.INT64, None)
     branches = [helper.make_graph([node("NonZero", "x", "z")], name, [], [empty]) for name in ("one", "two")]

@@ -45,7 +45,7 @@ from nnefc.operators.shape import (
 )
 from nnefc.operators.unpooling import Fold
 from nnefc.operators.window import Window
-from nnefc.sizes import ceil_div, greatest, is_known, known_less, least
+from nnefc.sizes import Dimension, ceil_div, greatest, is_known, known_less, least
 
 __all__: list[str] = []
 
@@ -151,8 +151,10 @@ def _slice(ctx: Context, node: Node) -> Any:
         starts, ends = list(node.attributes["starts"]), list(node.attributes["ends"])
         axes, steps = node.attributes.get("axes"), None
     else:
-        starts, ends = (integers(ctx, node, i, name) or [] for i, name in ((1, "starts"), (2, "ends")))
         axes, steps = integers(ctx, node, 3, "axes"), integers(ctx, node, 4, "steps")
+        along = axes if axes is not None else range(len(shape))
+        sizes = [shape[axis] for axis in normal_axes(node, along, len(shape))]
+        starts, ends = (_positions(ctx, node, i, sizes, steps) for i in (1, 2))
     axes = normal_axes(node, axes if axes is not None else range(len(starts)), len(shape))
     steps = steps if steps is not None else [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
@@ -161,6 +163,19 @@ def _slice(ctx: Context, node: Node) -> Any:
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         ranges[axis] = (*_taken(start, end, step, shape[axis]), step)
     return ctx.apply(Slice(ranges), x)
+
+
+def _positions(
+    ctx: Context, node: Node, index: int, sizes: list[Dimension], steps: list[int] | None
+) -> list[Dimension]:
+    """Where slices begin or end; what the data tell is a size in the range of the dimension."""
+    value, name = input_at(node, index), ("starts", "ends")[index - 1]
+    if value.sizes is not None or ctx.constant(value) is not None or min(steps or [1]) < 1:
+        return integers(ctx, node, index, name) or []
+    return [
+        ctx.at.counted(ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], from_the_end=True)
+        for i, size in enumerate(sizes[: shape_of(value)[0]])
+    ]
 
 
 def _taken(start: int, end: int, step: int, size: int) -> tuple[int, int]:
