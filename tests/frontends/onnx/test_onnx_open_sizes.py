@@ -266,6 +266,12 @@ def test_states_before_the_first_step_tell_the_batch(tmp_path: Path) -> None:
     assert str(artifact.inputs[0]) == "x: float32[s, 2, 5]"
 
 
+def test_sequences_of_an_open_length_end_before(tmp_path: Path) -> None:
+    constants = {"w": real(1, 48, 5), "r": real(1, 48, 16), "b": real(1, 96), "e": np.array([3, 9], np.int32)}
+    layer = node("GRU", "x w r b e", "y", hidden_size=16)
+    check(model_of([layer], ["s", 2, 5], **constants), tmp_path, {"s": "9..20"}, [(9, 2, 5), (13, 2, 5)])
+
+
 def test_loops_go_round_as_often_as_a_size_says(tmp_path: Path) -> None:
     """`Scan` over the rows, and a `Loop` with as many rounds as there are columns."""
     value = helper.make_tensor_value_info

@@ -20,11 +20,13 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.operators.casting import Cast
 from nnefc.operators.creation import Full
 from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor
 from nnefc.operators.recurrent import ACTIVATIONS, Activation, BeforeTheEnd, Cell, Gru, Lstm, Recurrence, Rnn, Weights
 from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
+from nnefc.sizes import Dimension, may_exceed
 
 __all__: list[str] = []
 
@@ -95,12 +97,16 @@ def _item(ctx: Context, x: Value, direction: int) -> Any:
     return ctx.apply(Reshape(shape_of(x)[1:]), ctx.apply(Slice({0: (direction, 1, 1)}), x))
 
 
-def _lengths(ctx: Context, node: Node, time: int) -> Value | None:
+def _lengths(ctx: Context, node: Node, time: Dimension) -> Value | None:
     """Where sequences end, `[B]` int32, cut to the steps that there are; None if all of them last to the end."""
     lengths = optional_input(node, 4)
-    if lengths is None or ((array := ctx.constant(lengths)) is not None and (array >= time).all()):
+    if lengths is None:
         return None
-    below = binary(ctx, "Min", ctx.apply(Cast("int32"), lengths), known(ctx, np.array(time, np.int32)))
+    array = ctx.constant(lengths)
+    if array is not None and not any(may_exceed(time, int(length)) for length in array.flat):
+        return None
+    end = Value.of_sizes(sizes_array([time], ()), "int32")
+    below = binary(ctx, "Min", ctx.apply(Cast("int32"), lengths), end)
     return binary(ctx, "Max", below, known(ctx, np.array(0, np.int32)))
 
 
