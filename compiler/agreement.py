@@ -30,6 +30,8 @@ from nnefc.sizes import (
     Range,
     Size,
     bounds,
+    is_counted,
+    is_known,
     known_less,
     may_exceed,
     open_variables,
@@ -170,7 +172,7 @@ def agree_all(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:
 
 
 def covers(size: Dimension, part: Dimension) -> bool:
-    """Whether a size is no less than another one.
+    """Whether a size is no less than another one, or may be where only the data tell: then the run has to look.
 
     Raises:
         Narrowed: it is where open dimensions are narrowed: to a larger least size, or to one dimension instead of two.
@@ -179,6 +181,8 @@ def covers(size: Dimension, part: Dimension) -> bool:
         return True
     if known_less(size, part):
         return False
+    if is_counted(size) and is_known(part):  # there is memory for the greatest size
+        return True
     found = _least(size - part)
     if found is not None:
         raise found

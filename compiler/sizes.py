@@ -39,7 +39,7 @@ __all__ = [
     "OpenSize",
     "Range",
     "Size",
-    "also_open",
+    "also_counted",
     "bounds",
     "broadcast",
     "ceil_div",
@@ -47,6 +47,7 @@ __all__ = [
     "dimensions",
     "expression",
     "greatest",
+    "is_counted",
     "is_known",
     "is_size",
     "item_count",
@@ -166,6 +167,7 @@ class _Known:
         self._sample: dict[tirx.Var, tirx.IntImm] = {}
         self.answers: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.open = dict(open_dimensions)
+        self.counted: set[tirx.Var] = set()
         self.sizes: set[tirx.Var] = set()
         for var, values in open_dimensions.items():
             self.note(var, values)
@@ -181,10 +183,11 @@ class _Known:
         self._typical[var] = tirx.IntImm("int64", values.typical)
         self._sample[var] = tirx.IntImm("int64", max(values.least, min(values.most, 37 + 24 * len(self._sample))))
 
-    def open_too(self, var: tirx.Var, values: Range) -> None:
-        """Know a further open dimension."""
+    def count(self, var: tirx.Var, values: Range) -> None:
+        """Know a size that only the data tell."""
         self.note(var, values)
         self.open[var] = values
+        self.counted.add(var)
 
     @_once
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:
@@ -267,9 +270,14 @@ def ranges(open_dimensions: Mapping[tirx.Var, Range]) -> Iterator[None]:
         _PRESENT.reset(token)
 
 
-def also_open(var: tirx.Var, values: Range) -> None:
-    """Know, in the :func:`ranges` around, one more open dimension."""
-    _known().open_too(var, values)
+def also_counted(var: tirx.Var, values: Range) -> None:
+    """Know, in the :func:`ranges` around, one more size: one that only the data tell."""
+    _known().count(var, values)
+
+
+def is_counted(size: Dimension) -> bool:
+    """Whether a size depends on one that only the data tell, as far as a network is being built."""
+    return isinstance(size, Size) and not _known().counted.isdisjoint(variables(size.expr))
 
 
 def _known() -> _Known:

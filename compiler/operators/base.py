@@ -21,7 +21,7 @@ from nnefc.operators.dtypes import numpy_dtype
 from nnefc.sizes import (
     Dimension,
     Size,
-    also_open,
+    also_counted,
     dimension,
     dimensions,
     expression,
@@ -262,7 +262,7 @@ class Emitter:
         taken = {str(var.name) for var in open_variables()}
         name = next(each for number in count() if (each := f"{name}{number or ''}") not in taken)
         made = Count(tirx.Var(name, "int64"), widest(limit, limits))
-        also_open(made.var, made.values)
+        also_counted(made.var, made.values)
         zeros = [0] * rank_of(value)
         most, used = expression(made.limit), variables(expression(made.limit))
 
@@ -275,6 +275,16 @@ class Emitter:
 
         self.counts[made] = self.emit(self.builder.call_te(clipped, value, *used, primfunc_name_hint="count"))
         return Size(made.var)
+
+    def chosen(self, condition: relax.Expr, one: Dimension, other: Dimension) -> relax.Expr:
+        """One of two sizes as an int64 without axes: the first if a condition, of one item, holds."""
+
+        def compute(condition: te.Tensor, one: tirx.Expr, other: tirx.Expr) -> te.Tensor:
+            return te.compute((), lambda: tirx.Select(condition(*zeros), one, other), name="chosen")
+
+        zeros = [0] * rank_of(condition)
+        sizes = map(expression, (one, other))
+        return self.emit(self.builder.call_te(compute, condition, *sizes, primfunc_name_hint="chosen"))
 
     def body(
         self,

@@ -19,7 +19,7 @@ from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional,
 from nnefc.network import Body, Choice, Loop
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
-from nnefc.sizes import Dimension
+from nnefc.sizes import Dimension, greatest
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
 
@@ -81,17 +81,32 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
             "the branches give values of different kinds or lengths, and which one runs is known only at run time"
         )
     pairs = list(zip(_leaves(first.outputs), _leaves(second.outputs), strict=True))
-    for a, b in pairs:
-        if (a.dtype, a.shape) != (b.dtype, b.shape):
-            raise CompileError(
-                f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
-                "known at run time only"
-            )
-    like = [a for a, _ in pairs if 0 not in a.shape]
+    shapes = [_joint_shape(ctx, condition, a, b) for a, b in pairs]
+    like = [replace(a, shape=shape) for (a, _), shape in zip(pairs, shapes, strict=True) if 0 not in a.shape]
     operands = [condition, *first.captured, *second.captured]
     results = iter(ctx.emit_control(Choice(first.body, second.body), operands, like) if like else ())
     chosen = [Value.empty(a.shape, a.dtype) if 0 in a.shape else _agreed(a, b, next(results)) for a, b in pairs]
     return _rebuilt(first.outputs, iter(chosen))
+
+
+def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value) -> tuple[Dimension, ...]:
+    """The shape of a result that one of two branches gives: what differs is a size that the condition tells.
+
+    Raises:
+        CompileError: the types or the ranks differ, or one of them has no items.
+    """
+    same_kind = a.dtype == b.dtype and a.rank == b.rank
+    if not same_kind or (a.shape != b.shape and (0 in a.shape or 0 in b.shape)):
+        raise CompileError(
+            f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
+            "known at run time only"
+        )
+    return tuple(
+        one
+        if one == other
+        else ctx.at.counted(ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
+        for one, other in zip(a.shape, b.shape, strict=True)
+    )
 
 
 def _branches(ctx: Context, then: Subgraph, other: Subgraph) -> tuple[_Branch, _Branch]:

@@ -177,6 +177,34 @@ def test_slices_end_where_the_data_say(tmp_path: Path) -> None:
     check(model_of(nodes, {"x": [2]}, {"y": TensorProto.FLOAT}, **constants), tmp_path, None, feeds)
 
 
+def test_branches_may_differ_in_their_sizes(tmp_path: Path) -> None:
+    """The rows alone, or twice, or only the first two columns of them."""
+    value = helper.make_tensor_value_info
+
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        return helper.make_graph(nodes, name, [], [value(f"{name}_y", TensorProto.FLOAT, None)])
+
+    nodes = [
+        node("ReduceSum", "c", "sum", keepdims=0),
+        node("Cast", "sum", "flag", to=TensorProto.BOOL),
+        node(
+            "If",
+            "flag",
+            "chosen",
+            then_branch=branch("twice", node("Concat", "x x", "twice_y", axis=0)),
+            else_branch=branch("less", node("Slice", "x zero two one", "less_y")),
+        ),
+        node("Softmax", "chosen", "y"),
+    ]
+    constants = {name: np.array([value], np.int64) for name, value in (("zero", 0), ("one", 1), ("two", 2))}
+    proto = model_of(nodes, {"x": ["n", 5], "c": [3]}, {"y": TensorProto.FLOAT}, **constants)
+    feeds = [
+        {"x": RNG.random((rows, 5)).astype(np.float32), "c": np.full(3, flag, np.float32)}
+        for rows, flag in ((4, 0), (4, 1), (1, 1), (9, 0))
+    ]
+    check(proto, tmp_path, {"n": "1..9"}, feeds)
+
+
 def test_sizes_that_a_branch_would_count_are_refused(tmp_path: Path) -> None:
     empty = helper.make_tensor_value_info("z", TensorProto.INT64, None)
     branches = [helper.make_graph([node("NonZero", "x", "z")], name, [], [empty]) for name in ("one", "two")]

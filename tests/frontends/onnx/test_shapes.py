@@ -142,7 +142,7 @@ def test_values_of_inputs_can_be_known_at_compile_time(tmp_path: Path) -> None:
     x = RNG.standard_normal((2, 6)).astype(np.float32)
     np.testing.assert_array_equal(results(network, x=x)["y"], x.reshape(3, 4))
     assert "no input 'q'" in message_of(proto, tmp_path, values={"q": 1})
-    assert "are no int64" in message_of(proto, tmp_path, values={"s": ["a"]})
+    assert "are not of type int64" in message_of(proto, tmp_path, values={"s": ["a"]})
 
 
 def test_arithmetic_of_shapes_is_done_at_compile_time(tmp_path: Path) -> None:

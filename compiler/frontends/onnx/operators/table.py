@@ -27,7 +27,7 @@ _LIMITS = {
     "GatherElements": "an index out of range fails the run",
     "GatherND": "an index out of range fails the run",
     "GridSample": "cubic along every dimension",
-    "If": "the results of the branches must have equal types and shapes where the condition is computed",
+    "If": "the results of the branches must have equal types and ranks where the condition is computed",
     "Loop": "no scan outputs where the trip count is computed; states keep their shapes where it is large",
     "MaxRoiPool": "float32, float64",
     "NonMaxSuppression": "all but boxes and scores must be known at compile time; not in branches and loops that are "
