@@ -159,7 +159,7 @@ def agree(one: Dimension, other: Dimension) -> bool:
         return difference == 0
     least, most = bounds(difference)
     if least <= 0 <= most:
-        for find in (_same, _multiple, _between):
+        for find in (_same, _enough, _multiple, _between):
             found = find(difference)
             if found is not None:
                 raise found
@@ -192,15 +192,25 @@ def covers(size: Dimension, part: Dimension) -> bool:
 def _least(difference: Dimension) -> Narrowed | None:
     """The smallest sizes of one dimension from which on a difference is not negative."""
     assert isinstance(difference, Size)
+    return _from_least(difference, lambda: bounds(difference)[0] >= 0, share=1)
+
+
+def _enough(difference: Size) -> Narrowed | None:
+    """The smallest sizes of one dimension from which on there is no difference: no more than half of its range."""
+    return _from_least(difference, lambda: _is_nothing(substituted(difference, {})), share=2)
+
+
+def _from_least(difference: Size, holds: Callable[[], bool], share: int) -> Narrowed | None:
+    """The smallest sizes of one dimension from which on a difference is as wanted, within a share of its range."""
     own = _ranges_of(difference)
     if len(own) != 1:
         return None
     ((var, values),) = own.items()
-    below, enough = values.least, values.most
+    below, enough = values.least, values.least + (values.most - values.least) // share
 
     def holds_from(least: int) -> bool:
         with ranges({var: replace(values, least=least, typical=max(least, values.typical))}):
-            return bounds(difference)[0] >= 0
+            return holds()
 
     if holds_from(below) or not holds_from(enough):
         return None
@@ -284,8 +294,11 @@ def _divisors(expr: tirx.Expr) -> list[int]:
 
 def _is_zero(difference: Size, values: Mapping[tirx.Var, Dimension], known: Mapping[tirx.Var, Range]) -> bool:
     with ranges(known):
-        left = substituted(difference, values)
-        return isinstance(left, int) and left == 0
+        return _is_nothing(substituted(difference, values))
+
+
+def _is_nothing(size: Dimension) -> bool:
+    return isinstance(size, int) and size == 0
 
 
 def _ranges_of(difference: Size) -> dict[tirx.Var, Range]:

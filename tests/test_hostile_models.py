@@ -309,3 +309,8 @@ def test_functions_that_double_again_and_again_are_refused(tmp_path: Path) -> No
     with pytest.raises(CompileError, match="come to more than 65536 nodes") as caught:
         confined(compiled, tmp_path / "model.onnx")
     assert len(caught.value.message) < 400
+
+
+def test_reasons_are_told_without_the_hints_after_them() -> None:
+    """What a pass raises in TVM's hands arrives as a text."""
+    assert reason_of(RuntimeError("trace\nerror: it is open\nhint: narrow it\n")) == "it is open"

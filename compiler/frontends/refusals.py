@@ -11,8 +11,9 @@ REFUSALS = (ArithmeticError, IndexError, MemoryError, RuntimeError, TypeError, V
 
 
 def reason_of(error: Exception) -> str:
-    """What an error says in one line: TVM's reasons come last, after a trace."""
+    """What an error says in one line: TVM's reasons come last, after a trace; only hints of this compiler follow."""
     if ran_out_of_memory(error):
         return "it takes more memory than there is"
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines()]
+    reasons = [line.removeprefix("error: ") for line in lines if line and not line.startswith("hint: ")]
+    return reasons[-1] if reasons else type(error).__name__

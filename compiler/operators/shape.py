@@ -112,13 +112,23 @@ class Reshape(_Reshaping):
 
     def shape(self, x: Shape) -> Shape:
         """The target, complete."""
-        items, given = math.prod(x), math.prod(size for size in self.target if size != -1)
         target = self.target
+        items, given = _without_common(x, tuple(size for size in target if size != -1))
         if target.count(-1) == 1 and given and agree(items % given, 0):
             target = tuple(items // given if size == -1 else size for size in target)
-        if any(known_less(size, 0) for size in target) or not agree(math.prod(target), items):
+        if any(known_less(size, 0) for size in target) or not agree(*_without_common(target, x)):
             raise CompileError(f"a tensor of the shape {list(x)} cannot take the shape {list(self.target)}")
         return target
+
+
+def _without_common(one: Shape, other: Shape) -> tuple[int, int]:
+    """How many items two shapes have, both divided by the open sizes that both have."""
+    left, right = list(one), list(other)
+    for size in one:
+        if not is_known(size) and size in right:
+            left.remove(size)
+            right.remove(size)
+    return math.prod(left), math.prod(right)
 
 
 @dataclass(frozen=True)
@@ -203,7 +213,8 @@ class Slice(Movement):
                 parts.append((axis, first, first + (count - 1) * stride + 1, stride))
         if parts:
             axes, begin, end, strides = map(list, zip(*parts, strict=True))
-            x = relax.op.strided_slice(x, axes, begin, end, strides)
+            exist = not is_known(*begin, *end, *sizes)  # else TVM clips, in terms that it cannot type
+            x = relax.op.strided_slice(x, axes, begin, end, strides, assume_inbound=exist)
         for axis in reversed_:
             x = relax.op.flip(at.bound(x), axis)
         return x

@@ -14,7 +14,7 @@ from nnefc.passes.compute.transposition import POSITIONS, transpose_to_blocks, t
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
 from nnefc.passes.schedule.in_place import SAME_BYTES
-from nnefc.sizes import expression
+from nnefc.sizes import expression, may_exceed
 
 __all__ = ["to_blocks", "to_plain"]
 
@@ -65,4 +65,4 @@ def _seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ..
 
 
 def _has_tiles(data: relax.Expr, positions: int, size: int) -> bool:
-    return str(data.ty.dtype) in _TRANSPOSED and positions >= POSITIONS and size in (2, 4, 8, 16)
+    return str(data.ty.dtype) in _TRANSPOSED and not may_exceed(POSITIONS, positions) and size in (2, 4, 8, 16)

@@ -110,6 +110,8 @@ def _sizes(
         if not isinstance(operand, relax.TensorType):
             found[param] = operand
             continue
+        if operand.shape is None:  # of a result: fusion could not say it with the variables that it has
+            continue
         for size, value in zip(param.shape, operand.shape, strict=True):
             if isinstance(size, tirx.Var):
                 found.setdefault(size, value)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from relax_programs import Case, Graph, Value, build, summary, target
-from tvm import relax
+from tvm import relax, tirx
 from virtual_machine import run_in_virtual_machine
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operator
+from nnefc.operators.base import Emitter, Operator, shape_of
 from nnefc.operators.indexing import AdvancedIndex, Gather, GatherElements, OneHot, ReverseSequence
 from nnefc.operators.shape import (
     ChannelShuffle,
@@ -32,6 +32,7 @@ from nnefc.operators.shape import (
 )
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
+from nnefc.sizes import Range, Size, ranges
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((3, 4, 6)).astype(np.float32)
@@ -160,3 +161,17 @@ def test_chosen_channels_stay_in_the_layout_of_convolutions() -> None:
     case = Case([RNG.standard_normal((1, 16, 4, 4)).astype(np.float32)], make)
     after = summary(AssignLayouts(target("llvm -mcpu=x86-64-v3"), FastAlgorithms())(build([case]).network.module))
     assert (after.count(" block("), after.count("unblock(")) == (1, 1)
+
+
+def test_slices_of_open_sizes_have_the_sizes_that_they_are_said_to_have() -> None:
+    n = tirx.Var("n", "int64")
+    with ranges({n: Range(1, 1000, 64)}):
+        size, builder = Size(n), relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((n,), "float32"))
+        parts = [(size % 7, size - size % 7, 1), (size - size % 7, size % 7, 1), (0, (size + 1) // 2, 2)]
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                made = [builder.emit_output(Slice({0: part}).lower(Emitter(builder), x)) for part in parts]
+            builder.emit_func_output(made)
+        assert [shape_of(result) for result in made] == [(count,) for _, count, _ in parts]
+        assert "if_then_else" not in str(builder.get())

@@ -11,6 +11,7 @@ from nnefc.passes.compute.channel_order import gather_channels
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.rewriter import array_of, constant, is_constant
+from nnefc.sizes import is_known
 
 __all__ = ["RULES", "gathered"]
 
@@ -48,7 +49,10 @@ def _slice(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     if axis != 1 or step < 1:
         return None
     data = call.args[0]
-    return gathered(layouts, data, range(*slice(begin, end, step).indices(layouts.plain_shape(data)[1])))
+    channels = layouts.plain_shape(data)[1]
+    if not is_known(channels):  # such a tensor is never blocked
+        return None
+    return gathered(layouts, data, range(*slice(begin, end, step).indices(channels)))
 
 
 RULES: dict[str, LayoutRule] = {"strided_slice": _slice, "take": _take}

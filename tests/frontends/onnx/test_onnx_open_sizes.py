@@ -138,6 +138,68 @@ def test_slices_and_joined_tensors_of_open_sizes(tmp_path: Path) -> None:
     check(model_of(nodes, ["n", "s", 5], **constants, row=real(1, 5)), tmp_path, {"n": "1..4", "s": "2..64"}, sizes)
 
 
+def test_slices_have_computed_ends(tmp_path: Path) -> None:
+    """The number of frames, `(m - 8) // 16`, shows nowhere in the kernel that masks them by their places."""
+    nodes = [
+        node("Shape", "x", "length", start=1),
+        node("Sub", "length eight", "rest"),
+        node("Mod", "rest hop", "over"),
+        node("Sub", "length over", "end"),
+        node("Slice", "x eight end one", "whole"),
+        node("Reshape", "whole frames", "f"),
+        node("Shape", "f", "counted", start=1, end=2),
+        node("Squeeze", "counted", "count"),
+        node("Range", "zero count step", "places"),
+        node("Unsqueeze", "places both", "column"),
+        node("Less", "column seven", "early"),
+        node("Where", "early f nothing", "y"),
+    ]
+    constants = {
+        "zero": np.array(0),
+        "step": np.array(1),
+        "one": np.array([1]),
+        "both": np.array([0, 2]),
+        "eight": np.array([8]),
+        "hop": np.array([16]),
+        "seven": np.array([7]),
+        "frames": np.array([0, -1, 16]),
+        "nothing": np.float32(0),
+    }
+    proto = model_of(nodes, ["n", "m"], **constants)
+    with pytest.warns(nnefc.diagnostics.ModelWarning, match="'m' must be no less than 8"):
+        check(proto, tmp_path, {}, [(1, 30), (2, 243), (3, 24)])
+    check(proto, tmp_path, {"n": 1, "m": "40..400"}, [(1, 40), (1, 399)])
+
+
+def test_few_items_and_every_other_one_are_taken(tmp_path: Path) -> None:
+    nodes = [
+        node("Slice", "x zero eight one", "first"),
+        node("Slice", "x zero last one two", "other"),
+        node("Concat", "first other", "y", axis=1),
+    ]
+    constants = {"zero": [0], "one": [1], "two": [2], "eight": [8], "last": [2**63 - 1]}
+    proto = model_of(nodes, ["n", "m"], **{name: np.array(value) for name, value in constants.items()})
+    check(proto, tmp_path, {}, [(1, 1), (2, 7), (3, 40)])
+    check(proto, tmp_path, {"n": 1, "m": "40..400"}, [(1, 40), (1, 399)])
+
+
+def test_the_last_frame_of_what_is_filled_up_is_left_out(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", "x", "length", start=1),
+        node("Sub", "long length", "missing"),
+        node("Concat", "none missing", "after", axis=0),
+        node("Pad", "x after", "padded"),
+        node("Unsqueeze", "padded one", "signal"),
+        node("Conv", "signal window", "frames", strides=[16]),
+        node("Transpose", "frames", "t", perm=[0, 2, 1]),
+        node("Slice", "t zero before one", "all"),
+        node("Exp", "all", "y"),
+    ]
+    constants = {"zero": [0], "one": [1], "before": [-1], "long": [300], "none": [0, 0, 0]}
+    made = {name: np.array(value) for name, value in constants.items()}
+    check(model_of(nodes, ["n", "m"], window=real(4, 1, 32), **made), tmp_path, {}, [(1, 9), (2, 299), (2, 400)])
+
+
 def test_tensors_are_resized_by_factors_and_to_computed_sizes(tmp_path: Path) -> None:
     linear = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     cubic = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}
