@@ -18,7 +18,7 @@ from nnefc.artifact import Artifact, build
 from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network
-from nnefc.frontends.leaving_open import leaving_open
+from nnefc.frontends.leaving_open import check_ranges, leaving_open
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.pipeline import Place, joined, lower, without_code
@@ -178,6 +178,7 @@ def compile_network(
             "the network has results of sizes that only the data tell: code for them is for processors, not for the "
             f"target {target.name}"
         )
+    check_ranges(network.open_dimensions)
     with (
         _without_collections(),
         memory_errors("the network takes more memory to compile than there is"),

@@ -5,6 +5,7 @@ x: float32[batch, 3, ?, ?]      batch, x_2 and x_3 are open dimensions, of any s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,9 +15,11 @@ from nnefc.diagnostics import CompileError, ran_out_of_memory
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import Count, OpenDimension
 from nnefc.outline import OpenTensor, likely_size, shape_option
-from nnefc.sizes import Dimension, OpenSize, Size, ranges, typical
+from nnefc.sizes import LARGEST, Dimension, OpenSize, Size, ranges, typical
 
-__all__ = ["OpenInputs", "OpenSizesError", "axis_name", "leaving_open", "likely_sizes"]
+__all__ = ["OpenInputs", "OpenSizesError", "axis_name", "check_ranges", "leaving_open", "likely_sizes"]
+
+_MOST_TOGETHER = LARGEST**3
 
 
 def axis_name(tensor: str, axis: int) -> str:
@@ -63,6 +66,23 @@ class OpenInputs:
         if opened.values.least == opened.values.most:
             return opened.values.least * opened.multiple
         return self._made.setdefault(name, OpenDimension.of(name, opened)).size
+
+
+def check_ranges(dimensions: Sequence[OpenDimension]) -> None:
+    """Refuse wide ranges with which products of sizes are beyond int64: what is proved of those would be wrong.
+
+    Raises:
+        CompileError: the product of the largest sizes is, and some of these are larger than those that nobody gave.
+    """
+    wide = [d for d in dimensions if d.values.most * d.multiple > LARGEST]
+    together = math.prod(d.values.most * d.multiple for d in dimensions)
+    if wide and together > _MOST_TOGETHER:
+        names = " and ".join(f"'{d.name}'" for d in wide)
+        raise CompileError(
+            f"the open sizes, of which {names} may be more than {LARGEST:,}, may have a product of {together:.0e}, "
+            "too large to reckon with in 64 bits",
+            hint="give narrower ranges: " + " ".join(f"--shape {d.name}={d.least}..{LARGEST}" for d in wide),
+        )
 
 
 class OpenSizesError(CompileError):

@@ -301,6 +301,22 @@ def test_ranges_may_have_no_end(tmp_path: Path) -> None:
         library(np.zeros((2, 33), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"n": "1..", "h": "1..16777216", "w": "8..16777216:8"}, "'h' and 'w'"),
+        ({"n": "1..64", "h": 2, "w": "1..900000000000000000"}, "'w'"),
+    ],
+)
+def test_ranges_whose_product_is_beyond_64_bits_are_refused(
+    given: Mapping[str, Any], names: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of([node("Relu", "x", "y")], ["n", "h", "w"]).SerializeToString())
+    with pytest.raises(CompileError, match=f"{names} may be more than 1,048,576.*\n.*w=[18]..1048576"):
+        nnefc.compile(path, shape=given)
+
+
 def test_an_operator_that_must_know_a_size_says_how_to_give_it(tmp_path: Path) -> None:
     """There would be as many tensors as the batch has items."""
     nodes = [node("SplitToSequence", "x", "s", axis=0), node("SequenceAt", "s zero", "y")]
