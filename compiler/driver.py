@@ -123,6 +123,7 @@ def compile(
                 max_operations=max_operations,
             )
             network = read()
+            check_ranges(network.open_dimensions)
             special = Specializations.of(specialize, only_specialized, network, read)
         with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
             source = pool.submit(source_digest, Path(model), network.files)
@@ -178,7 +179,6 @@ def compile_network(
             "the network has results of sizes that only the data tell: code for them is for processors, not for the "
             f"target {target.name}"
         )
-    check_ranges(network.open_dimensions)
     with (
         _without_collections(),
         memory_errors("the network takes more memory to compile than there is"),
