@@ -82,7 +82,7 @@ def _positions(at: Emitter, indices: Array, sizes: Shape) -> Operand:
 
 
 def _check_source(size: int, indices: Shape) -> None:
-    if not is_empty(indices) and not covers(size, 1):
+    if is_empty((size,)) and not is_empty(indices):
         raise CompileError("there is nothing to take from a dimension of size 0")
 
 
