@@ -56,6 +56,7 @@ __all__ = [
     "may_exceed",
     "mentions_open",
     "named",
+    "narrower_ranges",
     "open_variables",
     "range_of",
     "ranges",
@@ -217,7 +218,8 @@ class _Known:
         simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else _widened(expr))
         if _has_remainder(simple):
             simple = min(simple, self.simplified(_without_remainders(simple)), key=_has_remainder)
-        return int(simple) if isinstance(simple, tirx.IntImm) else Size(simple)
+        least, most = self.bounds(simple)  # (h + 3) // 4 is 1 for h in 1..4: TVM finds that by its bounds alone
+        return least if least == most else Size(simple)
 
     @_once
     def holds(self, condition: tirx.Expr) -> bool:
@@ -268,6 +270,15 @@ def ranges(open_dimensions: Mapping[tirx.Var, Range]) -> Iterator[None]:
         yield
     finally:
         _PRESENT.reset(token)
+
+
+@contextmanager
+def narrower_ranges(narrower: Mapping[str, Range]) -> Iterator[None]:
+    """Inside, the open dimensions of these names have these ranges; the others have theirs."""
+    outer = _known()
+    with ranges({var: narrower.get(str(var.name), values) for var, values in outer.open.items()}):
+        _known().counted |= outer.counted
+        yield
 
 
 def also_counted(var: tirx.Var, values: Range) -> None:

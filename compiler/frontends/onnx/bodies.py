@@ -7,19 +7,24 @@ iteration changes, is no state: iterations see the known value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from nnefc.agreement import Narrowed
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Subgraph
+from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Body, Choice, Loop
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
-from nnefc.sizes import Dimension, greatest
+from nnefc.size_numbers import both, less_or_equal
+from nnefc.sizes import Dimension, Range, Size, greatest, narrower_ranges, open_variables, range_of
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
 
@@ -68,12 +73,22 @@ class _Branch:
 def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> list[AnyValue]:
     """The outputs of `then` if the condition holds, else those of `other`; only that one runs.
 
-    One of them may be impossible for the shapes at hand, where the values never choose it: a run that does fails.
+    One of them may be impossible for the shapes at hand, where the values never choose it: a run that does fails. So
+    does one that chooses a branch with open sizes that are impossible there.
 
     Raises:
         CompileError: their outputs differ in number, kind or type; neither of them is possible.
     """
-    first, second = _branches(ctx, then, other)
+    first, second = _branches(ctx, then, other, limits=condition.sizes is None)
+    return _chosen(ctx, condition, first, second)
+
+
+def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch) -> list[AnyValue]:
+    """The outputs of one of two branches.
+
+    Raises:
+        CompileError: they differ in number, kind or type.
+    """
     if len(first.outputs) != len(second.outputs):
         raise CompileError(f"its branches have {len(first.outputs)} and {len(second.outputs)} outputs")
     if list(map(_structure, first.outputs)) != list(map(_structure, second.outputs)):
@@ -109,21 +124,63 @@ def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value) -> tuple[Di
     )
 
 
-def _branches(ctx: Context, then: Subgraph, other: Subgraph) -> tuple[_Branch, _Branch]:
-    """Both branches lowered; one that is impossible becomes one that fails.
+def _branches(ctx: Context, then: Subgraph, other: Subgraph, limits: bool) -> tuple[_Branch, _Branch]:
+    """Both branches lowered; one that is impossible becomes one that fails. As for `limits`, see `_possible`.
 
     Raises:
         CompileError: neither is possible.
     """
     try:
-        first = _branch(ctx, lambda: ctx.run_graph(then, []))
+        first = _possible(ctx, then, limits)
     except CompileError as error:
-        second = _branch(ctx, lambda: ctx.run_graph(other, []))
+        second = _possible(ctx, other, limits)
         return _failing(ctx, then, error, second.outputs), second
     try:
-        return first, _branch(ctx, lambda: ctx.run_graph(other, []))
+        return first, _possible(ctx, other, limits)
     except CompileError as error:
         return first, _failing(ctx, other, error, first.outputs)
+
+
+def _possible(ctx: Context, graph: Subgraph, limits: bool) -> _Branch:
+    """A branch lowered; if it may have `limits`, larger sizes than are possible fail the run."""
+    if not limits:
+        return _branch(ctx, lambda: ctx.run_graph(graph, []))
+    within: dict[str, Range] = {}
+    while True:
+        try:
+            return _branch(ctx, partial(_within, ctx, graph, within))
+        except Narrowed as found:
+            within = _limits(within, found)
+
+
+def _limits(given: Mapping[str, Range], found: Narrowed) -> dict[str, Range]:
+    """The ranges of open dimensions by name, of which the greatest sizes are narrowed further.
+
+    Raises:
+        Narrowed: more is to be narrowed: results of the branch might get other types, or sizes less than 0.
+    """
+    known = {str(var.name): range_of(var) for var in open_variables()}
+    if found.same or found.multiples or found.fixed or not known.keys() >= found.ends.keys():
+        raise found
+    above = {name: (least, None) for name, (least, _) in found.ends.items() if least > known[name].least}
+    if above:
+        raise Narrowed(ends=above)
+    made = {n: replace(known[n], most=most) for n, (_, most) in found.ends.items() if most is not None}
+    return {**given, **{n: replace(r, typical=min(r.typical, r.most)) for n, r in made.items()}}
+
+
+def _within(ctx: Context, graph: Subgraph, limits: Mapping[str, Range]) -> list[AnyValue]:
+    """The outputs of a graph for sizes up to those of these ranges; a run with larger ones fails."""
+    if not limits:
+        return ctx.run_graph(graph, [])
+    inside: Any = True
+    for var in (var for var in open_variables() if str(var.name) in limits):
+        inside = both(inside, less_or_equal(Size(var), limits[str(var.name)].most))
+    with narrower_ranges(limits):
+        first = _branch(ctx, lambda: ctx.run_graph(graph, []))
+    ends = " and ".join(f"more than {own.most * own.multiple} for '{name}'" for name, own in limits.items())
+    second = _failing(ctx, graph, CompileError(f"its operators do not take {ends}"), first.outputs)
+    return _chosen(ctx, Value.of_sizes(sizes_array([inside], ()), "bool"), first, second)
 
 
 def _branch(ctx: Context, lower: Callable[[], list[AnyValue]]) -> _Branch:

@@ -34,7 +34,9 @@ def _take(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     if not is_constant(indices) or call.attrs.axis is None or int(call.attrs.axis) != 1:
         return None
     sources, channels = array_of(indices), layouts.plain_shape(data)[1]
-    if sources.ndim != 1 or not sources.size or sources.min() < 0 or sources.max() >= channels:
+    if not is_known(channels) or sources.ndim != 1 or not sources.size:
+        return None
+    if sources.min() < 0 or sources.max() >= channels:
         return None
     if layouts.layout_of(data) is None or len(np.unique(sources)) < len(sources):
         return layouts.emit(gather_channels, layouts.plain(data), constant(sources.astype(np.int32)))

@@ -144,3 +144,30 @@ def test_items_that_are_taken_are_there(op_type: str, indices: Any, least: Mappi
     assert all(f"'{name}' must be no less than {size}" in texts for name, size in least.items())
     for n, m in ((4, 3), (7, 5)):
         check(path, artifact, {"x": (n, m)})
+
+
+def test_a_branch_that_fits_small_sizes_alone_leaves_the_other_all_sizes(tmp_path: Path) -> None:
+    """Which branch runs is data; one of them cuts off the axis of `(h + 3) // 4` items."""
+    short = [
+        node("Slice", ["x", "zero", "end", "one", "four"], "every_fourth"),
+        node("Squeeze", ["every_fourth", "one"], "first"),
+    ]
+    names = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("first", "sum")]
+    chosen = node("If", ["c"], "y")
+    for name, nodes, output in (
+        ("then_branch", short, names[0]),
+        ("else_branch", [node("ReduceSum", ["x", "one"], "sum", keepdims=0)], names[1]),
+    ):
+        chosen.attribute.append(helper.make_attribute(name, helper.make_graph(nodes, name, [], [output])))
+    constants = {"zero": [0], "one": [1], "four": [4], "end": [np.iinfo(np.int64).max]}
+    nodes = [node("Cast", ["b"], "c", to=TensorProto.BOOL), chosen]
+    path = written(tmp_path, nodes, {"x": ["n", "h"], "b": []}, **constants)
+    with pytest.warns(ModelWarning, match="more than 4 for 'h'"):
+        artifact = nnefc.compile(path)
+    assert [str(tensor) for tensor in artifact.inputs] == ["x: float32[n, h]", "b: float32[]"]
+    x, yes, no = RNG.standard_normal((3, 9)).astype(np.float32), np.float32(1), np.float32(0)
+    with artifact.load() as library:
+        np.testing.assert_array_equal(library.run({"x": x[:, :4], "b": yes})["y"], x[:, 0])
+        np.testing.assert_allclose(library.run({"x": x, "b": no})["y"], x.sum(1), rtol=1e-5)
+        with pytest.raises(nnefc.RunError, match="more than 4 for 'h'"):
+            library.run({"x": x, "b": yes})
