@@ -50,8 +50,10 @@ class RowReductionRule:
             return None
         output = sch.get_sblock(kernel.outputs[0].name)
         _inline_cheap_steps(sch, kernel.outputs[0].name)
-        if not all(is_known(axis.size) for step in steps_of(sch) for axis in step.axes[-1:]):
-            widened = rows_in_whole_vectors(sch, len(rows), target.lanes(step_of(sch, output).dtype))
+        lanes = target.lanes(step_of(sch, output).dtype)
+        lengths = [axis.size for step in steps_of(sch) for axis in step.axes[-1:]]
+        if any(not is_known(length) and length % lanes != 0 for length in lengths):
+            widened = rows_in_whole_vectors(sch, len(rows), lanes)
             if widened is not None:
                 sch, output = widened, widened.get_sblock(kernel.outputs[0].name)
         _compute_row_by_row(sch, output, rows, target)

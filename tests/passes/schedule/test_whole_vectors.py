@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from relax_programs import Case, build, check, target
-from tvm import tirx
+from tvm import te, tirx
 
 from nnefc.backends import backend_of
 from nnefc.passes.pipeline import lower
+from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
 from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.passes.tir.remainders import tiled_axes
+from nnefc.sizes import Range, ranges
 
 EXTENTS = [1, 2, 7, 13, 16, 17, 31, 33, 41, 53, 61, 97, 197]
 
@@ -73,3 +77,16 @@ def test_no_vectorized_loop_has_a_condition_on_its_lanes() -> None:
         vectorized = [s for s in loops(lower_kernel(kernel).func.body) if s.kind == tirx.ForKind.VECTORIZED]
         assert vectorized
         assert not [loop for loop in vectorized if isinstance(loop.body, tirx.IfThenElse)]
+
+
+@pytest.mark.parametrize(("rest", "tiled"), [(0, 0), (3, 1)])
+def test_open_rows_of_whole_vectors_alone_are_reduced_without_a_look_at_their_end(rest: int, tiled: int) -> None:
+    n = tirx.Var("n", "int64")
+    x = te.placeholder((1, n * 64 + rest), name="x")
+    k = te.reduce_axis((0, n * 64 + rest), "k")
+    greatest = te.compute((1, 1), lambda row, _: te.max(x[row, k], axis=k), name="greatest")
+    with ranges({n: Range(1, 512, 128)}):
+        kernel = KernelAnalysis(te.create_prim_func([x, greatest], "int64"))
+        made = RowReductionRule().apply(kernel, target("llvm"))
+    assert made is not None
+    assert len(tiled_axes(made.mod["main"])) == tiled
