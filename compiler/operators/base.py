@@ -242,6 +242,11 @@ class Emitter:
             return operand.reshape(tuple(shape))
         return self.emit(relax.op.reshape(self.expr(operand), tuple(shape)))
 
+    @property
+    def in_body(self) -> bool:
+        """Whether a branch or the body of a loop is being built."""
+        return len(self.frames) > 1
+
     def counted(self, value: relax.Expr, limit: Dimension, name: str, from_the_end: bool = False) -> Dimension:
         """A size that only the data tell: the value of a tensor of one integer, or what is nearest to it in range.
 
@@ -254,7 +259,7 @@ class Emitter:
         Raises:
             CompileError: it is computed in a branch or in the body of a loop.
         """
-        if len(self.frames) > 1:
+        if self.in_body:
             raise CompileError(
                 "its result has a size that only the data tell, which is not supported in branches and bodies of loops"
             )
