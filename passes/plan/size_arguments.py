@@ -4,8 +4,9 @@
         →    kernel(x[s + 1, 8], y[s // 28 * 28 + 28, 8])                          called with s = (h - 1) // 4
 
 Deep in a network, sizes are quotients of its open dimensions by large numbers. A kernel that uses a dimension in such
-quotients alone is written with the quotient by their common divisor. Then it is plain how its sizes follow from each
-other; and kernels that differ in that quotient alone, and in no range, are one.
+quotients alone is written with the quotient by their common divisor, less what is taken from each of them: with
+s = h // 4 - 2 for h // 4 - 2 and h // 4 - 1. Then it is plain how its sizes follow from each other; and kernels that
+differ in that quotient alone, and in no range, are one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tvm import tirx
 from nnefc.passes.graph.own_sizes import SHAPES
 from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
 from nnefc.passes.tir.expressions import int64
-from nnefc.sizes import Dimension, dimension, expression, named
+from nnefc.sizes import Dimension, bounds, dimension, expression, named
 
 __all__ = ["SizeArguments", "with_size_arguments"]
 
@@ -47,6 +48,11 @@ class _Quotient:
         dividend = size + int64(added) if added > 0 else size - int64(-added) if added < 0 else size
         return tirx.floordiv(dividend, int64(divisor)) if divisor > 1 else dividend
 
+    def less(self, number: int) -> _Quotient:
+        """The quotient less a number, if that is still a size."""
+        lower = _Quotient(self.var, self.added - number * self.divisor, self.divisor)
+        return lower if bounds(lower.value)[0] >= 0 else self
+
 
 def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArguments]:
     """A kernel that is written with the network's open dimensions, with sizes of its own; and what these stand for."""
@@ -65,6 +71,7 @@ def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArgumen
         return quotient.by(common[quotient.var], expression(names[quotient.var]))
 
     own = tvm_ffi.structural_map(bare, (tirx.FloorDiv, renamed)) if common else bare
+    own = tvm_ffi.structural_map(own, (tirx.Sub, _without_steps_back)) if common else own
     arguments = [(expression(names.get(var, dimension(var))), value) for var, value in values.items()]
     return own.with_attr(OPEN_SIZES, [size for size, _ in arguments]), tuple(arguments)
 
@@ -73,6 +80,12 @@ def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Map
     """For each variable that a kernel uses in quotients alone, one that all of these follow from."""
     found: dict[tirx.Var, list[_Quotient]] = {var: [] for var in variables}
     uses = dict.fromkeys(variables, 0)
+    taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
+
+    def note_difference(node: tirx.Sub) -> None:
+        quotient = _quotient(node.a)
+        if quotient is not None and quotient.var in found and isinstance(node.b, tirx.IntImm):
+            taken[quotient.var].append(int(node.b))
 
     def note_quotient(node: tirx.FloorDiv) -> None:
         quotient = _quotient(node)
@@ -83,10 +96,12 @@ def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Map
         if var in uses:
             uses[var] += 1
 
-    tvm_ffi.structural_walk(func, [(tirx.FloorDiv, note_quotient), (tirx.Var, note_use)])
+    kinds = [(tirx.Sub, note_difference), (tirx.FloorDiv, note_quotient), (tirx.Var, note_use)]
+    tvm_ffi.structural_walk(func, kinds)
     only_quotients = {var: quotients for var, quotients in found.items() if len(quotients) == uses[var] > 0}
     common = {var: _common(quotients) for var, quotients in only_quotients.items()}
-    return {var: quotient for var, quotient in common.items() if quotient.divisor > 1}
+    always = {var: max(numbers) for var, numbers in taken.items() if len(numbers) == len(found[var]) > 0}
+    return {var: quotient.less(always.get(var, 0)) for var, quotient in common.items() if quotient.divisor > 1}
 
 
 def _common(quotients: Sequence[_Quotient]) -> _Quotient:
@@ -96,9 +111,18 @@ def _common(quotients: Sequence[_Quotient]) -> _Quotient:
     return _Quotient(first.var, first.added, math.gcd(*numbers))
 
 
-def _quotient(node: tirx.FloorDiv) -> _Quotient | None:
+def _without_steps_back(node: tirx.Sub) -> tirx.Expr:
+    """`s + 2 - 2` as `s`, and `s + 2 - 1` as `s + 1`."""
+    match node.a, node.b:
+        case tirx.Add(a=size, b=tirx.IntImm() as added), tirx.IntImm() as taken if int(added) >= int(taken):
+            left = int(added) - int(taken)
+            return size + int64(left) if left else size
+    return node
+
+
+def _quotient(node: tirx.Expr) -> _Quotient | None:
     """A quotient of a variable, with a number added, by a number."""
-    if not isinstance(node.b, tirx.IntImm):
+    if not isinstance(node, tirx.FloorDiv) or not isinstance(node.b, tirx.IntImm):
         return None
     match node.a:
         case tirx.Var():
