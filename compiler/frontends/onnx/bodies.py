@@ -179,7 +179,7 @@ def _within(ctx: Context, graph: Subgraph, limits: Mapping[str, Range]) -> list[
     with narrower_ranges(limits):
         first = _branch(ctx, lambda: ctx.run_graph(graph, []))
     ends = " and ".join(f"more than {own.most * own.multiple} for '{name}'" for name, own in limits.items())
-    second = _failing(ctx, graph, CompileError(f"its operators do not take {ends}"), first.outputs)
+    second = _failing(ctx, graph, CompileError(f"its operators do not take {ends}"), first.outputs, f" with {ends}")
     return _chosen(ctx, Value.of_sizes(sizes_array([inside], ()), "bool"), first, second)
 
 
@@ -194,9 +194,11 @@ def _branch(ctx: Context, lower: Callable[[], list[AnyValue]]) -> _Branch:
     return _Branch(body, captured, made)
 
 
-def _failing(ctx: Context, graph: Subgraph, error: CompileError, like: list[AnyValue]) -> _Branch:
+def _failing(ctx: Context, graph: Subgraph, error: CompileError, like: list[AnyValue], when: str = "") -> _Branch:
     """A branch that lets the run fail; its outputs are zeros of the other branch's types."""
-    ctx.warnings.append(f"a run that takes the branch '{graph.name}' will fail, it cannot be computed: {error.message}")
+    ctx.warnings.append(
+        f"a run that takes the branch '{graph.name}'{when} will fail, it cannot be computed: {error.message}"
+    )
     message = f"the branch '{graph.name}' cannot be computed: {error.message}"
 
     def lower() -> list[AnyValue]:
