@@ -489,7 +489,7 @@ class Model:
                 results = list(map(_counted, results, self._shapes_of_outputs()))
         if check_nan:
             _check_nan("output", outputs, results, self._cause_of_nan())
-        return results if out is None else _returned(out, results)
+        return results if out is None or self._is_counted else _returned(out, results)
 
     def _resize(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Tell the session the inputs' shapes; returns the outputs with the shapes that follow."""
@@ -1045,7 +1045,7 @@ def _target(tensor: Tensor, value: Any) -> np.ndarray:
 def _returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
     """What the caller gave to write into, and new arrays for what the caller did not give."""
     for number, given in enumerate(out):
-        if given is not None and getattr(given, "shape", None) == results[number].shape:
+        if given is not None:
             results[number] = given
     return results
 

@@ -70,7 +70,7 @@ def test_specialized_and_other_sizes_follow_each_other(both: nnefc.Artifact, mod
 def test_sizes_without_code_are_refused_and_those_with_it_listed(only: nnefc.Artifact, model: Path) -> None:
     with only.load(threads=1) as library:
         check(library, model, (2, 3, 17, 17), (1, 3, 32, 48))
-        for shape in ((1, 3, 17, 17), (3, 3, 17, 17), (1, 3, 320, 480)):
+        for shape in ((1, 3, 17, 17), (2, 3, 32, 48), (1, 3, 17, 48)):
             with pytest.raises(RunError, match="these sizes only: n 1, h 32, w 48; n 2, h 17, w 17"):
                 library(np.zeros(shape, np.float32))
         check(library, model, (1, 3, 32, 48))

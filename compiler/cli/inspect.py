@@ -145,7 +145,7 @@ def shape_lines(found: Outline, stay_open: bool) -> list[str]:
     """Options to type for what the model leaves open."""
     if not found.option:
         return []
-    stay = ", and stay so: the library takes any size" if stay_open else ""
+    stay = ", and stay so: the library takes any size in these ranges" if stay_open else ""
     return [
         "",
         f"Dimensions are open{stay}. To give them, with numbers of your own:",

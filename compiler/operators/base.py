@@ -261,7 +261,8 @@ class Emitter:
         """
         if self.in_body:
             raise CompileError(
-                "its result has a size that only the data tell, which is not supported in branches and bodies of loops"
+                "its result has a size that only the data tell, which is not supported in branches and bodies of loops",
+                hint="compute it before the branch or the loop, or let the program do it",
             )
         limits = {count.var: count.limit for count in self.counts}
         taken = {str(var.name) for var in open_variables()}

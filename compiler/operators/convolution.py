@@ -72,7 +72,7 @@ class Convolution(Operator):
         """`bias` has an item for each output channel, or one."""
         window = self.window
         result = self.shape(shape_of(x), shape_of(w))
-        plain = self.border == "constant" and is_known(*window.widths) and min(window.widths) >= 0
+        plain = self.border == "constant" and is_known(*window.widths) and min(window.widths, default=0) >= 0
         if window.pads and not (plain and self._is_native(x, w)):
             x = at.bound(Pad(_whole(window.padding), self.border).lower(at, x))
             window = window.unpadded()

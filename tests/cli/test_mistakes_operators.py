@@ -81,22 +81,6 @@ def test_operators_of_classical_learning(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("op", "operand", "hint"),
-    [
-        ("NonZero", "X", "how many results it has depends on data: let the program do it"),
-        ("NonMaxSuppression", "boxes", "let the program choose among the boxes, and export without it (of Ultralytics: "
-         "nms=False)"),
-    ],
-)  # fmt: skip
-def test_sizes_that_depend_on_data(tmp_path: Path, op: str, operand: str, hint: str) -> None:
-    operands = ["x"] * (2 if op == "NonMaxSuppression" else 1)
-    assert refused(tmp_path, helper.make_node(op, operands, ["y"], "n")) == (
-        f"error: node 'n' ({op}): its input '{operand}' must be known at compile time, because shapes depend on it\n"
-        f"hint: {hint}; --output-tensor x returns what goes into it"
-    )
-
-
 def test_an_input_that_shapes_depend_on_can_be_given(tmp_path: Path) -> None:
     node = helper.make_node("Expand", ["k", "x"], ["y"], "n")
     found = refused(tmp_path, node, dtype=TensorProto.INT64, constant=True)

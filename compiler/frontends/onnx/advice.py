@@ -72,14 +72,6 @@ _CUSTOM = (
 
 _PLUGINS = re.compile(r"(EfficientNMS|BatchedNMS|.*_TRT|TRT.*)")
 
-_DATA: Mapping[str, str] = {
-    "NonMaxSuppression": "let the program choose among the boxes, and export without it (of Ultralytics: nms=False)",
-    "NonZero": "how many results it has depends on data: let the program do it",
-    "Unique": "how many results it has depends on data: let the program do it",
-    "Compress": "how many results it has depends on data: let the program do it",
-}
-"""Operators whose results have as many items as the data say."""
-
 
 def advice_on_operator(domain: str, op_type: str) -> str | None:
     """A way out for an operator that is not known or not supported; None if there is nothing to say."""
@@ -96,17 +88,13 @@ def advice_on_operator(domain: str, op_type: str) -> str | None:
     return _CUSTOM if domain else None
 
 
-def advice_on_data(op_type: str, names: Sequence[str], index: int, is_input: bool) -> str | None:
+def advice_on_data(names: Sequence[str], index: int, is_input: bool) -> str | None:
     """A way out for a node that needs a value at compile time which it does not have.
 
     Args:
-        op_type: its operator.
         names: the operands' names.
         index: which of the operands it is.
         is_input: whether that is an input of the network.
     """
-    known = _DATA.get(op_type)
     name = names[index] if index < len(names) else ""
-    if known is not None:
-        return f"{known}; --output-tensor {names[0]} returns what goes into it" if names and names[0] else known
     return f"if it is always the same, give it to the compiler: --value {name}=…" if is_input and name else None

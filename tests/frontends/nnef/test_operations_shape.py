@@ -242,7 +242,7 @@ def test_indices_outside_a_tensor_read_nothing_outside_it(tmp_path):
         ("y = matmul(x, z)", "4 columns of the first meet 3 rows"),
         ("y = conv(x, w)", "takes 7 channels"),
         ("y = conv(x, x, 0.0, stride = [1, 1])", "'stride' has 2 items"),
-        ("y = max_pool(x, size = [1, 1, 9], padding = [(0,0), (0,0), (0,0)])", "reaches over 9 positions"),
+        ("y = max_pool(x, size = [1, 1, 9], padding = [(0,0), (0,0), (0,0)])", "the window covers 9 positions"),
         ("y = max_pool(x, size = [1, 1, 2], border = 'wrong')", "unknown border 'wrong'"),
         ("y = box(x, size = [1, 1, 0])", "must be positive"),
         ("y = constant(shape = [2, 2], value = [1.0, 2.0, 3.0])", "holds 4 items, 'value' has 3"),

@@ -94,7 +94,7 @@ def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:
     """
     array = ctx.constant(input_at(node, index))
     if array is None:
-        hint = advice_on_data(node.op_type, node.operand_names, index, _is_input(input_at(node, index)))
+        hint = advice_on_data(node.operand_names, index, _is_input(input_at(node, index)))
         raise fail(node, f"its input '{name}' must be known at compile time, because shapes depend on it", hint)
     return array
 
