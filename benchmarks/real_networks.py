@@ -138,12 +138,12 @@ def values_of(network: str, model: Path) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     return {
-        given.name: _values(rng, *NETWORKS[network][given.name]).astype(TYPES[given.type])
+        given.name: values_like(rng, *NETWORKS[network][given.name]).astype(TYPES[given.type])
         for given in session.get_inputs()
     }
 
 
-def _values(rng: np.random.Generator, shape: list[int], kind: object) -> np.ndarray:
+def values_like(rng: np.random.Generator, shape: list[int], kind: object) -> np.ndarray:
     match kind:
         case "audio":
             return np.asarray(rng.uniform(-1.0, 1.0, shape))

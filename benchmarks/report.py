@@ -15,7 +15,7 @@ from measure import Measurement, Plan
 from peers import STRICT
 from picture import picture
 
-__all__ = ["TITLE", "markdown", "tables", "write_report"]
+__all__ = ["TITLE", "markdown", "table", "tables", "time_spelled", "write_report"]
 
 TITLE = "nnefc beside its peers"
 
@@ -113,20 +113,23 @@ def _times(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str,
     for threads in plan.threads:
         for m in measurements:
             found = [m.latency[threads].get(engine) for engine in engines]
-            cells = ["-" if each is None else f"{_time(each.median)} ({_time(each.least)})" for each in found]
+            cells = [
+                "-" if each is None else f"{time_spelled(each.median)} ({time_spelled(each.least)})" for each in found
+            ]
             ratios = [m.ratio(threads, of) for of in (attrgetter("median"), attrgetter("least"))]
             cells.append("-" if None in ratios else f"{ratios[0]:.2f} ({ratios[1]:.2f})")
             cells += [_number(share(threads, "nnefc"), "{:.0%}") for share in (m.share, m.roofline)]
             rows.append([m.network, str(threads), *cells])
         rows += [[name, str(threads), f"failed: {reason}"] for name, reason in failed.items()]
-    return _table(["network", "threads", *engines, "ratio", "share", "roofline"], rows)
+    return table(["network", "threads", *engines, "ratio", "share", "roofline"], rows)
 
 
 def _engines(measurements: Sequence[Measurement]) -> list[str]:
     return list(dict.fromkeys(engine for m in measurements for of in m.latency.values() for engine in of))
 
 
-def _time(milliseconds: float) -> str:
+def time_spelled(milliseconds: float) -> str:
+    """Milliseconds, with as many digits as tell."""
     return f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.4f}"
 
 
@@ -146,7 +149,7 @@ def _libraries(measurements: Sequence[Measurement]) -> list[str]:
         ]
         for m in measurements
     ]
-    return _table(
+    return table(
         ["network", "agreement", "compile s", "library without constants, KiB", "constants MiB", "workspace MiB"], rows
     )
 
@@ -162,9 +165,10 @@ def _errors(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
         for m in measurements
     ]
     times = [f"time, {threads} thread{'s' if threads > 1 else ''}" for threads in plan.threads]
-    return _table(["network", *(f"error of {engine}" for engine in engines), *times], rows)
+    return table(["network", *(f"error of {engine}" for engine in engines), *times], rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table of Markdown."""
     rule = ["---", *["---:"] * (len(head) - 1)]
     return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]

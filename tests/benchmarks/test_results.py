@@ -21,6 +21,7 @@ PAGES = {
     "cuda": ("cuda/without_gpu.py", "WHOLE"),
     "deployment": ("deployment.py", "NETWORKS"),
     "emulated": ("emulated.py", "NETWORKS"),
+    "open": ("open_networks.py", "SIZES"),
     "pnnx": ("beside_ncnn.py", "SHAPES"),
     "real": ("real_networks.py", "NETWORKS"),
 }
@@ -59,7 +60,7 @@ def test_a_page_says_when_of_which_commit_and_where_it_was_measured(name: str) -
     assert re.search(r"^Measured on \d{4}-\d\d-\d\d \d\d:\d\d UTC, commit [0-9a-f]{12}\. \d+ × .+", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["cpu", "deployment", "pnnx", "real"])
+@pytest.mark.parametrize("name", ["cpu", "deployment", "open", "pnnx", "real"])
 def test_what_was_timed_was_timed_on_an_idle_machine(name: str) -> None:
     text = (BENCHMARKS / "results" / f"{name}.md").read_text()
     found = re.search(r"kept busy: ([\d.]+) before, ([\d.]+) during, ([\d.]+) after\.", text)

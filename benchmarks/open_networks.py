@@ -1,0 +1,169 @@
+"""Pretrained networks whose sizes stay open, at three sizes each: one library for all, beside onnxruntime and OpenVINO.
+
+    python benchmarks/open_networks.py FOLDER [NETWORK ...]
+
+measures FOLDER/NETWORK.onnx for those named, or for all of `SIZES` and then writes benchmarks/results/open.md. No
+engine is told a size before it runs: each compiles the model as it is, without an option, and takes all three.
+Libraries are written into build/open_networks.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from operator import attrgetter
+from pathlib import Path
+
+import click
+import numpy as np
+import onnxruntime
+from conditions import RESULTS, Watch, page, write_page
+from measure import Measurement, Plan, compare, compile_library
+from real_networks import NETWORKS, TYPES, values_like
+from report import table as table_of
+from report import time_spelled
+from worker import EngineError
+
+LIBRARIES = Path(__file__).resolve().parent.parent / "build" / "open_networks"
+TITLE = "Pretrained networks of open sizes beside nnefc's peers"
+MOST_DIFFERENT = 1e-2
+"""Of an output's largest value: outputs that differ more from onnxruntime's are another answer, of int8 too."""
+
+# By network and input: the shapes of three runs; the values are those of `NETWORKS`.
+SIZES: dict[str, dict[str, list[list[int]]]] = {
+    "aecmos": {"input": [[1, 3, n, 160] for n in (150, 300, 600)]},
+    "basic_pitch": {"serving_default_input_2:0": [[n, 43844, 1] for n in (1, 2, 4)]},
+    "bilstm_int8": {"input_ids": [[1, n] for n in (9, 64, 210)]},
+    "ddddocr_old": {"input1": [[1, 1, 64, n] for n in (120, 176, 333)]},
+    "dnsmos_bak_ovr": {"input_1": [[n, 901, 161] for n in (1, 2, 4)]},
+    "dnsmos_v8": {"input_1": [[n, 900, 120] for n in (1, 2, 4)]},
+    "gigaam_features": {"waveforms": [[1, n] for n in (16000, 64000, 240000)]},
+    "kaldi_features": {"waveforms": [[1, n] for n in (16000, 64000, 240000)]},
+    "kaldi_features_conv": {"waveforms": [[1, n] for n in (16000, 64000, 240000)]},
+    "kokoro_int8": {"tokens": [[1, n] for n in (12, 48, 120)]},
+    "magika": {"bytes": [[n, 2048] for n in (1, 8, 33)]},
+    "open_nsfw": {"input_0": [[n, 224, 224, 3] for n in (1, 2, 5)]},
+    "piper_joe": {"input": [[1, n] for n in (21, 64, 150)]},
+    "piper_tashkeel": {name: [[1, n] for n in (17, 64, 200)] for name in ("char_inputs", "diac_inputs")},
+    "ppocr4_det": {"x": [[1, 3, h, w] for h, w in ((320, 320), (736, 480), (960, 1280))]},
+    "ppocr4_rec": {"x": [[n, 3, 48, w] for n, w in ((1, 320), (1, 773), (6, 480))]},
+    "ppocr6_det": {"x": [[1, 3, h, w] for h, w in ((320, 320), (736, 480), (960, 1280))]},
+    "ppocr_cls": {"x": [[n, 3, 48, 192] for n in (1, 2, 6)]},
+    "rawi_int8": {"input": [[1, n] for n in (9, 64, 210)]},
+    "silero_v6_sequence": {"input": [[n, 576] for n in (1, 60, 313)]},
+    "t5_encoder": {name: [[b, n] for b, n in ((1, 16), (1, 128), (4, 77))] for name in ("input_ids", "attention_mask")},
+    "voice_embedder_int8": {"mel_window": [[n, 80, 40] for n in (1, 2, 5)]},
+    "wake_embedding": {"input_1": [[n, 76, 32, 1] for n in (1, 3, 16)]},
+    "wespeaker_features": {"waveforms": [[1, n] for n in (16000, 64000, 240000)]},
+    "whisper_features": {"waveforms": [[1, n] for n in (16000, 64000, 240000)]},
+}
+LENGTHS = {"waveforms_lens": "waveforms", "input_lengths": "input"}
+"""Inputs whose value is the last dimension of another one."""
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("networks", nargs=-1, type=click.Choice(list(SIZES)))
+@click.option("--rounds", default=2, show_default=True, help="Turns of each engine.")
+@click.option("--seconds", default=0.2, show_default=True, help="Length of a turn.")
+def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -> None:
+    """Measure NETWORKS of FOLDER, or all."""
+    plan = Plan(threads=(1,), rounds=rounds, seconds=seconds)
+    watch = Watch()
+    measurements: dict[str, list[Measurement]] = {}
+    failed: dict[str, str] = {}
+    for network in networks or SIZES:
+        click.echo(f"measuring {network}", err=True)
+        try:
+            measurements[network] = measure(network, folder / f"{network}.onnx", plan)
+        except (EngineError, subprocess.SubprocessError) as error:
+            click.echo(f"  failed: {error}", err=True)
+            failed[network] = str(error).partition("\n")[0]
+    conditions, lines = watch.end(), body(measurements, plan, failed)
+    click.echo(page(TITLE, conditions, lines))
+    if not networks:
+        write_page(RESULTS / "open.md", TITLE, conditions, lines)
+
+
+def measure(network: str, model: Path, plan: Plan) -> list[Measurement]:
+    """Compile one network as it is, and run it at each of its sizes in every engine."""
+    if not model.exists():
+        raise EngineError(f"no file {model.name}")
+    LIBRARIES.mkdir(parents=True, exist_ok=True)
+    library = LIBRARIES / f"{network}.so"
+    facts = compile_library(model, library)
+    found = []
+    for number in range(3):
+        values = values_at(network, model, number)
+        measurement = compare(sizes_spelled(network, number), library, model, values, facts, plan)
+        if measurement.agreement["nnefc"] > MOST_DIFFERENT:
+            raise EngineError(f"other results at {measurement.network}: by {measurement.agreement['nnefc']:.1e}")
+        found.append(measurement)
+        medians = ", ".join(f"{name} {latency.median:.2f}" for name, latency in measurement.latency[1].items())
+        click.echo(f"  {measurement.network}: {medians} ms", err=True)
+    return found
+
+
+def values_at(network: str, model: Path, number: int) -> dict[str, np.ndarray]:
+    """Values for the inputs that the model has, in its order, of one of its sizes; the same in every run."""
+    rng = np.random.default_rng(0)
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    values: dict[str, np.ndarray] = {}
+    for given in session.get_inputs():
+        shape, kind = NETWORKS[network][given.name]
+        if given.name in SIZES[network]:
+            shape = SIZES[network][given.name][number]
+        if given.name in LENGTHS and LENGTHS[given.name] in SIZES[network]:
+            kind = [SIZES[network][LENGTHS[given.name]][number][-1]]
+        values[given.name] = values_like(rng, shape, kind).astype(TYPES[given.type])
+    return values
+
+
+def sizes_spelled(network: str, number: int) -> str:
+    """The shape of the first input that has open sizes."""
+    return "×".join(map(str, next(iter(SIZES[network].values()))[number]))
+
+
+def body(found: dict[str, list[Measurement]], plan: Plan, failed: dict[str, str]) -> list[str]:
+    """The lines of the page."""
+    all_of = [m for of_network in found.values() for m in of_network]
+    versions = {name: version for m in all_of for name, version in m.versions.items()}
+    ratios = [ratio for m in all_of if (ratio := m.ratio(1, attrgetter("median"))) is not None]
+    mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
+    return [
+        ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
+        "",
+        "Networks that packages of PyPI ship inside themselves, with their trained values and as they are: no engine is"
+        " told a size before it runs, and each takes all three sizes with one compiled network. An engine that cannot"
+        f" run it has no time. Each in a process of its own, held to one processor; warmed up, then in turns, {plan.rounds} of"
+        f" at least {plan.seconds} s. Milliseconds: median.",
+        "*Ratio*: the faster peer's time over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference"
+        " from onnxruntime's output over its largest value. *Compiled*: seconds that nnefc took, once for all sizes.",
+        "",
+        f"Geometric mean of the ratios: {mean}, over {len(ratios)} sizes of {len(found)} networks;"
+        f" {sum(ratio < 1 for ratio in ratios)} below 1.",
+        "",
+        *table_of(
+            ["network", "size", "nnefc", "onnxruntime", "openvino", "ratio", "agreement", "compiled"],
+            [_row(network, m) for network, of_network in found.items() for m in of_network]
+            + [[name, f"failed: {reason}"] for name, reason in failed.items()],
+        ),
+    ]
+
+
+def _row(network: str, m: Measurement) -> list[str]:
+    times = [m.latency[1].get(engine) for engine in ("nnefc", "onnxruntime", "openvino")]
+    ratio = m.ratio(1, attrgetter("median"))
+    return [
+        network,
+        m.network,
+        *("-" if each is None else time_spelled(each.median) for each in times),
+        "-" if ratio is None else f"{ratio:.2f}",
+        f"{m.agreement['nnefc']:.1e}",
+        f"{m.compile_seconds:.1f}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
