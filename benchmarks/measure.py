@@ -125,6 +125,7 @@ def compare(
     plan: Plan,
     variants: Mapping[str, Path] = MappingProxyType({}),
     exact: Sequence[np.ndarray] = (),
+    engines: Sequence[str] | None = None,
 ) -> Measurement:
     """Run a compiled network and, in every other engine, its `model`.
 
@@ -132,10 +133,11 @@ def compare(
         facts: of :func:`compile_library`.
         variants: other libraries of the network, by names of engines.
         exact: the outputs in float64, if they are known.
+        engines: those to measure; all that are installed if None.
     """
     folder, value = library.parent, library.with_suffix(".npz")
     np.savez(value, **values)
-    models = {name: library if name == "nnefc" else model for name in installed()} | dict(variants)
+    models = {name: library if name == "nnefc" else model for name in engines or installed()} | dict(variants)
     kernel = build_peak(folder)
 
     agreement: dict[str, float] = {}

@@ -63,6 +63,7 @@ SIZES: dict[str, dict[str, list[list[int]]]] = {
     "wespeaker_features": {"waveforms": [[1, n] for n in (16000, 64000, 240000)]},
     "whisper_features": {"waveforms": [[1, n] for n in (16000, 64000, 240000)]},
 }
+ENGINES = ("nnefc", REFERENCE, "openvino")
 LENGTHS = {"waveforms_lens": "waveforms", "input_lengths": "input"}
 """Inputs whose value is the last dimension of another one."""
 
@@ -101,7 +102,7 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measurement]:
     found = []
     for number in range(3):
         values = values_at(network, model, number)
-        measurement = compare(sizes_spelled(network, number), library, model, values, facts, plan)
+        measurement = compare(sizes_spelled(network, number), library, model, values, facts, plan, engines=ENGINES)
         difference, own = measurement.agreement["nnefc"], own_difference(model, values)
         if difference > (MOST_DIFFERENT_QUANTIZED if quantizes(model) else MOST_DIFFERENT):
             raise EngineError(f"other results at {measurement.network}: by {difference:.1e}")
@@ -170,7 +171,7 @@ def body(found: dict[str, list[Measurement]], plan: Plan, failed: dict[str, str]
         f" {sum(ratio < 1 for ratio in ratios)} below 1.",
         "",
         *table_of(
-            ["network", "size", "nnefc", "onnxruntime", "openvino", "ratio", "agreement", "its own", "compiled"],
+            ["network", "size", *ENGINES, "ratio", "agreement", "its own", "compiled"],
             [_row(network, m) for network, of_network in found.items() for m in of_network]
             + [[name, f"failed: {reason}"] for name, reason in failed.items()],
         ),
@@ -178,7 +179,7 @@ def body(found: dict[str, list[Measurement]], plan: Plan, failed: dict[str, str]
 
 
 def _row(network: str, m: Measurement) -> list[str]:
-    times = [m.latency[1].get(engine) for engine in ("nnefc", "onnxruntime", "openvino")]
+    times = [m.latency[1].get(engine) for engine in ENGINES]
     ratio = m.ratio(1, attrgetter("median"))
     return [
         network,

@@ -99,7 +99,7 @@ def _count(part: Network | Body, constants: dict[tvm.ir.GenericConst, None]) -> 
 
 
 def _trip_count(control: Control) -> int:
-    return control.trip_count if isinstance(control, Loop) and control.trip_count is not None else 1
+    return typical(control.trip_count) if isinstance(control, Loop) and control.trip_count is not None else 1
 
 
 def _border_names(network: Network) -> tuple[str, ...]:
