@@ -64,8 +64,8 @@ SIZES: dict[str, dict[str, list[list[int]]]] = {
     "whisper_features": {"waveforms": [[1, n] for n in (16000, 64000, 240000)]},
 }
 ENGINES = ("nnefc", REFERENCE, "openvino")
-LENGTHS = {"waveforms_lens": "waveforms", "input_lengths": "input"}
-"""Inputs whose value is the last dimension of another one."""
+LENGTHS = {"waveforms_lens": ("waveforms",), "input_lengths": ("input", "char_inputs")}
+"""Inputs whose value is the last dimension of another one, by the names that it may have."""
 
 
 @click.command()
@@ -138,8 +138,9 @@ def values_at(network: str, model: Path, number: int) -> dict[str, np.ndarray]:
         shape, kind = NETWORKS[network][given.name]
         if given.name in SIZES[network]:
             shape = SIZES[network][given.name][number]
-        if given.name in LENGTHS and LENGTHS[given.name] in SIZES[network]:
-            kind = [SIZES[network][LENGTHS[given.name]][number][-1]]
+        for name in LENGTHS.get(given.name, ()):
+            if name in SIZES[network]:
+                kind = [SIZES[network][name][number][-1]]
         values[given.name] = values_like(rng, shape, kind).astype(TYPES[given.type])
     return values
 

@@ -218,6 +218,8 @@ class _Known:
         simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else _widened(expr))
         if _has_remainder(simple):
             simple = min(simple, self.simplified(_without_remainders(simple)), key=_has_remainder)
+        if isinstance(simple, tirx.IntImm):
+            return int(simple)
         least, most = self.bounds(simple)  # (h + 3) // 4 is 1 for h in 1..4: TVM finds that by its bounds alone
         return least if least == most else Size(simple)
 

@@ -60,6 +60,12 @@ def test_products_of_several_sizes_are_equal_in_any_order() -> None:
     assert (w + 1) * h * n + 2 - n * (h * (w + 1)) == 2
 
 
+def test_sizes_of_known_dimensions_are_numbers_however_large_they_are() -> None:
+    n, h = dimension(N), dimension(H)
+    size = substituted(n * h * 4, {N: 1 << 30, H: 1 << 30})
+    assert isinstance(size, int) and size == 1 << 62
+
+
 def test_what_is_filled_up_to_a_multiple_is_seen_to_be_one() -> None:
     w = dimension(W)
     added = ceil_div(w, 13) * 13 - w
