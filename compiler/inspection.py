@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from nnefc.element_types import item_bytes
-from nnefc.network import Body, Control, Loop, Network, OpenDimension, control_index, size_by_name
+from nnefc.network import Body, Control, Loop, Network, OpenDimension, control_index, result_types, size_by_name
 from nnefc.sizes import dimensions, ranges, typical
 
 __all__ = ["Inspection", "Tensor", "inspect_network"]
@@ -69,7 +69,7 @@ def _inspected(network: Network) -> Inspection:
     constants: dict[tvm.ir.GenericConst, None] = {}
     multiply_adds = _count(network, constants)
     tensors = [_tensor(network, name, v.ty) for name, v in zip(_border_names(network), function.params, strict=True)]
-    results = function.ret_ty.fields[: len(network.outputs)]  # the states' new values follow
+    results = result_types(function)[: len(network.outputs)]  # the states' new values follow
     return Inspection(
         name=network.name,
         inputs=tuple(tensors[: len(network.inputs)]),

@@ -47,6 +47,7 @@ __all__ = [
     "call_control",
     "check_sizes",
     "control_index",
+    "result_types",
     "size_by_name",
 ]
 
@@ -245,6 +246,11 @@ class Network:
             name: dimensions(param.ty.shape)
             for name, param in zip(self.inputs, self.module["main"].params, strict=False)
         }
+
+
+def result_types(main: relax.Function) -> list[relax.TensorType]:
+    """The types of what a network or a body returns; that of the function says nothing of sizes like `32 * h`."""
+    return list(main.body.body.ty.fields)
 
 
 def call_control(index: int, operands: list[relax.Expr], results: list[relax.TensorType]) -> relax.Call:

@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import item_bytes
-from nnefc.network import Body, Choice, Control, Count, Loop, Network, control_index
+from nnefc.network import Body, Choice, Control, Count, Loop, Network, control_index, result_types
 from nnefc.passes.graph.rewriter import array_of, is_constant
 from nnefc.passes.plan.size_arguments import SizeArguments, with_size_arguments
 from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
@@ -227,7 +227,7 @@ def face_of(network: Network) -> Program:
     """A program without steps, whose inputs, states and outputs are those of a network that no pass has changed."""
     main, count = network.module["main"], len(network.outputs)
     params = [_border(Kind.INPUT, index, param) for index, param in enumerate(main.params)]
-    outputs = (Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(main.ret_ty.fields[:count]))
+    outputs = (Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(result_types(main)[:count]))
     inputs = len(network.inputs)
     return Program((), tuple(params[:inputs]), tuple(params[inputs:]), tuple(outputs), (), (), {})
 

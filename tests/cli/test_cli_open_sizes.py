@@ -65,6 +65,11 @@ def library(model: Path) -> Path:
     return path
 
 
+def test_results_have_the_sizes_that_follow_from_multiples(model: Path) -> None:
+    text = output("inspect", model, "--shape", "height=32..320:32", "--output-tensor", "c")
+    assert ["output", "c", "float32", "[batch, 8, height, width]"] in cells(text)
+
+
 def test_a_model_shows_ranges_for_what_it_leaves_open(model: Path) -> None:
     text = output("inspect", model)
     assert ["dimension", "height", "1 to 1,048,576, typically 224"] in cells(text)
