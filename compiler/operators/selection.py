@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, dtype_of, is_empty, rank_of, shape_of
 from nnefc.operators.indexing import Gather
 from nnefc.operators.shape import Reshape, Transpose
@@ -128,7 +129,7 @@ class Unique(Operator):
         lines = at.apply(Transpose(order), x)
         count, width = shape_of(lines)[0], math.prod(shape_of(lines)[1:])
         if is_empty((count, width)):
-            raise NotImplementedError("Unique of a tensor without items")
+            raise CompileError(f"a tensor of the shape {list(shape_of(x))} has no items to tell apart")
         first, which, often, number = self._groups(at, at.apply(Reshape((count, width)), lines))
         groups = at.counted(at.expr(number), count, "unique")
         first = first_of(at, first, groups)

@@ -240,26 +240,28 @@ def _split(attributes: _Attributes, operands: _Operands) -> list[Array] | None:
     return list(np.split(data, np.cumsum(given)[:-1], axis))
 
 
-def _scatter_elements(attributes: _Attributes, operands: _Operands) -> Array | None:
-    data, indices, updates = operands[:3]
-    if data is None or indices is None or updates is None or attributes.get("reduction", "none") != "none":
-        return None
-    if indices.dtype == object:
-        return None
-    made = data.astype(object)
-    np.put_along_axis(made, indices, updates.astype(object), attributes.get("axis", 0))
-    return made
+def _scatter(
+    write: Callable[[Array, Array, Array, _Attributes], None],
+) -> Callable[[_Attributes, _Operands], Array | None]:
+    def rule(attributes: _Attributes, operands: _Operands) -> Array | None:
+        data, indices, updates = operands[:3]
+        if data is None or indices is None or updates is None or indices.dtype == object:
+            return None
+        if attributes.get("reduction", "none") != "none":
+            return None
+        made = data.astype(object)
+        write(made, indices, updates.astype(object), attributes)
+        return made
+
+    return rule
 
 
-def _scatter_nd(attributes: _Attributes, operands: _Operands) -> Array | None:
-    data, indices, updates = operands[:3]
-    if data is None or indices is None or updates is None or attributes.get("reduction", "none") != "none":
-        return None
-    if indices.dtype == object:
-        return None
-    made = data.astype(object)
+def _write_elements(made: Array, indices: Array, updates: Array, attributes: _Attributes) -> None:
+    np.put_along_axis(made, indices, updates, attributes.get("axis", 0))
+
+
+def _write_items(made: Array, indices: Array, updates: Array, _: _Attributes) -> None:
     made[tuple(np.moveaxis(indices, -1, 0))] = updates
-    return made
 
 
 def _gather_elements(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -328,8 +330,8 @@ _RULES: Mapping[str, _Rule] = {
     "Expand": _expand,
     "Tile": _tile,
     "Range": _range,
-    "ScatterElements": _scatter_elements,
-    "ScatterND": _scatter_nd,
+    "ScatterElements": _scatter(_write_elements),
+    "ScatterND": _scatter(_write_items),
     "CumSum": _cumulated,
     "Add": _items(lambda a, b: a + b),
     "Sub": _items(lambda a, b: a - b),
