@@ -30,7 +30,7 @@ TITLE = "How exact the results are"
 ENGINES = [name for name in ("nnefc", STRICT, "onnxruntime", "openvino") if find_spec(name.partition(" ")[0])]
 OPSET = 20
 
-# Numbers of channels, extent, filters, side of a filter, groups
+# Numbers of channels, size, filters, side of a filter, groups
 CONVOLUTIONS = (
     (512, 14, 512, 3, 1), (256, 14, 256, 3, 1), (64, 56, 64, 3, 1), (512, 7, 512, 3, 1), (128, 28, 128, 5, 1),
     (256, 56, 64, 1, 1), (1024, 14, 256, 1, 1), (2048, 7, 512, 1, 1), (128, 56, 128, 3, 128), (480, 14, 480, 5, 480),
@@ -61,12 +61,12 @@ class Operation:
 
 def operations() -> Iterator[Operation]:
     """Sums of products, other sums, and normalizations; lazily, for they take memory."""
-    for channels, extent, filters, side, groups in CONVOLUTIONS:
+    for channels, size, filters, side, groups in CONVOLUTIONS:
         kind = "depthwise" if groups > 1 else f"→ {filters}"
         weights = values(filters, channels // groups, side, side)
         attributes = {"pads": [side // 2] * 4, "group": groups}
-        title = f"convolution {side} × {side}, {channels} {kind}, {extent}²"
-        yield Operation(title, "Conv", (1, channels, extent, extent), [("w", weights)], attributes)
+        title = f"convolution {side} × {side}, {channels} {kind}, {size}²"
+        yield Operation(title, "Conv", (1, channels, size, size), [("w", weights)], attributes)
     for rows, depth, columns in PRODUCTS:
         yield Operation(
             f"product {rows} × {depth} × {columns}", "MatMul", (rows, depth), [("w", values(depth, columns))]

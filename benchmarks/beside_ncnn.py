@@ -72,9 +72,9 @@ def convert(name: str, folder: Path) -> Path:
     module = NETWORKS[name][0]().eval()
     settle(module)
     torch.jit.trace(module, value, check_trace=False).save(str(base.with_suffix(".pt")))
-    extents = ",".join(map(str, shape))
+    sizes = ",".join(map(str, shape))
     # fp16=0: what ncnn stores stays float32.
-    command = [pnnx.EXEC_PATH, f"{name}.pt", f"inputshape=[{extents}]{'i64' if words else 'f32'}", "fp16=0"]
+    command = [pnnx.EXEC_PATH, f"{name}.pt", f"inputshape=[{sizes}]{'i64' if words else 'f32'}", "fp16=0"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     nnefc.compile(f"{base}.pnnx.param").export(f"{base}.so")
     return base

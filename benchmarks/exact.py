@@ -89,16 +89,16 @@ def _padding(x: np.ndarray, kernel: Sequence[int], attributes: Mapping[str, Any]
     dilations = attributes.get("dilations") or [1] * rank
     pads = list(attributes.get("pads") or [0] * 2 * rank)
     automatic = attributes.get("auto_pad") or "NOTSET"
-    for axis, (extent, k, s, d) in enumerate(zip(x.shape[2:], kernel, strides, dilations, strict=True)):
+    for axis, (size, k, s, d) in enumerate(zip(x.shape[2:], kernel, strides, dilations, strict=True)):
         reach = (k - 1) * d + 1
         if automatic.startswith("SAME"):
-            missing = max(0, (-(-extent // s) - 1) * s + reach - extent)
+            missing = max(0, (-(-size // s) - 1) * s + reach - size)
             less, more = missing // 2, missing - missing // 2
             pads[axis], pads[rank + axis] = (less, more) if automatic == "SAME_UPPER" else (more, less)
         elif attributes.get("ceil_mode"):
-            room = extent + pads[axis] + pads[rank + axis] - reach
+            room = size + pads[axis] + pads[rank + axis] - reach
             count = -(-room // s)
-            count -= count * s >= extent + pads[axis]  # a window must begin inside
+            count -= count * s >= size + pads[axis]  # a window must begin inside
             pads[rank + axis] += max(0, count * s - room)
     return strides, dilations, pads
 
@@ -112,14 +112,14 @@ class Conv(OpRun):  # type: ignore[misc]
         group, kernel = attributes.get("group") or 1, w.shape[2:]
         strides, dilations, pads = _padding(x, kernel, attributes)
         windows = _windows(x, kernel, strides, pads, 0.0, dilations)
-        batch, channels, *extents = windows.shape[: 2 + len(kernel)]
+        batch, channels, *sizes = windows.shape[: 2 + len(kernel)]
         filters = w.reshape(group, w.shape[0] // group, channels // group, *kernel)
-        result = np.zeros((batch, group, filters.shape[1], math.prod(extents)))
+        result = np.zeros((batch, group, filters.shape[1], math.prod(sizes)))
         for tap in np.ndindex(*kernel):
             at = windows[(..., *tap)].reshape(batch, group, channels // group, -1)
             factor = filters[(..., *tap)]
             result += factor * at if channels == group == w.shape[0] else np.matmul(factor, at)
-        result = result.reshape(batch, w.shape[0], *extents)
+        result = result.reshape(batch, w.shape[0], *sizes)
         return (result if bias is None else result + bias.reshape(-1, *[1] * len(kernel)),)
 
 
@@ -133,7 +133,7 @@ class ConvTranspose(OpRun):  # type: ignore[misc]
         strides, dilations, pads = _padding(x, kernel, {**attributes, "auto_pad": "NOTSET"})
         more = attributes.get("output_padding") or [0] * len(kernel)
         if (attributes.get("auto_pad") or "NOTSET") != "NOTSET" or attributes.get("output_shape") or group != 1:
-            raise NotImplementedError("transposed convolutions in groups, or with extents that are given")
+            raise NotImplementedError("transposed convolutions in groups, or with sizes that are given")
         spans = [
             (e - 1) * s + (k - 1) * d + 1 + extra
             for e, k, s, d, extra in zip(x.shape[2:], kernel, strides, dilations, more, strict=True)

@@ -82,7 +82,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
                 seconds=_least(library[gv.name_hint], [*operands, *rest][: len(kernel.func.params)]),
                 flops=_flops(program.kernels[gv]),
                 bytes=sum(sizes),
-                shapes=tuple(tuple(int(extent) for extent in param.shape) for param in source.params),
+                shapes=tuple(tuple(int(length) for length in param.shape) for param in source.params),
             )
         )
     return sorted(found, key=lambda kernel: -kernel.seconds * kernel.calls)
@@ -108,7 +108,7 @@ def _compiled(kernels: dict[str, tirx.PrimFunc], target: Target) -> Any:
 
 
 def _bytes(buffer: tirx.Var) -> int:
-    return math.prod(int(extent) for extent in buffer.shape) * max(1, tvm.DataType(str(buffer.dtype)).bits // 8)
+    return math.prod(int(size) for size in buffer.shape) * max(1, tvm.DataType(str(buffer.dtype)).bits // 8)
 
 
 def _operand(buffer: Buffer, program: Program) -> np.ndarray:

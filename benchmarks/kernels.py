@@ -18,8 +18,8 @@ from nnefc.targets.machine.target import parse_target
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, _, extents = text.rpartition("=")
-    return name, tuple(map(int, filter(None, extents.split(","))))
+    name, _, sizes = text.rpartition("=")
+    return name, tuple(map(int, filter(None, sizes.split(","))))
 
 
 def main() -> None:

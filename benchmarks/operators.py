@@ -71,12 +71,12 @@ def integers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def convolution(
-    kind: str, channels: int, extent: int, filters: int, kernel: int, stride: int = 1, groups: int = 1,
+    kind: str, channels: int, size: int, filters: int, kernel: int, stride: int = 1, groups: int = 1,
     data: str = "uint8", weights: str = "int8", zero: int = 7,
 ) -> Operation:  # fmt: skip
-    x, w = (1, channels, extent, extent), (filters, channels // groups, kernel, kernel)
+    x, w = (1, channels, size, size), (filters, channels // groups, kernel, kernel)
     attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups}
-    title = f"{kind} {channels}→{filters} {kernel}×{kernel} {extent}²" + (f" /{stride}" if stride > 1 else "")
+    title = f"{kind} {channels}→{filters} {kernel}×{kernel} {size}²" + (f" /{stride}" if stride > 1 else "")
     title += (f" in {groups} groups" if groups > 1 else "") + (f" {data}·{weights}" if data != "uint8" else "")
     real = Operation(title, "Conv", (RNG.random(x, np.float32), RNG.random(w, np.float32)), (1,), attributes)
     arrays = integers(x, data), integers(w, weights)

@@ -109,7 +109,7 @@ def _products(call: relax.Call, tensors: Sequence[relax.Expr], results: int) -> 
     if name.startswith(("nn.max_pool", "nn.avg_pool")):
         return results * math.prod(map(int, call.attrs.pool_size))
     if name == "einsum":
-        return results * math.prod({extent for tensor in tensors for extent in _shape(tensor.ty)})
+        return results * math.prod({size for tensor in tensors for size in _shape(tensor.ty)})
     return 0
 
 
@@ -117,8 +117,8 @@ def _steps(statement: tirx.Stmt) -> int:
     """How often the innermost statements run in all."""
     match statement:
         case tirx.For():
-            extent = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
-            return extent * _steps(statement.body)
+            size = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
+            return size * _steps(statement.body)
         case tirx.SeqStmt():
             return sum(map(_steps, statement.seq))
         case s_tir.SBlockRealize():
@@ -209,7 +209,7 @@ def _types(ty: relax.Type) -> list[relax.TensorType]:
 
 
 def _shape(ty: relax.TensorType) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in ty.shape)
+    return tuple(int(size) for size in ty.shape)
 
 
 def _items(ty: relax.TensorType) -> int:

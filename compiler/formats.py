@@ -23,7 +23,7 @@ from nnefc.turns import in_turn
 __all__ = ["Format", "ShapeLike", "format_of", "load_network", "load_outline"]
 
 ShapeLike: TypeAlias = "SupportsIndex | Sequence[ShapeLike] | None"
-"""What users give as a shape: extents, or one extent alone; of a sequence of ONNX's the shapes of its items, and None
+"""What users give as a shape: sizes, or one size alone; of a sequence of ONNX's the shapes of its items, and None
 for an optional input that is not there."""
 
 
@@ -123,7 +123,7 @@ def load_network(path: Path, *, fixed: Mapping[str, tuple[int, ...]] | None = No
         if name not in known:
             raise _no_option(name, format_, known)
     if "shape" in given:
-        given["shape"] = {n: _extents(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
+        given["shape"] = {n: _sizes(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
     if fixed is not None:
         given["shape"] = _with_known(given.get("shape", {}), fixed)
     with in_turn(), memory_errors(_TOO_LARGE.format(path)):
@@ -178,7 +178,7 @@ def _items(shapes: Mapping[str, ShapeLike]) -> list[tuple[str, ShapeLike]]:
     return list(shapes.items())
 
 
-def _extents(name: str, given: Any, has_sequences: bool) -> Any:
+def _sizes(name: str, given: Any, has_sequences: bool) -> Any:
     """The shape as a tuple of Python's own integers, with tuples in it, and None, where there are sequences.
 
     Raises:

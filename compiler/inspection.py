@@ -75,7 +75,7 @@ def _inspected(network: Network) -> Inspection:
         inputs=tuple(tensors[: len(network.inputs)]),
         outputs=tuple(_tensor(network, name, ty) for name, ty in zip(network.outputs, results, strict=True)),
         states=tuple(tensors[len(network.inputs) :]),
-        parameters=sum(math.prod(_extents(c.ty)) for c in constants),
+        parameters=sum(math.prod(_sizes(c.ty)) for c in constants),
         parameter_bytes=sum(_bytes(c.ty) for c in constants),
         multiply_adds=multiply_adds,
         live_bytes=_live_bytes(network, list(function.params)),
@@ -128,7 +128,7 @@ def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
     return list(found)
 
 
-def _extents(tensor: relax.TensorType) -> tuple[int, ...]:
+def _sizes(tensor: relax.TensorType) -> tuple[int, ...]:
     """The shape for counting: sizes that are open count with their typical value."""
     return tuple(map(typical, dimensions(tensor.shape.values)))
 
@@ -139,7 +139,7 @@ def _bytes(value: tvm.ir.Type) -> int:
         case relax.TupleType():
             return sum(map(_bytes, value.fields))
         case relax.TensorType():
-            return math.prod(_extents(value)) * item_bytes(str(value.dtype))
+            return math.prod(_sizes(value)) * item_bytes(str(value.dtype))
     return 0
 
 
@@ -149,11 +149,11 @@ def _multiply_adds(call: relax.Call) -> int:
     operands = [a.ty for a in call.args if isinstance(a.ty, relax.TensorType)]
     match str(call.op.name):
         case "relax.nn.conv1d" | "relax.nn.conv2d" | "relax.nn.conv3d":
-            return _products_of_filter(_extents(call.ty), call, operands[1], "O")
+            return _products_of_filter(_sizes(call.ty), call, operands[1], "O")
         case "relax.nn.conv1d_transpose" | "relax.nn.conv2d_transpose" | "relax.nn.conv3d_transpose":
-            return _products_of_filter(_extents(operands[0]), call, operands[1], "I")
+            return _products_of_filter(_sizes(operands[0]), call, operands[1], "I")
         case "relax.matmul":
-            return math.prod(_extents(call.ty)) * _extents(operands[0])[-1]
+            return math.prod(_sizes(call.ty)) * _sizes(operands[0])[-1]
     return 0
 
 
@@ -162,9 +162,9 @@ def _products_of_filter(shape: tuple[int, ...], call: relax.Call, filter: relax.
 
     `shape` is the output of a convolution, `channel` "O", or the input of a transposed one, `channel` "I".
     """
-    extents = _extents(filter)
-    own = extents[str(call.attrs.kernel_layout).index(channel)]
-    return math.prod(shape) * (math.prod(extents) // own)
+    sizes = _sizes(filter)
+    own = sizes[str(call.attrs.kernel_layout).index(channel)]
+    return math.prod(shape) * (math.prod(sizes) // own)
 
 
 def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:

@@ -1004,7 +1004,7 @@ def _way_between(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 
 
 def _without_ones(shape: tuple[int, ...]) -> list[int]:
-    return [extent for extent in shape if extent != 1]
+    return [size for size in shape if size != 1]
 
 
 def _check_nan(role: str, tensors: tuple[Tensor, ...], arrays: Sequence[np.ndarray], cause: str = "") -> None:
@@ -1398,10 +1398,10 @@ def _device_span(gpu: _Gpu, role: str, tensor: Tensor, value: Any, stream: int |
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     step = 1
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent != 1 and stride != step:
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != step:
             return False
-        step *= extent
+        step *= size
     return True
 
 
@@ -1504,17 +1504,17 @@ _forget_native, _drop_native = _Deleter(_forget), _Deleter(_drop_capsule)
 def _capsule(array: DeviceArray, code: int) -> Any:
     """A capsule of DLPack's that keeps `array`."""
     rank = len(array.shape)
-    extents = (c_int64 * (2 * rank + 1))(*array.shape)
+    sizes = (c_int64 * (2 * rank + 1))(*array.shape)
     step = 1
     for axis in reversed(range(rank)):
-        extents[rank + axis] = step
+        sizes[rank + axis] = step
         step *= array.shape[axis]
     tensor = _DlTensor(array.address, _CUDA, array.device, rank, code, 8 * array.dtype.itemsize, 1)
-    tensor.shape = ctypes.cast(extents, POINTER(c_int64))
-    tensor.strides = ctypes.cast(ctypes.byref(extents, 8 * rank), POINTER(c_int64))
+    tensor.shape = ctypes.cast(sizes, POINTER(c_int64))
+    tensor.strides = ctypes.cast(ctypes.byref(sizes, 8 * rank), POINTER(c_int64))
     managed = _DlManaged(tensor, None, _forget_native)
     address = ctypes.addressof(managed)
-    _shown_to_others[address] = managed, extents, array
+    _shown_to_others[address] = managed, sizes, array
     return _new_capsule(address, _DLTENSOR, ctypes.cast(_drop_native, c_void_p))
 
 

@@ -1,4 +1,4 @@
-"""What a model's file says before anything of it is computed: its face, its operators, which extents it leaves open.
+"""What a model's file says before anything of it is computed: its face, its operators, which sizes it leaves open.
 
 Front ends return an :class:`Outline` without reading weights; :func:`shape_option` is what to type for what is open,
 :func:`range_option` what leaves it open.
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["Extent", "OpenTensor", "Outline", "likely_size", "range_option", "shape_option"]
+__all__ = ["DeclaredSize", "OpenTensor", "Outline", "likely_size", "range_option", "shape_option"]
 
-Extent: TypeAlias = "int | str | None"
+DeclaredSize: TypeAlias = "int | str | None"
 """A number, the name of a dimension, or unknown."""
 
 
@@ -23,7 +23,7 @@ class OpenTensor:
 
     name: str
     dtype: str
-    shape: tuple[Extent, ...] | None
+    shape: tuple[DeclaredSize, ...] | None
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Outline:
 def shape_option(inputs: Iterable[OpenTensor]) -> str:
     """The options that close what these inputs leave open, with numbers that a network of their ranks may have.
 
-    Dimensions with names are given by those, once for all inputs; an input with an extent that has no name is given
+    Dimensions with names are given by those, once for all inputs; an input with a size that has no name is given
     whole. Ready for a shell: `--shape batch=1,seq=128 --shape x=1,3,224,224`.
     """
     return _option(inputs, str)
@@ -79,19 +79,19 @@ def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int], str]) -> str:
     names = {tensor.name for tensor in inputs}
     guesses: dict[str, str] = {}
     for tensor in inputs:
-        for axis, extent in enumerate(tensor.shape or ()):
-            if isinstance(extent, str):
-                guesses.setdefault(extent, spelled(likely_size(extent, axis, tensor)))
+        for axis, size in enumerate(tensor.shape or ()):
+            if isinstance(size, str):
+                guesses.setdefault(size, spelled(likely_size(size, axis, tensor)))
     left = dict(guesses)
     whole: list[str] = []
     for tensor in inputs:
         # An input goes before a dimension of the same name, so that such a dimension cannot be given by its name.
-        if tensor.shape is None or any(extent is None or extent in names for extent in tensor.shape):
-            whole.append(f"{tensor.name}={','.join(_extents(tensor, guesses, spelled))}")
-            for extent in tensor.shape or ():
-                left.pop(str(extent), None)
-    plain = [f"{name}={extent}" for name, extent in left.items() if "," not in name]
-    alone = [f"{name}={extent}" for name, extent in left.items() if "," in name]
+        if tensor.shape is None or any(size is None or size in names for size in tensor.shape):
+            whole.append(f"{tensor.name}={','.join(_sizes(tensor, guesses, spelled))}")
+            for size in tensor.shape or ():
+                left.pop(str(size), None)
+    plain = [f"{name}={size}" for name, size in left.items() if "," not in name]
+    alone = [f"{name}={size}" for name, size in left.items() if "," in name]
     return " ".join(f"--shape {shlex.quote(text)}" for text in (*filter(None, (",".join(plain),)), *alone, *whole))
 
 
@@ -99,12 +99,12 @@ _UNKNOWN = (1, 3, 224, 224)
 """The shape of an input of which nothing is known."""
 
 
-def _extents(tensor: OpenTensor, guesses: Mapping[str, str], spelled: Callable[[int], str]) -> list[str]:
+def _sizes(tensor: OpenTensor, guesses: Mapping[str, str], spelled: Callable[[int], str]) -> list[str]:
     if tensor.shape is None:
         return list(map(spelled, _UNKNOWN))
     found = []
-    for axis, extent in enumerate(tensor.shape):
-        known = guesses[extent] if isinstance(extent, str) else extent
+    for axis, size in enumerate(tensor.shape):
+        known = guesses[size] if isinstance(size, str) else size
         found.append(str(known) if known is not None else spelled(likely_size("", axis, tensor)))
     return found
 
@@ -134,9 +134,9 @@ _WORDS = (  # what names of dimensions hold → the guess
 def likely_size(name: str, axis: int, tensor: OpenTensor) -> int:
     """A likely size of a dimension: by a word in its name, else by its place in the tensor."""
     lower, shape = name.lower(), tensor.shape or ()
-    for word, extent in _WORDS:
+    for word, size in _WORDS:
         if word in lower:
-            return extent
+            return size
     rank = len(shape)
     if axis == 0:
         return _BATCH

@@ -12,7 +12,7 @@ from relax_programs import Case, Graph, Value
 __all__ = ["Step", "Walk", "random_case"]
 
 _CHANNELS = (1, 2, 3, 5, 8, 16, 16, 17, 24, 32, 32, 33, 48)
-_EXTENTS = {1: (1, 2, 7, 16, 31, 64), 2: (1, 2, 5, 8, 13, 16, 19), 3: (1, 3, 4, 6, 7)}
+_SIZES = {1: (1, 2, 7, 16, 31, 64), 2: (1, 2, 5, 8, 13, 16, 19), 3: (1, 3, 4, 6, 7)}
 _CALM = ("relu", "leakyrelu", "sigmoid", "silu", "gelu", "tanh", "erf", "abs", "negative", "sin", "cos", "atan", "clip")
 
 
@@ -22,7 +22,7 @@ def random_case(seed: int, steps: int) -> Case:
     rank = int(rng.choice([1, 2, 2, 2, 2, 3]))
     inputs = []
     for _ in range(int(rng.integers(1, 3))):
-        spatial = rng.choice(_EXTENTS[rank], rank)
+        spatial = rng.choice(_SIZES[rank], rank)
         shape = (int(rng.choice([1, 1, 1, 2, 3])), int(rng.choice(_CHANNELS)), *map(int, spatial))
         inputs.append(rng.standard_normal(shape).astype(np.float32))
     return Case(inputs, lambda graph, *xs: Walk(graph, rng, xs).outputs(steps), 1e-4, f"seed {seed}")

@@ -1,6 +1,6 @@
 """Random networks of the structures that the passes know: shuffles, gates, padding, quarters, bytes
 
-Each is made with odd counts and extents, and with other readers where a pass may want none.
+Each is made with odd counts and sizes, and with other readers where a pass may want none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm import relax
 __all__ = ["bytes_case", "structures_case", "tokens_case"]
 
 _CHANNELS = (4, 6, 9, 12, 15, 16, 18, 20, 24, 30, 32, 33, 35, 40, 48, 64)
-_EXTENTS = {1: (1, 7, 16, 31), 2: (1, 5, 7, 8, 9, 13, 17, 28), 3: (1, 3, 4, 5)}
+_SIZES = {1: (1, 7, 16, 31), 2: (1, 5, 7, 8, 9, 13, 17, 28), 3: (1, 3, 4, 5)}
 _TOKENS = (7, 17, 96, 97, 101, 113, 127)
 _WIDTHS = (64, 96, 176, 192, 208, 224, 240, 256)
 
@@ -26,7 +26,7 @@ def structures_case(seed: int, steps: int) -> Case:
     """A random graph of about `steps` structures of channels, in one to three dimensions."""
     rng = np.random.default_rng(seed)
     rank = int(rng.choice([1, 2, 2, 2, 2, 3]))
-    spatial = [int(extent) for extent in rng.choice(_EXTENTS[rank], rank)]
+    spatial = [int(size) for size in rng.choice(_SIZES[rank], rank)]
     shape = (int(rng.choice([1, 1, 1, 2, 3])), int(rng.choice(_CHANNELS)), *spatial)
     inputs = [rng.standard_normal(shape).astype(np.float32)]
     return Case(inputs, lambda graph, *xs: _Structures(graph, rng, xs).outputs(steps), 1e-4, f"structures, seed {seed}")
@@ -44,7 +44,7 @@ def bytes_case(seed: int, steps: int) -> Case:
     """A random graph of about `steps` structures over bytes, all of whose results are exact."""
     rng = np.random.default_rng(seed)
     rank = int(rng.choice([1, 2, 2, 2, 3]))
-    spatial = [int(extent) for extent in rng.choice(_EXTENTS[rank], rank)]
+    spatial = [int(size) for size in rng.choice(_SIZES[rank], rank)]
     shape = (int(rng.choice([1, 1, 2])), int(rng.choice(_CHANNELS)), *spatial)
     dtype = str(rng.choice(["int8", "uint8"]))
     inputs = [_random_bytes(rng, shape, dtype)]
@@ -151,7 +151,7 @@ class _Structures(Walk):
         factors = self.some(1, 3, 2)
         expr = relax.op.image.resize2d(
             x.expr,
-            relax.ShapeExpr([extent * factor for extent, factor in zip(x.shape[2:], factors, strict=True)]),
+            relax.ShapeExpr([size * factor for size, factor in zip(x.shape[2:], factors, strict=True)]),
             layout="NCHW",
             method="nearest_neighbor",
             coordinate_transformation_mode="asymmetric",

@@ -84,7 +84,7 @@ def summary(module: tvm.IRModule) -> str:
     def shown(expr: relax.Expr) -> str:
         match expr:
             case GenericConst():
-                shape = [int(extent) for extent in expr.ty.shape]
+                shape = [int(size) for size in expr.ty.shape]
                 return f"const{shape}" if shape else str(expr.value.numpy().item())
             case relax.Tuple():
                 return f"({', '.join(map(shown, expr.fields))})"
@@ -101,7 +101,7 @@ def summary(module: tvm.IRModule) -> str:
     for block in module["main"].body.blocks:
         for binding in block.bindings:
             if isinstance(binding.var.ty, relax.TensorType):
-                shape = [int(extent) for extent in binding.var.ty.shape]
+                shape = [int(size) for size in binding.var.ty.shape]
                 lines.append(f"{binding.var.name}{shape} = {shown(binding.value)}")
             elif not isinstance(binding.value, relax.Tuple):
                 lines.append(f"{binding.var.name} = {shown(binding.value)}")
@@ -178,7 +178,7 @@ class Graph:
     def emit(self, expr: relax.Expr, array: np.ndarray) -> Value:
         """An operation of any kind."""
         emitted = self._builder.emit(expr)
-        shape = tuple(int(extent) for extent in emitted.ty.shape)
+        shape = tuple(int(size) for size in emitted.ty.shape)
         assert shape == array.shape, f"Relax says {shape}, NumPy {array.shape}: {expr}"
         return Value(emitted, array)
 

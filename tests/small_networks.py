@@ -72,7 +72,7 @@ class Net:
     def convolution(
         self, x: str, inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1, relu: bool = True
     ) -> str:
-        """A convolution that keeps the extents (but for its stride), scales and shifts channels."""
+        """A convolution that keeps the sizes (but for its stride), scales and shifts channels."""
         before = (size - 1) // 2
         weight = self.weight(outputs, inputs // groups, size, size)
         window = {"strides": [stride] * 2, "pads": [before] * 4, "group": groups}

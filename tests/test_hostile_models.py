@@ -135,7 +135,7 @@ def test_tensors_have_places_of_32_bits(
         confined(compiled, onnx_file(tmp_path, nodes, shape, **constants))
 
 
-def cosines(extents: list[int], *nodes: onnx.NodeProto) -> list[onnx.NodeProto]:
+def cosines(sizes: list[int], *nodes: onnx.NodeProto) -> list[onnx.NodeProto]:
     """`b`, many numbers that are known and that no file holds, and what is made of it."""
     one = onnx.numpy_helper.from_array(np.array([1.5], np.float32))
     return [NODE("ConstantOfShape", ["s"], ["a"], value=one), NODE("Cos", ["a"], ["b"]), *nodes]
@@ -151,15 +151,15 @@ def test_large_products_of_constants_are_folded_by_a_fast_library(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("extents", "nodes"),
+    ("sizes", "nodes"),
     [
         ([9000, 9000], [NODE("MatMul", ["b", "b"], ["c"])]),
         ([1, 1, 500, 500], [NODE("Conv", ["b", "b"], ["c"], pads=[250] * 4)]),
     ],
 )
-def test_what_takes_too_long_to_fold_stays(tmp_path: Path, extents: list[int], nodes: list[onnx.NodeProto]) -> None:
-    chain = cosines(extents, *nodes, NODE("Add", ["x", "c"], ["y"]))
-    path = onnx_file(tmp_path, chain, [1], s=np.array(extents))
+def test_what_takes_too_long_to_fold_stays(tmp_path: Path, sizes: list[int], nodes: list[onnx.NodeProto]) -> None:
+    chain = cosines(sizes, *nodes, NODE("Add", ["x", "c"], ["y"]))
+    path = onnx_file(tmp_path, chain, [1], s=np.array(sizes))
     assert confined(compiled, path)
 
 

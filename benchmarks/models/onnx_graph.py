@@ -124,13 +124,13 @@ class OnnxGraph:
     def normal(self, shape: tuple[int, ...], fan_in: int, gain: float) -> np.ndarray:
         return self._random.standard_normal(shape, np.float32) * np.float32(math.sqrt(gain / fan_in))
 
-    def offset(self, label: str, extent: int, rank: int = 2) -> str:
+    def offset(self, label: str, size: int, rank: int = 2) -> str:
         """One number a channel, the last dimension of `rank`: a bias."""
-        return self.weight(label, 0.1 * self._random.standard_normal(extent), (1,) * (rank - 1) + (extent,))
+        return self.weight(label, 0.1 * self._random.standard_normal(size), (1,) * (rank - 1) + (size,))
 
-    def scale(self, label: str, extent: int, rank: int = 2) -> str:
+    def scale(self, label: str, size: int, rank: int = 2) -> str:
         """The same, near one and positive."""
-        return self.weight(label, np.exp(0.1 * self._random.standard_normal(extent)), (1,) * (rank - 1) + (extent,))
+        return self.weight(label, np.exp(0.1 * self._random.standard_normal(size)), (1,) * (rank - 1) + (size,))
 
     # Layers of image networks.
 

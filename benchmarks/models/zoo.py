@@ -160,7 +160,7 @@ def _draw_weights(graph: onnx.GraphProto, rng: np.random.Generator, divide: int)
 
 
 def _divided_shape(shape: tuple[int, ...], divide: int) -> tuple[int, ...]:
-    """A trained value's shape with fewer channels. The spatial extents of a filter and the image's channels stay."""
+    """A trained value's shape with fewer channels. The spatial sizes of a filter and the image's channels stay."""
     channels = 2 if shape[:2] != (1, 1) else 4  # one of the weights is [1, 1, out, in]
     return tuple(
         int(d) // divide if axis < channels and d not in (1, IMAGE_CHANNELS) else int(d) for axis, d in enumerate(shape)

@@ -30,20 +30,20 @@ def read_shapes(values: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
     """
     shapes: dict[str, tuple[int | str, ...]] = {}
     for value in values:
-        for name, extents in _parts(value):
+        for name, sizes in _parts(value):
             if name in shapes:
                 raise click.BadParameter(f"{name!r} is given twice")
             try:
-                shapes[name] = tuple(map(_size, extents.split(","))) if extents.strip() else ()
+                shapes[name] = tuple(map(_size, sizes.split(","))) if sizes.strip() else ()
             except ValueError:
-                raise click.BadParameter(f"{extents!r} is not a list of integers such as 1,3,8,8") from None
+                raise click.BadParameter(f"{sizes!r} is not a list of integers such as 1,3,8,8") from None
             if any(isinstance(size, int) and size < 1 for size in shapes[name]):
-                raise click.BadParameter(f"a size in {extents!r} is less than 1")
+                raise click.BadParameter(f"a size in {sizes!r} is less than 1")
     return shapes
 
 
 def _parts(value: str) -> list[tuple[str, str]]:
-    """Names and extents in the order given: what follows a comma and has a `=` begins a further name.
+    """Names and sizes in the order given: what follows a comma and has a `=` begins a further name.
 
     A name may have commas of its own, as exporters' formulas for dimensions do: what is no number after a comma is the
     beginning of the next name.
@@ -51,11 +51,11 @@ def _parts(value: str) -> list[tuple[str, str]]:
     parts: list[tuple[str, str]] = []
     begun = ""  # a name up to its comma
     for text in value.split(","):
-        name, equals, extent = text.rpartition("=")
+        name, equals, size = text.rpartition("=")
         if equals and begun + name:
-            parts.append((begun + name, extent))
+            parts.append((begun + name, size))
             begun = ""
-        elif parts and not equals and not begun and _is_extent(text):
+        elif parts and not equals and not begun and _is_size(text):
             parts[-1] = (parts[-1][0], f"{parts[-1][1]},{text}")
         else:
             begun += f"{text},"
@@ -73,7 +73,7 @@ def _size(text: str) -> int | str:
     return text.strip() if ".." in text else int(text)
 
 
-def _is_extent(text: str) -> bool:
+def _is_size(text: str) -> bool:
     return not text.strip() or re.fullmatch(r"\s*[+-]*\d+(\.\.\d*(:\d+)?)?\s*", text) is not None
 
 

@@ -9,7 +9,7 @@ __all__ = ["Port", "amount", "columns", "face", "memory"]
 
 
 class Declared(Protocol):
-    """An input or output as a model declares it: extents may be names or unknown, and the shape too."""
+    """An input or output as a model declares it: sizes may be names or unknown, and the shape too."""
 
     @property
     def name(self) -> str: ...
@@ -44,12 +44,12 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[st
 def face(inputs: Iterable[Declared], outputs: Iterable[Declared], states: Iterable[Declared] = ()) -> list[str]:
     """What a caller sees of a network: a line a tensor."""
     kinds = (("input", inputs), ("output", outputs), ("state", states))
-    return columns([(kind, p.name, str(p.dtype), extents(p.shape)) for kind, ps in kinds for p in ps])
+    return columns([(kind, p.name, str(p.dtype), sizes(p.shape)) for kind, ps in kinds for p in ps])
 
 
-def extents(shape: Sequence[int | str | None] | None) -> str:
-    """`[batch, 3, ?, ?]`; `?` is an extent without a name, `[…]` a shape of which nothing is known."""
-    return "[…]" if shape is None else f"[{', '.join('?' if extent is None else str(extent) for extent in shape)}]"
+def sizes(shape: Sequence[int | str | None] | None) -> str:
+    """`[batch, 3, ?, ?]`; `?` is a size without a name, `[…]` a shape of which nothing is known."""
+    return "[…]" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def amount(number: int) -> str:

@@ -147,8 +147,8 @@ class TransposedConvolution(Operator):
                 f"the filter {list(w)} in {self.groups} group{'s' * (self.groups > 1)} does not fit the input {list(x)}"
             )
         spread = self.window.spread(x[2:])
-        spatial = tuple(extent + more for extent, more in zip(spread, self.beyond, strict=True))
-        if any(extent < 0 for extent in spatial):
+        spatial = tuple(size + more for size, more in zip(spread, self.beyond, strict=True))
+        if any(size < 0 for size in spatial):
             raise CompileError(f"the padding leaves nothing of the result: its spatial shape would be {list(spatial)}")
         return (x[0], w[1] * self.groups, *spatial)
 
@@ -203,8 +203,8 @@ def _with_zeros_between(at: Emitter, x: Operand, stride: Shape) -> Operand:
     """The input with `stride - 1` zeros between neighbours along each spatial dimension."""
     if all(step == 1 for step in stride):
         return x
-    batch, channels, *extents = shape_of(x)
-    shape = (batch, channels, *[(extent - 1) * step + 1 for extent, step in zip(extents, stride, strict=True)])
+    batch, channels, *sizes = shape_of(x)
+    shape = (batch, channels, *[(size - 1) * step + 1 for size, step in zip(sizes, stride, strict=True)])
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         n, c, *place = index
@@ -224,13 +224,13 @@ def gather_transposed(
         x: `[N, groups C, *spatial]`.
         w: `[groups C, O, *k]`.
         window: of the convolution that this one transposes; what comes after the tensor does not matter.
-        outputs: the spatial extents of the result.
+        outputs: the spatial sizes of the result.
         dtype: of the result; half floats are summed up in float32.
 
     Returns:
         `[N, groups O, *outputs]`.
     """
-    batch, channels, *extents = dimensions(x.shape)
+    batch, channels, *sizes = dimensions(x.shape)
     inputs, of_group, work = channels // groups, int(w.shape[1]), _sums_of(dtype)
     channel = te.reduce_axis((0, inputs), "channel")
     taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(window.size)]
@@ -242,8 +242,8 @@ def gather_transposed(
             for i, before, tap, step in zip(index, window.before, taps, window.dilation, strict=True)
         ]
         inside: list[tirx.Expr] = []
-        for start, extent, stride in zip(starts, extents, window.stride, strict=True):
-            inside += [start >= 0, start < extent * stride]
+        for start, length, stride in zip(starts, sizes, window.stride, strict=True):
+            inside += [start >= 0, start < length * stride]
             inside += [tirx.floormod(start, stride) == 0] if stride > 1 else []
         places = [tirx.floordiv(start, stride) for start, stride in zip(starts, window.stride, strict=True)]
         value = x(n, first + channel, *places)
@@ -312,10 +312,10 @@ class DeformableConvolution(Operator):
         window, dtype, per_group = self.window, dtype_of(x), c_ // self.offset_groups
         taps = int(np.prod(window.size))
 
-        def along(index: Any, tap: Any, axis: int, extent: int, moved: Any) -> Any:
+        def along(index: Any, tap: Any, axis: int, size: int, moved: Any) -> Any:
             place = index * window.stride[axis] - window.before[axis] + tap * window.dilation[axis]
             # Far outside, positions are cut before they become integers: all of them read zero.
-            high, low = tirx.const(extent + 1, dtype), tirx.const(-2, dtype)
+            high, low = tirx.const(size + 1, dtype), tirx.const(-2, dtype)
             return tirx.max(tirx.min(place.astype(dtype) + moved, high), low)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:

@@ -49,8 +49,8 @@ def kernel(steps: Sequence[Step], operands: dict[int, tuple[Shape, str]], shape:
 
 
 def _buffer(name: str, shape: Shape, dtype: str, scope: str = "") -> tirx.Var:
-    extents = [tirx.IntImm("int64", extent) for extent in shape]
-    return tirx.decl_buffer(extents, dtype, layout=None, name=name, scope=scope)
+    sizes = [tirx.IntImm("int64", size) for size in shape]
+    return tirx.decl_buffer(sizes, dtype, layout=None, name=name, scope=scope)
 
 
 @dataclass(frozen=True)
@@ -169,29 +169,29 @@ def _loops(
 ) -> tirx.PrimFunc:
     """The statements in a loop over each axis.
 
-    Elements that a schedule computes as one vector would share the slots. A further axis of extent 1 that has no loop
+    Elements that a schedule computes as one vector would share the slots. A further axis of size 1 that has no loop
     keeps schedules away; LLVM turns slots into registers, and makes vectors of what allows it.
     """
-    extents = [int(extent) for extent in output.shape]
+    sizes = [int(size) for size in output.shape]
     loops = [tirx.Var(f"i{i}", "int64") for i in range(len(axes))]
     iters = [
-        tirx.IterVar(tvm.ir.Range(tirx.const(0, "int64"), tirx.const(extent, "int64")), axis, tirx.IterVar.DataPar)
-        for axis, extent in zip(axes, extents, strict=True)
+        tirx.IterVar(tvm.ir.Range(tirx.const(0, "int64"), tirx.const(size, "int64")), axis, tirx.IterVar.DataPar)
+        for axis, size in zip(axes, sizes, strict=True)
     ]
     zero = tirx.const(0, "int64")
     unit = tirx.IterVar(tvm.ir.Range(zero, tirx.const(1, "int64")), tirx.Var("unit", "int64"), tirx.IterVar.DataPar)
     reads = []
     for buffer in inputs:
-        shape = [int(extent) for extent in buffer.shape]
+        shape = [int(size) for size in buffer.shape]
         own = axes[len(axes) - len(shape) :]
-        places = [zero if extent == 1 else axis for extent, axis in zip(shape, own, strict=True)]
+        places = [zero if size == 1 else axis for size, axis in zip(shape, own, strict=True)]
         reads.append(BufferRegion(buffer, [tvm.ir.Range.from_min_extent(p, tirx.const(1, "int64")) for p in places]))
     writes = [BufferRegion(output, [tvm.ir.Range.from_min_extent(axis, tirx.const(1, "int64")) for axis in axes])]
     body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
     block = structured.SBlock([*iters, unit], reads, writes, "expression", body, None, local)
     stmt: tirx.Stmt = structured.SBlockRealize([*loops, zero], True, block)
-    for loop, extent in reversed(list(zip(loops, extents, strict=True))):
-        stmt = tirx.For(loop, tirx.const(0, "int64"), tirx.const(extent, "int64"), tirx.ForKind.SERIAL, stmt)
+    for loop, size in reversed(list(zip(loops, sizes, strict=True))):
+        stmt = tirx.For(loop, tirx.const(0, "int64"), tirx.const(size, "int64"), tirx.ForKind.SERIAL, stmt)
     root = structured.SBlockRealize([], True, structured.SBlock([], [], [], "root", stmt))
     func = tirx.PrimFunc([*inputs, output], root)
     return func.with_attr("tirx.noalias", True).with_attr("op_pattern", _OPAQUE)

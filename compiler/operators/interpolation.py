@@ -29,7 +29,7 @@ class Scaling:
     """How one axis is resized.
 
     Attributes:
-        items, results: its extent before and after.
+        items, results: its size before and after.
         scale: results for each item, as the network says; not always `results / items`. None for that quotient, where
             it is known at run time only.
         begin, end: which part of the axis, of 1, the results cover.

@@ -151,8 +151,8 @@ class Standardization(Operator):
     statistics: bool = False
 
     def shape(self, x: Shape, *parameters: Shape) -> Shape | tuple[Shape, Shape, Shape]:
-        """That of the operand; the axes of statistics stay, with the extent 1."""
-        reduced = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(x))
+        """That of the operand; the axes of statistics stay, with the size 1."""
+        reduced = tuple(1 if axis in self.axes else size for axis, size in enumerate(x))
         return (x, reduced, reduced) if self.statistics else x
 
     def lower(

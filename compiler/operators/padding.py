@@ -71,10 +71,10 @@ class Pad(Operator):
             if isinstance(fill, np.ndarray):
                 return Pad(padding, "constant", fill.item()).lower(at, x)
             return self._filled(at, x, fill, padding, shape)
-        extents = shape_of(x)
+        sizes = shape_of(x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            axes = zip(index, extents, padding, strict=True)
+            axes = zip(index, sizes, padding, strict=True)
             return tensors[0](
                 *[i if pair == (0, 0) else _source(i - pair[0], n, pair, self.mode) for i, n, pair in axes]
             )
@@ -92,35 +92,35 @@ class Pad(Operator):
         if fill is None and dtype in _NATIVE and is_known(*(amount for pair in padding for amount in pair)):
             widths = [amount for pair in padding for amount in pair]
             return relax.op.nn.pad(at.expr(x), widths, "constant", float(self.value))
-        extents = shape_of(x)
+        sizes = shape_of(x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             places, inside = [], []
-            for i, extent, (before, after) in zip(index, extents, padding, strict=True):
+            for i, size, (before, after) in zip(index, sizes, padding, strict=True):
                 places.append(i - before)
                 inside += [places[-1] >= 0] if before else []
-                inside += [places[-1] < extent] if after else []
+                inside += [places[-1] < size] if after else []
             value = tensors[1]() if fill is not None else tirx.const(self.value, dtype)
             return tirx.if_then_else(tirx.all(*inside), tensors[0](*places), value)
 
         return at.elements(shape, element, x, *([] if fill is None else [fill]), name="pad")
 
 
-def _source(place: tirx.Expr, extent: int, pair: tuple[int, int], mode: str) -> tirx.Expr:
+def _source(place: tirx.Expr, size: int, pair: tuple[int, int], mode: str) -> tirx.Expr:
     """Where the position `place`, which may be outside, reads from."""
     if mode == "edge":
-        return tirx.max(tirx.min(place, extent - 1), 0)
+        return tirx.max(tirx.min(place, size - 1), 0)
     if mode == "wrap":
-        return tirx.floormod(place, extent)
+        return tirx.floormod(place, size)
     if mode not in ("reflect", "symmetric"):
         raise CompileError(f"there is no padding mode '{mode}'", hint=f"known are {', '.join(PADDING_MODES)}")
     behind = int(mode == "symmetric")  # the border's own item is repeated
-    if extent == 1:
+    if size == 1:
         return place - place
-    if not may_exceed(greatest(*pair), extent - 1 + behind):  # mirrored once on each side
+    if not may_exceed(greatest(*pair), size - 1 + behind):  # mirrored once on each side
         below = tirx.Select(place < 0, -place - behind, place)
-        return tirx.Select(below >= extent, 2 * (extent - 1) + behind - below, below)
-    period = 2 * (extent - 1 + behind)
+        return tirx.Select(below >= size, 2 * (size - 1) + behind - below, below)
+    period = 2 * (size - 1 + behind)
     folded = tirx.floormod(place, period)
     return tirx.min(folded, period - behind - folded)
 
@@ -147,8 +147,8 @@ class FoldPadding(Operator):
     mode: str = "constant"
 
     def shape(self, x: Shape) -> Shape:
-        """The extents without their padding."""
-        return tuple(extent - before - after for extent, (before, after) in zip(x, self.padding, strict=True))
+        """The sizes without their padding."""
+        return tuple(size - before - after for size, (before, after) in zip(x, self.padding, strict=True))
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         kept = tuple((greatest(before, 0), greatest(after, 0)) for before, after in self.padding)
@@ -157,20 +157,20 @@ class FoldPadding(Operator):
         else:
             for axis, pair in enumerate(kept):
                 if any(pair):
-                    extent = shape_of(x)[axis] - sum(pair)
-                    sources = _sources(extent, pair, self.mode)
-                    x = at.emit(at.compute(_fold_te(axis, extent), x, sources, name="fold_padding"))
+                    size = shape_of(x)[axis] - sum(pair)
+                    sources = _sources(size, pair, self.mode)
+                    x = at.emit(at.compute(_fold_te(axis, size), x, sources, name="fold_padding"))
         return Pad(tuple((max(-before, 0), max(-after, 0)) for before, after in self.padding)).lower(at, x)
 
 
-def _sources(extent: int, pair: tuple[int, int], mode: str) -> np.ndarray:
+def _sources(size: int, pair: tuple[int, int], mode: str) -> np.ndarray:
     """For every padded position along an axis, the position inside that it reads, int32."""
-    check_table(extent + sum(pair))
-    # NumPy's own padding of the indices 0 … extent - 1, also where it mirrors more than once.
-    return np.pad(np.arange(extent, dtype=np.int32), pair, mode=mode)  # type: ignore[call-overload,no-any-return]
+    check_table(size + sum(pair))
+    # NumPy's own padding of the indices 0 … size - 1, also where it mirrors more than once.
+    return np.pad(np.arange(size, dtype=np.int32), pair, mode=mode)  # type: ignore[call-overload,no-any-return]
 
 
-def _fold_te(axis: int, extent: int) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
+def _fold_te(axis: int, size: int) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
     def fold(x: te.Tensor, sources: te.Tensor) -> te.Tensor:
         padded = te.reduce_axis((0, x.shape[axis]), "padded")
 
@@ -179,7 +179,7 @@ def _fold_te(axis: int, extent: int) -> Callable[[te.Tensor, te.Tensor], te.Tens
             here = sources(padded) == index[axis].astype("int32")
             return te.sum(tirx.if_then_else(here, x(*place), tirx.const(0, x.dtype)), axis=padded)
 
-        shape: Sequence[Any] = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
+        shape: Sequence[Any] = (*x.shape[:axis], size, *x.shape[axis + 1 :])
         return te.compute(shape, item, name="fold_padding")
 
     return fold

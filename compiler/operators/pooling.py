@@ -44,15 +44,15 @@ class _Pool(Operator):
 
     def shape(self, x: Shape) -> Shape:
         """The leading dimensions, then how often the window fits each other one."""
-        lead, extents = self._split(x)
-        return (*lead, *self._covering(extents).results(extents))
+        lead, sizes = self._split(x)
+        return (*lead, *self._covering(sizes).results(sizes))
 
     def _split(self, shape: Shape) -> tuple[Shape, Shape]:
         at = len(shape) - self.window.rank
         return shape[:at], shape[at:]
 
-    def _covering(self, extents: Shape) -> Window:
-        return self.window.covering(extents) if self.ceil else self.window
+    def _covering(self, sizes: Shape) -> Window:
+        return self.window.covering(sizes) if self.ceil else self.window
 
 
 def _native(window: Window, shape: Shape) -> dict[str, Any] | None:
@@ -83,12 +83,12 @@ def _reduced(
     lead = len(result) - window.rank
 
     def pool(x: te.Tensor) -> te.Tensor:
-        extents = list(dimensions(x.shape[lead:]))
+        sizes = list(dimensions(x.shape[lead:]))
         offsets = _offsets(window)
 
         def item(*index: tirx.Var) -> tirx.Expr:
             places = window.positions(index[lead:], offsets)
-            inside = window.inside(places, extents, result[lead:])
+            inside = window.inside(places, sizes, result[lead:])
             value = change(x(*index[:lead], *places))
             if inside:
                 value = tirx.if_then_else(tirx.all(*inside), value, outside(x.dtype))
@@ -165,30 +165,30 @@ class AveragePool(_Pool):
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         shape = shape_of(x)
-        lead, extents = self._split(shape)
-        window = self._covering(extents)
+        lead, sizes = self._split(shape)
+        window = self._covering(sizes)
         exact = window == self.window
         attributes = _native(window, shape)
         if attributes is not None and self.divisor is None and (exact or not self.count_padding):
             return _AVG_POOL[window.rank](at.expr(x), count_include_pad=self.count_padding, **attributes)
         if exact and self.count_padding and self.divisor is None and _is_of_channels(window, len(shape)):
             return mean_of_channels(at, x, *window.padding[1])
-        divisors = self._divisors(at, extents, lead, dtype_of(x))
+        divisors = self._divisors(at, sizes, lead, dtype_of(x))
         sums = at.compute(_reduced(window, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool")
         return relax.op.divide(at.emit(sums), at.expr(divisors))
 
-    def _divisors(self, at: Emitter, extents: Shape, lead: Shape, dtype: str) -> Operand:
+    def _divisors(self, at: Emitter, lengths: Shape, lead: Shape, dtype: str) -> Operand:
         """How many positions of each window count, at least one; `[1, …, *results]`."""
         ones = (1,) * len(lead)
         if self.divisor is not None:
-            return np.full(ones + (1,) * len(extents), self.divisor).astype(dtype)
-        results = self._covering(extents).results(extents)
-        if is_known(*extents):
-            counts = window_counts(self.window, extents, results, self.count_padding)
+            return np.full(ones + (1,) * len(lengths), self.divisor).astype(dtype)
+        results = self._covering(lengths).results(lengths)
+        if is_known(*lengths):
+            counts = window_counts(self.window, lengths, results, self.count_padding)
             return counts.reshape(ones + counts.shape).astype(dtype)
 
         def compute(*sizes: Dimension) -> te.Tensor:
-            own, shape = sizes[: len(extents)], tuple(map(expression, sizes[len(extents) :]))
+            own, shape = sizes[: len(lengths)], tuple(map(expression, sizes[len(lengths) :]))
 
             def item(*index: tirx.Var) -> tirx.Expr:
                 places = index[len(lead) :]
@@ -197,15 +197,15 @@ class AveragePool(_Pool):
 
             return te.compute((*ones, *shape), item, name="window_counts")
 
-        return at.emit(at.of_sizes(compute, *extents, *results, name="window_counts"))
+        return at.emit(at.of_sizes(compute, *lengths, *results, name="window_counts"))
 
 
-def _counted(window: Window, extents: Shape, places: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
+def _counted(window: Window, sizes: Shape, places: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
     """How many positions of the window at some place lie in the tensor, with `padding` also those in its padding."""
     counts: tirx.Expr = tirx.const(1, "int64")
-    axes = zip(window.size, window.stride, window.dilation, window.padding, extents, places, strict=True)
-    for size, stride, dilation, (before, after), extent, place in axes:
-        low, high = (-before, extent + after) if padding else (0, extent)
+    axes = zip(window.size, window.stride, window.dilation, window.padding, sizes, places, strict=True)
+    for size, stride, dilation, (before, after), length, place in axes:
+        low, high = (-before, length + after) if padding else (0, length)
         first = place.astype("int64") * stride - before
         inside = (
             tirx.all(first + offset * dilation >= expression(low), first + offset * dilation < expression(high))
@@ -215,20 +215,20 @@ def _counted(window: Window, extents: Shape, places: Sequence[tirx.Expr], paddin
     return counts
 
 
-def window_counts(window: Window, extents: Shape, results: Shape, padding: bool) -> Array:
+def window_counts(window: Window, sizes: Shape, results: Shape, padding: bool) -> Array:
     """How many positions of each window lie in the tensor, with `padding` also those in its padding; at least one.
 
     float64, `[*results]`, 1 along dimensions where all windows have equally many.
     """
-    counts = np.ones((1,) * len(extents))
-    axes = zip(window.size, window.stride, window.dilation, window.padding, extents, results, strict=True)
-    for axis, (size, stride, dilation, (before, after), extent, count) in enumerate(axes):
+    counts = np.ones((1,) * len(sizes))
+    axes = zip(window.size, window.stride, window.dilation, window.padding, sizes, results, strict=True)
+    for axis, (size, stride, dilation, (before, after), length, count) in enumerate(axes):
         check_table(count * size)
         places = np.arange(count)[:, None] * stride + np.arange(size) * dilation - before
-        low, high = (-before, extent + after) if padding else (0, extent)
+        low, high = (-before, length + after) if padding else (0, length)
         along = ((places >= low) & (places < high)).sum(1)
         along = along[:1] if (along == along[0]).all() else along
-        counts = counts * along.reshape([-1 if other == axis else 1 for other in range(len(extents))])
+        counts = counts * along.reshape([-1 if other == axis else 1 for other in range(len(sizes))])
     return np.maximum(counts, 1)
 
 
@@ -373,7 +373,7 @@ class AdaptivePool(Operator):
     `torch.nn.functional.adaptive_avg_pool2d`, `adaptive_max_pool2d`.
 
     Attributes:
-        results: the extents of the result.
+        results: the sizes of the result.
         average: means, not maxima.
     """
 
@@ -387,28 +387,28 @@ class AdaptivePool(Operator):
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         shape = shape_of(x)
         lead = len(shape) - len(self.results)
-        extents = shape[lead:]
+        sizes = shape[lead:]
         if all(count == 1 for count in self.results):
             reduce = relax.op.mean if self.average else relax.op.max
             return reduce(at.expr(x), list(range(lead, len(shape))), keepdims=True)
-        if all(extent % count == 0 for extent, count in zip(extents, self.results, strict=True)):
-            size = tuple(extent // count for extent, count in zip(extents, self.results, strict=True))
+        if all(length % count == 0 for length, count in zip(sizes, self.results, strict=True)):
+            size = tuple(length // count for length, count in zip(sizes, self.results, strict=True))
             window = Window.of(size, stride=size)
             return AveragePool(window).lower(at, x) if self.average else MaxPool(window).lower(at, x)
         made = at.compute(self._uneven(shape), x, name="adaptive_pool")
         if not self.average:
             return made
         counts = np.ones((1,) * len(shape))
-        for axis, (extent, count) in enumerate(zip(extents, self.results, strict=True), lead):
-            along = _part_sizes(extent, count).astype(np.float64)
+        for axis, (length, count) in enumerate(zip(sizes, self.results, strict=True), lead):
+            along = _part_sizes(length, count).astype(np.float64)
             counts = counts * along.reshape([-1 if other == axis else 1 for other in range(len(shape))])
         return relax.op.multiply(at.emit(made), at.expr((1 / counts).astype(dtype_of(x))))
 
     def _uneven(self, shape: Shape) -> Callable[[te.Tensor], te.Tensor]:
         """Parts of different sizes: each is as large as the largest, what does not belong to it is left out."""
         lead = len(shape) - len(self.results)
-        extents = shape[lead:]
-        sizes = [int(_part_sizes(n, m).max()) for n, m in zip(extents, self.results, strict=True)]
+        lengths = shape[lead:]
+        sizes = [int(_part_sizes(n, m).max()) for n, m in zip(lengths, self.results, strict=True)]
 
         def pool(x: te.Tensor) -> te.Tensor:
             offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(sizes)]
@@ -416,7 +416,7 @@ class AdaptivePool(Operator):
 
             def item(*index: tirx.Var) -> tirx.Expr:
                 places, inside = [], []
-                for i, offset, n, m in zip(index[lead:], offsets, extents, self.results, strict=True):
+                for i, offset, n, m in zip(index[lead:], offsets, lengths, self.results, strict=True):
                     start, end = tirx.floordiv(i * n, m), tirx.floordiv((i + 1) * n + m - 1, m)
                     places.append(tirx.min(start + offset, n - 1))
                     inside.append(start + offset < end)
@@ -428,7 +428,7 @@ class AdaptivePool(Operator):
         return pool
 
 
-def _part_sizes(extent: int, count: int) -> Array:
-    """How many of `extent` items each of `count` parts has."""
+def _part_sizes(size: int, count: int) -> Array:
+    """How many of `size` items each of `count` parts has."""
     i = np.arange(count)
-    return np.asarray(-(-(i + 1) * extent // count) - i * extent // count)
+    return np.asarray(-(-(i + 1) * size // count) - i * size // count)

@@ -59,9 +59,9 @@ class Resize(Operator):
     interpolation: Interpolation
 
     def shape(self, x: Shape) -> Shape:
-        """The extents, those of resized dimensions anew."""
+        """The sizes, those of resized dimensions anew."""
         results = {axis: scaling.results for axis, scaling in self.axes}
-        return tuple(results.get(axis, extent) for axis, extent in enumerate(x))
+        return tuple(results.get(axis, size) for axis, size in enumerate(x))
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         dtype, shape = dtype_of(x), self.shape(shape_of(x))

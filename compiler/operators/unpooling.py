@@ -44,11 +44,11 @@ class SampleWindows(Operator):
         if self.border != "constant":
             x = at.bound(Pad(window.padding, self.border).lower(at, x))
             window = window.unpadded()
-        lead, extents = len(shape_of(x)) - window.rank, shape_of(x)[len(shape_of(x)) - window.rank :]
+        lead, sizes = len(shape_of(x)) - window.rank, shape_of(x)[len(shape_of(x)) - window.rank :]
 
         def element(tensors: tuple[Any, ...], at_: tuple[Any, ...]) -> Any:
             places = window.positions(at_[lead:], _unravel(tensors[1](*at_), window.size))
-            inside = [tirx.all(place >= 0, place < extent) for place, extent in zip(places, extents, strict=True)]
+            inside = [tirx.all(place >= 0, place < size) for place, size in zip(places, sizes, strict=True)]
             return tirx.if_then_else(tirx.all(*inside), tensors[0](*at_[:lead], *places), tirx.const(0, dtype_of(x)))
 
         return at.elements(shape_of(index), element, x, index, name="sample")
@@ -57,9 +57,9 @@ class SampleWindows(Operator):
 def _unravel(position: tirx.Expr, size: Shape) -> list[tirx.Expr]:
     """The offsets along every axis of a row-major position in a window."""
     offsets: list[tirx.Expr] = []
-    for extent in reversed(size):
-        offsets.insert(0, tirx.floormod(position, extent))
-        position = tirx.floordiv(position, extent)
+    for length in reversed(size):
+        offsets.insert(0, tirx.floormod(position, length))
+        position = tirx.floordiv(position, length)
     return offsets
 
 
@@ -90,7 +90,7 @@ class SpreadWindows(Operator):
         if self.border == "constant" or not self.window.pads:
             return at.compute(self._spread(self.window, self.result), *operands, name="spread")
         axes = zip(self.result, self.window.padding, strict=True)
-        padded = tuple(extent + before + after for extent, (before, after) in axes)
+        padded = tuple(size + before + after for size, (before, after) in axes)
         whole = at.emit(at.compute(self._spread(self.window.unpadded(), padded), *operands, name="spread"))
         return FoldPadding(self.window.padding, self.border).lower(at, whole)
 
@@ -126,15 +126,15 @@ class SpreadWindows(Operator):
 
 
 def _sources(
-    window: Window, at: Sequence[Any], offsets: Sequence[Any], extents: Sequence[Any]
+    window: Window, at: Sequence[Any], offsets: Sequence[Any], sizes: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
     """Which windows write at a position with an offset, and the conditions that there are such windows."""
     places, hits = [], []
-    axes = zip(at, offsets, window.stride, window.dilation, window.before, extents, strict=True)
-    for i, offset, stride, dilation, before, extent in axes:
+    axes = zip(at, offsets, window.stride, window.dilation, window.before, sizes, strict=True)
+    for i, offset, stride, dilation, before, size in axes:
         start = i + before - offset * dilation
         places.append(tirx.floordiv(start, stride))
-        hits.append(tirx.all(start >= 0, tirx.floormod(start, stride) == 0, places[-1] < extent))
+        hits.append(tirx.all(start >= 0, tirx.floormod(start, stride) == 0, places[-1] < size))
     return places, hits
 
 
@@ -145,11 +145,11 @@ class MaxUnpool(Operator):
     Of several items at one position the largest stays.
 
     Attributes:
-        extents: the spatial extents that positions count in, after batch and channels.
+        sizes: the spatial sizes that positions count in, after batch and channels.
         result: the shape of the result; a larger one keeps each item's coordinates.
     """
 
-    extents: Shape
+    sizes: Shape
     result: Shape
 
     def shape(self, x: Shape, index: Shape) -> Shape:
@@ -164,16 +164,16 @@ class MaxUnpool(Operator):
         """Gathered: each result looks for the items of its own image that were taken from its place."""
         shape = shape_of(x)
         target = self.shape(shape, shape_of(index))
-        plane, items = math.prod(self.extents), math.prod(shape[2:])
+        plane, items = math.prod(self.sizes), math.prod(shape[2:])
 
         def unpool(x: te.Tensor, index: te.Tensor) -> te.Tensor:
             source = te.reduce_axis((0, items), "source")
 
             def item(n: Any, c: Any, *at_: Any) -> Any:
                 flat: Any = tirx.const(0, "int64")
-                for i, extent in zip(at_, self.extents, strict=True):
-                    flat = flat * extent + i.astype("int64")
-                inside = tirx.all(*(i < extent for i, extent in zip(at_, self.extents, strict=True)))
+                for i, size in zip(at_, self.sizes, strict=True):
+                    flat = flat * size + i.astype("int64")
+                inside = tirx.all(*(i < size for i, size in zip(at_, self.sizes, strict=True)))
                 places = _unravel(source.var, shape[2:])
                 place: Any = (n * shape[1] + c).astype("int64") * plane
                 hit = tirx.all(inside, index(n, c, *places) == place + flat)

@@ -85,72 +85,72 @@ class Window:
         """The window without padding, for a tensor that has it already."""
         return self.padded(no_padding(self.rank))
 
-    def results(self, extents: Sequence[int]) -> Shape:
+    def results(self, sizes: Sequence[int]) -> Shape:
         """How often the window fits each dimension.
 
         Raises:
             CompileError: the window is larger than the padded tensor.
         """
         found = []
-        axes = zip(extents, self.reach, self.stride, self.padding, strict=True)
-        for axis, (extent, reach, stride, (before, after)) in enumerate(axes):
-            span = extent + before + after
+        axes = zip(sizes, self.reach, self.stride, self.padding, strict=True)
+        for axis, (size, reach, stride, (before, after)) in enumerate(axes):
+            span = size + before + after
             if known_less(span, reach):
                 raise CompileError(
-                    f"the window covers {reach} positions, but dimension {axis} of {list(extents)} has {span} with "
+                    f"the window covers {reach} positions, but dimension {axis} of {list(sizes)} has {span} with "
                     f"its padding ({before}, {after})"
                 )
             found.append((span - reach) // stride + 1)
         return tuple(found)
 
-    def covering(self, extents: Sequence[int]) -> Window:
+    def covering(self, sizes: Sequence[int]) -> Window:
         """The window with as much more padding after each dimension as a last window that is not whole needs.
 
         This is what ONNX and PyTorch call the mode "ceil": the last window begins inside the tensor or its padding
         before; one that would begin behind them is left out.
         """
-        self.results(extents)
+        self.results(sizes)
         padding = []
-        axes = zip(extents, self.reach, self.stride, self.padding, strict=True)
-        for extent, reach, stride, (before, after) in axes:
-            last = ceil_div(extent + before + after - reach, stride)
-            if is_known(last, extent, before):
-                last -= last * stride >= extent + before
+        axes = zip(sizes, self.reach, self.stride, self.padding, strict=True)
+        for size, reach, stride, (before, after) in axes:
+            last = ceil_div(size + before + after - reach, stride)
+            if is_known(last, size, before):
+                last -= last * stride >= size + before
             else:
-                last = least(last, (extent + before - 1) // stride)
-            padding.append((before, greatest(after, last * stride + reach - before - extent)))
+                last = least(last, (size + before - 1) // stride)
+            padding.append((before, greatest(after, last * stride + reach - before - size)))
         return self.padded(tuple(padding))
 
-    def spread(self, extents: Sequence[int]) -> Shape:
-        """The extents of the transposed operation's result: those over which `extents` windows lie."""
-        axes = zip(extents, self.stride, self.reach, self.padding, strict=True)
-        return tuple((extent - 1) * stride + reach - before - after for extent, stride, reach, (before, after) in axes)
+    def spread(self, sizes: Sequence[int]) -> Shape:
+        """The sizes of the transposed operation's result: those over which `sizes` windows lie."""
+        axes = zip(sizes, self.stride, self.reach, self.padding, strict=True)
+        return tuple((size - 1) * stride + reach - before - after for size, stride, reach, (before, after) in axes)
 
     def positions(self, index: Sequence[Any], offsets: Sequence[Any]) -> list[Any]:
         """Where the item `offsets` of the window `index` lies; may be outside of the tensor."""
         axes = zip(index, self.stride, offsets, self.dilation, self.before, strict=True)
         return [i * stride + offset * dilation - before for i, stride, offset, dilation, before in axes]
 
-    def inside(self, positions: Sequence[Any], extents: Sequence[int], results: Sequence[int]) -> list[Any]:
+    def inside(self, positions: Sequence[Any], sizes: Sequence[int], results: Sequence[int]) -> list[Any]:
         """The conditions under which positions are in the tensor: only those that can fail for so many windows."""
         conditions = []
-        axes = zip(positions, extents, results, self.stride, self.reach, self.before, strict=True)
-        for place, extent, count, stride, reach, before in axes:
+        axes = zip(positions, sizes, results, self.stride, self.reach, self.before, strict=True)
+        for place, size, count, stride, reach, before in axes:
             if may_exceed(before, 0):
                 conditions.append(place >= 0)
-            if may_exceed((count - 1) * stride + reach - before, extent):
-                conditions.append(place < extent)
+            if may_exceed((count - 1) * stride + reach - before, size):
+                conditions.append(place < size)
         return conditions
 
 
-def same_padding(window: Window, extents: Sequence[int], results: Sequence[int], upper: bool = True) -> Padding:
-    """The padding with which the window gives `results` for `extents`; an odd amount has more after (`upper`).
+def same_padding(window: Window, sizes: Sequence[int], results: Sequence[int], upper: bool = True) -> Padding:
+    """The padding with which the window gives `results` for `sizes`; an odd amount has more after (`upper`).
 
     The total is never negative.
     """
     padding = []
-    for extent, count, stride, reach in zip(extents, results, window.stride, window.reach, strict=True):
-        total = greatest(0, (count - 1) * stride + reach - extent)
+    for size, count, stride, reach in zip(sizes, results, window.stride, window.reach, strict=True):
+        total = greatest(0, (count - 1) * stride + reach - size)
         less, more = total // 2, total - total // 2
         padding.append((less, more) if upper else (more, less))
     return tuple(padding)

@@ -1,6 +1,6 @@
 """Blocked layout: `[N, C, *spatial]` as `[N, ceil(C / b), *spatial, b]`, the last block filled up with zeros.
 
-A vector register then holds `b` channels of one position, whatever the spatial extents are (Georganas et al., 2018).
+A vector register then holds `b` channels of one position, whatever the spatial sizes are (Georganas et al., 2018).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def unblock(data: te.Tensor, channels: int) -> te.Tensor:
 
 def block_array(array: np.ndarray, axis: int, size: int) -> np.ndarray:
     """Split `axis` of a constant into blocks of `size`, filled up with zeros; the place in the block comes last."""
-    extent = array.shape[axis]
-    missing = -extent % size
+    length = array.shape[axis]
+    missing = -length % size
     if missing:
         widths = [(0, 0)] * array.ndim
         widths[axis] = (0, missing)

@@ -117,7 +117,7 @@ def convolve_gathered(
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
     channel = te.reduce_axis((0, inputs), "channel")
-    taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+    taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(kernel)]
 
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, lane = rest

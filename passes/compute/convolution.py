@@ -69,7 +69,7 @@ def convolve(
     spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
     of_group = int(outer) // groups
     rc = te.reduce_axis((0, in_blocks), "rc")
-    taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+    taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
     ri = te.reduce_axis((0, block_in), "ri")
 
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
@@ -112,11 +112,11 @@ def convolve_depthwise(
     Returns:
         `[N, C blocks, *spatial, block]`.
     """
-    batch, outer, *extents, block = data.shape
+    batch, outer, *sizes, block = data.shape
     kernel = weights.shape[1:-1]
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(extents, reach, strides, strict=True)]
-    taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+    spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(sizes, reach, strides, strict=True)]
+    taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
 
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, lane = rest

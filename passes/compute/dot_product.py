@@ -189,13 +189,13 @@ def packed_dot_operands(data: te.Tensor) -> te.Tensor:
     """
     bits = bits_of(str(data.dtype))
     terms = 32 // bits
-    *outer, extent = data.shape
+    *outer, size = data.shape
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *place, word = index
         return _joined([data(*place, word * terms + term) for term in range(terms)], bits)
 
-    return te.compute((*outer, int(extent) // terms), element, name="dot_operands")
+    return te.compute((*outer, int(size) // terms), element, name="dot_operands")
 
 
 def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:

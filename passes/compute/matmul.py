@@ -86,4 +86,4 @@ def _broadcast(left: list[tirx.Expr], right: list[tirx.Expr]) -> list[int]:
 def _aligned(index: list[tirx.Var], dims: list[tirx.Expr]) -> list[tirx.Expr | int]:
     """The last of `index`, as many as `dims`; 0 where the dimension is broadcast."""
     own = index[len(index) - len(dims) :]
-    return [i if dimension(extent) != 1 else 0 for i, extent in zip(own, dims, strict=True)]
+    return [i if dimension(size) != 1 else 0 for i, size in zip(own, dims, strict=True)]

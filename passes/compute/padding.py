@@ -35,30 +35,30 @@ class Border:
 
     def around(self, shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
         """The shape with the border."""
-        return tuple(low + extent + high for low, extent, high in zip(self.before, shape, self.after, strict=True))
+        return tuple(low + size + high for low, size, high in zip(self.before, shape, self.after, strict=True))
 
 
 def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx.PrimFunc:
     """The kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
-    extents = [expression(extent) for extent in shape]
-    data = tirx.decl_buffer(extents, dtype, "data", layout=None)
-    padded = tirx.decl_buffer([expression(extent) for extent in border.around(shape)], dtype, "padded", layout=None)
-    axes = [_axis(extent, f"v{i}") for i, extent in enumerate(extents)]
+    sizes = [expression(size) for size in shape]
+    data = tirx.decl_buffer(sizes, dtype, "data", layout=None)
+    padded = tirx.decl_buffer([expression(size) for size in border.around(shape)], dtype, "padded", layout=None)
+    axes = [_axis(size, f"v{i}") for i, size in enumerate(sizes)]
     source = [axis.var for axis in axes]
     target = [v + int64(low) if low else v for v, low in zip(source, border.before, strict=True)]
     copy = tirx.BufferStore(padded, data[tuple(source)], target)
     note = {BORDER: [int64(width) for width in (*border.before, border.value)]}
     step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=note)
-    loops = [tirx.Var(f"i{i}", "int64") for i in range(len(extents))]
+    loops = [tirx.Var(f"i{i}", "int64") for i in range(len(sizes))]
     body: tirx.Stmt = s_tir.SBlockRealize(loops, True, step)
-    for loop, extent in reversed(list(zip(loops, extents, strict=True))):
-        body = tirx.For(loop, int64(0), extent, tirx.ForKind.SERIAL, body)
+    for loop, size in reversed(list(zip(loops, sizes, strict=True))):
+        body = tirx.For(loop, int64(0), size, tirx.ForKind.SERIAL, body)
     root = s_tir.SBlock([], [], [], "root", body)
     return tirx.PrimFunc([data, padded], s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
 
 
-def _axis(extent: tirx.Expr, name: str) -> tirx.IterVar:
-    return tirx.IterVar(Range(int64(0), extent), tirx.Var(name, "int64"), tirx.IterVar.DataPar)
+def _axis(size: tirx.Expr, name: str) -> tirx.IterVar:
+    return tirx.IterVar(Range(int64(0), size), tirx.Var(name, "int64"), tirx.IterVar.DataPar)
 
 
 def _element(buffer: tirx.Var, index: Sequence[tirx.Expr]) -> TensorRegion:

@@ -58,13 +58,13 @@ def convolve_plain(
     Returns:
         `[N, groups · O, *spatial]`.
     """
-    batch, _, *extents = dimensions(data.shape)
+    batch, _, *sizes = dimensions(data.shape)
     *kernel, inputs, outputs = dimensions(packed.shape)
     spatial = [
-        (extent + low + high - (size - 1) * step - 1) // stride + 1
-        for extent, low, high, size, step, stride in zip(extents, before, after, kernel, dilation, strides, strict=True)
+        (length + low + high - (size - 1) * step - 1) // stride + 1
+        for length, low, high, size, step, stride in zip(sizes, before, after, kernel, dilation, strides, strict=True)
     ]
-    taps = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+    taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(kernel)]
     channel = te.reduce_axis((0, inputs), "rc")
     of_group = outputs // groups
     sums = accumulator(dtype)
@@ -73,12 +73,12 @@ def convolve_plain(
         first = 0 if groups == 1 else o // of_group * inputs
         at = [p * s + t * d - low for p, s, t, d, low in zip(position, strides, taps, dilation, before, strict=True)]
         inside = []
-        for place, extent, low, out, size, step, stride in zip(
-            at, extents, before, spatial, kernel, dilation, strides, strict=True
+        for place, length, low, out, size, step, stride in zip(
+            at, sizes, before, spatial, kernel, dilation, strides, strict=True
         ):
             inside += [place >= 0] if low else []
             last = (out - 1) * stride + (size - 1) * step - low
-            inside += [] if known_less(last, extent) else [place < extent]
+            inside += [] if known_less(last, length) else [place < length]
         value = data(n, first + channel, *at)
         if inside:
             value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))

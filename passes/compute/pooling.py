@@ -15,21 +15,21 @@ __all__ = ["average_pool", "max_pool"]
 
 def _taps(window: Window) -> list[tirx.IterVar]:
     """A reduction axis for each dimension of the window."""
-    return [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(window.size)]
+    return [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(window.size)]
 
 
 def _results(data: te.Tensor, window: Window) -> tuple[int, ...]:
     return window.results(list(dimensions(data.shape[2 : 2 + window.rank])))
 
 
-def _may_leave(window: Window, extents: Sequence[int], results: Sequence[int]) -> bool:
+def _may_leave(window: Window, sizes: Sequence[int], results: Sequence[int]) -> bool:
     """Whether some position of the window reaches outside."""
-    parts = zip(results, window.stride, window.reach, window.before, extents, strict=True)
+    parts = zip(results, window.stride, window.reach, window.before, sizes, strict=True)
     return any(b > 0 or may_exceed((o - 1) * s + r - b, dimension(e)) for o, s, r, b, e in parts)
 
 
-def _inside(at: Sequence[tirx.Expr], extents: Sequence[int]) -> tirx.Expr:
-    return tirx.all(*[tirx.all(a >= 0, a < e) for a, e in zip(at, extents, strict=True)])
+def _inside(at: Sequence[tirx.Expr], sizes: Sequence[int]) -> tirx.Expr:
+    return tirx.all(*[tirx.all(a >= 0, a < e) for a, e in zip(at, sizes, strict=True)])
 
 
 def _windowed(
@@ -38,10 +38,10 @@ def _windowed(
     end = 2 + window.rank
     at = window.positions(index[2:end], taps)
     value = data(*index[:2], *at, *index[end:])
-    extents = data.shape[2:end]
-    if not _may_leave(window, extents, _results(data, window)):
+    sizes = data.shape[2:end]
+    if not _may_leave(window, sizes, _results(data, window)):
         return value
-    return tirx.if_then_else(_inside(at, extents), value, outside)
+    return tirx.if_then_else(_inside(at, sizes), value, outside)
 
 
 def max_pool(data: te.Tensor, window: Window) -> te.Tensor:
@@ -56,14 +56,14 @@ def average_pool(data: te.Tensor, window: Window, padded: Sequence[int] | None) 
     """The mean of the values under the window.
 
     Args:
-        padded: extents up to which padding counts as values of zero (from `-before` on); None: padding does not count.
+        padded: sizes up to which padding counts as values of zero (from `-before` on); None: padding does not count.
     """
     rank, taps, results = window.rank, _taps(window), _results(data, window)
     shape = (*data.shape[:2], *results, *data.shape[2 + rank :])
     zero = tirx.const(0, data.dtype)
     total = te.compute(shape, lambda *i: te.sum(_windowed(data, window, taps, i, zero), axis=taps), name="pool")
-    extents = list(dimensions(data.shape[2 : 2 + rank]))
-    ends = extents if padded is None else list(padded)
+    sizes = list(dimensions(data.shape[2 : 2 + rank]))
+    ends = sizes if padded is None else list(padded)
     starts = [0] * rank if padded is None else [-b for b in window.before]
 
     def count(position: Sequence[tirx.Var]) -> tirx.Expr:

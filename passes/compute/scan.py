@@ -121,9 +121,9 @@ def _statements(
     return [made] if isinstance(made, te.Tensor) else list(made)
 
 
-def _loop(extent: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str, kind: int = tirx.ForKind.SERIAL) -> tirx.Stmt:
+def _loop(size: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str, kind: int = tirx.ForKind.SERIAL) -> tirx.Stmt:
     var = tirx.Var(name, "int64")
-    return tirx.For(var, int64(0), int64(extent), kind, body(var))
+    return tirx.For(var, int64(0), int64(size), kind, body(var))
 
 
 def _vector(begin: tirx.Expr, lanes: int) -> tirx.Expr:

@@ -119,14 +119,14 @@ def _extern(tiles: _Tiles, data: te.Tensor, size: int, tile: Callable[..., tirx.
 
 def _loop(tiles: _Tiles, first: int, number: int, tile: Callable[[Sequence[tirx.Expr]], tirx.Stmt]) -> tirx.Stmt:
     """All tiles of the blocks `first` … `first + number` of all images."""
-    extent = tiles.batch * number * tiles.per_block
+    size = tiles.batch * number * tiles.per_block
     index = tirx.Var("tile", "int64")
     block = tirx.floordiv(index, tiles.per_block)
     position = tirx.min(tirx.floormod(index, tiles.per_block) * POSITIONS, expression(tiles.positions - POSITIONS))
     at = tirx.floordiv(block, number), tirx.floormod(block, number) + first, position
-    large = typical(extent * POSITIONS * tiles.size) >= _LEAST_PARALLEL_ELEMENTS
+    large = typical(size * POSITIONS * tiles.size) >= _LEAST_PARALLEL_ELEMENTS
     kind = tirx.ForKind.PARALLEL if large else tirx.ForKind.SERIAL
-    return tirx.For(index, tirx.IntImm("int64", 0), expression(extent), kind, tile(at))
+    return tirx.For(index, tirx.IntImm("int64", 0), expression(size), kind, tile(at))
 
 
 def _moved(tiles: _Tiles, vectors: _Vectors, rounds: int, target: tirx.Var, ends: Sequence[tirx.Expr]) -> tirx.Stmt:

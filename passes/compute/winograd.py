@@ -59,9 +59,9 @@ _FILTER_ROWS = {
 }
 
 
-def tiles_of(extent: Dimension, results: int) -> Dimension:
+def tiles_of(size: Dimension, results: int) -> Dimension:
     """How many tiles of so many results cover a dimension of the result."""
-    return ceil_div(extent, results)
+    return ceil_div(size, results)
 
 
 def points_of(tile: Tile) -> int:

@@ -14,7 +14,7 @@ from nnefc.passes.compute.winograd import Tile
 from nnefc.passes.graph.choose_convolution import TILES, Shape, winograd_bytes, winograd_saving
 from nnefc.passes.graph.choose_product import constant_factor, strassen_bytes, strassen_saving
 from nnefc.passes.graph.fast_algorithms import Candidate, FastAlgorithms, most_saving
-from nnefc.passes.graph.layout_rules.convolution import Sliding, result_extents, sliding_of
+from nnefc.passes.graph.layout_rules.convolution import Sliding, result_sizes, sliding_of
 from nnefc.passes.graph.layout_rules.deconvolution import geometry_of
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
 from nnefc.sizes import is_known, typical
@@ -100,7 +100,7 @@ def _by_winograd(
     """Of shapes `[N, C, H, W]` of the data and `[O, C / groups, h, w]` of the filter, which comes from `constant`."""
     outputs, inputs, *kernel = filters
     size = max(target.lanes("float32"), 8)
-    height, width = result_extents(data[2:], kernel, sliding)
+    height, width = result_sizes(data[2:], kernel, sliding)
     counts = blocks(inputs, size), blocks(outputs, size)
     shape = Shape(
         typical(data[0]),

@@ -26,7 +26,7 @@ _MOST_COLUMNS_TO_ADD = 8
 
 @dataclass(frozen=True)
 class Shape:
-    """A two-dimensional convolution: extents of its result, input channels, blocks of both channels, filter size."""
+    """A two-dimensional convolution: sizes of its result, input channels, blocks of both channels, filter size."""
 
     batch: int
     height: int

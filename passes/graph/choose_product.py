@@ -62,4 +62,4 @@ def constant_factor(source: relax.Expr | None, rank: int, target: Target) -> np.
     else:
         return None
     *batch, depth, columns = weights.shape if 2 <= weights.ndim <= rank else (0, 0, 0)
-    return weights.reshape(depth, columns) if all(extent == 1 for extent in batch) else None
+    return weights.reshape(depth, columns) if all(size == 1 for size in batch) else None

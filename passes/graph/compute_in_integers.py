@@ -162,7 +162,7 @@ def _moved_constant(rewriter: _Rewriter, call: relax.Call, source: Quantized) ->
         )
         moved, place = values.transpose(axes), None if axis is None else axes.index(axis)
     elif is_call(call, "reshape"):
-        shape = tuple(int(extent) for extent in call.args[1].values)
+        shape = tuple(int(size) for size in call.args[1].values)
         moved, place = values.reshape(shape), None if axis is None else axis_after_reshape(axis, values.shape, shape)
         if (place is None) != (axis is None):
             return None

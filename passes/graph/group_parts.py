@@ -57,8 +57,8 @@ class _Grouper(Rewriter):
             return self._concatenated(list(call.args[0].fields), int(call.attrs.axis))
         if is_call(call, "split") and _has_many_parts(var, call):
             axis = int(call.attrs.axis) % len(shape_of(call.args[0]))
-            extents = [int(part.shape[axis]) for part in var.ty.fields]
-            return relax.Tuple(self._split(call.args[0], extents, axis))
+            sizes = [int(part.shape[axis]) for part in var.ty.fields]
+            return relax.Tuple(self._split(call.args[0], sizes, axis))
         return call
 
     def _concatenated(self, parts: list[relax.Expr], axis: int) -> relax.Expr:
@@ -69,12 +69,12 @@ class _Grouper(Rewriter):
     def _joined(self, parts: Sequence[relax.Expr], axis: int) -> relax.Expr:
         return self.builder.emit(relax.op.concat(list(parts), axis)) if len(parts) > 1 else parts[0]
 
-    def _split(self, data: relax.Expr, extents: Sequence[int], axis: int) -> list[relax.Expr]:
-        if len(extents) == 1:
+    def _split(self, data: relax.Expr, sizes: Sequence[int], axis: int) -> list[relax.Expr]:
+        if len(sizes) == 1:
             return [data]
-        groups = _groups(extents) if len(extents) > MOST_PARTS else [[extent] for extent in extents]
+        groups = _groups(sizes) if len(sizes) > MOST_PARTS else [[size] for size in sizes]
         while len(groups) > MOST_PARTS:
-            groups = [[extent for group in several for extent in group] for several in _groups(groups)]
+            groups = [[size for group in several for size in group] for several in _groups(groups)]
         seams = list(accumulate(map(sum, groups)))[:-1]
         made = self.builder.emit(relax.op.split(data, seams, axis))
         parts = [self.builder.emit(relax.TupleGetItem(made, index)) for index in range(len(groups))]

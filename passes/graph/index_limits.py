@@ -140,23 +140,23 @@ def _uses(function: tirx.PrimFunc) -> tuple[dict[int, int], set[int]]:
     positions: dict[int, int] = {}
     moved: set[int] = set()
 
-    def position(index: tirx.Expr, extent: object) -> None:
-        if isinstance(extent, tirx.IntImm):
+    def position(index: tirx.Expr, size: object) -> None:
+        if isinstance(size, tirx.IntImm):
             for load in _items(index):
                 place = places.get(load.source)
                 if place is not None:
-                    positions[place] = min(int(extent), positions.get(place, int(extent)))
+                    positions[place] = min(int(size), positions.get(place, int(size)))
 
     checks = "nnefc_kernel_error" in external_calls(function)
     for node in _nodes(function.body):
         match node:
             case tirx.BufferStore(value=value):
                 moved.update(places[load.source] for load in _items(value) if load.source in places)
-                for index, extent in zip(node.indices, node.buffer.ty.shape, strict=True):
-                    position(index, extent)
+                for index, size in zip(node.indices, node.buffer.ty.shape, strict=True):
+                    position(index, size)
             case TensorLoad():
-                for index, extent in zip(node.indices, node.source.ty.shape, strict=True):
-                    position(index, extent)
+                for index, size in zip(node.indices, node.source.ty.shape, strict=True):
+                    position(index, size)
             case tirx.LT(a=a, b=b) | tirx.GE(a=a, b=b):  # a check of a position
                 if isinstance(b, tirx.IntImm) and int(b) > 0 and checks:
                     position(a, b)

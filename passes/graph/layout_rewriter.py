@@ -146,7 +146,7 @@ class LayoutRewriter(Rewriter):
         shape = self.plain_shape(expr)
         if not self._is_ordered(layout):
             return self.emit(unarrange, expr, constant(layout.slots))
-        if layout.is_full and all(extent == 1 for extent in shape[2:]):
+        if layout.is_full and all(size == 1 for size in shape[2:]):
             return self.builder.emit(relax.op.reshape(expr, shape))  # the same bytes
         return to_plain(self.builder, expr, layout.channels)
 

@@ -115,7 +115,7 @@ def quantized_of(call: relax.Expr | None) -> Quantized | None:
 def axis_after_reshape(axis: int, before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
     """Where an axis is after a reshape; None if it is none of the axes there."""
     outer = math.prod(before[:axis])
-    for place, extent in enumerate(after):
-        if extent == before[axis] and math.prod(after[:place]) == outer:
+    for place, size in enumerate(after):
+        if size == before[axis] and math.prod(after[:place]) == outer:
             return place
     return None

@@ -50,7 +50,7 @@ def constant(value: np.ndarray) -> GenericConst:
 
 
 def shape_of(expr: relax.Expr) -> tuple[Any, ...]:
-    """The extents of a tensor; front ends leave no symbolic ones."""
+    """The sizes of a tensor; front ends leave no symbolic ones."""
     return dimensions(expr.ty.shape)
 
 

@@ -56,7 +56,7 @@ _EXTREMES = {"max": "maximum", "min": "minimum"}
 
 
 def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
-    """Reduce the last `count` axes of `data`; they stay, with extent 1.
+    """Reduce the last `count` axes of `data`; they stay, with size 1.
 
     Of rows that are not whole vectors, what follows the last whole one is reduced by itself.
     """
@@ -67,7 +67,7 @@ def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> t
     seams = [0, length - length % lanes, length] if odd else [0, length]
 
     def part(begin: Dimension, end: Dimension) -> te.Tensor:
-        axes = [te.reduce_axis((0, extent), f"r{i}") for i, extent in enumerate((*data.shape[rows:-1], end - begin))]
+        axes = [te.reduce_axis((0, size), f"r{i}") for i, size in enumerate((*data.shape[rows:-1], end - begin))]
 
         def element(*index: tirx.Var) -> tirx.Expr:
             *outer, last = axes

@@ -38,10 +38,10 @@ def _concatenate(*args: te.Tensor | int) -> te.Tensor:
 
 def _split(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     data, axis = call.args[0], int(call.attrs.axis)
-    extents = [dimension(part.shape[axis]) for part in call.ty.fields]
-    if not _is_first(data, axis) or not is_known(*extents):
+    sizes = [dimension(part.shape[axis]) for part in call.ty.fields]
+    if not _is_first(data, axis) or not is_known(*sizes):
         return call.op.get_attr("FLegalize")(builder, call)
-    seams = tuple(accumulate(extents))[:-1]
+    seams = tuple(accumulate(sizes))[:-1]
     attrs = {FUSION: OpPattern.OPAQUE, PARTS: True}
     return builder.call_te(topi.split, data, seams, axis, primfunc_name_hint="split", primfunc_attrs=attrs)
 
@@ -49,7 +49,7 @@ def _split(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _is_first(tensor: relax.Expr, axis: int) -> bool:
     """Whether a tensor has no more than one slice along the axes before this one."""
     shape = shape_of(tensor)
-    return all(extent == 1 for extent in shape[: axis % len(shape)])
+    return all(size == 1 for size in shape[: axis % len(shape)])
 
 
 WHOLE_SLICES: Mapping[str, _Legalization] = {"relax.concat": _concatenation, "relax.split": _split}

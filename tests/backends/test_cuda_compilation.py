@@ -49,7 +49,7 @@ def test_every_launch_is_legal_and_of_a_kernel_that_the_compiler_made(digits: Ar
     for launch in digits.code.kernels.launches:
         assert {(launch.kernel, 80), (launch.kernel, 90)} <= compiled
         assert 1 <= math.prod(launch.block) <= 1024
-        assert all(1 <= extent < 1 << 31 for extent in launch.grid)
+        assert all(1 <= size < 1 << 31 for size in launch.grid)
 
 
 def test_no_kernel_needs_memory_for_its_registers(digits: Artifact) -> None:

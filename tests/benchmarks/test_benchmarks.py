@@ -173,7 +173,7 @@ def test_a_model_is_the_same_each_time_and_its_output_says_something(name: str) 
     assert output.std() > 1e-3 * output.max()
 
 
-def test_dividing_keeps_the_structure_and_the_spatial_extents() -> None:
+def test_dividing_keeps_the_structure_and_the_spatial_sizes() -> None:
     whole, small = zoo.make_model("squeezenet"), zoo.make_model("squeezenet", divide=8)
     assert [node.op_type for node in whole.graph.node] == [node.op_type for node in small.graph.node]
     shapes = [

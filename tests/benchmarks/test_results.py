@@ -21,6 +21,7 @@ PAGES = {
     "cuda": ("cuda/without_gpu.py", "WHOLE"),
     "deployment": ("deployment.py", "NETWORKS"),
     "emulated": ("emulated.py", "NETWORKS"),
+    "memory_budget": ("memory_budget.py", "NAMES"),
     "open": ("open_networks.py", "SIZES"),
     "pnnx": ("beside_ncnn.py", "SHAPES"),
     "real": ("real_networks.py", "NETWORKS"),

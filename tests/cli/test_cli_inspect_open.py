@@ -126,8 +126,8 @@ def test_the_line_that_is_printed_gives_all_that_is_open(tmp_path: Path) -> None
         ([("x", (2, 3)), ("y", ())], ""),
     ],
 )
-def test_open_extents_get_numbers_that_the_option_reads(shapes: list[tuple[str, tuple]], option: str) -> None:
+def test_open_sizes_get_numbers_that_the_option_reads(shapes: list[tuple[str, tuple]], option: str) -> None:
     assert shape_option(OpenTensor(name, "float32", shape) for name, shape in shapes) == option
     values = tuple(word for word in shlex.split(option) if word != "--shape")
     assert " ".join(f"--shape {shlex.quote(value)}" for value in values) == option
-    assert all(extent > 0 for extents in read_shapes(values).values() for extent in extents)
+    assert all(size > 0 for sizes in read_shapes(values).values() for size in sizes)

@@ -22,15 +22,13 @@ def resized(graph: Graph, x: Value, factors: tuple[int, ...], interpolation: Int
     """`x` enlarged by whole factors; the reference is NumPy's."""
     axes, array = [], x.array
     for axis, factor in enumerate(factors, 2):
-        extent = x.shape[axis]
-        axes.append((axis, Scaling(extent, extent * factor, factor)))
+        size = x.shape[axis]
+        axes.append((axis, Scaling(size, size * factor, factor)))
         if interpolation.mode == "nearest":
             array = np.repeat(array, factor, axis)
         else:
-            places = (np.arange(extent * factor) + 0.5) / factor - 0.5
-            array = np.apply_along_axis(
-                lambda line, at=places, n=extent: np.interp(at, np.arange(n), line), axis, array
-            )
+            places = (np.arange(size * factor) + 0.5) / factor - 0.5
+            array = np.apply_along_axis(lambda line, at=places, n=size: np.interp(at, np.arange(n), line), axis, array)
     emitter = Emitter(graph._builder)
     emitter.hint = "resized"
     return graph.emit(Resize(tuple(axes), interpolation).lower(emitter, x.expr), array)

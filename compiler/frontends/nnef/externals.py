@@ -47,7 +47,7 @@ def open_shapes(
 
 
 def written_shape(call: syntax.Invocation | None) -> tuple[int | None, ...]:
-    """The literal extents of `shape = […]`, None for 0, which stands for unknown; none if they are no literals."""
+    """The literal sizes of `shape = […]`, None for 0, which stands for unknown; none if they are no literals."""
     for argument in call.arguments if call else ():
         if argument.name in (None, "shape") and isinstance(argument.value, syntax.Array):
             items = [item.value if isinstance(item, syntax.Literal) else 1 for item in argument.value.items]

@@ -112,17 +112,17 @@ def invoke(
 
 
 def _result(operation: Operation, content: str, shape: Iterable[int], location: Location) -> Tensor:
-    extents = tuple(shape)
-    if len(extents) > _MAX_RANK:
-        message = f"'{operation.name}': the result would have {len(extents)} dimensions, more than {_MAX_RANK}"
+    sizes = tuple(shape)
+    if len(sizes) > _MAX_RANK:
+        message = f"'{operation.name}': the result would have {len(sizes)} dimensions, more than {_MAX_RANK}"
         raise CompileError(message, location=location)
-    if any(known_less(extent, 1) for extent in extents):
-        message = f"'{operation.name}': the result would have the shape {list(extents)}, extents must be positive"
+    if any(known_less(size, 1) for size in sizes):
+        message = f"'{operation.name}': the result would have the shape {list(sizes)}, sizes must be positive"
         raise CompileError(message, location=location)
-    if known_less(_MAX_VOLUME, math.prod(extents)):
-        message = f"'{operation.name}': the result would have the shape {list(extents)}, larger than any memory"
+    if known_less(_MAX_VOLUME, math.prod(sizes)):
+        message = f"'{operation.name}': the result would have the shape {list(sizes)}, larger than any memory"
         raise CompileError(message, location=location)
-    return Tensor(operation.name, content, extents, location)
+    return Tensor(operation.name, content, sizes, location)
 
 
 def _shorten(message: str) -> str:
@@ -158,18 +158,18 @@ class ExternalShapes:
                 nearest = nearest_name(name, inputs)
                 hint = f"Did you mean '{nearest}'?" if nearest else f"The inputs are {', '.join(inputs)}."
                 raise CompileError(f"the graph '{graph.name}' has no input '{name}'", hint=hint)
-            if any(extent < 1 for extent in shape):
+            if any(size < 1 for size in shape):
                 raise CompileError(f"the shape given for the input '{name}' is not positive: {list(shape)}")
 
     def shape(self, name: str, declared: Any, location: Location) -> list[int]:
-        """The shape of an input that the document declares with `declared`, where 0 is an unknown extent.
+        """The shape of an input that the document declares with `declared`, where 0 is an unknown size.
 
         Raises:
             CompileError: the shape is not known, or the given one has another rank.
         """
         given: Shape | None = self._given.get(name)
         if given is None:
-            if any(extent < 1 for extent in declared):
+            if any(size < 1 for size in declared):
                 message = f"the shape of the input '{name}' is not known: {declared}"
                 option = shape_option(declared_inputs(self._graph, self._given))
                 hint = f"Give it, with numbers of your own: {option}"

@@ -49,7 +49,7 @@ def outline(
         return _of_flat(document_of(path, shape=shape, graph=graph, dialect=dialect))
     operations = Counter(call.name for call in _invocations(chosen.body))
     variables = [written_shape(call) for call in _invocations(chosen.body) if call.name == "variable"]
-    parameters = sum(math.prod(e for e in extents if isinstance(e, int)) for extents in variables if extents)
+    parameters = sum(math.prod(e for e in sizes if isinstance(e, int)) for sizes in variables if sizes)
     outputs = tuple(OpenTensor(output.name, "", None) for output in chosen.outputs)
     return _outline(chosen.name, document.dialect.value, inputs, outputs, operations, parameters, option)
 

@@ -1,8 +1,8 @@
 """Tensor files (`.dat`) of both kinds: the final 128-byte header and the provisional one of variable length.
 
-Final, little-endian: bytes 4E EF, major, minor; u32 data bytes; u32 rank (at most 8); u32[8] extents; u32 bits of an
+Final, little-endian: bytes 4E EF, major, minor; u32 data bytes; u32 rank (at most 8); u32[8] sizes; u32 bits of an
 item; u32 item type; u32[19] reserved. Provisional: bytes 4E EF, major, minor; u32 header bytes; u32 rank; u32[rank]
-extents; u8 item type; u8 bits; u16 length of the quantization algorithm's text and the text. The items follow.
+sizes; u8 item type; u8 bits; u16 length of the quantization algorithm's text and the text. The items follow.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ def write_tensor(path: Path | str, array: npt.ArrayLike, *, quantized: bool = Fa
         item_type = _QUANTIZED[item_type]
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     data = np.packbits(array).tobytes() if bits == 1 else little.tobytes()
-    extents = array.shape + (0,) * (_MAX_RANK - array.ndim)
-    sizes = (len(data) & 0xFFFFFFFF, array.ndim, *extents, bits, item_type.value)
+    lengths = array.shape + (0,) * (_MAX_RANK - array.ndim)
+    sizes = (len(data) & 0xFFFFFFFF, array.ndim, *lengths, bits, item_type.value)
     Path(path).write_bytes(_FINAL_HEADER.pack(_MAGIC, 1, 0, *sizes, *[0] * 19) + data)
 
 
@@ -185,7 +185,7 @@ def _final_header(data: npt.NDArray[np.uint8]) -> _Header:
     if len(data) < _FINAL_HEADER.size:
         raise _Malformed(f"it has {len(data)} bytes, the header alone {_FINAL_HEADER.size}")
     _, _, _, data_bytes, rank, *rest = _FINAL_HEADER.unpack_from(data.data)
-    extents, bits, code, reserved = rest[:_MAX_RANK], rest[_MAX_RANK], rest[_MAX_RANK + 1], rest[_MAX_RANK + 2 :]
+    sizes, bits, code, reserved = rest[:_MAX_RANK], rest[_MAX_RANK], rest[_MAX_RANK + 1], rest[_MAX_RANK + 2 :]
     if rank > _MAX_RANK:
         raise _Malformed(f"its rank is {rank}, more than {_MAX_RANK}")
     if code not in {kind.value for kind in ItemType}:
@@ -193,7 +193,7 @@ def _final_header(data: npt.NDArray[np.uint8]) -> _Header:
     item_type = ItemType(code)
     if item_type is ItemType.UNSIGNED and reserved[0]:
         item_type = ItemType.SIGNED
-    header = _Header(_FINAL_HEADER.size, tuple(extents[:rank]), item_type, bits)
+    header = _Header(_FINAL_HEADER.size, tuple(sizes[:rank]), item_type, bits)
     _check_items(header)
     if data_bytes != header.data_bytes & 0xFFFFFFFF:
         raise _WrongSize(
@@ -208,7 +208,7 @@ def _provisional_header(data: npt.NDArray[np.uint8]) -> _Header:
     length, rank = struct.unpack_from("<II", data.data, 4)
     if rank > (len(data) - 16) // 4:
         raise _Malformed(f"its rank is {rank}, more than the file has room for")
-    extents = struct.unpack_from(f"<{rank}I", data.data, 12)
+    sizes = struct.unpack_from(f"<{rank}I", data.data, 12)
     at = 12 + 4 * rank
     code, bits, text_bytes = struct.unpack_from("<BBH", data.data, at)
     if length != at + 4 + text_bytes or length > len(data):
@@ -219,14 +219,14 @@ def _provisional_header(data: npt.NDArray[np.uint8]) -> _Header:
         algorithm = data[at + 4 : length].tobytes().decode("ascii").rstrip("\0")
     except UnicodeDecodeError:
         raise _Malformed("its quantization algorithm is not ASCII text") from None
-    header = _Header(length, tuple(extents), _PROVISIONAL_TYPES[code], bits, algorithm)
+    header = _Header(length, tuple(sizes), _PROVISIONAL_TYPES[code], bits, algorithm)
     _check_items(header)
     return header
 
 
 def _check_items(header: _Header) -> None:
     if 0 in header.shape:
-        raise _Malformed(f"its shape {list(header.shape)} has an extent of 0")
+        raise _Malformed(f"its shape {list(header.shape)} has a size of 0")
     packed = header.bits == 1 and header.item_type in _PACKED
     if not packed and (header.item_type, header.bits) not in _DTYPES:
         raise _Malformed(f"items of type {_spell(header.item_type)} cannot be {header.bits} bits wide")

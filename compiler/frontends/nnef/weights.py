@@ -212,7 +212,7 @@ _SAMPLERS: Mapping[str, Sampler] = {
 def _usual(rng: np.random.Generator, shape: Shape) -> Array:
     """Filters are stored [out, in, …]; what has a single row or dimension is a bias or a factor."""
     if len(shape) >= 2 and shape[0] > 1:
-        return _he(lambda extents: math.prod(extents[1:]))(rng, shape)
+        return _he(lambda sizes: math.prod(sizes[1:]))(rng, shape)
     return _near_zero(rng, shape)
 
 

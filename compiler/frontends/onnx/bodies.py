@@ -222,7 +222,7 @@ def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]
     """Run a loop; returns its last states, and the items of each output along a new first axis.
 
     Raises:
-        CompileError: a state changes its kind or type, nothing ends the loop, or the extent of an output would be known
+        CompileError: a state changes its kind or type, nothing ends the loop, or the size of an output would be known
             at run time only.
     """
     first = [loop.running, *_leaves(loop.states)]

@@ -73,7 +73,7 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
 
 def _condition(node: Node, value: AnyValue | None) -> Value:
     condition = _tensor(node, value, "the condition")
-    if condition.dtype != "bool" or any(extent != 1 for extent in condition.shape):
+    if condition.dtype != "bool" or any(size != 1 for size in condition.shape):
         raise CompileError(f"its condition must be one bool, it is {condition.dtype}{list(condition.shape)}")
     return condition
 
@@ -171,7 +171,7 @@ def _no_iterations(graph: Any, index: int) -> Value:
     declared = graph.graph.outputs[index].type
     if not isinstance(declared, TensorType) or not declared.dtype:
         raise CompileError("it has no iterations, and its body does not declare the types of its scan outputs")
-    shape = tuple(extent if isinstance(extent, int) else 0 for extent in declared.shape or ())
+    shape = tuple(size if isinstance(size, int) else 0 for size in declared.shape or ())
     return Value.empty((0, *shape), declared.dtype)
 
 

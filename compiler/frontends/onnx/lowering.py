@@ -65,7 +65,7 @@ class Scope:
         attributes: values of the attributes of the function that this is the body of.
         infos: declared types by name.
         outer: the scope around.
-        inlined: whether this may be lowered several times, with other extents each time.
+        inlined: whether this may be lowered several times, with other sizes each time.
     """
 
     opsets: Opsets
@@ -114,7 +114,7 @@ class Interpreter:
 
     Attributes:
         context: what the operators' lowerings get.
-        symbols: extents of dimension variables; those that only outputs have are bound when they are met.
+        symbols: sizes of dimension variables; those that only outputs have are bound when they are met.
     """
 
     def __init__(self, model: Model, builder: relax.BlockBuilder, symbols: Symbols) -> None:

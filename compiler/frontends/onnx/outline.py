@@ -67,8 +67,8 @@ def _tensor(info: onnx.ValueInfoProto, role: str) -> OpenTensor:
     type_ = read_type(info.type, f"the {role} '{info.name}'")
     match type_:
         case TensorType(dtype, shape) | OptionalType(TensorType(dtype, shape)):
-            extents = None if shape is None else tuple(e if isinstance(e, int | None) else _text(e) for e in shape)
-            return OpenTensor(_text(info.name), dtype, extents)
+            sizes = None if shape is None else tuple(e if isinstance(e, int | None) else _text(e) for e in shape)
+            return OpenTensor(_text(info.name), dtype, sizes)
     return OpenTensor(_text(info.name), spelled(type_) if type_ is not None else "()", None)
 
 

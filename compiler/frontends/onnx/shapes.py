@@ -14,7 +14,16 @@ import numpy as np
 from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.leaving_open import axis_name, likely_sizes
-from nnefc.frontends.onnx.types import Extent, MapType, OptionalType, SequenceType, TensorType, Type, ValueInfo, spelled
+from nnefc.frontends.onnx.types import (
+    DeclaredSize,
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    ValueInfo,
+    spelled,
+)
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
 from nnefc.network import MAX_ITEMS, OpenDimension
 from nnefc.outline import OpenTensor, shape_option
@@ -45,16 +54,16 @@ Border = Leaf | Value | Absent | tuple["Border", ...]
 
 @dataclass
 class Symbols:
-    """The extents of dimension variables, by name: one extent everywhere in a model.
+    """The sizes of dimension variables, by name: one size everywhere in a model.
 
-    Variables in the types of sequences stand for an extent of each item, whose tensors have the same variable wherever
-    they go: these are `loose`, and may have one extent here and another there.
+    Variables in the types of sequences stand for a size of each item, whose tensors have the same variable wherever
+    they go: these are `loose`, and may have one size here and another there.
 
     `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
     `opened` are the open dimensions by name; `likely` are sizes for estimates; `narrowing` says what is known of them.
     """
 
-    extents: dict[str, Dimension] = field(default_factory=dict)
+    sizes: dict[str, Dimension] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
     contradictions: dict[str, str] = field(default_factory=dict)
@@ -71,33 +80,33 @@ class Symbols:
             self.opened[name] = OpenDimension.of(name, replace(size, likely=self.likely.get(name, size.likely)))
         return self.opened[name].size
 
-    def leave_open(self, declared: tuple[Extent, ...], name: str) -> tuple[Dimension, ...]:
+    def leave_open(self, declared: tuple[DeclaredSize, ...], name: str) -> tuple[Dimension, ...]:
         """The shape of an input, of which stays open what nobody has given."""
         sizes: list[Dimension] = []
-        for axis, extent in enumerate(declared):
-            match extent:
-                case str() if extent not in self.extents:
-                    size = self.open(extent, OpenSize())
-                    self.bind(extent, size, f"axis {axis} of the input '{name}'")
+        for axis, stated in enumerate(declared):
+            match stated:
+                case str() if stated not in self.sizes:
+                    size = self.open(stated, OpenSize())
+                    self.bind(stated, size, f"axis {axis} of the input '{name}'")
                     sizes.append(size)
                 case str():
-                    sizes.append(self.extents[extent])
+                    sizes.append(self.sizes[stated])
                 case None:
                     sizes.append(self.open(axis_name(name, axis), OpenSize()))
                 case int():
-                    sizes.append(extent)
+                    sizes.append(stated)
         return tuple(sizes)
 
-    def bind(self, name: str, extent: Dimension, source: str) -> None:
-        """Let a variable stand for an extent.
+    def bind(self, name: str, size: Dimension, source: str) -> None:
+        """Let a variable stand for a size.
 
         Raises:
             CompileError: it stands for another one already.
         """
-        other = self.extents.setdefault(name, extent)
+        other = self.sizes.setdefault(name, size)
         first = self.sources.setdefault(name, source)
-        if other != extent and name not in self.loose:
-            raise CompileError(f"the dimension '{name}' is {other} by {first}, but {extent} by {source}")
+        if other != size and name not in self.loose:
+            raise CompileError(f"the dimension '{name}' is {other} by {first}, but {size} by {source}")
 
 
 def bind_inputs(
@@ -110,16 +119,16 @@ def bind_inputs(
 
     Args:
         infos: the inputs as declared.
-        shape: shapes of inputs and extents of dimension variables, by name; of a sequence the shapes of its items,
+        shape: shapes of inputs and sizes of dimension variables, by name; of a sequence the shapes of its items,
             and None for an optional input that is not there.
         values: inputs whose values are known at compile time, by name.
         narrowing: what is known of open dimensions.
 
     Returns:
-        What stands for each input, and the extents of the dimension variables.
+        What stands for each input, and the sizes of the dimension variables.
 
     Raises:
-        CompileError: names that are neither, extents that contradict each other, inputs whose rank is not known.
+        CompileError: names that are neither, sizes that contradict each other, inputs whose rank is not known.
     """
     inputs = {info.name: info for info in infos}
     variables = dict.fromkeys(name for info in inputs.values() for name in _variables(info.type))  # in their order
@@ -136,13 +145,13 @@ def bind_inputs(
     symbols = Symbols(likely=likely, narrowing=narrowing)
     for name in variables:
         if name in shape and name not in inputs:
-            extents = _extents(shape[name], f"the dimension '{name}'", symbols, [name])
-            if len(extents) != 1:
+            sizes = _sizes(shape[name], f"the dimension '{name}'", symbols, [name])
+            if len(sizes) != 1:
                 raise CompileError(
-                    f"the dimension '{name}' needs one size, {len(extents)} are given",
+                    f"the dimension '{name}' needs one size, {len(sizes)} are given",
                     hint=f"such as --shape {name}=1; whole shapes are for inputs: {', '.join(inputs)}",
                 )
-            symbols.bind(name, extents[0], "what is given for it")
+            symbols.bind(name, sizes[0], "what is given for it")
     for name, info in inputs.items():
         if name in values:
             _bind_value(info.type, values[name], f"the input '{name}'", symbols)
@@ -187,14 +196,12 @@ def item_variables(infos: Iterable[ValueInfo]) -> set[str]:
 def _variables(type_: Type | None) -> Iterator[str]:
     match type_:
         case TensorType(shape=shape):
-            yield from (extent for extent in shape or () if isinstance(extent, str))
+            yield from (size for size in shape or () if isinstance(size, str))
         case SequenceType(item) | OptionalType(item) | MapType(item=item):
             yield from _variables(item)
 
 
-def _extents(
-    given: Any, what: str, symbols: Symbols | None = None, names: SequenceOf[str] = ()
-) -> tuple[Dimension, ...]:
+def _sizes(given: Any, what: str, symbols: Symbols | None = None, names: SequenceOf[str] = ()) -> tuple[Dimension, ...]:
     """Sizes that a user gives; those that stay open get these names."""
     items = tuple(given) if isinstance(given, Iterable) else (given,)
     if symbols is not None:
@@ -202,17 +209,17 @@ def _extents(
         items = tuple(symbols.open(name, item) if isinstance(item, OpenSize) else item for item, name in pairs)
     if not all(isinstance(item, Size) or (isinstance(item, int | np.integer) and item >= 0) for item in items):
         raise CompileError(f"the sizes of {what} must be integers, and not negative: {given!r}")
-    extents = tuple(item if isinstance(item, Size) else int(item) for item in items)
-    if is_known(*extents) and math.prod(extents) > MAX_ITEMS:
-        raise CompileError(f"{what} has {math.prod(extents):,} items, a tensor may have {MAX_ITEMS:,}")
-    return extents
+    lengths = tuple(item if isinstance(item, Size) else int(item) for item in items)
+    if is_known(*lengths) and math.prod(lengths) > MAX_ITEMS:
+        raise CompileError(f"{what} has {math.prod(lengths):,} items, a tensor may have {MAX_ITEMS:,}")
+    return lengths
 
 
-def _names(declared: tuple[Extent, ...] | None, name: str, given: Any) -> list[str]:
+def _names(declared: tuple[DeclaredSize, ...] | None, name: str, given: Any) -> list[str]:
     """Names for the dimensions of an input: those that the model has, or that of the input with a number."""
     count = len(tuple(given)) if isinstance(given, Iterable) else 1
     known = [*(declared or ()), *(None,) * count][:count]
-    return [extent if isinstance(extent, str) else axis_name(name, axis) for axis, extent in enumerate(known)]
+    return [size if isinstance(size, str) else axis_name(name, axis) for axis, size in enumerate(known)]
 
 
 def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: Symbols) -> None:
@@ -221,14 +228,14 @@ def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: S
             _bind_shape(item, given, name, what, symbols)
         case SequenceType(item):
             for index, part in enumerate(given):
-                # Variables of items bind nothing: onnx's own models use them for items of many extents.
+                # Variables of items bind nothing: onnx's own models use them for items of many sizes.
                 _bind_shape(item, part, name, f"item {index} of {what}", Symbols())
         case TensorType(shape=declared):
-            extents = _extents(given, what, symbols, _names(declared, name, given))
+            sizes = _sizes(given, what, symbols, _names(declared, name, given))
             try:
-                unify(declared, extents, what, symbols)
+                unify(declared, sizes, what, symbols)
             except CompileError as error:
-                shape = ", ".join("?" if extent is None else str(extent) for extent in declared or ())
+                shape = ", ".join("?" if size is None else str(size) for size in declared or ())
                 raise CompileError(error.message, hint=f"the model declares it as [{shape}]") from None
 
 
@@ -255,21 +262,21 @@ def _regular(given: Any, what: str) -> Array:
         raise CompileError(f"the values of {what} do not form a tensor: lists in them differ in length") from error
 
 
-def unify(declared: tuple[Extent, ...] | None, found: tuple[int, ...], what: str, symbols: Symbols) -> None:
+def unify(declared: tuple[DeclaredSize, ...] | None, found: tuple[int, ...], what: str, symbols: Symbols) -> None:
     """Check a shape against the declared one, and bind the dimension variables in that.
 
     Raises:
-        CompileError: they differ in the rank, in an extent, or in the extent of a variable.
+        CompileError: they differ in the rank, in a size, or in the size of a variable.
     """
     if declared is None:
         return
     if len(declared) != len(found):
         raise CompileError(f"{what} is declared with the rank {len(declared)}, {list(found)} has the rank {len(found)}")
-    for axis, (extent, actual) in enumerate(zip(declared, found, strict=True)):
-        if isinstance(extent, str):
-            symbols.bind(extent, actual, f"axis {axis} of {what}")
-        elif extent is not None and extent != actual:
-            raise CompileError(f"{what} is declared with {extent} at axis {axis}, {list(found)} has {actual}")
+    for axis, (size, actual) in enumerate(zip(declared, found, strict=True)):
+        if isinstance(size, str):
+            symbols.bind(size, actual, f"axis {axis} of {what}")
+        elif size is not None and size != actual:
+            raise CompileError(f"{what} is declared with {size} at axis {axis}, {list(found)} has {actual}")
 
 
 def _unknown(info: ValueInfo, given: Mapping[str, Any]) -> list[str]:
@@ -316,9 +323,9 @@ def _given(type_: Type | None, shape: Any, name: str, symbols: Symbols) -> Borde
         case TensorType(dtype, declared, False):
             if not dtype:
                 raise CompileError(f"the input '{name}' has no declared element type")
-            extents = shape if shape is not None else symbols.leave_open(declared or (), name)
-            names = _names(declared, name, extents)
-            return Leaf(name, _extents(extents, f"the input '{name}'", symbols, names), dtype)
+            sizes = shape if shape is not None else symbols.leave_open(declared or (), name)
+            names = _names(declared, name, sizes)
+            return Leaf(name, _sizes(sizes, f"the input '{name}'", symbols, names), dtype)
     raise CompileError(f"the input '{name}' is {spelled(type_) if type_ else 'untyped'}, which a library cannot take")
 
 
@@ -364,7 +371,7 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
     A shape that differs is noted in `symbols`: exporters write wrong ones, and nothing depends on them.
 
     Args:
-        strict: whether dimension variables must have one extent here too; in a loop's body they need not.
+        strict: whether dimension variables must have one size here too; in a loop's body they need not.
 
     Raises:
         CompileError: the kinds or the element types differ.
@@ -386,15 +393,17 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
             raise CompileError(f"{what}: '{info.name}' is declared as {spelled(info.type)}, but it is a {_kind(value)}")
 
 
-def _possible(declared: tuple[Extent, ...] | None, found: tuple[Dimension, ...]) -> tuple[Extent, ...] | None:
+def _possible(
+    declared: tuple[DeclaredSize, ...] | None, found: tuple[Dimension, ...]
+) -> tuple[DeclaredSize, ...] | None:
     """A declared shape without the numbers that sizes which are open may turn out to be."""
     if declared is None or len(declared) != len(found):
         return declared
     return tuple(
         None
-        if isinstance(extent, int) and not is_known(size) and bounds(size)[0] <= extent <= bounds(size)[1]
-        else extent
-        for extent, size in zip(declared, found, strict=True)
+        if isinstance(length, int) and not is_known(size) and bounds(size)[0] <= length <= bounds(size)[1]
+        else length
+        for length, size in zip(declared, found, strict=True)
     )
 
 

@@ -45,11 +45,11 @@ def read_tensor(proto: onnx.TensorProto, what: str, external: ExternalData) -> A
         external: opens files of data beside the model.
 
     Raises:
-        CompileError: an unknown element type, extents and data that do not fit, data in no field or in several, a file
+        CompileError: an unknown element type, sizes and data that do not fit, data in no field or in several, a file
             that is not as it must be.
     """
     dtype = dtype_of_code(proto.data_type, what)
-    shape = tuple(int(extent) for extent in proto.dims)
+    shape = tuple(int(size) for size in proto.dims)
     count = item_count(shape, what)
     if proto.HasField("segment"):
         raise CompileError(f"{what} is stored in segments, which the standard reserves")
@@ -84,7 +84,7 @@ def read_sparse_tensor(proto: onnx.SparseTensorProto, what: str, external: Exter
     Raises:
         CompileError: values and indices that do not fit each other or the shape, indices that do not ascend.
     """
-    shape = tuple(int(extent) for extent in proto.dims)
+    shape = tuple(int(length) for length in proto.dims)
     size = item_count(shape, what)
     values = read_tensor(proto.values, f"the values of {what}", external)
     if values.ndim != 1:
@@ -106,14 +106,14 @@ def read_sparse_tensor(proto: onnx.SparseTensorProto, what: str, external: Exter
 
 
 def item_count(shape: tuple[int, ...], what: str) -> int:
-    """Items in all; zero if an extent is zero, whatever the others are.
+    """Items in all; zero if a size is zero, whatever the others are.
 
     Raises:
-        CompileError: no memory holds so many, or an extent is negative; `what` says of what.
+        CompileError: no memory holds so many, or a size is negative; `what` says of what.
     """
     if len(shape) > 64:
         raise CompileError(f"{what} has the rank {len(shape)}, more than 64")
-    if any(extent < 0 for extent in shape):
+    if any(size < 0 for size in shape):
         raise CompileError(f"{what} has the negative dimension {min(shape)}")
     if math.prod(filter(None, shape)) > MAX_BYTES:  # NumPy has no array of such a shape, even if it has no items
         raise CompileError(f"{what} has the shape {list(shape)}, more than any memory holds")

@@ -14,7 +14,7 @@ from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Sequence, Value
 
 __all__ = [
     "DTYPES",
-    "Extent",
+    "DeclaredSize",
     "MapType",
     "OptionalType",
     "SequenceType",
@@ -82,7 +82,7 @@ _SPELLED = {
 _MAX_RANK = 64
 _MAX_NESTING = 16
 
-Extent: TypeAlias = "int | str | None"
+DeclaredSize: TypeAlias = "int | str | None"
 """A number, a dimension variable, or unknown and unrelated to any other."""
 
 
@@ -91,7 +91,7 @@ class TensorType:
     """A tensor; `shape` is None if not even the rank is declared, `dtype` empty if the element type is not."""
 
     dtype: str
-    shape: tuple[Extent, ...] | None
+    shape: tuple[DeclaredSize, ...] | None
     sparse: bool = False
 
 
@@ -144,7 +144,7 @@ def read_type(proto: onnx.TypeProto, what: str, depth: int = 0) -> Type | None:
     """A type as declared; None if it is left open.
 
     Raises:
-        CompileError: an element type or an extent that cannot be; opaque types.
+        CompileError: an element type or a size that cannot be; opaque types.
     """
     if depth > _MAX_NESTING:
         raise CompileError(f"the type of {what} is nested more than {_MAX_NESTING} times")
@@ -172,24 +172,24 @@ def _item(proto: onnx.TypeProto, what: str, depth: int) -> Type:
 
 
 _OPEN = ("", "?")
-"""What stands for no name: exporters write `?`, or an extent of -1, for one that is open."""
+"""What stands for no name: exporters write `?`, or a size of -1, for one that is open."""
 
 
-def _read_shape(proto: onnx.TensorShapeProto, what: str) -> tuple[Extent, ...]:
+def _read_shape(proto: onnx.TensorShapeProto, what: str) -> tuple[DeclaredSize, ...]:
     if len(proto.dim) > _MAX_RANK:
         raise CompileError(f"{what} has the rank {len(proto.dim)}, more than {_MAX_RANK}")
-    extents: list[Extent] = []
+    sizes: list[DeclaredSize] = []
     for dim in proto.dim:
         match dim.WhichOneof("value"):
             case "dim_value":
                 if dim.dim_value < -1:
                     raise CompileError(f"{what} has the negative dimension {dim.dim_value}")
-                extents.append(None if dim.dim_value == -1 else int(dim.dim_value))
+                sizes.append(None if dim.dim_value == -1 else int(dim.dim_value))
             case "dim_param":
-                extents.append(None if dim.dim_param in _OPEN else dim.dim_param)
+                sizes.append(None if dim.dim_param in _OPEN else dim.dim_param)
             case _:
-                extents.append(None)
-    return tuple(extents)
+                sizes.append(None)
+    return tuple(sizes)
 
 
 def type_of(value: AnyValue) -> Type:
@@ -228,12 +228,12 @@ def proto_of(type_: Type) -> onnx.TypeProto:
             proto.tensor_type.elem_type = _CODES.get(dtype, 0)
             if shape is not None:
                 proto.tensor_type.shape.SetInParent()
-                for extent in shape:
+                for size in shape:
                     dim = proto.tensor_type.shape.dim.add()
-                    if isinstance(extent, int):
-                        dim.dim_value = extent
-                    elif isinstance(extent, str):
-                        dim.dim_param = extent
+                    if isinstance(size, int):
+                        dim.dim_value = size
+                    elif isinstance(size, str):
+                        dim.dim_param = size
         case SequenceType(item):
             proto.sequence_type.elem_type.CopyFrom(proto_of(item))
         case OptionalType(item):

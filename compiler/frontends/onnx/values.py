@@ -35,7 +35,7 @@ class Value:
     """A tensor: known at compile time (`array`), made of open sizes (`sizes`), or computed by the program (`expr`).
 
     Attributes:
-        shape: extents.
+        shape: sizes.
         dtype: element type, as `dtype_name` spells it. Of the types in `STORAGE` the expression holds the storage type.
         array: the value, if it is known at compile time; must not be written to.
         expr: the Relax expression otherwise: a variable of the dataflow block, or a parameter.
@@ -79,7 +79,7 @@ class Value:
         """A tensor without items, and so known.
 
         Raises:
-            CompileError: NumPy has no such array: its other extents are too large.
+            CompileError: NumPy has no such array: its other sizes are too large.
         """
         try:
             return cls.known(np.zeros(shape, numpy_dtype(dtype)))

@@ -82,7 +82,7 @@ class Weights:
     def _tensor(self, operator: Operator, name: str, type: TensorType) -> Array:
         shape, place = known_shape(type), operator.location
         if shape is None or type.dtype is None or type.dtype not in STORED_TYPES:
-            what = "an unknown extent" if shape is None else f"the element type {type.dtype or 'null'}"
+            what = "an unknown size" if shape is None else f"the element type {type.dtype or 'null'}"
             raise CompileError(f"the tensor '{name}' of '{operator.name}' has {what}", location=place)
         dtype = STORED_TYPES[type.dtype]
         size = math.prod(shape) * dtype.itemsize

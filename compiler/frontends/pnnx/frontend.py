@@ -168,7 +168,7 @@ def _check_names(graph: Graph, shapes: Mapping[str, Shape]) -> None:
 
 def _spelled(shape: tuple[int | None, ...]) -> str:
     """As the file spells it, `(1,3,?,?)`."""
-    return f"({','.join('?' if extent is None else str(extent) for extent in shape)})"
+    return f"({','.join('?' if size is None else str(size) for size in shape)})"
 
 
 def _input(graph: Graph, operator: Operator, shapes: dict[str, Any], opened: OpenInputs) -> relax.Var:

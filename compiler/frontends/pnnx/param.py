@@ -44,12 +44,12 @@ DTYPES: Mapping[str, str | None] = {
 
 _LARGEST_FILE = 256 << 20  # bytes
 _MOST_DIMENSIONS = 16
-_LARGEST_EXTENT = 1 << 40
+_GREATEST_SIZE = 1 << 40
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """The type of a tensor; None in place of an extent or of the element type: unknown."""
+    """The type of a tensor; None in place of a size or of the element type: unknown."""
 
     shape: tuple[int | None, ...]
     dtype: str | None
@@ -275,13 +275,13 @@ def _type(text: str, place: Location) -> TensorType:
     words = [word for word in match[1].split(",") if word] if match[1] else []
     if len(words) > _MOST_DIMENSIONS:
         raise CompileError(f"a tensor has at most {_MOST_DIMENSIONS} dimensions, here {len(words)}", location=place)
-    return TensorType(tuple(_extent(word, place) for word in words), DTYPES[match[2] or "null"])
+    return TensorType(tuple(_size(word, place) for word in words), DTYPES[match[2] or "null"])
 
 
-def _extent(word: str, place: Location) -> int | None:
+def _size(word: str, place: Location) -> int | None:
     if word in ("?", "-1") or word.startswith("%"):
         return None
-    if not (word.isascii() and word.isdigit()) or len(word) > 15 or int(word) > _LARGEST_EXTENT:
+    if not (word.isascii() and word.isdigit()) or len(word) > 15 or int(word) > _GREATEST_SIZE:
         raise CompileError(f"'{_short(word)}' is not the size of a dimension", location=place)
     return int(word)
 
@@ -322,7 +322,7 @@ def _short(text: str) -> str:
 
 
 def known_shape(type: TensorType | None) -> Shape | None:
-    """The shape, if every extent is known."""
+    """The shape, if every size is known."""
     if type is None or None in type.shape:
         return None
-    return tuple(extent for extent in type.shape if extent is not None)
+    return tuple(size for size in type.shape if size is not None)

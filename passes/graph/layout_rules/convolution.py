@@ -43,7 +43,7 @@ __all__ = [
     "filters_of",
     "groups_in_a_block",
     "integers",
-    "result_extents",
+    "result_sizes",
     "sliding_of",
     "split_padding",
 ]
@@ -119,7 +119,7 @@ def convolution(
     packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     data = data if few else layouts.blocked(data)
     steps, dilation = sliding.strides, sliding.dilation
-    height, width = (1, *result_extents(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))[-2:]
+    height, width = (1, *result_sizes(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))[-2:]
     added = columns_to_add(height, width, blocks(outputs, layouts.size), layouts.target) if groups == 1 else 0
     if added:
         after = (*sliding.after[:-1], sliding.after[-1] + added * steps[-1])
@@ -131,20 +131,20 @@ def convolution(
     return layouts.as_blocked(result, outputs)
 
 
-def result_extents(extents: Sequence[int], kernel: Sequence[int], sliding: Sliding) -> tuple[int, ...]:
-    """Spatial extents of a convolution's result, of those of its data and of its filter."""
+def result_sizes(sizes: Sequence[int], kernel: Sequence[int], sliding: Sliding) -> tuple[int, ...]:
+    """Spatial sizes of a convolution's result, of those of its data and of its filter."""
     return tuple(
-        (extent + before + after - (size - 1) * dilation - 1) // stride + 1
-        for extent, before, after, size, dilation, stride in zip(
-            extents, sliding.before, sliding.after, kernel, sliding.dilation, sliding.strides, strict=True
+        (length + before + after - (size - 1) * dilation - 1) // stride + 1
+        for length, before, after, size, dilation, stride in zip(
+            sizes, sliding.before, sliding.after, kernel, sliding.dilation, sliding.strides, strict=True
         )
     )
 
 
 def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> int:
     """How many places of the result have a sum for each output channel."""
-    batch, _, *extents = layouts.plain_shape(data)
-    return typical(item_count((batch, *result_extents(extents, filters.shape[2:], sliding))))
+    batch, _, *sizes = layouts.plain_shape(data)
+    return typical(item_count((batch, *result_sizes(sizes, filters.shape[2:], sliding))))
 
 
 def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
@@ -207,8 +207,8 @@ def _winograd(
     layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, tile: Tile
 ) -> relax.Expr:
     """A 3 × 3 convolution in three kernels; the padding is widened to whole tiles."""
-    batch, _, *extents = layouts.plain_shape(data)
-    height, width = result_extents(extents, filters.shape[2:], sliding)
+    batch, _, *sizes = layouts.plain_shape(data)
+    height, width = result_sizes(sizes, filters.shape[2:], sliding)
     rows, columns = tiles_of(height, tile[0]), tiles_of(width, tile[1])
     wider = (sliding.after[0] + rows * tile[0] - height, sliding.after[1] + columns * tile[1] - width)
     padded = layouts.padded(layouts.blocked(data), sliding.before, wider)

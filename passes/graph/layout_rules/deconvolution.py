@@ -42,10 +42,10 @@ class Geometry:
     """A transposed convolution as a convolution that computes all phases.
 
     Attributes:
-        taps: spatial extents of its filter.
+        taps: spatial sizes of its filter.
         channels: of its result: those of each phase, in whole blocks.
         sliding: over the input.
-        outputs: spatial extents of the transposed convolution's result.
+        outputs: spatial sizes of the transposed convolution's result.
     """
 
     taps: tuple[int, ...]
@@ -54,8 +54,8 @@ class Geometry:
     outputs: tuple[int, ...]
 
 
-def geometry_of(call: relax.Call, extents: Sequence[int], size: int) -> Geometry | None:
-    """How a transposed convolution of an input of these spatial extents is computed, in blocks of `size`.
+def geometry_of(call: relax.Call, sizes: Sequence[int], size: int) -> Geometry | None:
+    """How a transposed convolution of an input of these spatial sizes is computed, in blocks of `size`.
 
     None if it is not one of float32, is dilated or in groups, or so much is cut off that part of
     the input is not needed.
@@ -71,9 +71,9 @@ def geometry_of(call: relax.Call, extents: Sequence[int], size: int) -> Geometry
     strides, beyond = integers(attrs.strides), integers(attrs.output_padding)
     outputs = tuple(
         (e - 1) * s + k - b - a + o
-        for e, s, k, b, a, o in zip(extents, strides, kernel, before, after, beyond, strict=True)
+        for e, s, k, b, a, o in zip(sizes, strides, kernel, before, after, beyond, strict=True)
     )
-    sliding = _sliding(kernel, extents, outputs, strides, before)
+    sliding = _sliding(kernel, sizes, outputs, strides, before)
     if sliding is None:
         return None
     taps = tuple(b + 1 for b in sliding.before)
@@ -81,15 +81,15 @@ def geometry_of(call: relax.Call, extents: Sequence[int], size: int) -> Geometry
 
 
 def _sliding(
-    kernel: Sequence[int], extents: Sequence[int], outputs: Sequence[int], strides: Sequence[int], before: Sequence[int]
+    kernel: Sequence[int], sizes: Sequence[int], outputs: Sequence[int], strides: Sequence[int], before: Sequence[int]
 ) -> Sliding | None:
     """How the phases' filters move over the input; None if part of the input is not needed."""
     taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
     steps = tuple((o - 1 + b) // s + 1 for o, b, s in zip(outputs, before, strides, strict=True))
-    if any(step < extent for step, extent in zip(steps, extents, strict=True)):
+    if any(step < size for step, size in zip(steps, sizes, strict=True)):
         return None
     ones = (1,) * len(taps)
-    after = tuple(m - e for m, e in zip(steps, extents, strict=True))
+    after = tuple(m - e for m, e in zip(steps, sizes, strict=True))
     return Sliding(tuple(t - 1 for t in taps), after, strides=ones, dilation=ones, groups=1)
 
 
@@ -103,7 +103,7 @@ class Phases:
 
 def phases_of(
     filters: np.ndarray,
-    extents: Sequence[int],
+    sizes: Sequence[int],
     outputs: Sequence[int],
     strides: tuple[int, ...],
     before: Sequence[int],
@@ -113,11 +113,11 @@ def phases_of(
 
     Args:
         filters: `[I, O, *k]`.
-        extents, outputs: spatial extents of the input and of the result.
+        sizes, outputs: spatial sizes of the input and of the result.
         before: what is cut off at the beginning.
         size: the output channels of a phase are filled up to a multiple of it.
     """
-    sliding = _sliding(filters.shape[2:], extents, outputs, strides, before)
+    sliding = _sliding(filters.shape[2:], sizes, outputs, strides, before)
     if sliding is None:
         return None
     return Phases(_phase_filters(filters, strides, tuple(b + 1 for b in sliding.before), size), sliding)
@@ -132,7 +132,7 @@ def _phase_filters(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[in
         phase = np.zeros((whole, inputs, *taps), filters.dtype)
         part = filters[(slice(None), slice(None), *(slice(r, None, s) for r, s in zip(offsets, strides, strict=True)))]
         part = np.swapaxes(part, 0, 1)[(slice(None), slice(None), *[slice(None, None, -1)] * len(kernel))]
-        place = tuple(slice(t - extent, t) for t, extent in zip(taps, part.shape[2:], strict=True))
+        place = tuple(slice(t - length, t) for t, length in zip(taps, part.shape[2:], strict=True))
         phase[(slice(0, outputs), slice(None), *place)] = part
         phases.append(phase)
     return np.concatenate(phases)

@@ -86,7 +86,7 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
     if not isinstance(arg.ty, relax.TensorType):
         return arg
     own, shape = layouts.plain_shape(arg), layouts.plain_shape(leader)
-    if layouts.layout_of(arg) is None and all(extent == 1 for extent in own):
+    if layouts.layout_of(arg) is None and all(size == 1 for size in own):
         return arg if len(own) <= len(shape) else None
     if len(own) != len(shape) or own[1] != shape[1]:
         return None

@@ -24,8 +24,8 @@ def _average_pool(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | Non
     padded = None
     if call.attrs.count_include_pad:
         _, after = split_padding(call.attrs.padding, len(window.size))
-        extents = shape_of(data)[2 : 2 + len(after)]
-        padded = tuple(e + a for e, a in zip(extents, after, strict=True))
+        sizes = shape_of(data)[2 : 2 + len(after)]
+        padded = tuple(e + a for e, a in zip(sizes, after, strict=True))
     return layouts.like(data, layouts.emit(average_pool, data, window, padded))
 
 

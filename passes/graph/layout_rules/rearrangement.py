@@ -39,7 +39,7 @@ def _whole(layouts: LayoutRewriter, part: relax.Expr) -> relax.Expr:
 
 def _concatenated(layouts: LayoutRewriter, parts: list[relax.Expr], axis: int) -> relax.Var:
     """Operands that lie one after the other in memory need no kernel, if the memory plan may place them: say so."""
-    if any(extent != 1 for extent in shape_of(parts[0])[:axis]):
+    if any(size != 1 for size in shape_of(parts[0])[:axis]):
         return layouts.builder.emit(relax.op.concat(parts, axis))
     attrs = {FUSION: OpPattern.OPAQUE, CONCATENATION: True}
     return layouts.emit_te(_concatenate, *parts, axis, name="concatenate", attrs=attrs)
@@ -63,7 +63,7 @@ def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr 
     kept = layouts.like(data, layouts.builder.emit(function(data, axes, True)))
     if call.attrs.keepdims:
         return kept
-    left = [extent for axis, extent in enumerate(shape) if axis not in axes]
+    left = [size for axis, size in enumerate(shape) if axis not in axes]
     return relax.op.reshape(layouts.plain(kept), left)
 
 

@@ -23,7 +23,7 @@ def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     seams = _seams(call, shape[axis])
     if not all(part > 0 for part in _differences(seams, shape[axis])):
         return None
-    slices = all(extent == 1 for extent in shape[:axis])
+    slices = all(size == 1 for size in shape[:axis])
     if layout is None:
         return _parts(layouts, data, seams, axis) if slices else None
     if axis != 1:
@@ -37,16 +37,16 @@ def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     return relax.Tuple([layouts.having(view, part) for view, part in zip(views, own, strict=True)])
 
 
-def _seams(call: relax.Call, extent: int) -> list[int]:
+def _seams(call: relax.Call, size: int) -> list[int]:
     """Where the second part begins, and each one after it."""
     sections = call.attrs.indices_or_sections
     if isinstance(sections, tirx.IntImm | int):
-        return list(range(-(-extent // int(sections)), extent, -(-extent // int(sections))))
+        return list(range(-(-size // int(sections)), size, -(-size // int(sections))))
     return [int(index) for index in sections]
 
 
-def _differences(seams: list[int], extent: int) -> list[int]:
-    return [end - begin for begin, end in pairwise([0, *seams, extent])]
+def _differences(seams: list[int], size: int) -> list[int]:
+    return [end - begin for begin, end in pairwise([0, *seams, size])]
 
 
 def _parts(layouts: LayoutRewriter, data: relax.Expr, seams: list[int], axis: int) -> relax.Var:

@@ -63,8 +63,8 @@ def _mend(twin: Path) -> None:
 
 
 def _divided(match: re.Match[str], divide: int) -> str:
-    extents = (int(extent) for extent in match.groups())
-    return ", ".join(str(extent if extent in (1, IMAGE_CHANNELS) else extent // divide) for extent in extents)
+    sizes = (int(size) for size in match.groups())
+    return ", ".join(str(size if size in (1, IMAGE_CHANNELS) else size // divide) for size in sizes)
 
 
 def _write_weights(model: Path, label: str, shape: tuple[int, ...]) -> None:

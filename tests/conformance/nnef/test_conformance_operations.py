@@ -24,7 +24,7 @@ Cases = Sequence[Case]
 
 
 def wide_cases() -> list[Case]:
-    """Extents beyond a vector and a block of any schedule, none of them a multiple of anything."""
+    """Sizes beyond a vector and a block of any schedule, none of them a multiple of anything."""
     rng = np.random.default_rng(31)
 
     def values(*shape: int) -> np.ndarray:
@@ -102,7 +102,7 @@ GROUPS: dict[str, tuple[Callable[[], Cases], str]] = {
         lambda: test_operations_window.deconv_cases(37, "provisional")[::2],
         "provisional",
     ),
-    "large extents": (wide_cases, "final"),
+    "large sizes": (wide_cases, "final"),
 }
 
 

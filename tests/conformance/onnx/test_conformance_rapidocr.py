@@ -1,4 +1,4 @@
-"""The networks of the package rapidocr-onnxruntime, where it is installed: exported by Paddle, with open extents."""
+"""The networks of the package rapidocr-onnxruntime, where it is installed: exported by Paddle, with open sizes."""
 
 from __future__ import annotations
 

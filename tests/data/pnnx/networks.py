@@ -99,7 +99,7 @@ def double_convolution(inputs: int, outputs: int) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """A U-Net (Ronneberger et al., 2015) of three levels, one of them with bilinear upsampling; odd extents."""
+    """A U-Net (Ronneberger et al., 2015) of three levels, one of them with bilinear upsampling; odd sizes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,8 +25,8 @@ def complete(values: Sequence[int], rank: int) -> list[int]:
 
 def automatic(large: Sequence[int], small: Sequence[int], size, stride, dilation) -> list[tuple[int, int]]:
     pairs = []
-    for extent, out, f, s, d in zip(large, small, size, stride, dilation, strict=True):
-        total = max(0, (out - 1) * s + (f - 1) * d + 1 - extent)
+    for length, out, f, s, d in zip(large, small, size, stride, dilation, strict=True):
+        total = max(0, (out - 1) * s + (f - 1) * d + 1 - length)
         pairs.append((total // 2, total - total // 2))
     return pairs
 
@@ -80,14 +80,14 @@ def sample(x, index, size, padding=(), stride=(), dilation=(), border="constant"
 def fold(padded: np.ndarray, padding: Pairs, border: str) -> np.ndarray:
     """The transpose of padding: every padded position gives its value to the one it reads."""
     for axis, (p, q) in enumerate(padding):
-        extent = padded.shape[axis] - p - q
+        size = padded.shape[axis] - p - q
         moved = np.moveaxis(padded, axis, 0)
-        out = np.zeros((extent, *moved.shape[1:]))
+        out = np.zeros((size, *moved.shape[1:]))
         if border in MODES:
-            for place, source in enumerate(np.pad(np.arange(extent), (p, q), mode=MODES[border])):
+            for place, source in enumerate(np.pad(np.arange(size), (p, q), mode=MODES[border])):
                 out[source] += moved[place]
         else:
-            out += moved[p : p + extent]
+            out += moved[p : p + size]
         padded = np.moveaxis(out, 0, axis)
     return padded
 

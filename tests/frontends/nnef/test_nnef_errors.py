@@ -384,7 +384,7 @@ def test_several_graphs_are_listed_when_none_is_named() -> None:
         flatten(text.replace("graph b", "graph a"))
 
 
-def test_unknown_extents_of_inputs_must_be_given() -> None:
+def test_unknown_sizes_of_inputs_must_be_given() -> None:
     text = FINAL + graph("y = relu(x);", "[0,3,0,8]")
     marked = text.replace("external", "«external")
     check_error(marked, "the shape of the input 'x' is not known: [0, 3, 0, 8]", hint="--shape x=1,3,224,8")

@@ -175,7 +175,7 @@ def test_tuples_unpack_as_their_items() -> None:
     assert value_of("pairs(4)", "extent[]", Dialect.PROVISIONAL, fragment) == [4, 5, 6, 7, 4, 7, 1]
 
 
-def test_a_shape_has_at_least_two_extents_in_the_provisional_dialect_only() -> None:
+def test_a_shape_has_at_least_two_sizes_in_the_provisional_dialect_only() -> None:
     fragment = "fragment lengths(x: tensor) -> (y: tensor) { y = x * scalar(length_of(shape_of(x))) }"
     text = provisional(fragment, "y = lengths(x)").replace("[2,3,8,8]", "[5]")
     assert flatten(text).invocations[-1].arguments["y"] == 2.0

@@ -135,21 +135,21 @@ def provisional_normalization_cases():
 def interpolate(x, factors, method, border):
     """Every result from its place in the input, computed with exact fractions."""
     for axis, factor in enumerate(factors, 2):
-        extent = x.shape[axis]
+        size = x.shape[axis]
         moved = np.moveaxis(x.astype(np.float64), axis, 0)
         rows = []
-        for target in range(extent * factor):
+        for target in range(size * factor):
             place = {
                 "symmetric": Fraction(2 * target + 1, 2 * factor) - Fraction(1, 2),
                 "asymmetric": Fraction(target, factor),
-                "aligned": Fraction(target * (extent - 1), max(1, extent * factor - 1)),
+                "aligned": Fraction(target * (size - 1), max(1, size * factor - 1)),
             }[method]
             lower = math.floor(place)
             row = 0.0
             for source, weight in ((lower, 1 - (place - lower)), (lower + 1, place - lower)):
                 if border == "replicate":
-                    source = min(max(source, 0), extent - 1)
-                if 0 <= source < extent:
+                    source = min(max(source, 0), size - 1)
+                if 0 <= source < size:
                     row = row + float(weight) * moved[source]
             rows.append(row)
         x = np.moveaxis(np.array(rows), 0, axis)

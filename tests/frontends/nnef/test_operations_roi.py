@@ -20,14 +20,14 @@ def pooled(x, rois, batch, size, reduce):
         for i in range(size[0]):
             for j in range(size[1]):
                 bounds = []
-                for first, last, place, bins, extent in (
+                for first, last, place, bins, length in (
                     (y1, y2, i, size[0], x.shape[2]),
                     (x1, x2, j, size[1], x.shape[3]),
                 ):
                     begin = math.floor(first + 0.5)
                     span = max(math.floor(last + 0.5) - begin, 1)
                     low, high = begin + place * span // bins, begin + -(-(place + 1) * span // bins)
-                    bounds.append((max(low, 0), min(high, extent)))
+                    bounds.append((max(low, 0), min(high, length)))
                 (top, bottom), (left, right) = bounds
                 if top < bottom and left < right:
                     out[n, :, i, j] = reduce(x[batch[n], :, top:bottom, left:right].astype(np.float64), axis=(1, 2))

@@ -27,10 +27,10 @@ def values(dtype, shape):
 
 def final(shape=(2, 3), bits=32, code=0, data=None, *, version=(1, 0), size=None, reserved=0, rank=None):
     data = bytes(range(256))[: int(np.prod(shape)) * bits // 8] if data is None else data
-    extents = [*shape, *[0] * (8 - len(shape))]
+    sizes = [*shape, *[0] * (8 - len(shape))]
     size = len(data) if size is None else size
     rank = len(shape) if rank is None else rank
-    header = struct.pack("<2s2B2I8I2I19I", b"\x4e\xef", *version, size, rank, *extents, bits, code, reserved, *[0] * 18)
+    header = struct.pack("<2s2B2I8I2I19I", b"\x4e\xef", *version, size, rank, *sizes, bits, code, reserved, *[0] * 18)
     return header + data
 
 
@@ -135,7 +135,7 @@ def test_provisional_files_of_the_nnef_package_are_read():
         (final(rank=9), "rank is 9"),
         (final(rank=2**31), "rank is 2147483648"),
         (final((2**31, 2**31), data=b""), "take 18446744073709551616"),
-        (final((0, 3)), "extent of 0"),
+        (final((0, 3)), "size of 0"),
         (final(code=9), "item type 9 is unknown"),
         (final(bits=24), "cannot be 24 bits wide"),
         (final(bits=8), "cannot be 8 bits wide"),

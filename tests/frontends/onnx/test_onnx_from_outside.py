@@ -18,7 +18,7 @@ RNG = np.random.default_rng(8)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """`y = x @ w + b` for a batch and a sequence of any extents; `b` may be overridden."""
+    """`y = x @ w + b` for a batch and a sequence of any sizes; `b` may be overridden."""
     nodes = [node("MatMul", ["x", "w"], ["h"]), node("Add", ["h", "b"], ["y"])]
     inputs, outputs = [info("x", ("batch", "seq", 4)), info("b", (3,))], [info("y", ("batch", "seq", 3))]
     weights = [tensor("w", np.arange(12).reshape(4, 3) / 8), tensor("b", [1, 2, 3])]

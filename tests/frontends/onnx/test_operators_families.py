@@ -66,8 +66,8 @@ def elementwise(rng: np.random.Generator) -> Cases:
 def windows(rng: np.random.Generator) -> Cases:
     cases = []
     for rank, group in product((1, 2, 3), (1, 2)):
-        extents = rng.integers(6, 10, rank).tolist()
-        x, w = real(rng, 2, 4, *extents), real(rng, 6, 4 // group, *rng.integers(1, 4, rank).tolist())
+        sizes = rng.integers(6, 10, rank).tolist()
+        x, w = real(rng, 2, 4, *sizes), real(rng, 6, 4 // group, *rng.integers(1, 4, rank).tolist())
         attributes = {
             "group": group,
             "pads": rng.integers(0, 2, 2 * rank).tolist(),

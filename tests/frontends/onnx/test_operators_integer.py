@@ -33,12 +33,12 @@ def conv_integer(
     weights = w.astype(np.int64) - np.reshape(w_zero.astype(np.int64), (-1, *[1] * (rank + 1)))
     padded = np.pad(centred, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
-    extents = [(e - r) // s + 1 for e, r, s in zip(padded.shape[2:], reach, strides, strict=True)]
-    result = np.zeros((x.shape[0], w.shape[0], *extents), np.int64)
+    sizes = [(e - r) // s + 1 for e, r, s in zip(padded.shape[2:], reach, strides, strict=True)]
+    result = np.zeros((x.shape[0], w.shape[0], *sizes), np.int64)
     inputs, filters = w.shape[1], w.shape[0] // group
     for o in range(w.shape[0]):
         channels = padded[:, o // filters * inputs : (o // filters + 1) * inputs]
-        for place in np.ndindex(*extents):
+        for place in np.ndindex(*sizes):
             starts = [p * s for p, s in zip(place, strides, strict=True)]
             part = tuple(slice(b, b + r, d) for b, r, d in zip(starts, reach, dilations, strict=True))
             result[(slice(None), o, *place)] = (channels[(slice(None), slice(None), *part)] * weights[o]).sum(
@@ -80,10 +80,10 @@ def test_zero_points_may_be_left_out() -> None:
 def test_automatic_padding_is_worth_the_zero_point() -> None:
     rng = np.random.default_rng(5)
     cases, wanted = [], []
-    for auto, stride, kernel, extent in product(("SAME_UPPER", "SAME_LOWER", "VALID"), (1, 2), (2, 3), (5, 6)):
-        x, w = whole_range(rng, (1, 2, extent, extent), "uint8"), whole_range(rng, (2, 2, kernel, kernel), "uint8")
+    for auto, stride, kernel, size in product(("SAME_UPPER", "SAME_LOWER", "VALID"), (1, 2), (2, 3), (5, 6)):
+        x, w = whole_range(rng, (1, 2, size, size), "uint8"), whole_range(rng, (2, 2, kernel, kernel), "uint8")
         zero = whole_range(rng, (), "uint8")
-        total = max((-(-extent // stride) - 1) * stride + kernel - extent, 0) if auto != "VALID" else 0
+        total = max((-(-size // stride) - 1) * stride + kernel - size, 0) if auto != "VALID" else 0
         before = total // 2 if auto == "SAME_UPPER" else total - total // 2
         pads = [before, before, total - before, total - before]
         cases.append(Case("ConvInteger", [x, w, np.array(zero)], {"auto_pad": auto, "strides": [stride, stride]}))

@@ -82,12 +82,12 @@ def test_all_types_axes_and_index_types_scatter() -> None:
     cases = []
     for dtype, index, axis in product(TYPES, (np.int32, np.int64), (0, -1, 1)):
         data, places = values(rng, (4, 5, 3), dtype), (2, 4, 3) if axis != 1 else (3, 2, 2)
-        extent = data.shape[axis]
+        size = data.shape[axis]
         # Distinct along the axis, so that the order does not matter; half of them negative.
-        whole = [extent if a == axis % 3 else places[a] for a in range(3)]
+        whole = [size if a == axis % 3 else places[a] for a in range(3)]
         order = np.argsort(rng.random(whole), axis=axis)
         indices = np.take(order, np.arange(places[axis]), axis)
-        indices = np.where(rng.random(places) < 0.5, indices, indices - extent).astype(index)
+        indices = np.where(rng.random(places) < 0.5, indices, indices - size).astype(index)
         cases.append(Case("ScatterElements", [data, indices, values(rng, places, dtype)], {"axis": axis}))
     check(cases, compiled(cases, 18), [[scatter(*case.inputs, **case.attributes)] for case in cases])
 

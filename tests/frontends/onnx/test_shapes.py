@@ -46,18 +46,18 @@ def open_names(network: Network) -> list[str]:
     return [dimension.name for dimension in network.open_dimensions]
 
 
-def test_tensors_without_items_have_extents_that_arrays_have(tmp_path: Path) -> None:
+def test_tensors_without_items_have_sizes_that_arrays_have(tmp_path: Path) -> None:
     proto = model([node("Identity", ["x"], ["y"])], [info("x", (0, 1 << 62, 1 << 62))], [info("y", None)])
     assert f"without items has the shape [0, {1 << 62}, {1 << 62}]" in message_of(proto, tmp_path)
 
 
-def test_one_variable_has_one_extent(tmp_path: Path) -> None:
+def test_one_variable_has_one_size(tmp_path: Path) -> None:
     text = message_of(PRODUCT, tmp_path, shape={"a": (2, 3), "b": (4, 5)})
     assert "the dimension 'm' is 3 by axis 1 of the input 'a', but 4 by axis 0 of the input 'b'" in text
     assert "'k' is 7 by what is given" in message_of(PRODUCT, tmp_path, shape={"k": 7, "a": (2, 3), "n": 1})
 
 
-def test_one_variable_has_one_extent_in_outputs_too(tmp_path: Path) -> None:
+def test_one_variable_has_one_size_in_outputs_too(tmp_path: Path) -> None:
     proto = model([node("Concat", ["x", "x"], ["y"], axis=0)], [info("x", ("n",))], [info("y", ("n",))])
     with pytest.warns(ModelWarning, match="the dimension 'n' is 3"):
         network = loaded(proto, tmp_path, shape={"n": 3})
@@ -87,7 +87,7 @@ def test_no_dimensions_and_no_shape_are_different(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0, 3)])
-def test_extents_may_be_zero(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_sizes_may_be_zero(tmp_path: Path, shape: tuple[int, ...]) -> None:
     proto = model(
         [node("Neg", ["x"], ["h"]), node("Concat", ["h", "w"], ["y"], axis=0)],
         [info("x", shape)],
@@ -114,7 +114,7 @@ def test_shapes_that_do_not_fit_are_refused(tmp_path: Path, shape: dict[str, Any
     assert message in message_of(PRODUCT, tmp_path, shape=shape)
 
 
-def test_fixed_extents_stay(tmp_path: Path) -> None:
+def test_fixed_sizes_stay(tmp_path: Path) -> None:
     proto = model([node("Neg", ["x"], ["y"])])
     assert "declared with 2 at axis 0" in message_of(proto, tmp_path, shape={"x": (5, 3)})
 
@@ -146,7 +146,7 @@ def test_values_of_inputs_can_be_known_at_compile_time(tmp_path: Path) -> None:
 
 
 def test_arithmetic_of_shapes_is_done_at_compile_time(tmp_path: Path) -> None:
-    """What exporters make of `x.reshape(x.size(0), -1)` and of a division of extents."""
+    """What exporters make of `x.reshape(x.size(0), -1)` and of a division of sizes."""
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Gather", ["s", "zero"], ["n"], axis=0),
@@ -198,15 +198,15 @@ def test_sequences_become_tensors_of_the_network(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("open_", [-1, "?", None])
-def test_exporters_write_open_extents_in_their_own_ways(tmp_path: Path, open_: int | str | None) -> None:
+def test_exporters_write_open_sizes_in_their_own_ways(tmp_path: Path, open_: int | str | None) -> None:
     proto = model([node("Neg", ["x"], ["y"])], [info("x", (open_, open_))], [info("y", (open_, open_))])
     assert open_names(loaded(proto, tmp_path)) == ["x_0", "x_1"]
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(results(loaded(proto, tmp_path, shape={"x": (2, 3)}), x=x)["y"], -x)
 
 
-def test_items_of_a_sequence_may_differ_in_a_named_extent(tmp_path: Path) -> None:
-    """Wherever the items go; elsewhere a name is one extent."""
+def test_items_of_a_sequence_may_differ_in_a_named_size(tmp_path: Path) -> None:
+    """Wherever the items go; elsewhere a name is one size."""
     nodes = [
         node("SequenceAt", ["s", "zero"], ["a"]),
         node("SequenceAt", ["s", "one"], ["b"]),

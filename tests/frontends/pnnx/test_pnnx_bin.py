@@ -116,4 +116,4 @@ def test_truth_values_are_zero_or_one(tmp_path: Path) -> None:
 
 def test_unknown_and_complex_types_are_refused(tmp_path: Path) -> None:
     assert "complex64" in refused(network(tmp_path, type="(6)c64"))
-    assert "unknown extent" in refused(network(tmp_path, type="(3,?)f32"))
+    assert "unknown size" in refused(network(tmp_path, type="(3,?)f32"))

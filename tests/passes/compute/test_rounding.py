@@ -36,7 +36,7 @@ def values(seed: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def model_of(shape: tuple[int, ...], weights: np.ndarray, strides: int) -> onnx.ModelProto:
-    """A convolution, padded so that stride 1 keeps the extents, or a matrix product."""
+    """A convolution, padded so that stride 1 keeps the sizes, or a matrix product."""
     attributes = {"pads": [weights.shape[-1] // 2] * 4, "strides": [strides] * 2} if weights.ndim == 4 else {}
     node = helper.make_node("Conv" if weights.ndim == 4 else "MatMul", ["x", "w"], ["y"], **attributes)
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
@@ -105,7 +105,7 @@ def test_fast_algorithms_keep_their_errors_small(algorithm: str, tile: Tile, lar
 
 
 @pytest.mark.parametrize(
-    ("extents", "cut"),
+    ("sizes", "cut"),
     [
         ([400], None),
         ([768], (0, 384)),
@@ -115,5 +115,5 @@ def test_fast_algorithms_keep_their_errors_small(algorithm: str, tile: Tile, lar
         ([1009], None),
     ],
 )
-def test_parts_are_long_enough_to_cost_little(extents: list[int], cut: tuple[int, int] | None) -> None:
-    assert part_of_sum(extents) == cut
+def test_parts_are_long_enough_to_cost_little(sizes: list[int], cut: tuple[int, int] | None) -> None:
+    assert part_of_sum(sizes) == cut

@@ -138,9 +138,9 @@ def test_sums_round_no_worse_than_those_of_onnxruntime(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(16, 1), (3, 1, 40)])
 def test_the_code_is_as_long_whatever_the_length(shape: tuple[int, ...], tmp_path: Path) -> None:
-    def length(extent: int) -> int:
+    def length(size: int) -> int:
         net = Net()
-        net.add((shape[0], extent, *shape[2:]), 1, "float32")
+        net.add((shape[0], size, *shape[2:]), 1, "float32")
         texts: dict[str, str] = {}
         lower(
             load_network(net.save(tmp_path)),

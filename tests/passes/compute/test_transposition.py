@@ -22,15 +22,15 @@ def test_tiles_are_transposed_and_last_blocks_filled_up(
     filled = np.zeros((batch, count * size, positions), dtype)
     filled[:, :channels] = plain
     blocked = np.ascontiguousarray(filled.reshape(batch, count, size, positions).swapaxes(2, 3))
-    extents = (batch, channels, positions, size)
-    np.testing.assert_array_equal(_run(transpose_to_blocks, plain, extents, blocked.size), blocked.reshape(-1))
-    np.testing.assert_array_equal(_run(transpose_to_plain, blocked, extents, plain.size), plain.reshape(-1))
+    sizes = (batch, channels, positions, size)
+    np.testing.assert_array_equal(_run(transpose_to_blocks, plain, sizes, blocked.size), blocked.reshape(-1))
+    np.testing.assert_array_equal(_run(transpose_to_plain, blocked, sizes, plain.size), plain.reshape(-1))
 
 
-def _run(function: object, source: np.ndarray, extents: tuple[int, ...], size: int) -> np.ndarray:
+def _run(function: object, source: np.ndarray, sizes: tuple[int, ...], size: int) -> np.ndarray:
     flat = source.reshape(-1)
     data = te.placeholder(flat.shape, str(flat.dtype))
-    library = tvm.compile(te.create_prim_func([data, function(data, *extents)]), target="llvm")
+    library = tvm.compile(te.create_prim_func([data, function(data, *sizes)]), target="llvm")
     result = tvm.runtime.tensor(np.full(size, 77, flat.dtype))
     library["main"](tvm.runtime.tensor(flat), result)
     return result.numpy()

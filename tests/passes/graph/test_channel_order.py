@@ -200,8 +200,8 @@ def unit(groups: int, inputs: int, outputs: int, shuffle: int, rank: int) -> Cas
         mean = graph.reduce("mean", shuffled(graph, joined, shuffle), range(2, 2 + rank), False)
         return [everything, last, mean, graph.unary("exp", graph.unary("tanh", short))]
 
-    extents = (6, 5, 3)[:rank]
-    return Case([values(2, groups * inputs, *extents, seed=1)], make, 1e-4, f"{groups} x {inputs} to {outputs}")
+    sizes = (6, 5, 3)[:rank]
+    return Case([values(2, groups * inputs, *sizes, seed=1)], make, 1e-4, f"{groups} x {inputs} to {outputs}")
 
 
 UNITS = [

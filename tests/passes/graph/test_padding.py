@@ -116,7 +116,7 @@ WIDTHS = st.lists(st.integers(0, 3), min_size=4, max_size=4)
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_depthwise_networks(data: st.DataObject) -> None:
-    """Extents, channels, kernels, strides, dilation and padding at random; eight networks in one library."""
+    """Sizes, channels, kernels, strides, dilation and padding at random; eight networks in one library."""
 
     def case(number: int) -> Case:
         channels, height, width = data.draw(st.tuples(st.integers(1, 40), st.integers(7, 20), st.integers(7, 20)))

@@ -36,7 +36,7 @@ def relu_over_its_sum(x: te.Tensor) -> te.Tensor:
 UNARY_KERNELS = {
     "an element-wise function": (topi.nn.relu, (4, 4), (0,)),
     "two in a row": (lambda x: topi.exp(topi.nn.relu(x)), (4, 4), (0,)),
-    "an element of extent 1": (topi.exp, (4, 1), (0,)),
+    "an element of size 1": (topi.exp, (4, 1), (0,)),
     "an operand used twice": (lambda x: topi.multiply(x, topi.exp(x)), (4, 4), (0,)),
     "a transposition": (topi.transpose, (4, 4), ()),
     "an operand and its transposition": (lambda x: topi.add(x, topi.transpose(x)), (4, 4), ()),
@@ -77,7 +77,7 @@ def test_a_residual_added_to_a_matrix_product_is_overwritable_and_its_factors_ar
         (lambda x: topi.transpose(x, (1, 0, 2)), (1, 5, 3)),
         (lambda x: topi.squeeze(x), (1, 5, 1)),
     ],
-    ids=["reshape", "transposition of an extent 1", "squeeze"],
+    ids=["reshape", "transposition of a size 1", "squeeze"],
 )
 def test_a_kernel_that_keeps_the_bytes_in_order_is_a_reshape(function: object, shape: tuple[int, ...]) -> None:
     x = tensor(*shape)

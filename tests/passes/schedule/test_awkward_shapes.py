@@ -299,7 +299,7 @@ def test_the_rule_made_for_a_kind_of_kernel_takes_it(case: Case, rule: str) -> N
 
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("tile", choose_algorithms.TILES, ids=str)
-def test_winograd_at_extents_that_are_no_multiple_of_its_tiles(
+def test_winograd_at_sizes_that_are_no_multiple_of_its_tiles(
     name: str, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choose_algorithms, "TILES", (tile,))

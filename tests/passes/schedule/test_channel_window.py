@@ -12,7 +12,7 @@ from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
 
 
-def test_windows_whose_extent_depends_on_data_are_left_to_other_rules() -> None:
+def test_windows_whose_size_depends_on_data_are_left_to_other_rules() -> None:
     """As in sampling between the places that a grid names."""
     data, low, high = te.placeholder((7, 32)), te.placeholder((32,), "int32"), te.placeholder((32,), "int32")
     line = te.compute(data.shape, lambda row, column: tirx.abs(data(row, column)))

@@ -16,7 +16,7 @@ from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
 from nnefc.targets.machine.target import Target
 
-EXTENTS = st.integers(1, 3000)
+SIZES = st.integers(1, 3000)
 
 
 def machine(registers: int, fused: bool = True) -> Target:
@@ -25,8 +25,8 @@ def machine(registers: int, fused: bool = True) -> Target:
 
 
 @settings(max_examples=500, deadline=None)
-@given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from([8, 16, 32]))
-def test_a_tile_divides_the_extents_and_fits_the_registers(outer: int, rows: int, columns: int, registers: int) -> None:
+@given(SIZES, SIZES, SIZES, st.sampled_from([8, 16, 32]))
+def test_a_tile_divides_the_sizes_and_fits_the_registers(outer: int, rows: int, columns: int, registers: int) -> None:
     tile = choose_tile(outer, rows, columns, machine(registers))
     assert outer % tile.outer_rows == rows % tile.rows == columns % tile.columns == 0
     assert tile.outer_rows * tile.rows * tile.columns + tile.columns < registers
@@ -40,11 +40,11 @@ def test_more_registers_never_make_a_tile_smaller(outer: int, rows: int, columns
 
 
 @pytest.mark.parametrize(
-    ("extents", "registers", "area"),
+    ("sizes", "registers", "area"),
     [((56, 56, 4), 32, 28), ((56, 56, 4), 16, 12), ((1, 1, 64), 32, 4), ((1, 1, 1), 32, 1)],
 )
-def test_well_known_extents_use_most_registers(extents: tuple[int, int, int], registers: int, area: int) -> None:
-    tile = choose_tile(*extents, machine(registers))
+def test_well_known_sizes_use_most_registers(sizes: tuple[int, int, int], registers: int, area: int) -> None:
+    tile = choose_tile(*sizes, machine(registers))
     assert tile.outer_rows * tile.rows * tile.columns >= area
 
 
@@ -53,7 +53,7 @@ def test_a_machine_without_multiply_adds_keeps_a_register_for_products() -> None
     assert tile.rows * tile.columns + tile.columns + 1 < 16
 
 
-def test_extents_without_small_divisors_take_tiles_of_columns() -> None:
+def test_sizes_without_small_divisors_take_tiles_of_columns() -> None:
     assert choose_tile(1, 37, 4, machine(32)) == Tile(1, 1, 4)
 
 
@@ -75,9 +75,9 @@ def test_no_more_than_a_tile_is_unrolled(name: str) -> None:
     """Rows that do not divide well, one column, one row: the loops around the tile stay loops."""
     rng = np.random.default_rng(0)
 
-    def convolution(channels: int, extent: int, kernel: int) -> Case:
+    def convolution(channels: int, size: int, kernel: int) -> Case:
         weights = rng.standard_normal((channels, 16, kernel, kernel)).astype(np.float32)
-        return Case([rng.random((1, 16, extent, extent), np.float32)], lambda g, x: g.convolve(x, weights, strides=2))
+        return Case([rng.random((1, 16, size, size), np.float32)], lambda g, x: g.convolve(x, weights, strides=2))
 
     def product(rows: int, columns: int) -> Case:
         weights = rng.standard_normal((19, columns)).astype(np.float32)

@@ -15,7 +15,7 @@ from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.passes.tir.remainders import tiled_axes
 from nnefc.sizes import Range, ranges
 
-EXTENTS = [1, 2, 7, 13, 16, 17, 31, 33, 41, 53, 61, 97, 197]
+SIZES = [1, 2, 7, 13, 16, 17, 31, 33, 41, 53, 61, 97, 197]
 
 
 def values(*shape: int) -> np.ndarray:
@@ -33,21 +33,19 @@ def product(rows: int, depth: int, columns: int) -> list[Case]:
 
 
 @pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
-def test_products_of_any_extents_are_right(name: str) -> None:
+def test_products_of_any_sizes_are_right(name: str) -> None:
     rng = np.random.default_rng(0)
-    shapes = [tuple(int(extent) for extent in rng.choice(EXTENTS, 3)) for _ in range(24)]
+    shapes = [tuple(int(size) for size in rng.choice(SIZES, 3)) for _ in range(24)]
     check([case for shape in shapes for case in product(*shape)], name)
 
 
 @pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
 def test_rows_of_any_length_are_right(name: str) -> None:
-    cases = [
-        Case([values(3, length)], lambda g, x: g.softmax(x, 1), 1e-5, f"softmax of {length}") for length in EXTENTS
-    ]
+    cases = [Case([values(3, length)], lambda g, x: g.softmax(x, 1), 1e-5, f"softmax of {length}") for length in SIZES]
     for operation in ("sum", "max", "min", "mean"):
         cases += [
             Case([values(3, length)], lambda g, x, o=operation: g.reduce(o, x, [1]), 1e-5, f"{operation} of {length}")
-            for length in EXTENTS
+            for length in SIZES
         ]
     cases += [
         Case([values(3, 5, n)], lambda g, x: g.reduce("sum", x, [1, 2]), 1e-5, f"of 5 × {n}") for n in (17, 16, 3)

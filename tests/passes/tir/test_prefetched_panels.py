@@ -25,11 +25,11 @@ def product(rows: int, depth: int, columns: int) -> Case:
     return Case([values(rows, depth)], lambda g, x: g.matmul(x, g.constant(values(depth, columns))), 1e-4)
 
 
-def convolution(inputs: int, outputs: int, extent: int, kernel: int) -> Case:
+def convolution(inputs: int, outputs: int, size: int, kernel: int) -> Case:
     def make(graph: Graph, x: Value) -> Value:
         return graph.convolve(x, values(outputs, inputs, kernel, kernel), strides=2)
 
-    return Case([values(1, inputs, extent, extent)], make, 1e-4)
+    return Case([values(1, inputs, size, size)], make, 1e-4)
 
 
 CASES = [product(56, 96, 512), product(26, 784, 160), product(55, 3 * 131, 256), convolution(48, 96, 29, 3)]

@@ -16,7 +16,7 @@ def spell_shape(shape: Sequence[int]) -> str:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The common shape; `ShapeError` if a dimension differs and neither extent is 1."""
+    """The common shape; `ShapeError` if a dimension differs and neither size is 1."""
     common: Shape = ()
     for shape in shapes:
         rank = max(len(common), len(shape))
@@ -60,7 +60,7 @@ def check_fits(args: Arguments, parameter: str, target: Shape) -> None:
 
 
 def align(lowering: Lowering, operands: Sequence[Operand]) -> list[Operand]:
-    """The operands with trailing dimensions of extent 1 added, so that Relax (which matches from the right) agrees.
+    """The operands with trailing dimensions of size 1 added, so that Relax (which matches from the right) agrees.
 
     Rank 0 stays as it is: it fits everything.
     """

@@ -91,10 +91,10 @@ def _output_shape(args: Arguments) -> tuple[int, ...]:
 
 
 def _deconv_window(args: Arguments) -> tuple[Window, Shape]:
-    """The window and the spatial extents of the output."""
+    """The window and the spatial sizes of the output."""
     x, w, fixed = shape_of(args.input), shape_of(args.filter), _output_shape(args)
     strides = tuple(args.stride) + (1,) * (len(x) - 2 - len(args.stride))
-    target = fixed[2:] or tuple(extent * step for extent, step in zip(x[2:], strides, strict=False))
+    target = fixed[2:] or tuple(size * step for size, step in zip(x[2:], strides, strict=False))
     window = make_window(args, w[2:], target, x[2:])
     if not fixed:
         return window, upsized(window, x[2:]) if args.padding else target
@@ -110,7 +110,7 @@ def _deconv_window(args: Arguments) -> tuple[Window, Shape]:
 def _deconv_shape(args: Arguments) -> Shape:
     x, w = _check_filter(args)
     fixed = _output_shape(args)
-    if fixed and (len(fixed) != len(x) or any(extent < 1 for extent in fixed)):
+    if fixed and (len(fixed) != len(x) or any(size < 1 for size in fixed)):
         raise ShapeError(f"'output_shape' {spell_shape(fixed)} needs {len(x)} positive sizes", "output_shape")
     groups = _deconv_groups(args, fixed)
     if w[0] != x[1]:
@@ -126,8 +126,8 @@ def _deconv_shape(args: Arguments) -> Shape:
             "output_shape",
         )
     _check_bias(args, channels)
-    _, extents = _deconv_window(args)
-    return (x[0], channels, *extents)
+    _, lengths = _deconv_window(args)
+    return (x[0], channels, *lengths)
 
 
 @operation(
@@ -144,9 +144,9 @@ def _deconv_shape(args: Arguments) -> Shape:
 )
 def _deconv(lowering: Lowering, args: Arguments) -> Operand:
     x, w = lowering.operand(args.input), lowering.operand(args.filter)
-    window, extents = _deconv_window(args)
+    window, sizes = _deconv_window(args)
     spread = window.spread(shape_of(args.input)[2:])
-    beyond = tuple(extent - whole for extent, whole in zip(extents, spread, strict=True))
+    beyond = tuple(size - whole for size, whole in zip(sizes, spread, strict=True))
     groups = _deconv_groups(args, _output_shape(args))
     deconvolution = TransposedConvolution(window, groups, beyond, BORDERS[args.border])
     return deconvolution.lower(lowering, x, w, _bias(lowering, args))
@@ -170,7 +170,7 @@ def _check_separable(args: Arguments) -> tuple[Shape, Shape]:
     plane, point = shape_of(args.plane_filter), shape_of(args.point_filter)
     if len(plane) < 2 or len(point) < 2:
         raise ShapeError("the filters must have at least 2 dimensions", "plane_filter")
-    if any(extent != 1 for extent in point[2:]):
+    if any(size != 1 for size in point[2:]):
         raise ShapeError(
             f"the point filter {spell_shape(point)} must be 1 along the spatial dimensions", "point_filter"
         )

@@ -34,7 +34,7 @@ def _channels(args: Arguments) -> int:
 
 def _variable(args: Arguments, shape: Shape) -> Tensor:
     """A variable that the layer declares, for the shape rules only."""
-    if any(extent < 1 for extent in shape):
+    if any(size < 1 for size in shape):
         raise ShapeError(f"a variable of the layer would have the shape {spell_shape(shape)}", "input")
     return Tensor("", "scalar", shape, args.input.location)
 

@@ -52,7 +52,7 @@ def _by_channel(lowering: Lowering, operand: Operand, rank: int) -> Operand:
 
 def _local_shape(args: Arguments) -> Shape:
     shape, size = shape_of(args.input), args.size
-    if len(size) > len(shape) or any(extent < 1 for extent in size):
+    if len(size) > len(shape) or any(length < 1 for length in size):
         raise ShapeError(
             f"'size' {spell_shape(size)} must be positive, one item per dimension of {spell_shape(shape)}", "size"
         )
@@ -182,7 +182,7 @@ _declare(
 
 def _divisive_shape(args: Arguments) -> Shape:
     shape, size = shape_of(args.input), args.size
-    if len(size) > len(shape) - 2 or any(extent < 1 for extent in size):
+    if len(size) > len(shape) - 2 or any(length < 1 for length in size):
         raise ShapeError(
             f"'size' {spell_shape(size)} must be positive, one item per spatial dimension of {spell_shape(shape)}",
             "size",

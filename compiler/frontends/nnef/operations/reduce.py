@@ -1,4 +1,4 @@
-"""Reductions; the reduced axes stay with extent 1."""
+"""Reductions; the reduced axes stay with size 1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_reduced_axes(args: Arguments, parameter: str) -> None:
 
 def _reduce_shape(args: Arguments) -> Shape:
     check_reduced_axes(args, "input")
-    return tuple(1 if axis in args.axes else extent for axis, extent in enumerate(shape_of(args.input)))
+    return tuple(1 if axis in args.axes else size for axis, size in enumerate(shape_of(args.input)))
 
 
 def _lower(kind: Callable[..., Operator]) -> Callable[[Lowering, Arguments], Operand]:

@@ -31,16 +31,16 @@ def _factors(args: Arguments) -> Shape:
 
 def _down_shape(args: Arguments) -> Shape:
     shape, factors = shape_of(args.input), _factors(args)
-    if any(extent % factor for extent, factor in zip(shape, factors, strict=True)):
+    if any(size % factor for size, factor in zip(shape, factors, strict=True)):
         raise ShapeError(
             f"'factor' {spell_shape(args.factor)} does not divide the spatial dimensions of {spell_shape(shape)}",
             "factor",
         )
-    return tuple(extent // factor for extent, factor in zip(shape, factors, strict=True))
+    return tuple(size // factor for size, factor in zip(shape, factors, strict=True))
 
 
 def _up_shape(args: Arguments) -> Shape:
-    return tuple(extent * factor for extent, factor in zip(shape_of(args.input), _factors(args), strict=True))
+    return tuple(size * factor for size, factor in zip(shape_of(args.input), _factors(args), strict=True))
 
 
 _NEAREST_DOWN = "fragment nearest_downsample(input: tensor<scalar>, factor: integer[]) -> (output: tensor<scalar>)"
@@ -90,8 +90,8 @@ def _nearest_upsample(lowering: Lowering, args: Arguments) -> Operand:
 def _resized(lowering: Lowering, args: Arguments, interpolation: Interpolation) -> Operand:
     shape, factors = shape_of(args.input), _factors(args)
     axes = tuple(
-        (axis, Scaling(extent, extent * factor, float(factor)))
-        for axis, (extent, factor) in enumerate(zip(shape, factors, strict=True))
+        (axis, Scaling(size, size * factor, float(factor)))
+        for axis, (size, factor) in enumerate(zip(shape, factors, strict=True))
         if factor != 1
     )
     return Resize(axes, interpolation).lower(lowering, lowering.operand(args.input))

@@ -30,7 +30,7 @@ def _roi_shape(args: Arguments) -> Shape:
             f"'batch_index' {spell_shape(batch)} must have one item for each of the {rois[0]} boxes", "batch_index"
         )
     for parameter in ("output_size", "sampling_rate"):
-        if parameter in args and (len(args[parameter]) != 2 or any(extent < 1 for extent in args[parameter])):
+        if parameter in args and (len(args[parameter]) != 2 or any(size < 1 for size in args[parameter])):
             raise ShapeError(f"'{parameter}' {spell_shape(args[parameter])} needs two positive items", parameter)
     for parameter in ("method", "resize_method"):
         if parameter in args and args[parameter] not in _METHODS:

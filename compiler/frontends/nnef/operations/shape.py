@@ -230,17 +230,17 @@ def _ranges(args: Arguments) -> list[range]:
     ]
 
 
-def _range(extent: int, axis: int, begin: int, end: int, step: int) -> range:
+def _range(length: int, axis: int, begin: int, end: int, step: int) -> range:
     if step == 0:
         raise ShapeError("'stride' must not be 0", "stride")
     if step == 1 and end == 0:
-        end = extent
-    first = min(max(begin + extent if begin < 0 else begin, -1), extent)
-    last = min(max(end + extent if end < 0 else end, -1), extent)
-    positions = range(max(first, 0), last, step) if step > 0 else range(min(first, extent - 1), last, step)
+        end = length
+    first = min(max(begin + length if begin < 0 else begin, -1), length)
+    last = min(max(end + length if end < 0 else end, -1), length)
+    positions = range(max(first, 0), last, step) if step > 0 else range(min(first, length - 1), last, step)
     if not positions:
         raise ShapeError(
-            f"the slice {begin}:{end}:{step} takes nothing of dimension {axis}, whose size is {extent}", "begin"
+            f"the slice {begin}:{end}:{step} takes nothing of dimension {axis}, whose size is {length}", "begin"
         )
     return positions
 

@@ -1,4 +1,4 @@
-"""Geometry of sliding windows: completed parameters, automatic padding, extents of results."""
+"""Geometry of sliding windows: completed parameters, automatic padding, sizes of results."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def make_window(args: Arguments, size: Sequence[int], large: Shape, small: Shape
     """The window of an invocation with `border`, `padding`, `stride` and `dilation`.
 
     Args:
-        size: the window's extents, one per axis it covers.
-        large: the extents of the larger side along those axes (the input; of a transposed operation the output), used
+        size: the window's sizes, one per axis it covers.
+        large: the sizes of the larger side along those axes (the input; of a transposed operation the output), used
             only for automatic padding.
-        small: the extents of the smaller side; None: `large` divided by the stride, rounded up.
+        small: the sizes of the smaller side; None: `large` divided by the stride, rounded up.
     """
     rank = len(size)
     stride, dilation = _complete(args, "stride", rank), _complete(args, "dilation", rank)
-    if any(extent < 1 for extent in size):
+    if any(length < 1 for length in size):
         raise ShapeError(f"the window {spell_shape(size)} must be positive", "size")
     if any(
         abs(number) > _LARGEST for number in (*size, *stride, *dilation, *(p for pair in args.padding for p in pair))
@@ -51,7 +51,7 @@ def make_window(args: Arguments, size: Sequence[int], large: Shape, small: Shape
             )
         return window
     if small is None:
-        small = tuple(-(-extent // step) for extent, step in zip(large, stride, strict=True))
+        small = tuple(-(-length // step) for length, step in zip(large, stride, strict=True))
     return window.padded(same_padding(window, large, small))
 
 
@@ -64,18 +64,18 @@ def _complete(args: Arguments, parameter: str, rank: int) -> Shape:
     return values + (1,) * (rank - len(values))
 
 
-def downsized(window: Window, extents: Shape) -> Shape:
-    """The extents of the result of a window that slides over `extents`."""
+def downsized(window: Window, sizes: Shape) -> Shape:
+    """The sizes of the result of a window that slides over `sizes`."""
     try:
-        return window.results(extents)
+        return window.results(sizes)
     except CompileError as error:
         raise ShapeError(error.message, "padding") from None
 
 
-def upsized(window: Window, extents: Shape) -> Shape:
-    """The extents of the result of the transposed operation."""
-    result = window.spread(extents)
-    if any(extent < 1 for extent in result):
+def upsized(window: Window, sizes: Shape) -> Shape:
+    """The sizes of the result of the transposed operation."""
+    result = window.spread(sizes)
+    if any(size < 1 for size in result):
         raise ShapeError(
             f"the padding leaves nothing of the result: its spatial shape would be {spell_shape(result)}", "padding"
         )

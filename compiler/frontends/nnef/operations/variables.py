@@ -21,7 +21,7 @@ def bound_by_the_front_end(lowering: Lowering, args: Arguments) -> None:
 
 def _declared_shape(args: Arguments) -> Shape:
     shape = tuple(args.shape)
-    if any(extent < 1 for extent in shape):
+    if any(size < 1 for size in shape):
         raise ShapeError(f"the sizes in {spell_shape(shape)} must be positive", "shape")
     return shape
 

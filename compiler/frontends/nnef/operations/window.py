@@ -66,11 +66,11 @@ def _transposed(args: Arguments) -> tuple[Window, Shape]:
     rank = len(shape)
     if len(args.size) > rank or len(args.stride) > rank:
         raise ShapeError(f"the window has more dimensions than the input {spell_shape(shape)}", "size")
-    if fixed and (len(fixed) != rank or any(extent < 1 for extent in fixed)):
+    if fixed and (len(fixed) != rank or any(length < 1 for length in fixed)):
         raise ShapeError(f"'output_shape' {spell_shape(fixed)} needs {rank} positive sizes", "output_shape")
     size = [*args.size, *[1] * (rank - len(args.size))]
     stride = [*args.stride, *[1] * (rank - len(args.stride))]
-    target = fixed or tuple(extent * step for extent, step in zip(shape, stride, strict=True))
+    target = fixed or tuple(length * step for length, step in zip(shape, stride, strict=True))
     window = make_window(args, size, target, shape)
     if not fixed:
         return window, upsized(window, shape) if args.padding else target

@@ -32,13 +32,13 @@ def spatial_attribute(node: Node, name: str, count: int, default: int, least: in
     return items
 
 
-def make_window(node: Node, size: Sequence[int], extents: Sequence[int]) -> Window:
-    """The window that a node's attributes describe over spatial dimensions of these extents.
+def make_window(node: Node, size: Sequence[int], sizes: Sequence[int]) -> Window:
+    """The window that a node's attributes describe over spatial dimensions of these sizes.
 
     Raises:
         CompileError: the attributes contradict each other or the shapes.
     """
-    rank = len(extents)
+    rank = len(sizes)
     strides = spatial_attribute(node, "strides", rank, 1, 1)
     dilations = spatial_attribute(node, "dilations", rank, 1, 1)
     auto_pad = node.attributes.get("auto_pad", "NOTSET")
@@ -50,13 +50,13 @@ def make_window(node: Node, size: Sequence[int], extents: Sequence[int]) -> Wind
     if auto_pad == "VALID":
         return window.unpadded()
     if auto_pad.startswith("SAME"):
-        results = [ceil_div(extent, stride) for extent, stride in zip(extents, strides, strict=True)]
-        return window.padded(same_padding(window, extents, results, upper=auto_pad == "SAME_UPPER"))
+        results = [ceil_div(length, stride) for length, stride in zip(sizes, strides, strict=True)]
+        return window.padded(same_padding(window, sizes, results, upper=auto_pad == "SAME_UPPER"))
     return window
 
 
 def kernel_shape(node: Node, filter_shape: Sequence[int]) -> tuple[int, ...]:
-    """The filter's spatial extents; the attribute, where it is given, must agree."""
+    """The filter's spatial sizes; the attribute, where it is given, must agree."""
     given, actual = node.attributes.get("kernel_shape"), tuple(filter_shape[2:])
     if given and not agree_all(actual, given):
         raise fail(node, f"'kernel_shape' is {spell(given)}, the filter has {spell(actual)}")
@@ -109,15 +109,15 @@ def _conv_transpose(ctx: Context, node: Node) -> Any:
     if groups < 1 or not (agree(x_shape[1], w_shape[0]) and agree(x_shape[1] % groups, 0)):
         raise fail(node, f"the filter {spell(w_shape)} in {groups} groups does not fit the input {spell(x_shape)}")
     check_bias(node, bias, w_shape[1] * groups)
-    window, extents = _transposed_window(node, kernel_shape(node, w_shape), x_shape[2:])
+    window, sizes = _transposed_window(node, kernel_shape(node, w_shape), x_shape[2:])
     spread = window.spread(x_shape[2:])
-    beyond = tuple(extent - whole for extent, whole in zip(extents, spread, strict=True))
+    beyond = tuple(size - whole for size, whole in zip(sizes, spread, strict=True))
     return ctx.apply(TransposedConvolution(window, groups, beyond), x, w, bias)
 
 
-def _transposed_window(node: Node, size: Sequence[int], extents: Sequence[int]) -> tuple[Window, tuple[int, ...]]:
-    """The window of the convolution that this one transposes, and the extents of the result."""
-    rank = len(extents)
+def _transposed_window(node: Node, size: Sequence[int], lengths: Sequence[int]) -> tuple[Window, tuple[int, ...]]:
+    """The window of the convolution that this one transposes, and the sizes of the result."""
+    rank = len(lengths)
     strides = spatial_attribute(node, "strides", rank, 1, 1)
     dilations = spatial_attribute(node, "dilations", rank, 1, 1)
     extra = spatial_attribute(node, "output_padding", rank, 0, 0)
@@ -125,11 +125,11 @@ def _transposed_window(node: Node, size: Sequence[int], extents: Sequence[int]) 
     if auto_pad not in _AUTO_PAD:
         raise fail(node, f"'auto_pad' is '{auto_pad}', not one of {', '.join(_AUTO_PAD)}")
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilations, strict=True)]
-    full = [(e - 1) * s + r + o for e, s, r, o in zip(extents, strides, reach, extra, strict=True)]
+    full = [(e - 1) * s + r + o for e, s, r, o in zip(lengths, strides, reach, extra, strict=True)]
     wanted = node.attributes.get("output_shape")
     if wanted or auto_pad.startswith("SAME"):
-        target = tuple(wanted)[-rank:] if wanted else tuple(e * s for e, s in zip(extents, strides, strict=True))
-        if len(target) != rank or any(extent < 1 for extent in target):
+        target = tuple(wanted)[-rank:] if wanted else tuple(e * s for e, s in zip(lengths, strides, strict=True))
+        if len(target) != rank or any(length < 1 for length in target):
             raise fail(node, f"'output_shape' {spell(target)} needs {rank} positive sizes")
         totals = [f - t for f, t in zip(full, target, strict=True)]
         upper = auto_pad == "SAME_UPPER"
@@ -140,7 +140,7 @@ def _transposed_window(node: Node, size: Sequence[int], extents: Sequence[int]) 
         pads = (0,) * (2 * rank) if auto_pad == "VALID" else spatial_attribute(node, "pads", 2 * rank, 0, 0)
         before, after = list(pads[:rank]), list(pads[rank:])
         target = tuple(f - b - a for f, b, a in zip(full, before, after, strict=True))
-        if any(extent < 0 for extent in target):
+        if any(length < 0 for length in target):
             raise fail(node, f"the padding {spell(pads)} leaves nothing of {spell(full)}")
     return Window(tuple(size), strides, dilations, tuple(zip(before, after, strict=True))), target
 

@@ -113,7 +113,7 @@ def _upsample(ctx: Context, node: Node) -> Any:
     mode = _table_name(node.attributes["mode"])
     if mode not in ("nearest", "linear"):
         raise fail(node, f"the mode '{mode}' is not supported")
-    sizes = check_size([scaled(extent, scale) for extent, scale in zip(shape, scales, strict=True)])
+    sizes = check_size([scaled(length, scale) for length, scale in zip(shape, scales, strict=True)])
     pairs = enumerate(zip(shape, sizes, scales, strict=True))
-    resized = tuple((axis, Scaling(extent, size, scale)) for axis, (extent, size, scale) in pairs if size != extent)
+    resized = tuple((axis, Scaling(length, size, scale)) for axis, (length, size, scale) in pairs if size != length)
     return ctx.apply(Resize(resized, Interpolation(mode, "asymmetric")), x)

@@ -56,12 +56,12 @@ def _reshape(ctx: Context, node: Node) -> Any:
     wanted = list(node.attributes["shape"]) if node.version == 1 else integers(ctx, node, 1, "shape") or []
     shape, keep_zero = shape_of(x), bool(node.attributes.get("allowzero", 0))
     target = []
-    for axis, extent in enumerate(wanted):
-        if extent == 0 and not keep_zero:
+    for axis, size in enumerate(wanted):
+        if size == 0 and not keep_zero:
             if axis >= len(shape):
                 raise fail(node, f"the shape {spell(wanted)} copies dimension {axis} of {spell(shape)}")
-            extent = shape[axis]
-        target.append(extent)
+            size = shape[axis]
+        target.append(size)
     return ctx.apply(Reshape(tuple(target)), x)
 
 
@@ -269,15 +269,15 @@ def _center_crop_pad(ctx: Context, node: Node) -> Any:
     x, wanted = input_at(node, 0), integers(ctx, node, 1, "shape") or []
     shape = shape_of(x)
     axes = normal_axes(node, node.attributes.get("axes") or range(len(shape)), len(shape))
-    if len(wanted) != len(axes) or any(extent < 0 for extent in wanted):
+    if len(wanted) != len(axes) or any(size < 0 for size in wanted):
         raise fail(node, f"the shape {spell(wanted)} does not fit the axes {spell(axes)}")
     ranges, pads = {}, {}
-    for axis, extent in zip(axes, wanted, strict=True):
-        if extent < shape[axis]:
-            ranges[axis] = ((shape[axis] - extent) // 2, extent, 1)
+    for axis, size in zip(axes, wanted, strict=True):
+        if size < shape[axis]:
+            ranges[axis] = ((shape[axis] - size) // 2, size, 1)
         else:
-            before = (extent - shape[axis]) // 2
-            pads[axis] = (before, extent - shape[axis] - before)
+            before = (size - shape[axis]) // 2
+            pads[axis] = (before, size - shape[axis] - before)
     cropped = ctx.apply(Slice(ranges), x)
     return ctx.apply(Pad(tuple(pads.get(axis, (0, 0)) for axis in range(len(shape)))), cropped)
 

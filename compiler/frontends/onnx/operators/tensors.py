@@ -66,7 +66,7 @@ def input_at(node: Node, index: int) -> Value:
 
 
 def shape_of(value: Value) -> Shape:
-    """The extents of a tensor."""
+    """The sizes of a tensor."""
     return value.shape
 
 

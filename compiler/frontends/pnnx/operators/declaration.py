@@ -29,12 +29,12 @@ __all__ = [
     "OPERATORS",
     "DType",
     "Declaration",
-    "Extents",
     "Floats",
     "Indices",
     "Ints",
     "Number",
     "Result",
+    "Sizes",
     "Tensors",
     "Weights",
     "arguments_of",
@@ -52,8 +52,8 @@ class Ints(tuple[int, ...]):
     """A parameter that is one integer or several."""
 
 
-class Extents(tuple[int | None, ...]):
-    """A parameter that is one extent or several; None stands for one that stays as it is."""
+class Sizes(tuple[int | None, ...]):
+    """A parameter that is one size or several; None stands for one that stays as it is."""
 
 
 class Floats(tuple[float, ...]):
@@ -162,7 +162,7 @@ _TYPE_NAMES = {
     relax.Expr: "tensor",
     Tensors: "tensors",
     Ints: "integers",
-    Extents: "optional integers",
+    Sizes: "optional integers",
     Floats: "reals",
     Indices: "indices",
     DType: "type",
@@ -329,11 +329,11 @@ def _ints(value: Any) -> tuple[bool, Any]:
     return good, Ints(value) if good else None
 
 
-def _extents(value: Any) -> tuple[bool, Any]:
+def _sizes(value: Any) -> tuple[bool, Any]:
     if value is None or _whole(value):
-        return True, Extents((value,))
+        return True, Sizes((value,))
     good = isinstance(value, tuple | list) and all(item is None or _whole(item) for item in value)
-    return good, Extents(value) if good else None
+    return good, Sizes(value) if good else None
 
 
 def _float(value: Any) -> tuple[bool, Any]:
@@ -380,14 +380,14 @@ _CONVERSIONS: Mapping[Any, _Conversion] = {
     bool: lambda value: (isinstance(value, bool), value),
     int: lambda value: (_whole(value), value),
     Ints: _ints,
-    Extents: _extents,
+    Sizes: _sizes,
     float: _float,
     Floats: _floats,
     DType: _dtype,
     str: lambda value: (isinstance(value, str), value),
 }
 # In this order the alternatives of an annotation are tried: `()` is a list of no integers before it is None.
-_ORDER: Sequence[Any] = (np.ndarray, Tensors, Indices, bool, int, Ints, Extents, float, Floats, DType, str, type(None))
+_ORDER: Sequence[Any] = (np.ndarray, Tensors, Indices, bool, int, Ints, Sizes, float, Floats, DType, str, type(None))
 
 
 # What lowerings share.

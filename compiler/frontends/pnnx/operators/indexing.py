@@ -9,11 +9,11 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import (
-    Extents,
     Indices,
     Ints,
     Number,
     Result,
+    Sizes,
     axis_of,
     need_rank,
     operator,
@@ -33,11 +33,11 @@ _NONE = 2147483647
 """Stands in the file for what Python leaves out: an end, or no selection."""
 
 
-def _range(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
+def _range(start: int, end: int, step: int, size: int) -> tuple[int, int]:
     """First place and number of places of a slice, by Python's rules."""
     if step < 1:
         raise CompileError(f"a step of {step} is not supported: it must be positive")
-    places = range(extent)[start : None if end >= _NONE else end : step]
+    places = range(size)[start : None if end >= _NONE else end : step]
     return places.start, len(places)
 
 
@@ -56,10 +56,10 @@ def _slice(
     end: int | None = None,
     step: int | None = None,
     dims: Ints | None = None,
-    starts: Extents | None = None,
-    ends: Extents | None = None,
-    steps: Extents | None = None,
-    selects: Extents | None = None,
+    starts: Sizes | None = None,
+    ends: Sizes | None = None,
+    steps: Sizes | None = None,
+    selects: Sizes | None = None,
 ) -> Result:
     shape = shape_of(input)
     axes = [axis_of(i, len(shape)) for i in (dims or (0 if dim is None else dim,))]
@@ -83,10 +83,10 @@ def _slice(
     return Squeeze(tuple(dropped)).lower(at, made) if dropped else made
 
 
-def _selected(index: int, extent: int) -> int:
-    if not -extent <= index < extent:
-        raise CompileError(f"the index {index} is out of range for a dimension of {extent}")
-    return index % extent
+def _selected(index: int, size: int) -> int:
+    if not -size <= index < size:
+        raise CompileError(f"the index {index} is out of range for a dimension of {size}")
+    return index % size
 
 
 @operator("Tensor.select", "torch.select")
@@ -101,10 +101,10 @@ def _select(at: Lowering, input: Tensor, dim: int, index: int) -> Result:
 def _narrow(at: Lowering, input: Tensor, dim: int, start: int, length: int) -> Result:
     need_rank(input, *range(1, 17))
     axis = axis_of(dim, rank_of(input))
-    extent = shape_of(input)[axis]
-    first = start + extent if start < 0 else start
-    if not (first >= 0 and length > 0 and first + length <= extent):
-        raise CompileError(f"the positions {start} to {start + length} are out of range for a dimension of {extent}")
+    size = shape_of(input)[axis]
+    first = start + size if start < 0 else start
+    if not (first >= 0 and length > 0 and first + length <= size):
+        raise CompileError(f"the positions {start} to {start + length} are out of range for a dimension of {size}")
     return _sliced(at, input, {axis: (first, length, 1)})
 
 

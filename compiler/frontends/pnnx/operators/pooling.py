@@ -7,7 +7,7 @@ from typing import Any
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, shape_of
-from nnefc.frontends.pnnx.operators.declaration import Extents, Ints, Result, need_real, operator, spatial
+from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Sizes, need_real, operator, spatial
 from nnefc.operators.base import check_size
 from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
 from nnefc.operators.shape import Squeeze, Unsqueeze
@@ -36,9 +36,9 @@ def _window(
     # An empty stride is none.
     step = spatial(stride, rank, "stride") if stride else size
     around = spatial(padding, rank, "padding", 0)
-    for amount, extent in zip(around, size, strict=True):
-        if 2 * amount > extent:
-            raise CompileError(f"the padding {amount} is more than half of the window {extent}")
+    for amount, length in zip(around, size, strict=True):
+        if 2 * amount > length:
+            raise CompileError(f"the padding {amount} is more than half of the window {length}")
     return Window(size, step, spatial(dilation, rank, "dilation"), tuple((amount, amount) for amount in around))
 
 
@@ -102,11 +102,11 @@ def _declare_norm(rank: int) -> None:
 # Adaptive pools: window i goes from floor(i n / m) to ceil((i + 1) n / m). The converter writes None as 0.
 
 
-def _targets(output_size: tuple[Any, ...], extents: Shape) -> Shape:
-    sizes = output_size * len(extents) if len(output_size) == 1 else output_size
-    if len(sizes) != len(extents):
-        raise CompileError(f"'output_size' should have {len(extents)} items, it has {len(sizes)}")
-    made = tuple(n if size in (None, 0) else size for n, size in zip(extents, sizes, strict=True))
+def _targets(output_size: tuple[Any, ...], lengths: Shape) -> Shape:
+    sizes = output_size * len(lengths) if len(output_size) == 1 else output_size
+    if len(sizes) != len(lengths):
+        raise CompileError(f"'output_size' should have {len(lengths)} items, it has {len(sizes)}")
+    made = tuple(n if size in (None, 0) else size for n, size in zip(lengths, sizes, strict=True))
     if any(not isinstance(size, int) or not 1 <= size <= _MOST_WINDOWS for size in made):
         raise CompileError(f"'output_size' must be of integers from 1 to {_MOST_WINDOWS}, it is {list(made)}")
     return made
@@ -118,8 +118,8 @@ _MOST_WINDOWS = 1 << 24
 
 def _adaptive(at: Lowering, input: Tensor, rank: int, output_size: tuple[Any, ...], average: bool) -> Result:
     x, restored = _batched(at, input, rank)
-    extents = shape_of(x)[2:]
-    result = _targets(output_size, extents)
+    sizes = shape_of(x)[2:]
+    result = _targets(output_size, sizes)
     check_size((*shape_of(x)[:2], *result))
     return restored(AdaptivePool(result, average).lower(at, x))
 
@@ -131,13 +131,11 @@ def adaptive_average(at: Lowering, input: Tensor, result: Shape) -> Result:
 
 def _declare_adaptive(rank: int) -> None:
     @operator(f"nn.AdaptiveAvgPool{rank}d", f"F.adaptive_avg_pool{rank}d", rank=rank)
-    def _average_module(at: Lowering, input: Tensor, output_size: Extents, rank: int) -> Result:
+    def _average_module(at: Lowering, input: Tensor, output_size: Sizes, rank: int) -> Result:
         return _adaptive(at, input, rank, output_size, average=True)
 
     @operator(f"nn.AdaptiveMaxPool{rank}d", f"F.adaptive_max_pool{rank}d", rank=rank, limits="without indices")
-    def _max_module(
-        at: Lowering, input: Tensor, output_size: Extents, rank: int, return_indices: bool = False
-    ) -> Result:
+    def _max_module(at: Lowering, input: Tensor, output_size: Sizes, rank: int, return_indices: bool = False) -> Result:
         if return_indices:
             raise CompileError("the indices of adaptive pools are not supported")
         return _adaptive(at, input, rank, output_size, average=False)

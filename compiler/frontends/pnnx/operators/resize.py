@@ -37,29 +37,29 @@ def _resize(
 ) -> Result:
     need_real(input)
     shape = shape_of(input)
-    extents = shape[2:]
-    if mode not in _RANKS or len(extents) not in _RANKS[mode] or 0 in shape:
+    sizes = shape[2:]
+    if mode not in _RANKS or len(sizes) not in _RANKS[mode] or 0 in shape:
         raise CompileError(f"the mode '{mode}' is not for an input of the shape {list(shape)}")
     if (size is None) == (scale is None):
         raise CompileError("either 'size' or 'scale_factor' must be given")
-    scales: list[float | None] = [None] * len(extents)
+    scales: list[float | None] = [None] * len(sizes)
     if scale is not None:
-        factors = list(scale) * len(extents) if len(scale) == 1 else list(scale)
-        if len(factors) != len(extents) or not all(0 < f < 1 << 20 for f in factors):
-            raise CompileError(f"the scale factors {factors} do not fit the spatial dimensions {list(extents)}")
-        result = tuple(scaled(n, f) for n, f in zip(extents, factors, strict=True))
+        factors = list(scale) * len(sizes) if len(scale) == 1 else list(scale)
+        if len(factors) != len(sizes) or not all(0 < f < 1 << 20 for f in factors):
+            raise CompileError(f"the scale factors {factors} do not fit the spatial dimensions {list(sizes)}")
+        result = tuple(scaled(n, f) for n, f in zip(sizes, factors, strict=True))
         scales = [None if recompute else f for f in factors]
     else:
         assert size is not None
-        result = tuple(size) * len(extents) if len(size) == 1 else tuple(size)
-    if len(result) != len(extents) or min(result) < 1:
-        raise CompileError(f"the size {list(result)} does not fit the spatial dimensions {list(extents)}")
+        result = tuple(size) * len(sizes) if len(size) == 1 else tuple(size)
+    if len(result) != len(sizes) or min(result) < 1:
+        raise CompileError(f"the size {list(result)} does not fit the spatial dimensions {list(sizes)}")
     check_size((*shape[:2], *result))
     if mode == "area":
         return adaptive_average(at, input, result)
     axes = tuple(
         (axis, Scaling.between(n, m) if s is None or align_corners else Scaling(n, m, s))
-        for axis, (n, m, s) in enumerate(zip(extents, result, scales, strict=True), 2)
+        for axis, (n, m, s) in enumerate(zip(sizes, result, scales, strict=True), 2)
     )
     return Resize(axes, _interpolation(mode, align_corners)).lower(at, input)
 

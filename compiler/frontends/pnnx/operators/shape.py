@@ -201,31 +201,29 @@ def _divided(at: Lowering, input: Tensor, sizes: Sequence[int], axis: int) -> Re
     return tuple(at.apply(Split(axis, tuple(sizes)), input))
 
 
-def _axis_with_extent(input: Tensor, dim: int) -> tuple[int, int]:
+def _axis_with_size(input: Tensor, dim: int) -> tuple[int, int]:
     if not rank_of(input):
         raise CompileError("a tensor of rank 0 cannot be divided")
     axis = axis_of(dim, rank_of(input))
     return axis, shape_of(input)[axis]
 
 
-def _sizes_of(extent: int, size: int) -> list[int]:
-    _check_count(-(-extent // size), extent)
-    return [min(size, extent - start) for start in range(0, extent, size)]
+def _sizes_of(length: int, size: int) -> list[int]:
+    _check_count(-(-length // size), length)
+    return [min(size, length - start) for start in range(0, length, size)]
 
 
-def _check_count(count: int, extent: int) -> None:
+def _check_count(count: int, size: int) -> None:
     if not 1 <= count <= MAX_LIST_ITEMS:
-        raise CompileError(
-            f"a dimension of {extent} cannot become {count} parts: at most {MAX_LIST_ITEMS} are supported"
-        )
+        raise CompileError(f"a dimension of {size} cannot become {count} parts: at most {MAX_LIST_ITEMS} are supported")
 
 
 @operator("torch.chunk", "Tensor.chunk")
 def _chunk(at: Lowering, input: Tensor, chunks: int, dim: int = 0) -> Result:
-    axis, extent = _axis_with_extent(input, dim)
-    if chunks < 1 or not extent:
-        raise CompileError(f"a dimension of {extent} cannot become {chunks} parts")
-    return _divided(at, input, _sizes_of(extent, -(-extent // chunks)), axis)
+    axis, size = _axis_with_size(input, dim)
+    if chunks < 1 or not size:
+        raise CompileError(f"a dimension of {size} cannot become {chunks} parts")
+    return _divided(at, input, _sizes_of(size, -(-size // chunks)), axis)
 
 
 @operator("torch.split", "Tensor.split")
@@ -236,35 +234,35 @@ def _split(
     split_size: Ints | None = None,
     dim: int = 0,
 ) -> Result:
-    axis, extent = _axis_with_extent(input, dim)
+    axis, size = _axis_with_size(input, dim)
     sizes = split_size_or_sections or split_size or Ints()
     if len(sizes) != 1:
         return _divided(at, input, sizes, axis)
     if sizes[0] < 1:
-        raise CompileError(f"a dimension of {extent} cannot be divided into parts of {sizes[0]}")
-    return _divided(at, input, _sizes_of(extent, sizes[0]), axis)
+        raise CompileError(f"a dimension of {size} cannot be divided into parts of {sizes[0]}")
+    return _divided(at, input, _sizes_of(size, sizes[0]), axis)
 
 
 @operator("torch.tensor_split")
 def _tensor_split(
     at: Lowering, input: Tensor, indices: Ints | None = None, sections: int | None = None, dim: int = 0
 ) -> Result:
-    axis, extent = _axis_with_extent(input, dim)
+    axis, size = _axis_with_size(input, dim)
     if sections is not None:
-        if not 1 <= sections <= extent:
-            raise CompileError(f"a dimension of {extent} cannot become {sections} parts")
-        _check_count(sections, extent)
-        sizes = [extent // sections + (i < extent % sections) for i in range(sections)]
+        if not 1 <= sections <= size:
+            raise CompileError(f"a dimension of {size} cannot become {sections} parts")
+        _check_count(sections, size)
+        sizes = [size // sections + (i < size % sections) for i in range(sections)]
     else:
-        ends = [0, *(indices or ()), extent]
+        ends = [0, *(indices or ()), size]
         sizes = [b - a for a, b in pairwise(ends)]
     return _divided(at, input, sizes, axis)
 
 
 @operator("torch.unbind", "Tensor.unbind")
 def _unbind(at: Lowering, input: Tensor, dim: int = 0) -> Result:
-    axis, extent = _axis_with_extent(input, dim)
-    _check_count(extent, extent)
+    axis, size = _axis_with_size(input, dim)
+    _check_count(size, size)
     return tuple(at.apply(Unstack(axis), input))
 
 
@@ -309,4 +307,4 @@ def _channel_shuffle(at: Lowering, input: Tensor, groups: int) -> Result:
 
 @operator("Tensor.size", limits="known at compile time")
 def _size(at: Lowering, input: Tensor, dim: int | None = None) -> Result:
-    return shape_of(input) if dim is None else _axis_with_extent(input, dim)[1]
+    return shape_of(input) if dim is None else _axis_with_size(input, dim)[1]

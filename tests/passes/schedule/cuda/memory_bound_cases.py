@@ -39,7 +39,7 @@ def case(
 ) -> Case:
     """A case from a computation of TE and one of NumPy, of the same operands."""
     operands = [
-        te.placeholder([tirx.IntImm("int64", extent) for extent in array.shape], str(array.dtype), f"in{i}")
+        te.placeholder([tirx.IntImm("int64", size) for size in array.shape], str(array.dtype), f"in{i}")
         for i, array in enumerate(inputs)
     ]
     made, wanted = compute(*operands), reference(*inputs)

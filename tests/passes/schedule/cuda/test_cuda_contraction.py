@@ -27,17 +27,17 @@ def deconvolve(
 ) -> np.ndarray:  # fmt: skip
     """What each element of `[N, C, *spatial]` is spread to by filters `[C, O / groups, *kernel]`, added up."""
     rank, of_group = filters.ndim - 2, filters.shape[1]
-    kernel, extents = filters.shape[2:], data.shape[2:]
+    kernel, sizes = filters.shape[2:], data.shape[2:]
     whole = [
         (e - 1) * s + (k - 1) * d + 1 + b
-        for e, s, k, d, b in zip(extents, strides, kernel, dilation, beyond, strict=True)
+        for e, s, k, d, b in zip(sizes, strides, kernel, dilation, beyond, strict=True)
     ]
     result = np.zeros((data.shape[0], groups, of_group, *whole))
-    grouped = data.astype(np.float64).reshape(data.shape[0], groups, -1, *extents)
+    grouped = data.astype(np.float64).reshape(data.shape[0], groups, -1, *sizes)
     weights = filters.astype(np.float64).reshape(groups, -1, *filters.shape[1:])
     for tap in np.ndindex(*kernel):
         place = tuple(
-            slice(t * d, t * d + (e - 1) * s + 1, s) for t, d, e, s in zip(tap, dilation, extents, strides, strict=True)
+            slice(t * d, t * d + (e - 1) * s + 1, s) for t, d, e, s in zip(tap, dilation, sizes, strides, strict=True)
         )
         part = weights[(slice(None), slice(None), slice(None), *tap)]
         result[(..., *place)] += np.einsum("ngc...,gco->ngo...", grouped, part)
@@ -161,8 +161,8 @@ def test_convolutions_of_random_shapes(seed: int) -> None:
     kernel = tuple(int(k) for k in rng.integers(1, 5, 2))
     strides, dilation = (tuple(int(s) for s in rng.integers(1, 4, 2)) for _ in range(2))
     padding = tuple(int(p) for p in rng.integers(0, 3, 4))
-    extents = [(k - 1) * d + 1 + int(rng.integers(3, 12)) for k, d in zip(kernel, dilation, strict=True)]
-    x = random(rng, (int(rng.integers(1, 4)), inputs, *extents))
+    sizes = [(k - 1) * d + 1 + int(rng.integers(3, 12)) for k, d in zip(kernel, dilation, strict=True)]
+    x = random(rng, (int(rng.integers(1, 4)), inputs, *sizes))
     w = random(rng, (outputs, inputs // groups, *kernel))
     settings = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
     result, _ = execute(lambda x, w: op.nn.conv2d(x, w, **settings), [x], [w])

@@ -18,7 +18,7 @@ from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.loops import LoopsRule
 
 
-def nest_of(extents: tuple[int, ...], write: Callable[..., None]) -> list[tirx.For]:
+def nest_of(sizes: tuple[int, ...], write: Callable[..., None]) -> list[tirx.For]:
     """Nested loops around what `write(a, b, *variables)` writes; a and b are flat tensors."""
     a, b = (
         tirx.decl_buffer((tirx.IntImm("int64", 1000),), dtype, name)
@@ -34,7 +34,7 @@ def nest_of(extents: tuple[int, ...], write: Callable[..., None]) -> list[tirx.F
 
     with IRBuilder() as builder:
         with T.seq_scope():
-            loops(extents, [])
+            loops(sizes, [])
         stmt = builder.get()
     nest = []
     while isinstance(stmt, tirx.AttrStmt | tirx.For):
@@ -88,7 +88,7 @@ def kept_for_all(a, b, i, j):
 
 
 @pytest.mark.parametrize(
-    ("write", "extents", "independent"),
+    ("write", "sizes", "independent"),
     [
         (copied, (6, 5), [0, 1]),
         (overlapping, (6, 5), []),
@@ -104,9 +104,9 @@ def kept_for_all(a, b, i, j):
     ],
 )
 def test_rounds_are_independent_if_places_tell_them(
-    write: Callable[..., None], extents: tuple[int, ...], independent: list[int]
+    write: Callable[..., None], sizes: tuple[int, ...], independent: list[int]
 ) -> None:
-    nest = nest_of(extents, write)
+    nest = nest_of(sizes, write)
     found = independent_loops(nest)
     assert [
         position for position, loop in enumerate(nest) if any(loop.same_as(other) for other in found)

@@ -177,7 +177,7 @@ def largest(x: te.Tensor, axis: int) -> te.Tensor:
 
     reducer = te.comm_reducer(better, lambda dtype: tirx.const(-math.inf, dtype), name="largest")
     k = te.reduce_axis((0, x.shape[axis]), "k")
-    rest = [extent for a, extent in enumerate(x.shape) if a != axis]
+    rest = [size for a, size in enumerate(x.shape) if a != axis]
     return te.compute(rest, lambda *i: reducer(x(*i[:axis], k, *i[axis:]), axis=k), name="largest")
 
 
@@ -195,7 +195,7 @@ def place_of_largest(x: te.Tensor, axis: int) -> te.Tensor:
 
     reducer = te.comm_reducer(better, first, name="place")
     k = te.reduce_axis((0, x.shape[axis]), "k")
-    rest = [extent for a, extent in enumerate(x.shape) if a != axis]
+    rest = [size for a, size in enumerate(x.shape) if a != axis]
     return te.compute(rest, lambda *i: reducer((k.var, x(*i[:axis], k, *i[axis:])), axis=k), name="place")[0]
 
 
@@ -409,7 +409,7 @@ def random_cases(count: int) -> list[Case]:
             shape = shape[1:]
         axes = tuple(int(a) for a in rng.permutation(len(shape)))
         some = tuple(sorted(axes[: rng.integers(1, len(shape) + 1)]))
-        ones = tuple(1 if rng.random() < 0.5 else extent for extent in shape)
+        ones = tuple(1 if rng.random() < 0.5 else size for size in shape)
         cases += [
             case(f"{axes}", lambda x, a=axes: topi.transpose(x, a), lambda x, a=axes: x.transpose(a), real(*shape)),
             case(
