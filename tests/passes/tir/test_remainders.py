@@ -1,0 +1,107 @@
+"""Tiles along an axis of open size: whole ones inside, smaller ones for what is left."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import tirx
+from tvm.script import tirx as T
+
+from nnefc.passes.tir.remainders import TiledAxis, tiled_axes, with_remainders, with_tiled_axis
+
+
+@T.prim_func(private=True)
+def clamped(A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64):
+    """Four items of a tile in registers, then their places, as far as there are any."""
+    for i in range(q):
+        c = T.alloc_local((T.int64(4),))
+        for r in T.unroll(T.int64(4)):
+            c[r] = A[T.min(i * T.int64(4) + r, e - T.int64(1))] + T.float32(1)
+        for s in T.unroll(T.int64(4)):
+            if i * T.int64(4) + s < e:
+                C[i * T.int64(4) + s] = c[s]
+
+
+@T.prim_func(private=True)
+def in_tiles(A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64):
+    for i in range(q):
+        if i * T.int64(4) + T.int64(4) <= e:
+            c = T.alloc_local((T.int64(4),))
+            for r in T.unroll(T.int64(4)):
+                c[r] = A[i * T.int64(4) + r] + T.float32(1)
+            for s in T.unroll(T.int64(4)):
+                C[i * T.int64(4) + s] = c[s]
+        else:
+            # three left: two, then one
+            twos: T.let[T.int64] = (T.max(e - i * T.int64(4) - T.int64(1), T.int64(0)) + T.int64(1)) // T.int64(2)
+            for n in range(twos):
+                c = T.alloc_local((T.int64(4),))
+                for r in T.unroll(T.int64(2)):
+                    c[r] = A[T.min(i * T.int64(4) + (n * T.int64(2) + r), e - T.int64(1))] + T.float32(1)
+                for s in T.unroll(T.int64(2)):
+                    if i * T.int64(4) + (n * T.int64(2) + s) < e:
+                        C[i * T.int64(4) + (n * T.int64(2) + s)] = c[s]
+            ones: T.let[T.int64] = T.max(e - i * T.int64(4) - twos * T.int64(2), T.int64(0))
+            for n in range(ones):
+                c = T.alloc_local((T.int64(4),))
+                for r in T.unroll(T.int64(1)):
+                    c[r] = A[T.min(i * T.int64(4) + (twos * T.int64(2) + n + r), e - T.int64(1))] + T.float32(1)
+                for s in T.unroll(T.int64(1)):
+                    if i * T.int64(4) + (twos * T.int64(2) + n + s) < e:
+                        C[i * T.int64(4) + (twos * T.int64(2) + n + s)] = c[s]
+
+
+def axis_of(func: tirx.PrimFunc, tile: int, *remainders: int) -> TiledAxis:
+    """Of a function whose last parameters are the end and the number of tiles."""
+    end, count = func.params[-2:]
+    return TiledAxis(end, count, tile, remainders)
+
+
+def changed(func: tirx.PrimFunc, *axes: TiledAxis) -> tirx.PrimFunc:
+    return tirx.PrimFunc(func.params, with_remainders(func.body, axes), func.ret_type, func.attrs)
+
+
+def test_whole_tiles_say_nothing_of_the_end_and_smaller_ones_follow() -> None:
+    tvm.ir.assert_structural_equal(changed(clamped, axis_of(clamped, 4, 2, 1)), in_tiles)
+
+
+def test_without_smaller_tiles_nothing_changes() -> None:
+    tvm.ir.assert_structural_equal(changed(clamped, axis_of(clamped, 4)), clamped)
+
+
+@pytest.mark.parametrize("remainders", [(2, 1), (3, 1), (1,), (2,)])
+def test_every_item_is_computed_and_none_beyond_the_end(remainders: tuple[int, ...]) -> None:
+    """Run as it is; smaller tiles that do not divide what is left compute the last item again."""
+    func = changed(clamped, axis_of(clamped, 4, *remainders))
+    run = tvm.compile(func.with_attr("global_symbol", "main"), "llvm")["main"]
+    x = np.arange(99, dtype=np.float32)
+    for end in range(1, 14):
+        y = tvm.runtime.tensor(np.zeros(99, np.float32))
+        run(tvm.runtime.tensor(x), y, end, -(-end // 4))
+        assert np.array_equal(y.numpy(), np.where(x < end, x + 1, 0))
+
+
+@T.prim_func(private=True)
+def under_a_condition(C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64):
+    for i in range(q):
+        for lane in T.vectorized(T.int64(8)):
+            if i < e:
+                C[i * T.int64(8) + lane] = T.float32(0)
+
+
+@T.prim_func(private=True)
+def condition_outside(C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64):
+    for i in range(q):
+        if i < e:
+            for lane in T.vectorized(T.int64(8)):
+                C[i * T.int64(8) + lane] = T.float32(0)
+
+
+def test_a_condition_that_is_the_same_for_all_lanes_is_outside_of_the_vector() -> None:
+    tvm.ir.assert_structural_equal(changed(under_a_condition, axis_of(under_a_condition, 1)), condition_outside)
+
+
+def test_kernels_keep_their_tiled_axes() -> None:
+    axes = axis_of(clamped, 4, 2, 1), axis_of(clamped, 16)
+    func = with_tiled_axis(with_tiled_axis(clamped, axes[0]), axes[1])
+    assert tiled_axes(func) == axes
+    assert tiled_axes(clamped) == ()
