@@ -208,6 +208,7 @@ def _description(
             DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in network.open_dimensions
         ),
         counted=tuple(counted_sizes(program)),
+        labels=tuple(network.labels.items()),
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
         open_workspaces=(
             plan.workspace_at({d.var: d.values.typical for d in network.open_dimensions}),

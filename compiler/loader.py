@@ -27,7 +27,9 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import json
 import math
+import mmap
 import os
 import platform
 import struct
@@ -253,6 +255,7 @@ class Model:
         workspace_bytes, constant_bytes, state_bytes: memory of the workspace, the constants, the states.
         cpu_features: the instruction sets that the code needs.
         variables: the model's names of its constants.
+        labels: what the columns of outputs stand for, by the outputs' names: integers or texts, such as names of classes.
         source: "sha256:" and the digest of the model's files; "" if unknown.
         weights: the name of the weights file; None if the constants are in the library.
         device: what it runs on: "cpu", or "cuda:0" with the GPU's number.
@@ -289,6 +292,7 @@ class Model:
         self.state_bytes = library.state_bytes
         self.cpu_features = library.cpu_features
         self.variables = library.variables
+        self.labels = library.labels
         self.source = library.source
         self.weights = library.weights
         self.device = "cpu" if self._gpu is None else f"{library.device}:{device}"
@@ -580,6 +584,7 @@ class _Library:
         try:
             self._declare()
             self._describe()
+            self.labels = _labels(path)
         except LoadError:
             self._unload()
             raise
@@ -824,6 +829,22 @@ def _check_file(path: Path) -> None:
         if path.is_dir() and (path / "graph.nnef").exists():
             raise LoadError(_model_text(path)) from None
         raise LoadError(f"{path} cannot be read: {error.strerror}") from error
+
+
+_RECORD = b"\x89nnefc record\r\n\x01"  # of the description that stands in the file as text
+
+
+def _labels(path: Path) -> dict[str, tuple[int | str, ...]]:
+    """What the columns of outputs stand for: of all that a library says of itself, this is in the text alone."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = content.find(_RECORD) + len(_RECORD)
+        if start < len(_RECORD):
+            return {}
+        (length,) = struct.unpack_from("<I", content, start)
+        text = content[start + 4 : start + 4 + length]
+    if b'"labels"' not in text:
+        return {}
+    return {name: tuple(labels) for name, labels in json.loads(text).get("labels", {}).items()}
 
 
 def _check_kind(path: Path, header: bytes, system: str) -> None:

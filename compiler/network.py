@@ -220,6 +220,7 @@ class Network:
     `variables` are the model's names of its trained values; passes change the values, so that the names alone survive.
     `files` are the names of files that the model refers to, relative to its folder.
     `controls` are the choices and loops that `main` calls.
+    `labels` are what the columns of outputs stand for, by the outputs' names.
     """
 
     name: str
@@ -233,6 +234,7 @@ class Network:
     controls: tuple[Control, ...] = ()
     open_dimensions: tuple[OpenDimension, ...] = ()
     counts: tuple[Count, ...] = ()
+    labels: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
 
     @property
     def ranges(self) -> dict[tirx.Var, Range]:

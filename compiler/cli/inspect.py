@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["inspect_file"]
 
 MORE_THAN_ANY = 1 << 48  # bytes
+
+MOST_LABELS = 10  # in a line
 
 LIBRARIES = (".so", ".a", ".o", ".dylib", ".dll", ".wasm")
 
@@ -81,10 +84,18 @@ def library_lines(path: Path) -> list[str]:
     ]
     if found.index_limits:
         facts.append(("indices", ", ".join(f"{name}: 0 to {limit - 1:,}" for name, limit in found.index_limits)))
+    for name, labels in found.labels:
+        facts.append(("labels", f"{name}: {shortened(labels)}"))
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
     opened = range_lines(found.dimensions) + special_lines(found)
     return [found.model, "", *face(found.inputs, found.outputs, found.states), *opened, "", *columns(facts)]
+
+
+def shortened(labels: Sequence[int | str]) -> str:
+    """Labels of columns, the first ones of many."""
+    more = f", … ({len(labels)} in all)" if len(labels) > MOST_LABELS else ""
+    return ", ".join(map(str, labels[:MOST_LABELS])) + more
 
 
 def special_lines(found: LibraryDescription) -> list[str]:

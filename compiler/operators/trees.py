@@ -15,10 +15,10 @@ import numpy as np
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.activation import Softmax
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.indexing import Gather
 from nnefc.operators.reduction import ArgExtreme
+from nnefc.operators.scores import TRANSFORMS, transformed
 from nnefc.operators.statements import T, looped
 
 __all__ = ["AGGREGATES", "MEMBER", "MODES", "TRANSFORMS", "TreeClassifier", "TreeEnsemble", "Trees"]
@@ -28,8 +28,6 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 
 MEMBER = MODES.index("BRANCH_MEMBER")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-"""What becomes of scores; the last one is not supported."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,30 +152,6 @@ def _scores(at: Emitter, leaves: Operand, trees: Trees, targets: int, aggregate:
     return scores
 
 
-def _transformed(at: Emitter, scores: Operand, transform: str) -> Operand:
-    match transform:
-        case "NONE":
-            return scores
-        case "SOFTMAX":
-            return Softmax((1,)).lower(at, scores)
-        case "LOGISTIC":
-            return relax.op.sigmoid(at.expr(scores))
-        case "SOFTMAX_ZERO":
-            return _softmax_of_others(at, at.expr(scores))
-    raise CompileError(f"the transformation '{transform}' of scores is not supported")
-
-
-def _softmax_of_others(at: Emitter, scores: relax.Expr) -> relax.Expr:
-    """A softmax of the scores that are not zero; the others stay so."""
-    zero, one = (at.expr(at.number(value, scores)) for value in (0, 1))
-    used = at.emit(relax.op.astype(at.emit(relax.op.not_equal(scores, zero)), dtype_of(scores)))
-    largest = at.emit(relax.op.max(scores, [1], keepdims=True))
-    powers = at.emit(relax.op.multiply(at.emit(relax.op.exp(at.emit(relax.op.subtract(scores, largest)))), used))
-    total = at.emit(relax.op.sum(powers, [1], keepdims=True))
-    some = at.emit(relax.op.where(at.emit(relax.op.greater(total, zero)), total, one))
-    return relax.op.divide(powers, some)
-
-
 def _cast(at: Emitter, x: Operand, dtype: str) -> Operand:
     x = at.bound(x)
     return x if dtype_of(x) == dtype else at.emit(relax.op.astype(at.expr(x), dtype))
@@ -242,7 +216,7 @@ class TreeEnsemble(_Ensemble):
         if self.aggregate not in AGGREGATES:
             raise CompileError(f"the aggregation '{self.aggregate}' is unknown")
         scores = self._with_base(at, self._added(at, x, self.targets, self.aggregate))
-        return _cast(at, _transformed(at, scores, self.transform), self.dtype)
+        return _cast(at, transformed(at, scores, self.transform), self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +240,7 @@ class TreeClassifier(_Ensemble):
             return self._of_two(at, scores)
         scores = self._with_base(at, scores)
         best = at.apply(ArgExtreme((1,)), scores)
-        return self._labelled(at, best), _transformed(at, _cast(at, scores, "float32"), self.transform)
+        return self._labelled(at, best), transformed(at, _cast(at, scores, "float32"), self.transform)
 
     def _labelled(self, at: Emitter, classes: Operand) -> Operand:
         return at.apply(Gather(), np.array(self.labels, np.int64), classes)
@@ -294,4 +268,4 @@ class TreeClassifier(_Ensemble):
 
         pair = at.emit(at.elements((samples, 2), both, scores, name="scores"))
         best = at.emit(at.elements((samples,), place, scores, name="best"))
-        return self._labelled(at, best), pair if positive else _transformed(at, pair, self.transform)
+        return self._labelled(at, best), pair if positive else transformed(at, pair, self.transform)

@@ -31,6 +31,8 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
     members |= {name: [dataclasses.astuple(tensor) for tensor in getattr(description, name)] for name in TENSORS}
     if description.index_limits:
         members["index_limits"] = dict(description.index_limits)
+    if description.labels:
+        members["labels"] = dict(description.labels)
     if description.dimensions:
         members["dimensions"] = [dataclasses.astuple(dimension) for dimension in description.dimensions]
         members["open_workspaces"] = [min(size, _MOST) for size in description.open_workspaces]

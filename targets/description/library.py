@@ -190,6 +190,7 @@ class LibraryDescription:
         only_specialized: whether it has no code for others.
         open_workspaces: the bytes of its workspace at typical sizes, and at the greatest.
         counted: the dimensions of outputs that only the data tell: the output's number, and the axis.
+        labels: outputs whose columns stand for classes, and what these are called.
     """
 
     model: str
@@ -216,6 +217,7 @@ class LibraryDescription:
     only_specialized: bool = False
     open_workspaces: tuple[int, int] = (0, 0)
     counted: tuple[tuple[int, int], ...] = ()
+    labels: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
 
     @property
     def is_open(self) -> bool:

@@ -86,6 +86,7 @@ def _checked(members: Any) -> Metadata:
         state_bytes=_size(members["state_bytes"]),
         cpu_features=tuple(_text(feature) for feature in members["cpu_features"]),
         index_limits=tuple((_text(name), _size(limit)) for name, limit in members.get("index_limits", {}).items()),
+        labels=tuple((_text(name), tuple(map(_label, own))) for name, own in members.get("labels", {}).items()),
         device=_text(members.get("device", "cpu")),
         dimensions=tuple(_dimension(*item) for item in members.get("dimensions", [])),
         open_workspaces=_pair(*members.get("open_workspaces", (0, 0))),
@@ -115,6 +116,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)  # a terminal obeys others
+
+
+def _label(value: Any) -> int | str:
+    return value if type(value) is int else _text(value)
 
 
 def _size(value: Any) -> int:

@@ -187,6 +187,7 @@ class _Builder:
             controls=interpreter.context.at.controls,
             open_dimensions=tuple(symbols.opened.values()),
             counts=tuple(interpreter.context.at.counts),
+            labels={name: labels for name, labels in interpreter.context.labels.items() if name in outputs},
         )
 
     def _outputs(self, scope: Scope, symbols: Symbols, wanted: tuple[str, ...]) -> dict[str, Value]:

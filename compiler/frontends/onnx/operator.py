@@ -132,6 +132,7 @@ class Context:
         find: the value of a name that the node sees; None if there is none.
         runs: how many runs the session has done, int64 without axes, where something draws random numbers; see `draw`.
         warnings: what the user should know of the model, in sentences.
+        labels: what the columns of tensors stand for, by the tensors' names.
     """
 
     start: InitVar[relax.BlockBuilder]
@@ -141,6 +142,7 @@ class Context:
     find: Callable[[str], AnyValue | None] | None = None
     runs: Value | None = None
     warnings: list[str] = field(default_factory=list)
+    labels: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
     _draws: int = 0
     _budget: Budget = field(default_factory=Budget)
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)

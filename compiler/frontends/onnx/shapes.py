@@ -387,6 +387,8 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
                     symbols.contradictions.setdefault(info.name, error.message)
         case (SequenceType(), Sequence()) | (OptionalType(), Optional()) | (None, _):
             return
+        case (SequenceType(MapType()) | MapType(), Value()):
+            return  # of ZipMap: the values of its maps
         case (OptionalType(item), _):
             check_declared(value, ValueInfo(info.name, item), symbols, what, strict=strict)
         case (TensorType() | SequenceType(), _):

@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml: steps before and after models of classical machine learning."""
+"""Operators of ai.onnx.ml on features: steps before models of classical machine learning, and ZipMap behind them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
-from nnefc.frontends.onnx.operators.tensors import input_at
+from nnefc.frontends.onnx.operators.tensors import fail, input_at
+from nnefc.frontends.onnx.values import Map
 from nnefc.operators.activation import Binarizer
+from nnefc.operators.features import FeatureVectors, Imputed, Normalized, OneHotCategories, Scaled
 
 __all__: list[str] = []
 
@@ -34,3 +36,64 @@ def _as(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:
 @operator("Binarizer", since=(1,), domain=_ML)
 def _binarizer(ctx: Context, node: Node) -> Any:
     return ctx.apply(Binarizer(node.attributes["threshold"]), input_at(node, 0))
+
+
+@operator("Scaler", since=(1,), domain=_ML)
+def _scaler(ctx: Context, node: Node) -> Any:
+    offset, scale = (np.array(node.attributes.get(name) or [default]) for name, default in _SCALER)
+    return ctx.apply(Scaled(offset, scale), input_at(node, 0))
+
+
+_SCALER = (("offset", 0.0), ("scale", 1.0))
+
+
+@operator("Normalizer", since=(1,), domain=_ML)
+def _normalizer(ctx: Context, node: Node) -> Any:
+    return ctx.apply(Normalized(node.attributes["norm"]), input_at(node, 0))
+
+
+@operator("Imputer", since=(1,), domain=_ML)
+def _imputer(ctx: Context, node: Node) -> Any:
+    x, given = input_at(node, 0), node.attributes
+    kind = "float" if x.dtype.startswith("float") else "int64"
+    values = given.get(f"imputed_value_{kind}s")
+    if not values:
+        raise fail(node, f"it has no 'imputed_value_{kind}s' for items of {x.dtype}")
+    return ctx.apply(Imputed(given[f"replaced_value_{kind}"], np.array(values)), x)
+
+
+@operator("OneHotEncoder", since=(1,), domain=_ML)
+def _one_hot_encoder(ctx: Context, node: Node) -> Any:
+    """Of numbers."""
+    categories = node.attributes.get("cats_int64s")
+    if not categories:
+        raise fail(node, "categories that are strings are not supported")
+    return ctx.apply(OneHotCategories(np.array(categories, np.int64), bool(node.attributes["zeros"])), input_at(node, 0))
+
+
+@operator("FeatureVectorizer", since=(1,), domain=_ML)
+def _feature_vectorizer(ctx: Context, node: Node) -> Any:
+    parts = [input_at(node, index) for index in range(len(node.inputs))]
+    widths = node.attributes.get("inputdimensions") or [part.shape[-1] if part.rank == 2 else 1 for part in parts]
+    return ctx.apply(FeatureVectors(tuple(widths)), *parts)
+
+
+@operator("DictVectorizer", since=(1,), domain=_ML)
+def _dict_vectorizer(ctx: Context, node: Node) -> Any:
+    """Of a map that is known when the model is compiled."""
+    given, source = node.attributes, node.operands[0]
+    words = given.get("int64_vocabulary") or given.get("string_vocabulary")
+    if not isinstance(source, Map) or not words:
+        raise fail(node, "its input must be a map that is known at compile time, and it needs a vocabulary")
+    return ctx.known(np.array([[source.items.get(word, 0) for word in words]]))
+
+
+@operator("ZipMap", since=(1,), domain=_ML)
+def _zip_map(ctx: Context, node: Node) -> Any:
+    """The values themselves, a column for each label; what the labels are, the library's description says."""
+    x, given = input_at(node, 0), node.attributes
+    labels = tuple(given.get("classlabels_int64s") or given.get("classlabels_strings") or ())
+    if x.rank not in (1, 2) or x.shape[-1] != len(labels):
+        raise fail(node, f"there are {len(labels)} labels for the values {list(x.shape)}")
+    ctx.labels[node.outputs[0]] = labels
+    return x
