@@ -255,7 +255,7 @@ class Model:
         workspace_bytes, constant_bytes, state_bytes: memory of the workspace, the constants, the states.
         cpu_features: the instruction sets that the code needs.
         variables: the model's names of its constants.
-        labels: what the columns of outputs stand for, by the outputs' names: integers or texts, such as names of classes.
+        labels: what the columns of outputs stand for, by the outputs' names: integers or texts that name classes.
         source: "sha256:" and the digest of the model's files; "" if unknown.
         weights: the name of the weights file; None if the constants are in the library.
         device: what it runs on: "cpu", or "cuda:0" with the GPU's number.

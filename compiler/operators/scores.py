@@ -80,9 +80,7 @@ def of_two(at: Emitter, score: Operand, transform: str, other: Literal["negative
         second = tensors[0](index[0], 0)
         return tirx.Select(index[1] == 1, second, total - second).astype("float32")
 
-    return transformed(
-        at, at.emit(at.elements((shape_of(score)[0], 2), both, score, name="two_scores")), transform
-    )
+    return transformed(at, at.emit(at.elements((shape_of(score)[0], 2), both, score, name="two_scores")), transform)
 
 
 def positive(at: Emitter, score: Operand, threshold: float = 0.0) -> relax.Expr:

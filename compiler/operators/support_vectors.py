@@ -1,13 +1,13 @@
 """Support vector machines: scores are weighted sums of the similarities of a sample to the support vectors. ai.onnx.ml.
 
-The similarity of two vectors is a kernel: `a·b`, `(γ a·b + c)^d`, `tanh(γ a·b + c)`, or `exp(-γ |a - b|²)`, whose
+The similarity of two vectors is a kernel: `a·b`, `(g a·b + c)^d`, `tanh(g a·b + c)`, or `exp(-g |a - b|²)`, whose
 distances are summed up as they are: `|a|² - 2 a·b + |b|²` would lose them where they are small.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ class Kernel:
         return made
 
     def _of_distances(self, at: Emitter, x: Operand) -> Operand:
-        samples, features = shape_of(x)
+        features = shape_of(x)[1]
         turned = np.ascontiguousarray(self.vectors.T).astype(dtype_of(x))
 
         def distances(x: te.Tensor, vectors: te.Tensor) -> te.Tensor:
@@ -139,9 +139,10 @@ class SupportVectorClassifier(Operator):
     Attributes:
         kernel: the support vectors, class by class; or None.
         counts: of each class, its support vectors.
-        coefficients: float32 `[classes - 1, vectors]`, or `[classes, features]`: a vector of class `i` has the weight in
-            row `j` against class `j + 1` if `j >= i`, else against class `j`.
-        rho: float32, added to the scores of the pairs (0, 1), (0, 2), …, (1, 2), …; without vectors the first to all.
+        coefficients: float32 `[classes - 1, vectors]`, or `[classes, features]`: a vector of class `i` has the weight
+            in row `j` against class `j + 1` if `j >= i`, else against class `j`.
+        rho: float32, added to the scores of the pairs (0, 1), (0, 2), …, (1, 2), …; without vectors its first, to all
+            sums.
         platt: float32, `a` and `b` of the probabilities `1 / (1 + exp(a score + b))`, `[2, pairs]`; or None.
         transform: what becomes of scores, one of `TRANSFORMS`.
     """
@@ -191,7 +192,7 @@ class SupportVectorClassifier(Operator):
         assert self.kernel is not None
         similar = self.kernel.lower(at, x)
         ends = list(accumulate(self.counts, initial=0))
-        own = [slice(*pair) for pair in zip(ends, ends[1:], strict=False)]
+        own = [slice(*pair) for pair in pairwise(ends)]
         couples = list(combinations(range(self._classes), 2))
         weights = np.zeros((ends[-1], len(couples)), np.float32)
         for column, (i, j) in enumerate(couples):
@@ -221,14 +222,18 @@ class SupportVectorClassifier(Operator):
         (samples, count), classes = shape_of(pairs), self._classes
         square = classes * classes
 
-        def write(scores: Any, platt: Any, out: Any, best: Any, matrix: Any, found: Any, moves: Any, state: Any) -> None:
+        def write(
+            scores: Any, platt: Any, out: Any, best: Any, matrix: Any, found: Any, moves: Any, state: Any
+        ) -> None:
             with each(samples, samples * square * 16) as sample:
                 parts = _Parts(classes, sample * classes, sample * square, sample * 4)
                 with T.serial(0, classes) as i, T.serial(0, classes - 1 - i) as k:
                     pair, j = _pair(i, classes) + k, i + 1 + k
                     power = platt[pair] * scores[sample * count + pair].astype("float64") + platt[count + pair]
                     one = T.bind(tirx.const(1, "float64") / (tirx.const(1, "float64") + tirx.exp(power)))
-                    one = T.bind(tirx.max(tirx.const(_LEAST, "float64"), tirx.min(one, tirx.const(1 - _LEAST, "float64"))))
+                    one = T.bind(
+                        tirx.max(tirx.const(_LEAST, "float64"), tirx.min(one, tirx.const(1 - _LEAST, "float64")))
+                    )
                     best[parts.square + i * classes + j] = one
                     best[parts.square + j * classes + i] = tirx.const(1, "float64") - one
                 _couple(parts, best, matrix, found, moves, state)

@@ -68,7 +68,9 @@ def _one_hot_encoder(ctx: Context, node: Node) -> Any:
     categories = node.attributes.get("cats_int64s")
     if not categories:
         raise fail(node, "categories that are strings are not supported")
-    return ctx.apply(OneHotCategories(np.array(categories, np.int64), bool(node.attributes["zeros"])), input_at(node, 0))
+    return ctx.apply(
+        OneHotCategories(np.array(categories, np.int64), bool(node.attributes["zeros"])), input_at(node, 0)
+    )
 
 
 @operator("FeatureVectorizer", since=(1,), domain=_ML)
