@@ -183,6 +183,8 @@ class Attention(Operator):
         value: Operand,
         mask: Operand | None = None,
         lengths: Operand | None = None,
+        first: Operand | None = None,
+        sink: Operand | None = None,
     ) -> Any:
         """Lower it.
 
@@ -191,7 +193,9 @@ class Attention(Operator):
             query, key, value: `[…, H, L, E]`, `[…, G, S, E]` and `[…, G, S, V]`.
             mask: broadcasts to `[…, H, L, S]`: truth values, false for what is not seen, or numbers that are added.
             lengths: `[N]`, of an integer type: how many keys of each batch item there are; the others are not seen, and
-                the last query is at the position of the last key.
+                the last query is at the position of the last key, if `first` does not say otherwise.
+            first: `[N]`, of an integer type: the position of the first query of each batch item.
+            sink: `[H]`: a score of each head that has a share in the softmax, but no value.
         """
         optional = (None if x is None else shape_of(x) for x in (mask, lengths))
         self.shape(shape_of(query), shape_of(key), shape_of(value), *optional)
@@ -200,8 +204,8 @@ class Attention(Operator):
             query, key, value = (at.apply(Cast("float32"), x) for x in (query, key, value))
         stages: dict[str, Operand] = {"scores": AttentionScores(self.scale).lower(at, query, key)}
         stages["capped"] = self._capped(at, stages["scores"])
-        stages["masked"] = self._masked(at, stages["capped"], mask, lengths)
-        stages["weights"] = self._softmax(at, stages["masked"], self._hides_all(mask, lengths))
+        stages["masked"] = self._masked(at, stages["capped"], mask, lengths, first)
+        stages["weights"] = self._softmax(at, stages["masked"], self._hides_all(mask, lengths), sink)
         made = at.apply(AttentionValues(), stages["weights"], value)
         results = [made] if self.stage is None else [made, stages[self.stage]]
         if dtype in HALF_FLOATS:
@@ -227,7 +231,9 @@ class Attention(Operator):
             return True
         return bool((~mask if mask.dtype == bool else np.isneginf(mask)).all(-1).any())
 
-    def _masked(self, at: Emitter, scores: Operand, mask: Operand | None, lengths: Operand | None) -> Operand:
+    def _masked(
+        self, at: Emitter, scores: Operand, mask: Operand | None, lengths: Operand | None, first: Operand | None
+    ) -> Operand:
         """Scores of minus infinity for what is not seen."""
         if mask is not None and dtype_of(mask) == "bool":
             minus = at.expr(at.number(-math.inf, scores))
@@ -235,9 +241,9 @@ class Attention(Operator):
         elif mask is not None:
             added = at.expr(at.apply(Cast(dtype_of(scores)), mask))
             scores = at.emit(relax.op.add(at.expr(scores), added))
-        return self._hidden(at, scores, lengths) if self.causal or self._hides(lengths) else scores
+        return self._hidden(at, scores, lengths, first) if self.causal or self._hides(lengths) else scores
 
-    def _hidden(self, at: Emitter, scores: Operand, lengths: Operand | None) -> Operand:
+    def _hidden(self, at: Emitter, scores: Operand, lengths: Operand | None, first: Operand | None) -> Operand:
         """By the positions of queries and keys."""
         queries, minus = shape_of(scores)[-2], tirx.const(-math.inf, dtype_of(scores))
 
@@ -248,19 +254,23 @@ class Attention(Operator):
                 count = tensors[1](index[0]).astype("int64")
                 position = query + count - queries
                 seen.append(key < count)
+            if first is not None:
+                position = query + tensors[-1](index[0]).astype("int64")
             seen += [key <= position] if self.causal else []
             seen += [key >= position - self.left] if self.left is not None else []
             seen += [key <= position + self.right] if self.right is not None else []
             return tirx.Select(tirx.all(*seen), tensors[0](*index), minus)
 
-        given = [scores] if lengths is None else [scores, lengths]
+        given = [operand for operand in (scores, lengths, first) if operand is not None]
         return at.emit(at.elements(shape_of(scores), element, *given, name="mask"))
 
-    def _softmax(self, at: Emitter, scores: Operand, empty: bool) -> Operand:
+    def _softmax(self, at: Emitter, scores: Operand, empty: bool, sink: Operand | None) -> Operand:
         """The softmax of rows; zeros in one that is `empty`, of which all is minus infinity."""
         dtype, axis = dtype_of(scores), rank_of(scores) - 1
         scores = at.apply(Cast(self.precision or dtype), scores)
-        if not empty:
+        if sink is not None:
+            made = _softmax_with_sink(at, scores, at.apply(Cast(dtype_of(scores)), sink))
+        elif not empty:
             made = Softmax((axis,)).lower(at, scores)
         else:
             # The largest power is 1. A largest score that is finite makes powers of 0 from minus infinity.
@@ -271,6 +281,17 @@ class Attention(Operator):
             total = at.emit(relax.op.sum(powers, [axis], keepdims=True))
             made = relax.op.divide(powers, at.emit(relax.op.maximum(total, at.expr(at.number(1, total)))))
         return at.apply(Cast(dtype), at.bound(made))
+
+
+def _softmax_with_sink(at: Emitter, scores: Operand, sink: Operand) -> relax.Expr:
+    """The softmax of rows and of one more score for each head, which is not in the result."""
+    axis = rank_of(scores) - 1
+    own = at.expr(at.reshaped(sink, (*shape_of(sink), 1, 1)))
+    largest = at.emit(relax.op.maximum(at.emit(relax.op.max(at.expr(scores), [axis], keepdims=True)), own))
+    powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(at.expr(scores), largest))))
+    rest = at.emit(relax.op.exp(at.emit(relax.op.subtract(own, largest))))
+    total = at.emit(relax.op.add(at.emit(relax.op.sum(powers, [axis], keepdims=True)), rest))
+    return relax.op.divide(powers, total)
 
 
 @dataclass(frozen=True)

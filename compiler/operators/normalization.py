@@ -249,20 +249,31 @@ def _of_channels(operand: Operand, x: Operand) -> Shape:
 
 @dataclass(frozen=True)
 class RootMeanSquare(Operator):
-    """`x / sqrt(mean of squares over axes + epsilon) * scale` (Zhang, Sennrich, 2019)."""
+    """`x / sqrt(mean of squares over axes + epsilon) * scale` (Zhang, Sennrich, 2019).
+
+    Attributes:
+        axes: that the mean is over.
+        statistics: whether `1 / sqrt(mean + epsilon)` is a result too.
+    """
 
     axes: Shape
     epsilon: float
+    statistics: bool = False
 
-    def shape(self, x: Shape, scale: Shape | None = None) -> Shape:
-        """That of the operand."""
-        return x
+    def shape(self, x: Shape, scale: Shape | None = None) -> Shape | tuple[Shape, Shape]:
+        """That of the operand; the axes of statistics stay, with the size 1."""
+        reduced = tuple(1 if axis in self.axes else size for axis, size in enumerate(x))
+        return (x, reduced) if self.statistics else x
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand | None = None) -> relax.Expr:
+    def lower(
+        self, at: Emitter, x: Operand, scale: Operand | None = None
+    ) -> relax.Expr | tuple[relax.Expr, relax.Expr]:
         """`scale` broadcasts to `x`."""
         data = at.expr(x)
         squares = at.emit(relax.op.mean(at.emit(relax.op.multiply(data, data)), list(self.axes), keepdims=True))
-        return _scaled(at, relax.op.multiply(data, _inverse_root(at, squares, self.epsilon)), scale, None)
+        inverse = _inverse_root(at, squares, self.epsilon)
+        made = _scaled(at, relax.op.multiply(data, inverse), scale, None)
+        return (made, inverse) if self.statistics else made
 
 
 @dataclass(frozen=True)

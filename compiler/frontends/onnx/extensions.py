@@ -1,8 +1,7 @@
-"""Schemas of operators outside of the standard: those of onnxruntime's own domain.
+"""Schemas of operators outside of the standard: onnxruntime's own.
 
-onnxruntime's quantizer writes most of them, where it is asked for operators of quantized tensors instead of
-`DequantizeLinear` and `QuantizeLinear` around ordinary ones; its optimizer writes the others. Described in
-onnxruntime's docs/ContribOperators.md.
+Its quantizer, its optimizer and the model builder of onnxruntime-genai write them, nearly all in a domain of its own,
+and old exporters some in the standard's. Described in onnxruntime's docs/ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ DOMAIN = "com.microsoft"
 
 _Option = OpSchema.FormalParameterOption
 _NARROW = ["tensor(uint8)", "tensor(int8)"]
+_FLOATS = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)", "tensor(double)"]
+_COUNTS = ["tensor(int32)", "tensor(int64)"]
 
 
 def _schema(
@@ -29,6 +30,7 @@ def _schema(
     required: str = "",
     optional: str = "",
     outputs: str = "",
+    domain: str = DOMAIN,
 ) -> OpSchema:
     """A schema; its output is `Y`, if none are named.
 
@@ -46,13 +48,15 @@ def _schema(
         for text, needed in ((required, True), (optional, False))
         for key, kind in (item.split(":") for item in text.split())
     ]
+    results = outputs or f"Y:{'T3' if 'T3' in inputs else 'T'}"
+    kinds = {text.rstrip("?*").split(":")[1] for text in f"{inputs} {results}".split()}
     return OpSchema(
         name,
-        DOMAIN,
+        domain,
         1,
         inputs=[_parameter(text) for text in inputs.split()],
-        outputs=[_parameter(text) for text in (outputs or f"Y:{'T3' if 'T3' in inputs else 'T'}").split()],
-        type_constraints=[(kind, types, "") for kind, types in _TYPES.items() if f":{kind}" in inputs],
+        outputs=[_parameter(text) for text in results.split()],
+        type_constraints=[(kind, types, "") for kind, types in _TYPES.items() if kind in kinds],
         attributes=[*with_default, *without],
     )
 
@@ -64,6 +68,11 @@ _TYPES = {
     "S": ["tensor(float)"],
     "C": ["tensor(int32)"],
     "V": [*_NARROW, "tensor(float)"],
+    "F": _FLOATS,
+    "F2": _FLOATS,
+    "I": _COUNTS,
+    "L": ["tensor(int64)"],
+    "B": ["tensor(bool)"],
 }
 
 
@@ -76,7 +85,17 @@ def _parameter(text: str) -> OpSchema.FormalParameter:
 _ONE = "X:T X_scale:S X_zero_point:T? Y_scale:S Y_zero_point:T?"
 _TWO = "A:T A_scale:S A_zero_point:T? B:T B_scale:S B_zero_point:T? C_scale:S C_zero_point:T?"
 _POOL = {"auto_pad": "NOTSET", "ceil_mode": 0, "channels_last": 0, "count_include_pad": 0}
+_PRODUCT = {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0}
+_FACTORS = "activation_alpha:FLOAT activation_beta:FLOAT activation_gamma:FLOAT"
+_CONV = {"auto_pad": "NOTSET", "group": 1}
+_WINDOW = "dilations:INTS kernel_shape:INTS pads:INTS strides:INTS"
+_ACTIVATION = "activation:STRING activation_params:FLOATS"
+_NORMALIZED = "output:F mean:S? inv_std_var:S? input_skip_bias_sum:F?"
+_MASKED = {"mask_filter_value": -10000.0, "unidirectional": 0}
+_ROTARY = "do_rotary:INT past_present_share_buffer:INT rotary_embedding_dim:INT"
+_ATTENDED = "output:F present_key:F? present_value:F? qk:F?"
 
+# fmt: off
 _SCHEMAS = (
     _schema("QLinearAdd", _TWO),
     _schema("QLinearMul", _TWO),
@@ -91,6 +110,9 @@ _SCHEMAS = (
         "A:T A_scale:S A_zero_point:T B:T2 B_scale:S B_zero_point:T2 C:C? Y_scale:S? Y_zero_point:T3?",
         {"alpha": 1.0, "transA": 0, "transB": 0},
     ),
+    _schema("MatMulIntegerToFloat", "A:T B:T2 a_scale:F b_scale:F a_zero_point:T? b_zero_point:T2? bias:F?",
+            outputs="Y:F"),
+    _schema("DynamicQuantizeMatMul", "A:S B:T2 b_scale:S b_zero_point:T2? bias:S?", outputs="Y:S"),
     _schema(
         "DynamicQuantizeLSTM",
         "X:S W:T R:T B:S? sequence_lens:C? initial_h:S? initial_c:S? P:S? "
@@ -99,20 +121,66 @@ _SCHEMAS = (
         optional="activations:STRINGS activation_alpha:FLOATS activation_beta:FLOATS clip:FLOAT hidden_size:INT",
         outputs="Y:S? Y_h:S? Y_c:S?",
     ),
-    _schema("FastGelu", "X:S bias:S?", outputs="Y:S"),
-    _schema(
-        "FusedMatMul",
-        "A:S B:S",
-        {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
-        outputs="Y:S",
-    ),
-    _schema(
-        "SkipLayerNormalization",
-        "input:S skip:S gamma:S beta:S? bias:S?",
-        {"epsilon": 1e-12},
-        outputs="output:S mean:S? inv_std_var:S? input_skip_bias_sum:S?",
-    ),
+    _schema("FastGelu", "X:F bias:F?", outputs="Y:F"),
+    _schema("Gelu", "X:F", outputs="Y:F"),
+    _schema("QuickGelu", "X:F", {"alpha": 1.702}, outputs="Y:F"),
+    _schema("BiasGelu", "A:F B:F", outputs="C:F"),
+    _schema("BiasSplitGelu", "X:F bias:F", outputs="Y:F"),
+    _schema("BiasAdd", "X:F bias:F skip:F", outputs="Y:F"),
+    _schema("BiasSoftmax", "data:F bias:F", {"axis": 1}, required="is_inner_broadcast:INT", outputs="output:F"),
+    _schema("BiasDropout", "data:F bias:F residual:F? ratio:F2? training_mode:B?", optional="seed:INT",
+            outputs="output:F mask:B?"),
+    _schema("FusedMatMul", "A:F B:F", _PRODUCT, outputs="Y:F"),
+    _schema("TransposeMatMul", "A:F B:F", {"alpha": 1.0, "transA": 0, "transB": 0}, outputs="Y:F"),
+    _schema("FusedMatMulActivation", "A:F B:F", _PRODUCT, "activation:STRING", f"activation_axis:INT {_FACTORS}",
+            outputs="Y:F"),
+    _schema("FusedGemm", "A:F B:F C:F?", {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
+            optional=f"activation:STRING {_FACTORS}", outputs="Y:F"),
+    _schema("GemmFastGelu", "X:F W:F bias:F?", outputs="Y:F"),
+    _schema("FusedConv", "X:F W:F B:F? Z:F?", _CONV, optional=f"{_WINDOW} {_ACTIVATION}", outputs="Y:F"),
+    _schema("NhwcFusedConv", "X:F W:F B:F? Z:F?", _CONV, optional=f"{_WINDOW} {_ACTIVATION}", outputs="Y:F"),
+    _schema("NhwcConv", "X:F W:F B:F?", _CONV, optional=_WINDOW, outputs="Y:F"),
+    _schema("SkipLayerNormalization", "input:F skip:F gamma:F beta:F? bias:F?", {"epsilon": 1e-12},
+            outputs=_NORMALIZED),
+    _schema("SkipSimplifiedLayerNormalization", "input:F skip:F gamma:F bias:F?", {"epsilon": 1e-12},
+            outputs=_NORMALIZED),
+    _schema("EmbedLayerNormalization", "input_ids:I segment_ids:I? word_embedding:F position_embedding:F "
+            "segment_embedding:F? gamma:F beta:F mask:I? position_ids:I?", {"epsilon": 1e-12, "mask_index_type": 0},
+            outputs="output:F mask_index:I? embedding_sum:F?"),
+    _schema("GroupNorm", "X:F gamma:F2 beta:F2", {"epsilon": 1e-5, "channels_last": 1}, "activation:INT groups:INT",
+            outputs="Y:F"),
+    _schema("SkipGroupNorm", "X:F gamma:F2 beta:F2 skip:F bias:F?", {"epsilon": 1e-5, "channels_last": 1},
+            "activation:INT groups:INT", outputs="Y:F S:F?"),
+    _schema("Attention", "input:F weights:F bias:F? mask_index:C? past:F? attention_bias:F? past_sequence_length:C?",
+            _MASKED, "num_heads:INT", f"{_ROTARY} scale:FLOAT qkv_hidden_sizes:INTS", outputs="output:F present:F?"),
+    _schema("QAttention", "input:T weight:T2 bias:S input_scale:S weight_scale:S mask_index:C? input_zero_point:T? "
+            "weight_zero_point:T2? past:S?", _MASKED, "num_heads:INT", f"{_ROTARY} scale:FLOAT",
+            outputs="output:S present:S?"),
+    _schema("MultiHeadAttention", "query:F key:F? value:F? bias:F? key_padding_mask:C? attention_bias:F? past_key:F? "
+            "past_value:F? past_sequence_length:C? cache_indirection:C?", _MASKED, "num_heads:INT", "scale:FLOAT",
+            outputs=_ATTENDED),
+    _schema("DecoderMaskedMultiHeadAttention", "query:F key:F? value:F? mask_index:C? attention_bias:F? past_key:F? "
+            "past_value:F? past_sequence_length:C? beam_width:C? cache_indirection:C? bias:F?",
+            {"mask_filter_value": -10000.0, "output_qk": 0, "past_present_share_buffer": 0}, "num_heads:INT",
+            "scale:FLOAT", outputs=_ATTENDED),
+    _schema("GroupQueryAttention", "query:F key:F? value:F? past_key:F2? past_value:F2? seqlens_k:C "
+            "total_sequence_length:C cos_cache:F? sin_cache:F? position_ids:L? attention_bias:F? head_sink:F? "
+            "k_scale:S? v_scale:S? q_norm_weight:F? k_norm_weight:F?",
+            {"causal": 1, "do_rotary": 0, "local_window_size": -1, "qk_norm_epsilon": 1e-6, "qk_output": 0,
+             "rotary_interleaved": 0, "sliding_window_cache": 0, "smooth_softmax": 0, "softcap": 0.0,
+             "k_quant_type": "NONE", "v_quant_type": "NONE"}, "num_heads:INT kv_num_heads:INT",
+            "scale:FLOAT kv_cache_bit_width:INT", outputs="output:F present_key:F2? present_value:F2? output_qk:F?"),
+    _schema("PackedAttention", "input:F weights:F bias:F token_offset:C cumulative_sequence_length:C attention_bias:F?",
+            required="num_heads:INT", optional="qkv_hidden_sizes:INTS scale:FLOAT", outputs="output:F"),
+    _schema("RotaryEmbedding", "input:F position_ids:L cos_cache:F sin_cache:F",
+            {"interleaved": 0, "is_packed_batching": 0, "num_heads": 0, "rotary_embedding_dim": 0, "scale": 1.0},
+            outputs="output:F"),
+    _schema("SimplifiedLayerNormalization", "X:F scale:F2", {"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+            outputs="Y:F2 inv_std_var:S?", domain=""),
+    _schema("LayerNormalization", "X:F Scale:F2 B:F2?", {"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+            outputs="Y:F2 Mean:S? InvStdDev:S?", domain=""),
 )
+# fmt: on
 
-EXTENSIONS: Mapping[tuple[str, str], onnx.defs.OpSchema] = {(DOMAIN, schema.name): schema for schema in _SCHEMAS}
+EXTENSIONS: Mapping[tuple[str, str], onnx.defs.OpSchema] = {(schema.domain, schema.name): schema for schema in _SCHEMAS}
 """Schemas by domain and name, all of version 1."""

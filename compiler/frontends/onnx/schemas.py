@@ -57,12 +57,10 @@ def schema_of(node: NodeDef, opsets: Opsets) -> Schema:
 
 @cache
 def _schema(op_type: str, version: int, domain: str) -> Schema | None:
-    if (domain, op_type) in EXTENSIONS:
-        return EXTENSIONS[domain, op_type]
     try:
         return onnx.defs.get_schema(op_type, min(version, 1 << 30), domain)
     except (onnx.defs.SchemaError, TypeError):  # the second for names that are no text
-        return None
+        return EXTENSIONS.get((domain, op_type))
 
 
 @cache

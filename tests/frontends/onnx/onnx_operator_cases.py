@@ -24,7 +24,10 @@ HOST = parse_target("llvm")
 
 @dataclass(frozen=True)
 class Case:
-    """One node. `constant` counts the inputs that are initializers; None is an input left out."""
+    """One node. `constant` counts the inputs that are initializers; None is an input left out.
+
+    `types` are those of outputs that are not float32, by their places, where shape inference does not know them.
+    """
 
     op: str
     inputs: Sequence[np.ndarray | None]
@@ -32,6 +35,7 @@ class Case:
     constant: frozenset[int] = frozenset()
     outputs: int = 1
     domain: str = ""
+    types: Mapping[int, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         shapes = [None if x is None else f"{x.dtype}{list(x.shape)}" for x in self.inputs]
@@ -62,8 +66,9 @@ def model_of(cases: Sequence[Case], opset: int) -> onnx.ModelProto:
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
     inferred = onnx.shape_inference.infer_shapes(model)
     kinds = {info.name: info for info in inferred.graph.output}
+    told = {f"y{number}_{index}": kind for number, case in enumerate(cases) for index, kind in case.types.items()}
     for info in model.graph.output:
-        kind = kinds[info.name].type.tensor_type.elem_type
+        kind = kinds[info.name].type.tensor_type.elem_type or told.get(info.name)
         info.type.tensor_type.elem_type = kind or onnx.TensorProto.FLOAT
     return model
 

@@ -12,7 +12,7 @@ from nnefc.operators.convolution import Convolution, DeformableConvolution, Tran
 from nnefc.operators.window import Window, same_padding
 from nnefc.sizes import ceil_div
 
-__all__ = ["check_bias", "check_convolution", "kernel_shape", "make_window", "spatial_attribute"]
+__all__ = ["check_bias", "check_convolution", "convolve", "kernel_shape", "make_window", "spatial_attribute"]
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -90,11 +90,16 @@ def check_bias(node: Node, bias: Value | None, channels: int) -> None:
 
 @operator("Conv", since=(1, 11, 22))
 def _conv(ctx: Context, node: Node) -> Any:
-    x, w, bias = input_at(node, 0), input_at(node, 1), optional_input(node, 2)
+    return convolve(ctx, node, input_at(node, 0), input_at(node, 1), optional_input(node, 2))
+
+
+def convolve(ctx: Context, node: Node, x: Value, w: Value, bias: Value | None) -> Value:
+    """A convolution as the node's attributes describe it."""
     groups = check_convolution(node, shape_of(x), shape_of(w))
     check_bias(node, bias, shape_of(w)[0])
     window = make_window(node, kernel_shape(node, shape_of(w)), shape_of(x)[2:])
-    return ctx.apply(Convolution(window, groups), x, w, bias)
+    made: Value = ctx.apply(Convolution(window, groups), x, w, bias)
+    return made
 
 
 @operator("ConvTranspose", since=(1, 11, 22))

@@ -78,7 +78,7 @@ def _group_normalization(ctx: Context, node: Node) -> Any:
     return ctx.apply(GroupNormalization(node.attributes["num_groups"], node.attributes["epsilon"]), x, scale, bias)
 
 
-@operator("LayerNormalization", since=(17,))
+@operator("LayerNormalization", since=(1, 17))
 def _layer_normalization(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     axis = normal_axis(node, node.attributes["axis"], len(shape_of(x)))

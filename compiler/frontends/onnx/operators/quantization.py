@@ -33,7 +33,7 @@ from nnefc.operators.quantization import (
 )
 from nnefc.operators.shape import Reshape
 
-__all__: list[str] = []
+__all__ = ["integer_product"]
 
 
 @operator("ConvInteger", since=(10,))
@@ -68,10 +68,10 @@ def _qlinear_conv(ctx: Context, node: Node) -> Value:
 
 @operator("MatMulInteger", since=(10,))
 def _matmul_integer(ctx: Context, node: Node) -> Value:
-    return _product(ctx, node, (0, 1, 2, 3))
+    return integer_product(ctx, node, (0, 1, 2, 3))
 
 
-def _product(ctx: Context, node: Node, places: tuple[int, int, int, int]) -> Value:
+def integer_product(ctx: Context, node: Node, places: tuple[int, int, int, int]) -> Value:
     """The sums of the inputs at these places: both matrices and their zero points, of rows and of columns."""
     a, b = (input_at(node, place) for place in places[:2])
     a_zero, b_zero = (optional_input(node, place) for place in places[2:])
@@ -96,7 +96,7 @@ def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Any:
 
 @operator("QLinearMatMul", since=(10, 21))
 def _qlinear_matmul(ctx: Context, node: Node) -> Value:
-    sums = _product(ctx, node, (0, 3, 2, 5))
+    sums = integer_product(ctx, node, (0, 3, 2, 5))
     factors = ((1, input_at(node, 0), -2), (4, input_at(node, 3), -1), (6, sums, -2))
     scales = [_along(ctx, node, input_at(node, place), matrix, axis) for place, matrix, axis in factors]
     return _requantized(ctx, node, sums, scales, _along(ctx, node, input_at(node, 7), sums, -2))

@@ -8,6 +8,7 @@ What can be computed in integers then is, by a pass over the whole network.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Lowering, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
+from nnefc.frontends.onnx.operators.quantization import integer_product
 from nnefc.frontends.onnx.operators.tensors import (
     dtype_of,
     fail,
@@ -24,8 +26,10 @@ from nnefc.frontends.onnx.operators.tensors import (
     optional_input,
     shape_of,
 )
+from nnefc.operators.casting import Cast
+from nnefc.operators.quantization import DynamicQuantization
 
-__all__: list[str] = []
+__all__ = ["dequantized_product"]
 
 _Attributes = Callable[[Node], dict[str, Any]]
 
@@ -98,6 +102,30 @@ def _qlinear_concat(ctx: Context, node: Node) -> Value:
     parts = [_dequantized(ctx, node, index) for index in range(2, len(node.inputs), 3)]
     joined = cast(Value, ctx.call("Concat", *parts, axis=node.attributes["axis"])[0])
     return _quantized(ctx, node, joined, 0, dtype_of(input_at(node, 1)))
+
+
+@operator("MatMulIntegerToFloat", since=(1,), domain=DOMAIN)
+def _matmul_integer_to_float(ctx: Context, node: Node) -> Value:
+    scales = input_at(node, 2), input_at(node, 3)
+    return dequantized_product(ctx, node, (0, 1, 4, 5), scales, optional_input(node, 6))
+
+
+@operator("DynamicQuantizeMatMul", since=(1,), domain=DOMAIN)
+def _dynamic_quantize_matmul(ctx: Context, node: Node) -> Value:
+    """The left factor becomes integers of 8 bits in each run."""
+    items, scale, zero = ctx.apply(DynamicQuantization(), input_at(node, 0))
+    integers = replace(node, operands=(items, input_at(node, 1), zero, optional_input(node, 3)))
+    return dequantized_product(ctx, integers, (0, 1, 2, 3), (scale, input_at(node, 2)), optional_input(node, 4))
+
+
+def dequantized_product(
+    ctx: Context, node: Node, places: tuple[int, int, int, int], scales: tuple[Value, Value], bias: Value | None
+) -> Value:
+    """The product of integers that the inputs at these places are, with their zero points, times two scales."""
+    sums = ctx.apply(Cast("float32"), integer_product(ctx, node, places))
+    scale = binary(ctx, "Mul", *scales)
+    made = binary(ctx, "Mul", sums, scale)
+    return made if bias is None else binary(ctx, "Add", made, bias)
 
 
 @operator("QGemm", since=(1,), domain=DOMAIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx.defs
 
+from nnefc.frontends.onnx.extensions import EXTENSIONS
 from nnefc.frontends.onnx.operator import REGISTRY
 
 __all__ = ["operators_table"]
@@ -13,6 +14,7 @@ _DOMAINS = {
     "ai.onnx.preview.training": "ai.onnx.preview.training",
     "ai.onnx.preview": "ai.onnx.preview",
     "ai.onnx.ml": "ai.onnx.ml",
+    "com.microsoft": "com.microsoft",
 }
 
 _LIMITS = {
@@ -71,9 +73,9 @@ _NOT_COMPUTED = ("string", "complex")
 
 
 def operators_table() -> str:
-    """All operators of the standard that can be compiled, as Markdown."""
+    """All operators of the standard and of onnxruntime's domain that can be compiled, as Markdown."""
     versions: dict[tuple[str, str], list[onnx.defs.OpSchema]] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
+    for schema in (*onnx.defs.get_all_schemas_with_history(), *EXTENSIONS.values()):
         if schema.domain in _DOMAINS:
             versions.setdefault((schema.domain, schema.name), []).append(schema)
     return _HEAD + "".join(_row(key, schemas) for key, schemas in sorted(versions.items()))

@@ -11,9 +11,12 @@ from nnefc.frontends.onnx.advice import advice_on_data
 from nnefc.frontends.onnx.operator import Context, Node, Value
 from nnefc.frontends.onnx.values import Array
 from nnefc.operators.dtypes import is_float
+from nnefc.operators.shape import Transpose
 
 __all__ = [
     "Array",
+    "channels_first",
+    "channels_last",
     "dtype_of",
     "fail",
     "has_input",
@@ -135,3 +138,15 @@ def normal_axes(node: Node, axes: Sequence[int], rank: int) -> list[int]:
     if len(set(result)) != len(result):
         raise fail(node, f"the axes {spell(axes)} name an axis twice")
     return result
+
+
+def channels_first(ctx: Context, x: Value) -> Value:
+    """`[N, …, C]` as `[N, C, …]`."""
+    made: Value = ctx.apply(Transpose((0, x.rank - 1, *range(1, x.rank - 1))), x)
+    return made
+
+
+def channels_last(ctx: Context, x: Value) -> Value:
+    """`[N, C, …]` as `[N, …, C]`."""
+    made: Value = ctx.apply(Transpose((0, *range(2, x.rank), 1)), x)
+    return made
