@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -192,8 +192,8 @@ def _description(
         model=network.name,
         target=target.name,
         compiler=_compiler(),
-        inputs=_described(network.inputs, program.inputs, network.open_dimensions),
-        outputs=_described(network.outputs, program.outputs, network.open_dimensions),
+        inputs=_described(network.inputs, program.inputs, network.open_dimensions, network.texts),
+        outputs=_described(network.outputs, program.outputs, network.open_dimensions, network.texts),
         states=_described([state.name for state in network.states], program.states),
         workspace_bytes=plan.workspace_bytes,
         scratch_bytes=lowered.scratch_bytes,
@@ -202,13 +202,14 @@ def _description(
         state_initial_offset=whole.constant_bytes,
         cpu_features=target.host.features,
         variables=network.variables,
-        index_limits=tuple(index_limits(network).items()),
+        index_limits=tuple((name, most) for name, most in index_limits(network).items() if name not in network.texts),
         device=device,
         dimensions=tuple(
             DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in network.open_dimensions
         ),
         counted=tuple(counted_sizes(program)),
         labels=tuple(network.labels.items()),
+        has_text=network.has_text,
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
         open_workspaces=(
             plan.workspace_at({d.var: d.values.typical for d in network.open_dimensions}),
@@ -234,9 +235,16 @@ def _constants(network: Network, lowered: Lowered, size: int) -> Constants | Non
 
 
 def _described(
-    names: tuple[str, ...] | list[str], buffers: tuple[Buffer, ...], dimensions: Sequence[OpenDimension] = ()
+    names: tuple[str, ...] | list[str],
+    buffers: tuple[Buffer, ...],
+    dimensions: Sequence[OpenDimension] = (),
+    texts: Collection[str] = (),
 ) -> tuple[TensorDescription, ...]:
     return tuple(
-        TensorDescription(name, buffer.dtype, tuple(size_by_name(size, dimensions) for size in buffer.shape))
+        TensorDescription(
+            name,
+            "string" if name in texts else buffer.dtype,
+            tuple(size_by_name(size, dimensions) for size in buffer.shape),
+        )
         for name, buffer in zip(names, buffers, strict=True)
     )

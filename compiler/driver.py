@@ -179,6 +179,11 @@ def compile_network(
             "the network has results of sizes that only the data tell: code for them is for processors, not for the "
             f"target {target.name}"
         )
+    if network.has_text and not backend.takes_text:
+        raise CompileError(
+            f"the network computes with strings: code for them is for processors, not for the target {target.name}",
+            hint="compile the part that reads and makes strings for the processor, and the rest for the GPU",
+        )
     with (
         _without_collections(),
         memory_errors("the network takes more memory to compile than there is"),

@@ -10,7 +10,8 @@ This file needs NumPy and nothing else: copy it beside the library and import it
 
 Inputs are NumPy arrays, or anything with `__dlpack__`, `__array__` or the buffer protocol. They must have the model's
 element type and shape: nothing is converted silently. Dense row-major arrays are read in place; others are copied
-first. bfloat16, which NumPy lacks, is passed as uint16 bit patterns or as arrays of ml_dtypes' bfloat16.
+first. bfloat16, which NumPy lacks, is passed as uint16 bit patterns or as arrays of ml_dtypes' bfloat16. Strings go in
+as arrays of `str_`, StringDType or objects (str, or bytes of UTF-8), and come out as arrays of objects, which are str.
 
 A network compiled for NVIDIA GPUs also takes arrays in the GPU's memory, with `__dlpack__` or
 `__cuda_array_interface__`, and leaves its outputs there on request:
@@ -86,11 +87,14 @@ _TYPES = {  # nnefc_type → the name of the element type, NumPy's type for it
     11: ("bfloat16", np.dtype(np.uint16)),
     12: ("float32", np.dtype(np.float32)),
     13: ("float64", np.dtype(np.float64)),
+    14: ("string", np.dtype(np.object_)),
 }
 
 _DTYPES = dict(_TYPES.values())
 
 _MOST_THREADS = 1024  # of a session
+
+_UNDECODABLE = "surrogateescape"  # how bytes that are no UTF-8 go through str and come out as they were
 
 _DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
@@ -287,6 +291,7 @@ class Model:
         self.dimensions = library.dimensions
         self._is_open = library.is_open
         self._is_counted = library.is_counted
+        self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
         self.workspace_bytes = library.workspace_bytes
         self.constant_bytes = library.constant_bytes
         self.state_bytes = library.state_bytes
@@ -463,6 +468,8 @@ class Model:
             status = self._run_native(session, self._source_pointers, self._result_pointers)
             if status != _OK:
                 self._library.check(status, session)
+            if self._gives_text:
+                results = list(map(_decoded, self.outputs, results))
         if check_nan:
             _check_nan("output", self.outputs, results, self._cause_of_nan())
         return results if out is None else _returned(out, results)
@@ -490,7 +497,12 @@ class Model:
             if status != _OK:
                 self._library.check(status, session)
             if self._is_counted:
-                results = list(map(_counted, results, self._shapes_of_outputs()))
+                shapes = self._shapes_of_outputs()
+                outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
+            if self._gives_text:
+                results = list(map(_decoded, outputs, results))
+            if self._is_counted:
+                results = list(map(_counted, results, shapes))
         if check_nan:
             _check_nan("output", outputs, results, self._cause_of_nan())
         return results if out is None or self._is_counted else _returned(out, results)
@@ -998,7 +1010,8 @@ def _conversion(tensor: Tensor) -> str:
 
 def _new_array(tensor: Tensor) -> str:
     """What an output may be written into."""
-    return f"make it with np.empty({tensor.shape}, np.{_DTYPES[tensor.dtype].name})"
+    name = "object_" if tensor.dtype == "string" else _DTYPES[tensor.dtype].name
+    return f"make it with np.empty({tensor.shape}, np.{name})"
 
 
 def _way_between(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
@@ -1046,6 +1059,8 @@ def _check_nan(role: str, tensors: tuple[Tensor, ...], arrays: Sequence[np.ndarr
 def _source(tensor: Tensor, value: Any) -> np.ndarray:
     """The input as a dense, aligned, row-major array of the right type: itself if it is one, else a copy."""
     array = value if type(value) is np.ndarray else _array(tensor, value)
+    if tensor.dtype == "string":
+        return _encoded(tensor, array)
     if array.dtype is not _DTYPES[tensor.dtype] or array.shape != tensor.shape:
         _check_type("input", tensor, array)
     return array if array.flags.num & _DENSE == _DENSE else np.require(array, requirements=["C", "A"])
@@ -1054,21 +1069,68 @@ def _source(tensor: Tensor, value: Any) -> np.ndarray:
 def _target(tensor: Tensor, value: Any) -> np.ndarray:
     """The array to write an output into: the caller's, which must be fit for it, or a new one."""
     if value is None:
-        return np.empty(tensor.shape, _DTYPES[tensor.dtype])
+        return _room(tensor) if tensor.dtype == "string" else np.empty(tensor.shape, _DTYPES[tensor.dtype])
     array = value if isinstance(value, np.ndarray) else _lent_for_writing(tensor, value)
     _check_type("out for", tensor, array)
     flags = array.flags
     if not (flags.c_contiguous and flags.aligned and flags.writeable):
         raise RunError(f'out for "{tensor.name}" must be writable, dense and row-major, as np.empty makes it')
-    return array
+    return _room(tensor) if tensor.dtype == "string" else array
 
 
 def _returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
     """What the caller gave to write into, and new arrays for what the caller did not give."""
     for number, given in enumerate(out):
         if given is not None:
+            if results[number].dtype.hasobject:  # strings, which the library did not write there
+                given[...] = results[number]
             results[number] = given
     return results
+
+
+def _room(tensor: Tensor) -> np.ndarray:
+    """Memory for the nnefc_string of each element: `[elements, 2]`, an address and a number of bytes."""
+    return np.zeros((math.prod(tensor.shape), 2), np.uintp)
+
+
+def _encoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    """An input of strings as nnefc_string, with the bytes behind them in the same memory."""
+    if array.dtype.kind not in "OSTU":
+        raise RunError(
+            f'input "{tensor.name}" is an array of {array.dtype}, but the model has strings: use .astype(str)'
+        )
+    if array.shape != tensor.shape:
+        _check_type("input", tensor, array.astype(object))
+    texts = [_utf8(tensor, item) for item in array.reshape(-1).tolist()]
+    sizes = np.fromiter(map(len, texts), np.uintp, len(texts))
+    room = np.empty((len(texts), 2), np.uintp)
+    memory = np.empty(room.nbytes + int(sizes.sum()), np.uint8)
+    memory[room.nbytes :] = np.frombuffer(b"".join(texts), np.uint8)
+    strings = memory[: room.nbytes].view(np.uintp).reshape(room.shape)
+    strings[:, 0] = memory.ctypes.data + room.nbytes + np.cumsum(sizes) - sizes
+    strings[:, 1] = sizes
+    return strings
+
+
+def _utf8(tensor: Tensor, item: Any) -> bytes:
+    if isinstance(item, bytes):
+        return item
+    if not isinstance(item, str):
+        raise RunError(f'input "{tensor.name}" has an element that is a {type(item).__name__}, not a str: {item!r}')
+    try:
+        return item.encode("utf-8", _UNDECODABLE)
+    except UnicodeEncodeError:
+        raise RunError(f'input "{tensor.name}" has an element that UTF-8 cannot encode: {item!r}') from None
+
+
+def _decoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    """An output; of one of strings, whose bytes are there until the next run, the strings."""
+    if tensor.dtype != "string":
+        return array
+    count, made = math.prod(tensor.shape), np.empty(tensor.shape, np.object_)
+    pairs = array[:count].tolist()
+    made.reshape(-1)[:] = [ctypes.string_at(*pair).decode("utf-8", _UNDECODABLE) if pair[1] else "" for pair in pairs]
+    return made
 
 
 def _counted(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -221,6 +221,8 @@ class Network:
     `files` are the names of files that the model refers to, relative to its folder.
     `controls` are the choices and loops that `main` calls.
     `labels` are what the columns of outputs stand for, by the outputs' names.
+    `texts` are the names of inputs and outputs that are strings: in the module they are int64, the handles of texts.
+    `has_text` says whether its kernels compute with strings.
     """
 
     name: str
@@ -235,6 +237,8 @@ class Network:
     open_dimensions: tuple[OpenDimension, ...] = ()
     counts: tuple[Count, ...] = ()
     labels: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    texts: frozenset[str] = frozenset()
+    has_text: bool = False
 
     @property
     def ranges(self) -> dict[tirx.Var, Range]:

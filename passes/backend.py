@@ -183,6 +183,7 @@ class Backend(ABC):
         most_items: of a tensor, where sizes are open; larger ones are refused when they are set.
         takes_specializations: whether a library may have code of its own for some sizes.
         takes_counts: whether results may have sizes that only the data tell.
+        takes_text: whether a network may compute with strings.
     """
 
     target: AnyTarget
@@ -190,6 +191,7 @@ class Backend(ABC):
     most_items = MAX_ITEMS
     takes_specializations = False
     takes_counts = False
+    takes_text = False
 
     @abstractmethod
     def check(self) -> None:

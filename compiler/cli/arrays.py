@@ -131,9 +131,13 @@ def no_arrays(path: Path) -> CompileError:
     )
 
 
+_WORDS = ("", "a", "one", "two", "three", "Ärger", "日本", "a longer text of several words", "1", "2.5")
+"""What stands for strings where there are no files."""
+
+
 def random_inputs(seed: int, ports: Sequence[Port], limits: Mapping[str, int] | None = None) -> Arrays:
-    """Standard normal numbers for real inputs, 0 to 9 for integers, a coin for logical ones; by name, so that the
-    values of one input do not depend on the others.
+    """Standard normal numbers for real inputs, 0 to 9 for integers, a coin for logical ones, words; by name, so that
+    the values of one input do not depend on the others.
 
     `limits` are of inputs that are positions, by name: all positions below them are as likely.
     """
@@ -145,6 +149,9 @@ def random_inputs(seed: int, ports: Sequence[Port], limits: Mapping[str, int] | 
         if port.dtype == "bfloat16":  # the upper half of a float32, as its bits
             pattern = rng.standard_normal(port.shape, np.float32).view(np.uint32) >> 16
             arrays[port.name] = pattern.astype(np.uint16)
+            continue
+        if port.dtype == "string":
+            arrays[port.name] = rng.choice(_WORDS, port.shape)
             continue
         dtype = np.dtype(str(port.dtype))
         values: np.ndarray[Any, Any]
@@ -189,7 +196,7 @@ def write_outputs(folder: Path, results: Mapping[str, np.ndarray[Any, Any]]) -> 
         temporary = folder / f".{stem}.{os.getpid()}"
         try:
             with temporary.open("wb") as file:
-                np.save(file, array, allow_pickle=False)
+                np.save(file, array.astype(np.str_) if array.dtype.hasobject else array, allow_pickle=False)
             temporary.replace(folder / f"{stem}.npy")
         finally:
             temporary.unlink(missing_ok=True)

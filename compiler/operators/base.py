@@ -136,12 +136,14 @@ class Emitter:
         hint: what the tensors that are built now should be called.
         frames: from the network's function to the body that is being built.
         counts: sizes that only the data tell, each with the tensor that has it.
+        has_text: whether a kernel that was built computes with strings.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.hint = ""
         self.frames = [_Frame(builder)]
         self.counts: dict[Count, relax.Expr] = {}
+        self.has_text = False
         self._constants: dict[object, tuple[Array, relax.Expr]] = {}
 
     @property

@@ -15,16 +15,18 @@ STORAGE: Mapping[str, str] = {
     **dict.fromkeys(("uint4", "uint2"), "uint8"),
     **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), "uint8"),
     **dict.fromkeys(("float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"), "uint8"),
+    "string": "int64",
 }
-"""Element types that no machine computes with, and what the program keeps them in, one item a byte.
+"""Element types that no machine computes with, and what the program keeps them in.
 
-Narrow integers are kept as their values, narrow floats as their bit patterns.
+Narrow integers are kept as their values, narrow floats as their bit patterns, one item a byte. Strings are kept as
+handles, numbers that only functions of the runtime understand: `targets/runtime/text/text.h`.
 """
 
 HALF_FLOATS = ("float16", "bfloat16")
 """Element types that are computed in float32."""
 
-_OWN = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", *STORAGE)}
+_OWN = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", *STORAGE) if name != "string"}
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

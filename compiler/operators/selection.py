@@ -114,14 +114,17 @@ class Unique(Operator):
         axis: the dimension; None takes all items of the tensor, as one dimension.
         in_order: whether the items are sorted, by their elements in row-major order and NaN last; else they are in the
             order in which they occur.
+        is_text: whether elements that are int64 are handles of strings.
     """
 
     axis: int | None
     in_order: bool
+    is_text: bool = False
 
     def lower(self, at: Emitter, x: Operand) -> tuple[Operand, ...]:
         if isinstance(x, np.ndarray):
             return self._known(x)
+        at.has_text |= self.is_text
         if self.axis is None:
             x = at.reshaped(x, (math.prod(shape_of(x)),))
         axis = self.axis or 0
@@ -147,7 +150,7 @@ class Unique(Operator):
 
     def _groups(self, at: Emitter, lines: Operand) -> tuple[Operand, ...]:
         """For lines `[m, w]`: `first`, `which`, `often`, all `[m]`, and how many of them are filled, `[1]`."""
-        (count, width), dtype = shape_of(lines), dtype_of(lines)
+        (count, width), dtype = shape_of(lines), "string" if self.is_text else dtype_of(lines)
         m, w = expression(count), expression(width)
 
         def write(x: Any, first: Any, which: Any, often: Any, groups: Any, order: Any, other: Any, state: Any) -> None:
@@ -175,6 +178,9 @@ def _compare(x: Any, a: Any, b: Any, state: Any, width: Any, dtype: str) -> None
     state[0] = _int64(0)
     with T.serial(0, width) as column, T.If(state[0] == 0), T.Then():
         left, right = x[a * width + column], x[b * width + column]
+        if dtype == "string":
+            state[0] = tirx.call_extern("int32", "nnefc_text_order", left, right).astype("int64")
+            return
         less, more = left < right, left > right
         if dtype.startswith(("float", "bfloat")):
             less = tirx.any(less, tirx.all(left == left, right != right))

@@ -46,6 +46,14 @@ def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
     return str(-1 - dimensions.index(size)) if size in dimensions else "INT64_MIN"
 
 
+def _c_bytes(tensor: TensorDescription) -> str:
+    """The bytes of a tensor; pointers, which strings have, differ from machine to machine."""
+    size = tensor_bytes(tensor)
+    if tensor.dtype != "string":
+        return f"UINT64_C({size})"
+    return f"UINT64_C({size // ELEMENT_TYPES['string'][1]}) * sizeof(nnefc_string)"
+
+
 def _integers(*numbers: int) -> str:
     return ", ".join(f"INT64_C({number})" for number in numbers)
 
@@ -69,8 +77,8 @@ def _tensor_table(
         lines.append(f"static const nnefc_tensor {role}[] = {{")
         for i, tensor in enumerate(tensors):
             shape = f"{role}_shape_{i}" if tensor.shape else "NULL"
-            kind, rank, size = ELEMENT_TYPES[tensor.dtype][0], len(tensor.shape), tensor_bytes(tensor)
-            lines.append(f"    {{{_string(tensor.name)}, {kind}, {rank}, {shape}, UINT64_C({size})}},")
+            kind, rank = ELEMENT_TYPES[tensor.dtype][0], len(tensor.shape)
+            lines.append(f"    {{{_string(tensor.name)}, {kind}, {rank}, {shape}, {_c_bytes(tensor)}}},")
         lines.append("};")
     return "\n".join(lines)
 

@@ -105,7 +105,7 @@ DEVICES = {
 # Prefixes with which the functions would take the names of functions of the C library.
 _TAKEN = ("cnd", "mtx", "nnefc", "pthread", "sem", "thrd", "timer")
 
-ELEMENT_TYPES = {  # dtype → enumerator of nnefc_type, bytes
+ELEMENT_TYPES = {  # dtype → enumerator of nnefc_type, bytes; of strings those of machines with pointers of 64 bits
     "bool": ("NNEFC_BOOL", 1),
     "int8": ("NNEFC_INT8", 1),
     "int16": ("NNEFC_INT16", 2),
@@ -119,6 +119,7 @@ ELEMENT_TYPES = {  # dtype → enumerator of nnefc_type, bytes
     "bfloat16": ("NNEFC_BFLOAT16", 2),
     "float32": ("NNEFC_FLOAT32", 4),
     "float64": ("NNEFC_FLOAT64", 8),
+    "string": ("NNEFC_STRING", 16),
 }
 
 
@@ -191,6 +192,7 @@ class LibraryDescription:
         open_workspaces: the bytes of its workspace at typical sizes, and at the greatest.
         counted: the dimensions of outputs that only the data tell: the output's number, and the axis.
         labels: outputs whose columns stand for classes, and what these are called.
+        has_text: whether its code computes with strings.
     """
 
     model: str
@@ -218,6 +220,7 @@ class LibraryDescription:
     open_workspaces: tuple[int, int] = (0, 0)
     counted: tuple[tuple[int, int], ...] = ()
     labels: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
+    has_text: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -280,6 +283,8 @@ def check_description(description: LibraryDescription, size: int) -> None:
     for tensor in (*description.inputs, *description.outputs, *description.states):
         if tensor.dtype not in ELEMENT_TYPES:
             raise CompileError(f'"{tensor.name}" has type {tensor.dtype}, which a library cannot take or give')
+        if tensor.dtype == "string" and not description.has_text:
+            raise CompileError(f'"{tensor.name}" has strings, and the library has no code for them')
         if any(isinstance(size, int) and size < 0 for size in tensor.shape) or tensor_bytes(tensor) >= 1 << 63:
             raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which is not a shape')
     known = {dimension.name for dimension in description.dimensions}

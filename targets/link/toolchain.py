@@ -223,7 +223,8 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
 
 
 def _compile_flags(description: LibraryDescription) -> list[str]:
-    return [*_COMPILE_FLAGS, "-DNNEFC_OPEN" if description.is_open else "-DNNEFC_KNOWN_SIZES"]
+    sizes = "-DNNEFC_OPEN" if description.is_open else "-DNNEFC_KNOWN_SIZES"
+    return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text]
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:
@@ -232,6 +233,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
+    folders += ["text"] * description.has_text
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
     return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
 

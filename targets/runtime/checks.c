@@ -55,17 +55,28 @@ static uintptr_t element_bytes(int32_t type) {
         case NNEFC_INT16: case NNEFC_UINT16: case NNEFC_FLOAT16: case NNEFC_BFLOAT16: return 2;
         case NNEFC_INT32: case NNEFC_UINT32: case NNEFC_FLOAT32: return 4;
         case NNEFC_INT64: case NNEFC_UINT64: case NNEFC_FLOAT64: return 8;
+#ifdef NNEFC_TEXT
+        case NNEFC_STRING: return sizeof(nnefc_string);
+#endif
         default: return 1;
     }
+}
+
+/* What the address of an element is a multiple of. */
+static uintptr_t alignment_of(int32_t type) {
+#ifdef NNEFC_TEXT
+    if (type == NNEFC_STRING) return sizeof(void *);
+#endif
+    return element_bytes(type);
 }
 
 static nnefc_status check_pointer(const nnefc_tensor *tensor, uint64_t bytes, const void *pointer, const char *role,
                                   char *error) {
     if (bytes == 0) return NNEFC_OK;
     if (pointer == NULL) return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s \"%.200s\" is null", role, tensor->name);
-    if ((uintptr_t)pointer % element_bytes(tensor->type) != 0)
+    if ((uintptr_t)pointer % alignment_of(tensor->type) != 0)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s \"%.200s\" is not aligned to its elements of %u bytes", role,
-                          tensor->name, (unsigned)element_bytes(tensor->type));
+                          tensor->name, (unsigned)alignment_of(tensor->type));
     return NNEFC_OK;
 }
 

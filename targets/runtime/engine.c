@@ -12,6 +12,9 @@
 #ifdef NNEFC_OPEN
 #include "open/sizes.h"
 #endif
+#ifdef NNEFC_TEXT
+#include "text/border.h"
+#endif
 
 enum { ALIGNMENT = 64 };
 
@@ -25,6 +28,9 @@ struct nnefc_engine {
 #ifdef NNEFC_OPEN
     nnefc_sizes sizes;
     uint64_t workspace_bytes; /* that there are */
+#endif
+#ifdef NNEFC_TEXT
+    nnefc_texts texts;
 #endif
 };
 
@@ -70,6 +76,9 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
     engine->workspace_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
     failed |= !nnefc_sizes_init(&engine->sizes);
 #endif
+#ifdef NNEFC_TEXT
+    failed |= !nnefc_texts_init(&engine->texts);
+#endif
     if (!failed) engine->pool = nnefc_pool_create(threads, description->scratch_bytes, options->keep_subnormals != 0);
     if (engine->pool == NULL)
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session of %llu bytes and %u threads",
@@ -99,6 +108,9 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 #ifdef NNEFC_OPEN
     nnefc_sizes_free(&engine->sizes);
 #endif
+#ifdef NNEFC_TEXT
+    nnefc_texts_free(&engine->texts);
+#endif
     nnefc_free_aligned(engine->owned_workspace);
     nnefc_free_aligned(engine->state);
     if (engine->mapping.start != NULL) nnefc_this_model.weights->unmap(&engine->mapping);
@@ -106,7 +118,23 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
     return NNEFC_OK;
 }
 
+#ifdef NNEFC_TEXT
+#ifdef NNEFC_OPEN
+#define TENSOR_BYTES nnefc_engine_tensor_bytes(engine)
+#define OUTPUT_SHAPES nnefc_sizes_output(&engine->sizes, 0)
+#else
+#define TENSOR_BYTES NULL
+#define OUTPUT_SHAPES NULL
+#endif
+#endif
+
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
+#ifdef NNEFC_TEXT
+    void *const *given = outputs;
+    nnefc_status status = nnefc_texts_begin(&engine->texts, inputs, outputs, TENSOR_BYTES, error);
+    if (status != NNEFC_OK) return status;
+    inputs = engine->texts.inputs, outputs = engine->texts.outputs;
+#endif
     nnefc_outside outside = nnefc_pool_enter(engine->pool);
 #ifdef NNEFC_OPEN
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants,
@@ -117,6 +145,9 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     nnefc_pool_leave(outside);
 #ifdef NNEFC_OPEN
     nnefc_sizes_counted(&engine->sizes);
+#endif
+#ifdef NNEFC_TEXT
+    nnefc_texts_end(&engine->texts, given, OUTPUT_SHAPES, result != 0 || nnefc_pool_failed(engine->pool));
 #endif
     if (result == 0 && !nnefc_pool_failed(engine->pool)) return NNEFC_OK;
     const char *reason = nnefc_pool_error(engine->pool);

@@ -29,6 +29,10 @@
  * a few bytes for a thread that calls for the first time). Constants are mapped from the library, or from a separate file
  * beside it, and shared by all sessions and processes.
  *
+ * Strings. An element of a tensor of strings is an nnefc_string: where its bytes are, and how many. The caller owns those of
+ * inputs, during the run. Those of outputs are the session's, until it runs again or is destroyed, or parts of the inputs'.
+ * Memory for strings that a run makes grows as runs need it, and is used again by later ones.
+ *
  * Open sizes. A library whose inputs may have many sizes has version 2 of this interface, and the functions nnefc_resize,
  * nnefc_output_shape, nnefc_reserve and nnefc_run_sized besides. Shapes go in with the inputs and come out with the outputs:
  *
@@ -56,6 +60,7 @@
 #ifndef NNEFC_H
 #define NNEFC_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -101,8 +106,15 @@ typedef enum nnefc_type {
     NNEFC_FLOAT16 = 10,  /* IEEE 754 binary16 */
     NNEFC_BFLOAT16 = 11, /* the upper half of a binary32 */
     NNEFC_FLOAT32 = 12,
-    NNEFC_FLOAT64 = 13
+    NNEFC_FLOAT64 = 13,
+    NNEFC_STRING = 14 /* an nnefc_string */
 } nnefc_type;
+
+/* An element of a tensor of strings: UTF-8, not terminated; null bytes may be among them. */
+typedef struct nnefc_string {
+    const char *data; /* may be null if there are none */
+    size_t size;      /* in bytes */
+} nnefc_string;
 
 typedef struct nnefc_tensor {
     const char *name;     /* UTF-8, as in the model */

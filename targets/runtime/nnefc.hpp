@@ -13,6 +13,13 @@
 // std::span, and pointers with a number of elements. Their element type and number are compared with the network's before
 // anything runs. Everything throws nnefc::Error with the status and the library's own message.
 //
+// Elements of strings are nnefc::String, which std::string_view becomes and which becomes one; the bytes of outputs are there
+// until the session runs again:
+//
+//     std::vector<nnefc::String> words = {"one", std::string_view("two")}, found(2);
+//     session.run({words}, {found});
+//     std::string_view first = found[0];
+//
 // Where sizes of the network are open, an input says its shape, unless one size alone is open; outputs may be larger than
 // need be, and have the shape of the last run in session.outputs():
 //
@@ -33,6 +40,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -60,15 +68,27 @@ private:
 // The name of an element type, as in messages: "float32".
 inline const char *type_name(std::int32_t type) noexcept {
     static const char *const names[] = {"?",     "bool",   "int8",   "int16",   "int32",    "int64",   "uint8",
-                                        "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64"};
-    return type >= NNEFC_BOOL && type <= NNEFC_FLOAT64 ? names[type] : names[0];
+                                        "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64", "string"};
+    return type >= NNEFC_BOOL && type <= NNEFC_STRING ? names[type] : names[0];
 }
+
+// An element of a tensor of strings, in the form that the library has them; it refers to the bytes of somebody else.
+struct String : nnefc_string {
+    String() noexcept : nnefc_string{nullptr, 0} {}
+    String(std::string_view text) noexcept : nnefc_string{text.data(), text.size()} {}
+    String(const char *text) noexcept : String(std::string_view(text)) {}
+    String(const std::string &text) noexcept : String(std::string_view(text)) {}
+    operator std::string_view() const noexcept { return {data, size}; }
+};
+static_assert(sizeof(String) == sizeof(nnefc_string), "an array of the one is an array of the other");
 
 // The element type that C++ calls T. Of types that the standard lacks, the bit patterns: std::uint16_t fits float16 and
 // bfloat16 too.
 template <class T> constexpr nnefc_type type_of() noexcept {
-    static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8 && !std::is_same_v<T, long double>, "no element type");
-    if constexpr (std::is_same_v<T, bool>) return NNEFC_BOOL;
+    constexpr bool is_string = std::is_base_of_v<nnefc_string, T>;
+    static_assert(is_string || (std::is_arithmetic_v<T> && sizeof(T) <= 8 && !std::is_same_v<T, long double>), "no element type");
+    if constexpr (is_string) return NNEFC_STRING;
+    else if constexpr (std::is_same_v<T, bool>) return NNEFC_BOOL;
     else if constexpr (std::is_same_v<T, float>) return NNEFC_FLOAT32;
     else if constexpr (std::is_same_v<T, double>) return NNEFC_FLOAT64;
     else if constexpr (std::is_signed_v<T>)

@@ -11,7 +11,8 @@
 //     scores.shape; // [5, 1000]
 //
 // Tensors are typed arrays, dense and row-major; `model.inputs` and `model.outputs` tell their names, types and shapes.
-// Arrays of float16 and bfloat16 hold bit patterns as Uint16Array, booleans are bytes, 64-bit integers are BigInts.
+// Arrays of float16 and bfloat16 hold bit patterns as Uint16Array, booleans are bytes, 64-bit integers are BigInts. Tensors
+// of strings are plain arrays of strings.
 // Everything runs on the calling thread; a worker can load the network for itself.
 
 const ABI_VERSION = 1;
@@ -32,6 +33,7 @@ const TYPES = new Map([
   [11, ["bfloat16", Uint16Array]],
   [12, ["float32", Float32Array]],
   [13, ["float64", Float64Array]],
+  [14, ["string", undefined]],
 ]);
 
 // Offsets in nnefc_description and nnefc_tensor, where pointers have 32 bits.
@@ -45,6 +47,7 @@ const DIMENSION = { name: 0, least: 8, most: 16, multiple: 24, typical: 32, size
 // of nnefc_input and nnefc_output
 const INPUT = { data: 0, bytes: 8, shape: 16, size: 24 };
 const OUTPUT = { data: 16, bytes: 24, shape: 32, size: 40 };
+const STRING = { data: 0, bytes: 4, size: 8 };
 
 /** What went wrong: a file that is no network, inputs that do not fit, a failure of the network's code. */
 export class NnefcError extends Error {
@@ -153,6 +156,32 @@ class Library {
     return Object.freeze({ name: this.text(this.uint32(at + TENSOR.name)), type, shape: extents, array, bytes });
   }
 
+  // The elements of a tensor at an address, in an array of their own.
+  elements(tensor, address, count) {
+    const { buffer } = this.functions.memory;
+    if (tensor.type !== "string") return new tensor.array(buffer, address, count).slice();
+    const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+    return Array.from({ length: count }, (_, i) => {
+      const at = address + i * STRING.size;
+      return decoder.decode(new Uint8Array(buffer, this.uint32(at + STRING.data), this.uint32(at + STRING.bytes)));
+    });
+  }
+
+  // Writes strings to an address, and their bytes to new memory, whose address is returned.
+  writeStrings(address, strings) {
+    const texts = strings.map((string) => new TextEncoder().encode(string));
+    const bytes = this.allocate(texts.reduce((sum, text) => sum + text.length, 0));
+    const view = this.view(), memory = new Uint8Array(this.functions.memory.buffer);
+    let at = bytes;
+    texts.forEach((text, i) => {
+      memory.set(text, at);
+      view.setUint32(address + i * STRING.size + STRING.data, at, true);
+      view.setUint32(address + i * STRING.size + STRING.bytes, text.length, true);
+      at += text.length;
+    });
+    return bytes;
+  }
+
   allocate(bytes) {
     const address = this.functions.malloc(Math.max(bytes, 1)) >>> 0;
     if (address === 0) throw new NnefcError(`no memory for ${bytes} bytes`);
@@ -176,6 +205,7 @@ export class Model {
   #session;
   #addresses; // of the tensors inside, then of the two lists of them; of a network with open sizes, see #runSized
   #room; // the bytes at each of these addresses, of a network with open sizes
+  #texts = []; // addresses of the bytes of strings, of the last run
 
   constructor(library) {
     this.#library = library;
@@ -218,16 +248,16 @@ export class Model {
     const { memory, nnefc_run } = this.#open().functions;
     const given = this.#ordered(inputs);
     if (this.#library.isOpen) return this.#runSized(given);
+    this.#writeStrings(given);
     this.inputs.forEach((tensor, i) => {
-      const inside = new tensor.array(memory.buffer, this.#addresses[i], length(tensor));
-      inside.set(given[i]);
+      if (tensor.type !== "string") new tensor.array(memory.buffer, this.#addresses[i], length(tensor)).set(given[i]);
     });
     const lists = this.#addresses.at(-1);
     this.#library.check(nnefc_run(this.#session, lists, lists + 4 * this.inputs.length), this.#session);
     return Object.fromEntries(
       this.outputs.map((tensor, i) => {
         const address = this.#addresses[this.inputs.length + i];
-        return [tensor.name, shaped(new tensor.array(memory.buffer, address, length(tensor)).slice(), [...tensor.shape])];
+        return [tensor.name, shaped(this.#library.elements(tensor, address, length(tensor)), [...tensor.shape])];
       }),
     );
   }
@@ -253,14 +283,14 @@ export class Model {
 
   // With shapes.
   #runSized(given) {
-    const library = this.#library, { memory, nnefc_run_sized } = library.functions;
+    const library = this.#library, { nnefc_run_sized } = library.functions;
     const [inputs, outputs] = this.#written(given);
     library.check(nnefc_run_sized(this.#session, inputs, outputs), this.#session);
     return Object.fromEntries(
       this.outputs.map((tensor, i) => {
         const output = outputs + i * OUTPUT.size;
-        const count = library.int64(output + OUTPUT.bytes) / tensor.array.BYTES_PER_ELEMENT;
-        const elements = new tensor.array(memory.buffer, library.uint32(output + OUTPUT.data), count).slice();
+        const count = library.int64(output + OUTPUT.bytes) / elementBytes(tensor);
+        const elements = library.elements(tensor, library.uint32(output + OUTPUT.data), count);
         return [tensor.name, shaped(elements, library.sizes(library.uint32(output + OUTPUT.shape), tensor.shape.length))];
       }),
     );
@@ -274,22 +304,31 @@ export class Model {
     const arrays = given.map((array) => array.data ?? array);
     const outputBytes = OUTPUT.size * this.outputs.length, sizes = shapes.flat();
     const listBytes = INPUT.size * arrays.length + outputBytes + 8 * sizes.length;
-    this.#makeRoom([...arrays.map((array, i) => array.length * this.inputs[i].array.BYTES_PER_ELEMENT), listBytes]);
+    this.#makeRoom([...arrays.map((array, i) => array.length * elementBytes(this.inputs[i])), listBytes]);
+    this.#writeStrings(arrays);
     const inputs = this.#addresses.at(-1), outputs = inputs + INPUT.size * arrays.length;
     const view = library.view(); // now that memory does not grow
     let shape = outputs + outputBytes;
     sizes.forEach((size, i) => view.setBigInt64(shape + 8 * i, BigInt(size), true));
     new Uint8Array(memory.buffer, outputs, outputBytes).fill(0); // no memory of the caller's
     arrays.forEach((array, i) => {
-      const inside = new this.inputs[i].array(memory.buffer, this.#addresses[i], array.length);
-      inside.set(array);
+      const tensor = this.inputs[i];
+      if (tensor.type !== "string") new tensor.array(memory.buffer, this.#addresses[i], array.length).set(array);
       const input = inputs + i * INPUT.size;
       view.setUint32(input + INPUT.data, this.#addresses[i], true);
-      view.setBigUint64(input + INPUT.bytes, BigInt(inside.byteLength), true);
+      view.setBigUint64(input + INPUT.bytes, BigInt(array.length * elementBytes(tensor)), true);
       view.setUint32(input + INPUT.shape, shape, true);
       shape += 8 * shapes[i].length;
     });
     return [inputs, outputs];
+  }
+
+  // Writes the inputs that are strings; memory may grow.
+  #writeStrings(arrays) {
+    for (const address of this.#texts.splice(0)) this.#library.functions.free(address);
+    this.inputs.forEach((tensor, i) => {
+      if (tensor.type === "string") this.#texts.push(this.#library.writeStrings(this.#addresses[i], arrays[i]));
+    });
   }
 
   // Makes the memory at each address as large as it has to be.
@@ -318,7 +357,7 @@ export class Model {
     if (this.#session === undefined) return;
     this.#library.check(this.#library.functions.nnefc_destroy(this.#session), this.#session);
     this.#session = undefined;
-    for (const address of this.#addresses) this.#library.functions.free(address);
+    for (const address of [...this.#addresses, ...this.#texts]) this.#library.functions.free(address);
   }
 
   #open() {
@@ -336,6 +375,8 @@ export class Model {
       const value = byName[tensor.name];
       if (value === undefined) throw new NnefcError(`input "${tensor.name}" is missing`);
       const array = value.data ?? value;
+      if (tensor.type === "string" && !(Array.isArray(array) && array.every((element) => typeof element === "string")))
+        throw new NnefcError(`input "${tensor.name}" must be an array of strings`);
       if (ArrayBuffer.isView(array) && !(array instanceof tensor.array))
         throw new NnefcError(`input "${tensor.name}" is a ${array.constructor.name}, but the model has ${tensor.type}`);
       if (this.#library.isOpen) return value;
@@ -367,5 +408,9 @@ function shapeOf(tensor, given) {
 }
 
 function length(tensor) {
-  return tensor.bytes / tensor.array.BYTES_PER_ELEMENT;
+  return tensor.bytes / elementBytes(tensor);
+}
+
+function elementBytes(tensor) {
+  return tensor.array?.BYTES_PER_ELEMENT ?? STRING.size;
 }

@@ -174,8 +174,12 @@ class _Builder:
             counts = interpreter.context.at.counts
             return [*_distinct(interpreter, [*outputs.values(), *new]), *counts.values()]
 
+        if any(array.dtype == object for array in self._states.values()):
+            raise CompileError("a state of strings is not supported: a session keeps numbers between runs")
         module = build_main(builder, make, lambda: [*params.values(), *kept.values()])
         self.warnings = [*_wrong_shapes(symbols), *interpreter.context.warnings]
+        given = {leaf.name: leaf.dtype for leaf in leaves} | {name: value.dtype for name, value in outputs.items()}
+        texts = frozenset(name for name, dtype in given.items() if dtype == "string")
         return Network(
             self._model.name,
             module,
@@ -188,6 +192,8 @@ class _Builder:
             open_dimensions=tuple(symbols.opened.values()),
             counts=tuple(interpreter.context.at.counts),
             labels={name: labels for name, labels in interpreter.context.labels.items() if name in outputs},
+            texts=texts,
+            has_text=bool(texts) or interpreter.context.at.has_text,
         )
 
     def _outputs(self, scope: Scope, symbols: Symbols, wanted: tuple[str, ...]) -> dict[str, Value]:
@@ -249,7 +255,7 @@ def _leaves(border: Border) -> Iterable[Leaf]:
 
 
 def _check_leaf(leaf: Leaf) -> None:
-    if leaf.dtype == "string" or leaf.dtype.startswith("complex"):
+    if leaf.dtype.startswith("complex"):
         raise CompileError(
             f"the input '{leaf.name}' is of type {leaf.dtype}, which a library cannot take",
             hint=f"give its value to the compiler, --value {leaf.name}=…, or leave what reads it out of the model",
@@ -274,7 +280,7 @@ def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
     """The tensors that an output comes to, by name."""
     match value:
         case Value():
-            if value.dtype == "string" or value.dtype.startswith("complex"):
+            if value.dtype.startswith("complex"):
                 raise CompileError(f"the output '{name}' is of type {value.dtype}, which a library cannot return")
             return {name: value}
         case Optional(item):

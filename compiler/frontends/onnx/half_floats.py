@@ -20,7 +20,7 @@ from onnx.defs import OpSchema
 from nnefc.frontends.onnx.operator import AnyValue, Context, Lowering, Node, Value
 from nnefc.frontends.onnx.values import HALF_FLOATS, numpy_dtype
 
-__all__ = ["lower_in_single"]
+__all__ = ["bound_types", "lower_in_single"]
 
 _OF_TYPES = frozenset(
     {
@@ -79,7 +79,7 @@ def lower_in_single(ctx: Context, node: Node, schema: OpSchema, lowering: Loweri
     if not halves or as_it_is:
         return _listed(lowering(ctx, node))
     wide = [ctx.unrounded(operand) if operand in halves else operand for operand in node.operands]
-    types = _bound_types(node, schema)
+    types = bound_types(node, schema)
     formals = schema.outputs
     made = _listed(lowering(ctx, replace(node, operands=tuple(wide))))
     return [
@@ -92,8 +92,8 @@ def _listed(made: AnyValue | list[AnyValue] | list[Value]) -> list[AnyValue]:
     return list(made) if isinstance(made, list | tuple) else [made]
 
 
-def _bound_types(node: Node, schema: OpSchema) -> dict[str, str]:
-    """The element types that stand for the schema's type variables."""
+def bound_types(node: Node, schema: OpSchema) -> dict[str, str]:
+    """The element types that stand for the schema's type variables, by the variables."""
     formals = schema.inputs
     types = {
         formals[min(index, len(formals) - 1)].type_str: operand.dtype

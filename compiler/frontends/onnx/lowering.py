@@ -30,6 +30,7 @@ from nnefc.frontends.onnx.reading import read_function
 from nnefc.frontends.onnx.schemas import Schema, check_types, has_body, schema_of, with_defaults
 from nnefc.frontends.onnx.shapes import Symbols, check_declared
 from nnefc.frontends.onnx.size_values import computed, result_type
+from nnefc.frontends.onnx.string_types import check_strings, with_strings
 from nnefc.frontends.onnx.types import (
     MapType,
     OptionalType,
@@ -210,7 +211,8 @@ class Interpreter:
     def _apply(self, lowering: Lowering, node: Node, schema: Schema) -> list[AnyValue]:
         before, self.context.at.hint = self.context.at.hint, _hint(node.outputs)
         try:
-            return lower_in_single(self.context, node, schema, lowering)
+            check_strings(node)
+            return with_strings(node, schema, lower_in_single(self.context, node, schema, lowering))
         except CompileError as error:
             if error.message.startswith(("node ", "the node ")):
                 raise

@@ -27,6 +27,7 @@ from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Valu
 from nnefc.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.creation import SizeValues
+from nnefc.operators.strings import TextConstant
 from nnefc.size_numbers import integer_parts
 from nnefc.sizes import dimensions, mentions_open
 
@@ -194,7 +195,7 @@ class Context:
         """The tensor as a Relax expression, of the storage type (`STORAGE`); one array becomes one constant.
 
         Raises:
-            CompileError: a program cannot hold tensors of this type: strings and complex numbers.
+            CompileError: a program cannot hold tensors of this type: complex numbers.
         """
         if value.wide:
             return self.builder.emit(relax.op.astype(self.expr(self.unrounded(value)), value.dtype), self.at.hint)
@@ -203,14 +204,23 @@ class Context:
         if value.expr is not None:
             return self._visible(value.expr, value)
         assert value.array is not None
-        if value.dtype == "string" or value.dtype.startswith("complex"):
+        if value.dtype.startswith("complex"):
             raise CompileError(f"tensors of type {value.dtype} can only be used where they are known at compile time")
         array = value.array
+        if value.dtype == "string":
+            return self._texts(array)
         key: object = (value.dtype, array.shape, array.tobytes()) if array.nbytes <= 64 else id(array)
         if key not in self._constants:
             stored = np.ascontiguousarray(to_storage(array)).reshape(array.shape)
             # The array is kept too, so that its id is not given to another one.
             self._constants[key] = (array, relax.const(tvm.runtime.tensor(stored)))
+        return self._constants[key][1]
+
+    def _texts(self, array: Array) -> relax.Expr:
+        """A constant of strings: a kernel writes their handles, once in each function that is being built."""
+        key: object = (id(self.at.frames[-1]), id(array))
+        if key not in self._constants:
+            self._constants[key] = (array, self.at.expr(TextConstant(array).lower(self.at)))
         return self._constants[key][1]
 
     def _written(self, sizes: Array, dtype: str) -> relax.Expr:
@@ -276,7 +286,8 @@ class Context:
             A `Value`, or a list of them if the operator has several results.
         """
         moves = operator_.moves
-        given = [self._operand(v, moves) for v in operands]
+        known = all(v.array is not None for v in operands if isinstance(v, Value))
+        given = [self._operand(v, moves, known) for v in operands]
         made = operator_.lower(self.at, *given)
         if moves and isinstance(operands[0], Value):
             dtype = operands[0].dtype
@@ -288,13 +299,18 @@ class Context:
 
         return [value(part) for part in made] if isinstance(made, tuple | list) else value(made)
 
-    def _operand(self, value: Value | SequenceOf[Any] | None, stored: bool) -> Any:
-        """A tensor, or tensors, for an operator of the library; with `stored`, arrays are of the storage type."""
+    def _operand(self, value: Value | SequenceOf[Any] | None, stored: bool, known: bool) -> Any:
+        """A tensor, or tensors, for an operator of the library; with `stored`, arrays are of the storage type.
+
+        Strings are arrays only where all operands are `known`.
+        """
         if value is None:
             return None
         if not isinstance(value, Value):
-            parts = [self._operand(part, stored) for part in value]
+            parts = [self._operand(part, stored, known) for part in value]
             return value._make(parts) if hasattr(value, "_make") else parts
+        if value.dtype == "string":
+            return value.array if known else self.expr(value)
         if value.array is None or (value.dtype in STORAGE and not stored):
             return self.expr(value)
         return to_storage(value.array)
@@ -413,8 +429,9 @@ def shape_of_type(ty: relax.Type) -> tuple[int, ...]:
 
 def to_storage(array: Array) -> Array:
     """An array of a type in `STORAGE` as what the program keeps; others as they are."""
-    storage = STORAGE.get(dtype_name(array.dtype))
-    if storage is None:
+    name = dtype_name(array.dtype)
+    storage = STORAGE.get(name)
+    if storage is None or name == "string":
         return array
     return array.view(np.uint8) if "float" in str(array.dtype) else array.astype(storage)
 

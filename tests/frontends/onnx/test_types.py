@@ -163,10 +163,9 @@ def test_constants_of_narrow_types_are_data(tmp_path: Path, name: str) -> None:
 
 
 def test_inputs_that_no_program_can_hold_are_refused(tmp_path: Path) -> None:
-    for code in (TensorProto.STRING, TensorProto.COMPLEX64):
-        proto = model([], [info("x", (2,), code)], [info("x", (2,), code)])
-        with pytest.raises(CompileError, match=r"'x' is of type (string|complex64)"):
-            loaded(proto, tmp_path)
+    proto = model([], [info("x", (2,), TensorProto.COMPLEX64)], [info("x", (2,), TensorProto.COMPLEX64)])
+    with pytest.raises(CompileError, match="'x' is of type complex64"):
+        loaded(proto, tmp_path)
 
 
 def test_types_of_values_are_read_strictly(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 )
 from nnefc.operators.elementwise import Clip, Elementwise, Where
 from nnefc.operators.shape import Reshape
+from nnefc.operators.strings import TextEqual
 
 __all__ = ["binary", "unary"]
 
@@ -93,7 +94,7 @@ def _lower_unary(ctx: Context, node: Node) -> Value:
     return unary(ctx, node.op_type, input_at(node, 0))
 
 
-def _lower_binary(ctx: Context, node: Node) -> Value:
+def _lower_binary(ctx: Context, node: Node) -> Any:
     """Early versions say by `axis` where the second operand belongs."""
     x, y = input_at(node, 0), input_at(node, 1)
     axis, rank = node.attributes.get("axis"), len(shape_of(x))
@@ -103,6 +104,8 @@ def _lower_binary(ctx: Context, node: Node) -> Value:
         if not 0 <= start <= rank or after < 0:
             raise fail(node, f"axis {axis} puts the second operand {spell(shape_of(y))} beyond {spell(shape_of(x))}")
         y = ctx.apply(Reshape((*shape_of(y), *[1] * after)), y)
+    if x.dtype == "string":
+        return ctx.apply(TextEqual(), x, y)
     return binary(ctx, node.op_type, x, y)
 
 

@@ -212,7 +212,8 @@ def _pad(ctx: Context, node: Node) -> Any:
         fill, axes = known(ctx, np.array(node.attributes.get("value", 0.0)).astype(numpy_dtype(dtype_of(x)))), None
     else:
         amounts = integers(ctx, node, 1, "pads") or []
-        fill = input_at(node, 2) if has_input(node, 2) else known(ctx, np.array(0).astype(numpy_dtype(dtype_of(x))))
+        zero = np.array("" if dtype_of(x) == "string" else 0).astype(numpy_dtype(dtype_of(x)))
+        fill = input_at(node, 2) if has_input(node, 2) else known(ctx, zero)
         axes = integers(ctx, node, 3, "axes")
     axes = normal_axes(node, axes if axes is not None else range(rank), rank)
     if len(amounts) != 2 * len(axes):
@@ -349,5 +350,5 @@ def _non_zero(ctx: Context, node: Node) -> Any:
 @operator("Unique", since=(11, 28))
 def _unique(ctx: Context, node: Node) -> Any:
     x, axis = settled(ctx, input_at(node, 0)), node.attributes.get("axis")
-    unique = Unique(None if axis is None else normal_axis(node, axis, x.rank), bool(node.attributes.get("sorted", 1)))
-    return ctx.apply(unique, x)[: len(node.outputs)]
+    axis, in_order = None if axis is None else normal_axis(node, axis, x.rank), bool(node.attributes.get("sorted", 1))
+    return ctx.apply(Unique(axis, in_order, x.dtype == "string"), x)[: len(node.outputs)]

@@ -63,13 +63,13 @@ An operator is lowered directly for the versions in the second column; with *fun
 into the function by which the standard defines it. Types are those of the newest version that tensors of a program can
 have. Inputs that shapes depend on (axes, sizes, paddings, …) must be known at compile time, as constants or computed
 from them.
-Strings and complex numbers exist at compile time only.
+Complex numbers exist at compile time only.
 
 | operator | versions | types | limits |
 |---|---|---|---|
 """
 
-_NOT_COMPUTED = ("string", "complex")
+_NOT_COMPUTED = ("complex",)
 
 
 def operators_table() -> str:

@@ -1,0 +1,23 @@
+/* Memory of the texts that a run makes: it is all free again when the next run begins, and stays with the session. */
+#ifndef NNEFC_TEXT_ARENA_H
+#define NNEFC_TEXT_ARENA_H
+
+#include <stdint.h>
+
+typedef struct nnefc_text_block nnefc_text_block;
+
+typedef struct nnefc_text_arena {
+    nnefc_text_block *newest;
+    uint64_t bytes; /* of all blocks */
+    uint64_t most;  /* that there may be */
+} nnefc_text_arena;
+
+/* Makes all memory free again. Several blocks become one, so that a session soon allocates no more. */
+void nnefc_text_arena_reset(nnefc_text_arena *arena);
+
+void nnefc_text_arena_free(nnefc_text_arena *arena);
+
+/* What nnefc_text_allocate takes memory from on the calling thread, from now on; null for nothing. */
+void nnefc_text_arena_use(nnefc_text_arena *arena);
+
+#endif

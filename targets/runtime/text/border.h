@@ -1,0 +1,31 @@
+/* Inputs and outputs of strings: nnefc_string outside, handles inside. */
+#ifndef NNEFC_TEXT_BORDER_H
+#define NNEFC_TEXT_BORDER_H
+
+#include <stdbool.h>
+
+#include "engine.h"
+#include "text/arena.h"
+
+typedef struct nnefc_texts {
+    nnefc_text_arena arena;
+    const void **inputs; /* what the network's code gets in place of what the caller gives */
+    void **outputs;
+} nnefc_texts;
+
+/* Makes room; false if there is no memory. What has been made is for nnefc_texts_free. */
+bool nnefc_texts_init(nnefc_texts *texts);
+
+void nnefc_texts_free(nnefc_texts *texts);
+
+/* Begins a run: what the last one has made is gone. `texts->inputs` and `texts->outputs` are for the network's code.
+ * `bytes` are those of all inputs, then of all outputs; null where the description has them. Answers NNEFC_BAD_ARGUMENT for
+ * an element that is none. */
+nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, void *const *outputs, const uint64_t *bytes,
+                               char *error);
+
+/* Ends it. `shapes` are those of all outputs, one after the other; null where the description has them. The outputs become
+ * what the network has made, or empty if it has failed. */
+void nnefc_texts_end(nnefc_texts *texts, void *const *outputs, const int64_t *shapes, bool failed);
+
+#endif
