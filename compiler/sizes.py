@@ -196,7 +196,14 @@ class _Known:
         for var in variables(expr):
             if var not in self._typical:
                 self._bind(var, _UNKNOWN)
-        simple = self._analyzer.simplify(expr)
+        simple = self._ordered(self._analyzer.simplify(expr))
+        if not isinstance(simple, tirx.Add | tirx.Sub) or not _has_sum_as_factor(simple):
+            return simple
+        expanded = self._ordered(self._analyzer.simplify(_expanded(simple)))  # (2 h + 2) * w - (h + 1) * w * 2 is 0
+        return min(simple, expanded, key=_use_count)
+
+    def _ordered(self, simple: tirx.Expr) -> tirx.Expr:
+        """An expression in TVM's simplest form with the factors of its products in one order."""
         ordered = tvm_ffi.structural_map(simple, (tirx.Mul, self._in_order))
         return simple if ordered.same_as(simple) else self._analyzer.simplify(ordered)
 
@@ -622,6 +629,37 @@ def _factors(expr: tirx.Expr) -> Iterator[tirx.Expr]:
         yield from _factors(expr.b)
     else:
         yield expr
+
+
+def _has_sum_as_factor(expr: tirx.Expr) -> bool:
+    found: list[bool] = []
+
+    def note(product: tirx.Mul) -> None:
+        found.append(any(isinstance(factor, tirx.Add | tirx.Sub) for factor in _factors(product)))
+
+    tvm_ffi.structural_walk(expr, (tirx.Mul, note))
+    return any(found)
+
+
+def _expanded(expr: tirx.Expr) -> tirx.Expr:
+    """Products of sums in a sum as sums of products."""
+    match expr:
+        case tirx.Add() | tirx.Sub():
+            return type(expr)(_expanded(expr.a), _expanded(expr.b))
+        case tirx.Mul():
+            left, right = _expanded(expr.a), _expanded(expr.b)
+            for one, other in ((left, right), (right, left)):
+                if isinstance(one, tirx.Add | tirx.Sub):
+                    return type(one)(_expanded(one.a * other), _expanded(one.b * other))
+            return left * right
+    return expr
+
+
+def _use_count(expr: tirx.Expr) -> int:
+    """How often an expression mentions variables."""
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
+    return len(found)
 
 
 def _has_remainder(expr: tirx.Expr) -> bool:

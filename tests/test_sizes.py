@@ -60,6 +60,14 @@ def test_products_of_several_sizes_are_equal_in_any_order() -> None:
     assert (w + 1) * h * n + 2 - n * (h * (w + 1)) == 2
 
 
+def test_products_of_sums_are_equal_wherever_their_common_factors_are() -> None:
+    n, h, w = dimension(N), dimension(H), dimension(W)
+    assert (2 * (h + 1)) * w * 7 == (h + 1) * w * 14
+    assert not may_exceed((2 * h + 2) * ceil_div(w, 14) * 14, (h + 1) * ceil_div(w, 14) * 28)
+    assert (n + 1) * (h + 1) * (w - 3) - n * h * w == n * w - 3 * (n * h + n + h) + w * (h + 1) - 3
+    assert (h + 1) * n != (h + 2) * n
+
+
 def test_sizes_of_known_dimensions_are_numbers_however_large_they_are() -> None:
     n, h = dimension(N), dimension(H)
     size = substituted(n * h * 4, {N: 1 << 30, H: 1 << 30})

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["PEERS", "STRICT", "Peer", "installed", "make_peer"]
+__all__ = ["PEERS", "STATIC", "STRICT", "Peer", "installed", "make_peer"]
 
 
 class Peer(Protocol):
@@ -55,8 +55,10 @@ def _ncnn() -> Callable[[Path, int], Peer]:
 
 STRICT = "nnefc --strict"
 """nnefc without the algorithms that round otherwise than the plain sum does."""
+STATIC = "nnefc of known sizes"
+"""nnefc with a library for the sizes of the run alone, beside one for all sizes."""
 PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "tract": _tract}
-OTHER_FORMATS = {"ncnn": _ncnn, STRICT: _nnefc}
+OTHER_FORMATS = {"ncnn": _ncnn, STRICT: _nnefc, STATIC: _nnefc}
 """Engines that read no ONNX files: only who names them measures them."""
 
 

@@ -22,6 +22,7 @@ from nnefc.passes.schedule.schedules import (
     trip_count,
     vector_lanes,
 )
+from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.expressions import is_number
 from nnefc.sizes import is_known, item_count
 from nnefc.targets.machine.target import Target
@@ -35,6 +36,10 @@ instructions, and saves no more than a loop's branch in several loads."""
 _RESULTS_AT_ONCE = 7
 """Neighbouring results, which share the filter and most of their windows. As many as keep multiply-adds going that take
 four cycles, two of which begin in each; and a divisor of the widths that images have after halving: 7, 14, 28, …"""
+
+_FEWER_AT_ONCE = (3, 1)
+"""Of a row of open length, what is left behind the last whole seven: few loops more, for their code takes time to
+compile."""
 
 
 class WindowsRule:
@@ -59,6 +64,11 @@ class WindowsRule:
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
             epilogue = sch.cache_write(block, 0, "global")
+        if not is_known(step.spatial[-2].size):
+            tiled = in_whole_tiles(sch, step.name, count - 2, _RESULTS_AT_ONCE, _FEWER_AT_ONCE)
+            if tiled is not None:
+                names = [str(sch.get(part).name_hint) for part in (block, epilogue)]
+                sch, (block, epilogue) = tiled, map(tiled.get_sblock, names)
         loops = sch.get_loops(block)
         outer, channel, window = loops[: count - 1], loops[count - 1], loops[count:]
         channel, lane = sch.split(channel, [None, lanes])

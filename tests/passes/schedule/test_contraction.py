@@ -7,13 +7,14 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relax_programs import Case, build, target
+from relax_programs import Case, build, network_of, opened, program, target
 from tvm import s_tir, tirx
 
 from nnefc.backends import backend_of
 from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_saving
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
+from nnefc.sizes import ranges
 from nnefc.targets.machine.target import Target
 
 SIZES = st.integers(1, 3000)
@@ -67,6 +68,8 @@ def unrolled_rounds(stmt: tirx.Stmt) -> int:
             return max(map(unrolled_rounds, stmt.seq))
         case s_tir.SBlockRealize():
             return unrolled_rounds(stmt.block.body)
+        case tirx.IfThenElse():
+            return unrolled_rounds(stmt.then_case)
     return 1
 
 
@@ -118,3 +121,17 @@ def test_winograd_multiplies_whole_blocks_of_channels_and_pays_only_where_most_o
         return winograd_saving(shape, (4, 4), machine.costs.memory_bytes_per_cycle, machine) > 0
 
     assert [pays(inputs) for inputs in (1, 3, 32, 64)] == [False, False, True, True]
+
+
+def test_windows_along_open_rows_share_what_they_overlap_in() -> None:
+    weights = np.ones((32, 1, 3, 3), np.float32)
+    text = """x[1, 32, "h", "w"] -> z
+    y = R.nn.conv2d(x, f, groups=32)
+    z = R.nn.max_pool2d(y, (3, 3))"""
+    network = opened(network_of(program(text, f=weights)))
+    seen: dict[str, tvm.IRModule] = {}
+    with ranges({d.var: d.values for d in network.open_dimensions}):
+        lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
+    windows = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "WindowsRule"]
+    assert len(windows) == 2
+    assert all(unrolled_rounds(func.body) >= 9 * 7 for func in windows)
