@@ -20,7 +20,10 @@ PICTURE = Path(__file__).with_name("architecture.svg")
 
 _FOLDERS = {"compiler": "nnefc", "passes": "nnefc.passes", "targets": "nnefc.targets"}
 
-_DRIVER = ("", "artifact", "driver", "formats", "inspection", "provenance", "signatures", "specializations", "turns")
+_DRIVER = (
+    *("", "artifact", "driver", "formats", "inspection", "onnx_backend", "provenance", "signatures", "specializations"),
+    "turns",
+)
 _SHARED = ("agreement", "diagnostics", "element_types", "evaluation", "network", "outline", "size_numbers", "sizes")
 
 PARTS: Mapping[str, tuple[str, ...]] = {

@@ -417,14 +417,15 @@ class Operator:
     """
 
     KINDS: ClassVar[list[type[Operator]]] = []
-    """All operators, in the order of their declaration."""
+    """All operators but those of users, in the order of their declaration."""
 
     moves: ClassVar[bool] = False
     """Whether the items of the results are items of the first operand as they are, of any element type."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, listed: bool = True, **options: Any) -> None:
         super().__init_subclass__(**options)
-        Operator.KINDS.append(cls)
+        if listed:
+            Operator.KINDS.append(cls)
 
     def shape(self, *shapes: Any) -> Any:
         """The shape of the result, from those of the operands."""

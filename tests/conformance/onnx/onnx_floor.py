@@ -1,4 +1,4 @@
-"""What each node test came to before: the floor, which only rises.
+"""What each test came to before: the floor, which only rises.
 
 `floor.txt` names every test that does not simply pass, with its status. The runner replaces an entry by a better one; a
 worse one is an error, and who means it edits the file by hand, where a reviewer sees it.

@@ -1,4 +1,4 @@
-"""Runs one node test with onnxruntime, in the form that serves it best.
+"""onnxruntime behind ONNX's interface for engines, in the form that serves it best.
 
 Versions that it does not know yet are lowered to the newest that it knows: many operators did not change since.
 Tensors of types that NumPy lacks are copied in and out through their memory.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -16,36 +15,54 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper
-from onnx_cases import Case, mismatch
-from onnx_outcome import Outcome
+from onnx.backend.base import Backend, BackendRep
 
-__all__ = ["run_onnxruntime"]
+__all__ = ["OnnxruntimeBackend"]
 
 _IR_VERSION = re.compile(r"max supported IR version: (\d+)")
 _OPSET = re.compile(r"support for domain ai\.onnx is till opset (\d+)")
 
 
-def run_onnxruntime(case: Case) -> Outcome:
-    """The test on one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    try:
-        session, lowered = _session(case.model, options)
-        names = [item.name for item in session.get_inputs() if item.name in case.inputs]
-        types = {item.name: item.type.tensor_type.elem_type for item in case.model.graph.input}
-        if any(_is_narrow(value) for value in (*case.inputs.values(), *case.outputs.values())):
-            found = _through_memory(session, case, names, types)
-        else:
-            results = session.run(list(case.outputs), {name: case.inputs[name] for name in names})
-            found = {name: _plain(value) for name, value in zip(case.outputs, results, strict=True)}
-    except Exception as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        return Outcome("refused", lines[0][:200])
-    difference = mismatch(case, found)
-    if difference is not None:
-        return Outcome("wrong", difference)
-    return Outcome("lowered", lowered) if lowered else Outcome("pass")
+class _Session(BackendRep):  # type: ignore[misc]
+    """A session on one thread.
+
+    Attributes:
+        lowered: which versions were lowered for it.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session, self.lowered = _session(model, options)
+        self._names = [item.name for item in self._session.get_inputs()]
+        self._types = {item.name: item.type.tensor_type.elem_type for item in model.graph.input}
+        self._results = [item.name for item in model.graph.output]
+        types = [item.type.tensor_type.elem_type for item in (*model.graph.input, *model.graph.output)]
+        self._narrow = any(type_ and _dtype(type_).isbuiltin == 2 for type_ in types)
+
+    def run(self, inputs: Any, **_: Any) -> list[Any]:
+        given = dict(zip(self._names, inputs, strict=False))
+        if not self._narrow:
+            return [_plain(value) for value in self._session.run(self._results, given)]
+        feeds = {name: _value(value, self._types[name]) for name, value in given.items()}
+        return [_array(value) for value in self._session.run_with_ort_values(self._results, feeds)]
+
+
+class OnnxruntimeBackend(Backend):  # type: ignore[misc]
+    """onnxruntime as an engine of ONNX's."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, _device: str = "CPU", **_: Any) -> _Session:
+        return _Session(model)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device == "CPU"
+
+
+def _dtype(kind: int) -> np.dtype[Any]:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(kind))
 
 
 def _session(model: onnx.ModelProto, options: onnxruntime.SessionOptions) -> tuple[onnxruntime.InferenceSession, str]:
@@ -78,14 +95,6 @@ def _standard(model: onnx.ModelProto) -> onnx.OperatorSetIdProto:
     return next(opset for opset in model.opset_import if opset.domain == "")
 
 
-def _through_memory(
-    session: onnxruntime.InferenceSession, case: Case, names: list[str], types: Mapping[str, int]
-) -> dict[str, Any]:
-    feeds = {name: _value(case.inputs[name], types[name]) for name in names}
-    results = session.run_with_ort_values(list(case.outputs), feeds)
-    return {name: _array(value) for name, value in zip(case.outputs, results, strict=True)}
-
-
 def _value(array: Any, kind: int) -> onnxruntime.OrtValue:
     if not _is_narrow(array):
         return onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(array))
@@ -96,7 +105,7 @@ def _value(array: Any, kind: int) -> onnxruntime.OrtValue:
 
 
 def _array(value: onnxruntime.OrtValue) -> np.ndarray:
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(value.element_type()))
+    dtype = _dtype(value.element_type())
     count = int(np.prod(value.shape()))
     if dtype.isbuiltin != 2:
         return np.asarray(value.numpy())

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from onnx_cases import Case, collect
-from onnx_open import load_open, run_open
+from onnx_open import Case, collect, load_open, run_open
 
 REFUSED = Path(__file__).parent / "open_refused.txt"
 
