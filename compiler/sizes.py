@@ -513,9 +513,12 @@ _FAR = 1 << 40
 
 
 def named(name: str, size: Dimension) -> Dimension:
-    """A variable that stands for a size: of the same bounds and typical value, but nothing is calculated with these."""
+    """A variable that stands for a size: of the same bounds and typical value, but nothing is calculated with these.
+
+    It is not negative: with sizes from which one would follow that is, nothing runs.
+    """
     var = tirx.Var(name, "int64")
-    least, most = (max(-_FAR, min(bound, _FAR)) for bound in bounds(size))
+    least, most = (max(0, min(bound, _FAR)) for bound in bounds(size))
     _known().note(var, Range(least, most, typical(size)))
     return Size(var)
 

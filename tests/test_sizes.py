@@ -155,5 +155,6 @@ def test_variables_that_nothing_is_said_about_are_no_less_than_nothing() -> None
 
 def test_a_name_stands_for_a_size_without_bounds_too() -> None:
     vast, least = named("e", dimension(N) * dimension(H) * dimension(W) * (1 << 40)), named("e", dimension(N))
+    assert bounds(named("e", dimension(N) * (dimension(H) - 3)))[0] == 0
     assert bounds(vast)[1] >= 1 << 40 and typical(vast) == 224 * 320 << 40
     assert bounds(least) == (1, 64) and typical(least) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.rewriter import array_of, is_constant
 
 __all__ = ["RULES"]
 
@@ -46,7 +47,6 @@ _WILD = (
     "atan",
     "atanh",
     "cosh",
-    "divide",
     "exp",
     "log",
     "power",
@@ -75,6 +75,14 @@ def _wild(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     return _tame(layouts, call)
 
 
+def _division(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """By one number that is not 0, such as the 6 of a hard swish, zeros stay what they are."""
+    divisor = call.args[1]
+    if is_constant(divisor) and array_of(divisor).size == 1 and array_of(divisor).item() != 0:
+        return _tame(layouts, call)
+    return _wild(layouts, call)
+
+
 def _leader(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     """The first operand in blocked layout, rather one of all channels: the others, and the result, take its."""
     found = [(arg, layout) for arg in call.args if (layout := layouts.layout_of(arg)) is not None]
@@ -94,4 +102,8 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
     return arg if layout is None else layouts.laid_out(arg, layout)
 
 
-RULES: dict[str, LayoutRule] = {**dict.fromkeys(_TAME, _tame), **dict.fromkeys(_WILD, _wild)}
+RULES: dict[str, LayoutRule] = {
+    **dict.fromkeys(_TAME, _tame),
+    **dict.fromkeys(_WILD, _wild),
+    "divide": _division,
+}

@@ -46,6 +46,20 @@ PROGRAMS = {
         c[1, 17, 3, 3] = nn.relu(b)
         -> c""",
     ),
+    "a quotient by a number other than zero does not": (
+        """x[1, 8, 5, 5] -> d
+        a = R.nn.conv2d(x, W17)
+        b = R.nn.relu(a)
+        c = R.divide(b, R.const(6.0, "float32"))
+        d = R.divide(c, R.const(0.0, "float32"))""",
+        """lv[1, 1, 5, 5, 8] = block(x)
+        lv1[1, 3, 3, 3, 8] = convolution(lv, const[3, 1, 3, 3, 8, 8])
+        lv2[1, 3, 3, 3, 8] = nn.relu(lv1)
+        lv3[1, 3, 3, 3, 8] = divide(lv2, 6.0)
+        lv4[1, 17, 3, 3] = unblock(lv3)
+        d[1, 17, 3, 3] = divide(lv4, 0.0)
+        -> d""",
+    ),
     "but not a full one": (
         """x[1, 8, 5, 5] -> c
         a = R.nn.conv2d(x, W8)
@@ -155,6 +169,7 @@ FUNCTIONS = {
     "rsqrt": lambda g, x: g.unary("rsqrt", positive(g, x)),
     "divide": lambda g, x: g.binary("divide", x, positive(g, x)),
     "reciprocal": lambda g, x: g.binary("divide", g.constant(np.float32(1)), positive(g, x)),
+    "divide by a number": lambda g, x: g.binary("divide", g.unary("abs", x), g.constant(np.float32(6))),
     "power": lambda g, x: g.binary("power", positive(g, x), g.constant(np.float32(-1.5))),
     "cosh": lambda g, x: g.unary("cosh", x),
     "constant on the left": lambda g, x: g.binary("subtract", g.constant(np.float32(1)), x),

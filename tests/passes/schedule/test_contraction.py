@@ -8,13 +8,18 @@ import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from relax_programs import Case, build, network_of, opened, program, target
-from tvm import s_tir, tirx
+from tvm import s_tir, te, tirx
 
 from nnefc.backends import backend_of
+from nnefc.passes.compute.matmul import multiply_packed
 from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_saving
 from nnefc.passes.pipeline import lower
+from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
-from nnefc.sizes import ranges
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.schedule.schedules import OPEN_SIZES
+from nnefc.sizes import OpenSize, Range, Size, ranges
 from nnefc.targets.machine.target import Target
 
 SIZES = st.integers(1, 3000)
@@ -135,3 +140,15 @@ def test_windows_along_open_rows_share_what_they_overlap_in() -> None:
     windows = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "WindowsRule"]
     assert len(windows) == 2
     assert all(unrolled_rounds(func.body) >= 9 * 7 for func in windows)
+
+
+def test_rows_whose_count_seems_to_be_less_than_none_are_tiled() -> None:
+    """As of spectra: the frames of a batch of signals, of which bounds say that they may be fewer than none."""
+    batch, frames = tirx.Var("batch", "int64"), tirx.Var("frames", "int64")
+    with ranges({batch: OpenSize().values, frames: Range(0, 1 << 20, 64)}):
+        rows = Size(batch) * (Size(frames) - 1)
+        left, packed = te.placeholder((rows, 40)), te.placeholder((21, 40, 16))
+        func = te.create_prim_func([left, packed, multiply_packed(left, packed, 322, rows)])
+        kernel = KernelAnalysis(func.with_attr(OPEN_SIZES, [batch, frames]))
+        made = scheduled(kernel, CPU_RULES, target("llvm -mcpu=x86-64-v4"))
+    assert made.attrs["nnefc.rule"] == "ContractionRule"
