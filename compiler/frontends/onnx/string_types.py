@@ -35,7 +35,7 @@ _MOVES = frozenset(
 )
 """Operators that move elements whatever they are; an empty string is what zeros are for numbers."""
 
-_READ = frozenset({"Equal"})
+_READ = frozenset({"CategoryMapper", "Equal", "LabelEncoder", "OneHotEncoder"})
 """Operators that look into strings. Others that schemas let take them would compute with handles."""
 
 

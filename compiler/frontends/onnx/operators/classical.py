@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
+from nnefc.frontends.onnx.operators.labels import positions
 from nnefc.frontends.onnx.operators.tensors import fail, input_at
 from nnefc.frontends.onnx.values import Map
 from nnefc.operators.activation import Binarizer
@@ -64,13 +65,15 @@ def _imputer(ctx: Context, node: Node) -> Any:
 
 @operator("OneHotEncoder", since=(1,), domain=_ML)
 def _one_hot_encoder(ctx: Context, node: Node) -> Any:
-    """Of numbers."""
-    categories = node.attributes.get("cats_int64s")
+    """Of strings by their positions among the categories."""
+    x, given = input_at(node, 0), node.attributes
+    is_text = x.dtype == "string"
+    categories = given.get("cats_strings" if is_text else "cats_int64s")
     if not categories:
-        raise fail(node, "categories that are strings are not supported")
-    return ctx.apply(
-        OneHotCategories(np.array(categories, np.int64), bool(node.attributes["zeros"])), input_at(node, 0)
-    )
+        raise fail(node, f"it has no categories for a tensor of {x.dtype}")
+    if is_text:
+        x, categories = positions(ctx, x, np.array(categories, object)), range(len(categories))
+    return ctx.apply(OneHotCategories(np.array(categories, np.int64), bool(given["zeros"])), x)
 
 
 @operator("FeatureVectorizer", since=(1,), domain=_ML)

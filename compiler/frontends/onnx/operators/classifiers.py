@@ -18,22 +18,21 @@ _ML = "ai.onnx.ml"
 
 
 def class_labels(node: Node, integers: str, strings: str) -> Array:
-    """What the classes of a classifier are called.
+    """What the classes of a classifier are called: integers or strings.
 
     Raises:
-        CompileError: they are strings, or there are none.
+        CompileError: there are none.
     """
-    labels = node.attributes.get(integers)
-    if not labels:
-        given = node.attributes.get(strings)
-        raise fail(node, "labels that are strings are not supported" if given else f"it has no '{integers}'")
-    return np.array(labels, np.int64)
+    labels, words = node.attributes.get(integers), node.attributes.get(strings)
+    if not labels and not words:
+        raise fail(node, f"it has neither '{integers}' nor '{strings}'")
+    return np.array(labels, np.int64) if labels else np.array(words, object)
 
 
 def labelled(ctx: Context, made: list[Value], labels: Array) -> list[Value]:
     """A classifier's results with labels `[classes]` in place of the numbers of classes."""
     numbers, scores = made
-    if np.array_equal(labels, np.arange(len(labels))):
+    if labels.dtype != object and np.array_equal(labels, np.arange(len(labels))):
         return made
     return [ctx.apply(Gather(outside="clip"), ctx.known(labels), numbers), scores]
 
@@ -68,7 +67,7 @@ def _linear_classifier(ctx: Context, node: Node) -> list[Value]:
     model = LinearClassifier(weights, bias, node.attributes["post_transform"], len(labels))
     made = ctx.apply(model, x)
     if len(labels) == 1:
-        labels = np.array([0, labels[0]])
+        labels = np.array(["" if labels.dtype == object else 0, labels[0]], labels.dtype)
     return labelled(ctx, made, labels)
 
 

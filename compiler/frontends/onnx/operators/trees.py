@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.onnx.operator import Context, Node, operator
+from nnefc.frontends.onnx.operators.classifiers import class_labels, labelled
 from nnefc.frontends.onnx.operators.tensors import Array, dtype_of, fail, input_at
 from nnefc.operators.trees import AGGREGATES, MEMBER, MODES, TRANSFORMS, TreeClassifier, TreeEnsemble, Trees
 
@@ -151,9 +152,8 @@ def _regressor(ctx: Context, node: Node) -> Any:
 
 @operator("TreeEnsembleClassifier", since=(1, 3, 5), domain=_ML)
 def _classifier(ctx: Context, node: Node) -> Any:
-    """Labels are integers."""
-    labels = _integers(node.attributes, "classlabels_int64s")
-    if not labels:
-        raise fail(node, "labels that are strings are not supported")
+    labels = class_labels(node, "classlabels_int64s", "classlabels_strings")
     trees, transform = _named_trees(node, "class"), node.attributes["post_transform"]
-    return ctx.apply(TreeClassifier(trees, _base(node), transform, tuple(labels)), input_at(node, 0))
+    numbers = tuple(range(len(labels))) if labels.dtype == object else tuple(map(int, labels))
+    made = ctx.apply(TreeClassifier(trees, _base(node), transform, numbers), input_at(node, 0))
+    return labelled(ctx, made, labels) if labels.dtype == object else made
