@@ -22,11 +22,11 @@ from nnefc.passes.schedule.reducers import reducer_of
 from nnefc.passes.schedule.schedules import schedule_of, without_open_sizes
 from nnefc.passes.tir.expressions import int64, replaced, substituted, variables_of
 from nnefc.passes.tir.named_sizes import named_sizes, with_named_sizes
-from nnefc.passes.tir.remainders import TiledAxis, with_tiled_axis
+from nnefc.passes.tir.remainders import TiledAxis, tiled_axes, with_tiled_axis
 from nnefc.passes.tir.sizes import sizes_of
 from nnefc.sizes import ceil_div, expression, named
 
-__all__ = ["in_whole_tiles", "rows_in_whole_vectors"]
+__all__ = ["goes_to_the_end", "in_whole_tiles", "rows_in_whole_vectors"]
 
 _Change = Callable[[tirx.Stmt], tirx.Stmt]
 
@@ -82,6 +82,22 @@ def in_whole_tiles(
         func = _with_size(func, step.result, dims[0], extent)
     func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders or ())))
     return schedule_of(with_named_sizes(func, {end: expression(along.size), count: tiles}))
+
+
+def goes_to_the_end(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> bool:
+    """Whether what is in a loop is compared, along it, with the end of an axis whose last tile becomes smaller ones."""
+    ends = {axis.end for axis in tiled_axes(sch.mod["main"]) if axis.remainders}
+    stmt = sch.get(loop)
+    realized: list[s_tir.SBlockRealize] = []
+    tvm_ffi.structural_walk(stmt, (s_tir.SBlockRealize, realized.append))
+    for realize in realized:
+        compared: list[tirx.Expr] = []
+        tvm_ffi.structural_walk(realize.block.body, ((tirx.LT, tirx.LE, tirx.Min), compared.append))
+        used = variables_of([node for node in compared if ends & variables_of([node])])
+        pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        if any(stmt.loop_var in variables_of([value]) for axis, value in pairs if axis.var in used):
+            return True
+    return False
 
 
 def rows_in_whole_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.Schedule | None:

@@ -117,6 +117,15 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
         {},
         [{"n": n, "s": s, "t": t} for n, s, t in ((1, 1, 1), (2, 13, 33), (1, 50, 16))],
     ),
+    "products of one and of few columns": (
+        """x[n, 10] -> y; z; t
+        a = R.matmul(x, w)
+        y = R.add(a, R.const(0.5, "float32"))
+        z = R.matmul(x, v)
+        t = R.permute_dims(R.matmul(x, u), [1, 0])""",
+        {"w": real(10, 1), "v": real(10, 3), "u": real(10, 5)},
+        [{"n": n} for n in (7, 16, 117, 128)],
+    ),
     "joined tensors": (
         """x[n, 4, w] -> y
         a = R.nn.relu(x)

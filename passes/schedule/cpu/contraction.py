@@ -22,7 +22,7 @@ from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, st
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_open_tile, choose_tile
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
-from nnefc.passes.schedule.whole_tiles import in_whole_tiles
+from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
 from nnefc.passes.tir.expressions import variables_of
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.sizes import Size, is_known, typical
@@ -194,16 +194,22 @@ def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -
 
 
 def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, fused: LoopRV, lanes: int) -> None:
-    """Vectorize the innermost loop of the epilogue and unroll the others of the tile."""
+    """Vectorize the innermost loop of the epilogue and unroll the others of the tile.
+
+    One over items of which the last tile has fewer is not split: smaller tiles have fewer rounds of it.
+    """
     loops = sch.get_loops(epilogue)
     first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(fused))) + 2
     inner = loops[first:]
     if not inner:
         return
     *others, last = inner
-    if trip_count(sch, last) > lanes:
+    if trip_count(sch, last) > lanes and goes_to_the_end(sch, last):
+        others.append(last)
+    elif trip_count(sch, last) > lanes:
         column, last = sch.split(last, [None, lanes])
         others.append(column)
-    sch.vectorize(last)
+    if last not in others:
+        sch.vectorize(last)
     for loop in others:
         sch.unroll(loop)
