@@ -18,6 +18,7 @@ from tvm.ir import GenericConst
 
 from nnefc.evaluation import Budget, Kernels, evaluate, external_calls
 from nnefc.network import control_index
+from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS
 from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, operands, shape_of
@@ -113,6 +114,8 @@ def _is_open(binding: relax.Binding, kernels: Kernels) -> bool:
 
 def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
     """Whether a kernel's result is left to be computed at run time."""
+    if kernel.attrs and DEQUANTIZES_BLOCKS in kernel.attrs:
+        return True
     if kernel.attrs and WIDENS in kernel.attrs:
         return not widened or int(kernel.attrs[FUSION]) == OpPattern.OPAQUE
     return bool(external_calls(kernel))

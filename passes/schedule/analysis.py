@@ -21,6 +21,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
+from nnefc.passes.compute.block_matmul import DEQUANTIZED
 from nnefc.passes.compute.choice import PERIODS
 from nnefc.passes.compute.dot_product import is_dot_product, is_widening
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of
@@ -228,21 +229,24 @@ class Contraction:
         both: spatial axes that index both (a batch, or a depthwise channel).
         reduced: the axes summed over.
         All are positions among the step's axes.
+        steps: instructions that an item of B is computed with; 0 if it is stored.
     """
 
     only_left: tuple[int, ...]
     only_right: tuple[int, ...]
     both: tuple[int, ...]
     reduced: tuple[int, ...]
+    steps: int = 0
 
 
 def _contraction_of(step: Step) -> Contraction | None:
     if step.node.init is None or not isinstance(step.node.body, tirx.BufferStore):
         return None
-    factors = [_stored(factor) for factor in _factors(step.node.body.value)]
-    if len(factors) != 2 or not all(isinstance(factor, TensorLoad) for factor in factors):
+    factors = [_loads(step, factor) for factor in _factors(step.node.body.value)]
+    if len(factors) != 2 or not all(factors):
         return None
-    left, right = (variables_of(factor.indices) for factor in factors)
+    steps = int(step.node.annotations.get(DEQUANTIZED, 0))
+    left, right = (variables_of(index for load in loads for index in load.indices) for loads in factors)
     if step.spatial and step.spatial[-1].var in left and step.spatial[-1].var not in right:
         left, right = right, left
 
@@ -252,7 +256,7 @@ def _contraction_of(step: Step) -> Contraction | None:
         )
 
     reduced = _positions(axis.is_reduced for axis in step.axes)
-    return Contraction(indexing(True, False), indexing(False, True), indexing(True, True), reduced)
+    return Contraction(indexing(True, False), indexing(False, True), indexing(True, True), reduced, steps)
 
 
 def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
@@ -264,6 +268,14 @@ def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
     if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
         return value.b.a, value.b.b
     return value.args[1:] if is_dot_product(value) else ()
+
+
+def _loads(step: Step, factor: tirx.Expr) -> Sequence[TensorLoad]:
+    """What a factor reads: one item, or of one that is dequantized in the sum its scale besides; else nothing."""
+    stored = _stored(factor)
+    if isinstance(stored, TensorLoad):
+        return [stored]
+    return loads_of(factor) if DEQUANTIZED in step.node.annotations else ()
 
 
 def _stored(factor: tirx.Expr) -> tirx.Expr:

@@ -73,6 +73,9 @@ _TYPES = {
     "I": _COUNTS,
     "L": ["tensor(int64)"],
     "B": ["tensor(bool)"],
+    "U": ["tensor(uint8)"],
+    "Z": ["tensor(uint8)", *_FLOATS],
+    "Q": ["tensor(uint8)", "tensor(int4)", "tensor(uint4)"],
 }
 
 
@@ -175,6 +178,12 @@ _SCHEMAS = (
     _schema("RotaryEmbedding", "input:F position_ids:L cos_cache:F sin_cache:F",
             {"interleaved": 0, "is_packed_batching": 0, "num_heads": 0, "rotary_embedding_dim": 0, "scale": 1.0},
             outputs="output:F"),
+    _schema("MatMulNBits", "A:F B:U scales:F zero_points:Z? g_idx:C? bias:F?",
+            {"accuracy_level": 0, "bits": 4, "weight_prepacked": 0}, "K:INT N:INT block_size:INT", outputs="Y:F"),
+    _schema("MatMulBnb4", "A:F B:U absmax:F", {"training_mode": 0, "transB": 1},
+            "K:INT N:INT block_size:INT quant_type:INT", outputs="Y:F"),
+    _schema("GatherBlockQuantized", "data:Q indices:I scales:F zero_points:Q?",
+            {"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1}, outputs="output:F"),
     _schema("SimplifiedLayerNormalization", "X:F scale:F2", {"axis": -1, "epsilon": 1e-5, "stash_type": 1},
             outputs="Y:F2 inv_std_var:S?", domain=""),
     _schema("LayerNormalization", "X:F Scale:F2 B:F2?", {"axis": -1, "epsilon": 1e-5, "stash_type": 1},

@@ -71,9 +71,9 @@ class ContractionRule:
         columns = vectors if column == vector else sizes[column]
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
-        tile = choose_tile(outer_size, size, columns, target)
+        tile = choose_tile(outer_size, size, columns, target, roles.steps)
         if isinstance(size, Size):
-            open_tile, smaller = choose_open_tile(size, columns, target)
+            open_tile, smaller = choose_open_tile(size, columns, target, roles.steps)
             tiled = _tiled(sch, block, epilogue, rows[-1], open_tile.rows, smaller)
             if tiled is not None:
                 (sch, block, epilogue), tile = tiled, open_tile

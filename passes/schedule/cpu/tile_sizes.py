@@ -32,21 +32,21 @@ class Tile:
     rows: int
     columns: int
 
-    def cycles(self, target: Target) -> float:
+    def cycles(self, target: Target, steps: int = 0) -> float:
         """Of a step of the sum, estimated.
 
         It takes one multiply-add a register of the tile, and loads one value a row, and one vector a column, which
-        comes from the second cache if the filter is not tiny.
+        comes from the second cache if the filter is not tiny. What a vector is computed with takes `steps` more.
         """
         costs, rows = target.costs, self.outer_rows * self.rows
-        work = rows * self.columns / costs.multiply_adds
+        work = (rows + steps) * self.columns / costs.multiply_adds
         loading = rows / costs.broadcasts + self.columns / costs.loads
         streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
         return max(work, loading, streaming, costs.latency) + _LOOP_CYCLES
 
-    def share(self, target: Target) -> float:
+    def share(self, target: Target, steps: int = 0) -> float:
         """Of the peak, estimated."""
-        return self.outer_rows * self.rows * self.columns / target.costs.multiply_adds / self.cycles(target)
+        return self.outer_rows * self.rows * self.columns / target.costs.multiply_adds / self.cycles(target, steps)
 
     def fits(self, target: Target) -> bool:
         """Whether the registers hold it, and what is loaded for it."""
@@ -57,12 +57,12 @@ class Tile:
         return used <= registers and self.columns <= most_columns
 
 
-def choose_tile(outer_extent: int, extent: int, columns: int, target: Target) -> Tile:
-    """The best tile whose sides divide the extents and which fits into the registers."""
+def choose_tile(outer_extent: int, extent: int, columns: int, target: Target, steps: int = 0) -> Tile:
+    """The best tile whose sides divide the extents and which fits into the registers; see :meth:`Tile.cycles`."""
 
     def rank(tile: Tile) -> tuple[float, int]:
         # Columns come from an outer cache, rows mostly from the first.
-        return tile.share(target), -(tile.outer_rows * tile.rows + 2 * tile.columns)
+        return tile.share(target, steps), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
     candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
     return max((tile for tile in candidates if tile.fits(target)), key=rank)
@@ -72,22 +72,24 @@ def _divisors(extent: int) -> list[int]:
     return [d for d in range(1, min(typical(extent), _MOST_ROWS) + 1) if extent % d == 0]
 
 
-def choose_open_tile(extent: Size, columns: int, target: Target) -> tuple[Tile, tuple[int, ...]]:
+def choose_open_tile(extent: Size, columns: int, target: Target, steps: int = 0) -> tuple[Tile, tuple[int, ...]]:
     """The best tile of one row of an open extent, and the rows of the smaller tiles for what is left of it.
 
     Args:
         columns: vectors of B.
+        steps: see :meth:`Tile.cycles`.
     """
     step = next(d for d in (32, 16, 8, 4, 2, 1) if extent % d == 0)
     least, most = (min(max(bound, 1), _SAMPLED) for bound in bounds(extent))
     first = -(-least // step) * step
-    return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), target)
+    return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), target, steps)
 
 
 @lru_cache(maxsize=1024)
-def _best_for(extents: range, columns: tuple[int, ...], target: Target) -> tuple[Tile, tuple[int, ...]]:
+def _best_for(extents: range, columns: tuple[int, ...], target: Target, steps: int) -> tuple[Tile, tuple[int, ...]]:
     """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
-    found = {(tile, smaller): _cycles(extents, tile, smaller, target) for tile, smaller in _candidates(columns, target)}
+    candidates = _candidates(columns, target)
+    found = {(tile, smaller): _cycles(extents, tile, smaller, target, steps) for tile, smaller in candidates}
     least = np.min(list(found.values()), axis=0)
 
     def rank(candidate: tuple[Tile, tuple[int, ...]]) -> float:
@@ -114,12 +116,12 @@ def _candidates(columns: tuple[int, ...], target: Target) -> Iterator[tuple[Tile
             yield from ((tile, sizes) for sizes in sorted(smaller) if 0 not in sizes and len(set(sizes)) == len(sizes))
 
 
-def _cycles(extents: range, tile: Tile, smaller: tuple[int, ...], target: Target) -> np.ndarray:
+def _cycles(extents: range, tile: Tile, smaller: tuple[int, ...], target: Target, steps: int) -> np.ndarray:
     """Of a step of the sum for all rows of each extent and one vector of columns: see `passes/tir/remainders.py`."""
     left = np.array(extents) % tile.rows
-    total = np.array(extents) // tile.rows * tile.cycles(target)
+    total = np.array(extents) // tile.rows * tile.cycles(target, steps)
     for size, following in zip(smaller, (*smaller[1:], 0), strict=True):
         count = -(-np.maximum(left - following, 0) // size)
-        total += count * Tile(1, size, tile.columns).cycles(target)
+        total += count * Tile(1, size, tile.columns).cycles(target, steps)
         left = left - count * size
     return total / tile.columns

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["CONFIG", "decoder", "feeds"]
+__all__ = ["CONFIG", "decoder", "feeds", "in_blocks"]
 
 CONFIG = {"layers": 2, "heads": 4, "groups": 2, "size": 16, "width": 64, "inner": 96, "words": 50, "longest": 64}
 _MICROSOFT = "com.microsoft"
@@ -92,6 +92,23 @@ def decoder(quantize: Callable[[np.ndarray], dict[str, Any]] | None = None) -> o
     logits = graph.product(normal, "head", width, config["words"])
     graph.node("Identity", logits, "logits")
     return _model(graph)
+
+
+def in_blocks(matrix: np.ndarray) -> dict[str, Any]:
+    """A matrix `[K, N]` as the operands and attributes of `MatMulNBits`: 4 bits, blocks of 16, with zero points."""
+    parts = matrix.T.reshape(matrix.shape[1], -1, 16)
+    low, high = parts.min(-1, keepdims=True), parts.max(-1, keepdims=True)
+    scales = np.maximum(high - low, 1e-6) / 15
+    zeros = np.clip(np.round(-low / scales), 0, 15)
+    codes = np.clip(np.round(parts / scales) + zeros, 0, 15).astype(np.uint8)
+    flat = zeros[..., 0].astype(np.uint8)
+    flat = np.pad(flat, [(0, 0), (0, flat.shape[1] % 2)])
+    return {
+        "b": codes[..., ::2] | codes[..., 1::2] << 4,
+        "scales": scales[..., 0].astype(np.float32),
+        "zero_points": flat[:, ::2] | flat[:, 1::2] << 4,
+        "attributes": {"K": matrix.shape[0], "N": matrix.shape[1], "bits": 4, "block_size": 16},
+    }
 
 
 def _ones(graph: _Graph, name: str) -> str:

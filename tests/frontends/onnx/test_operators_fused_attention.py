@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from decoder_models import decoder, feeds
+from decoder_models import decoder, feeds, in_blocks
 from onnx_operator_cases import Case, by_onnxruntime, check, compiled
 
 import nnefc
@@ -148,9 +148,9 @@ def test_caches_that_are_not_supported(attributes: dict[str, Any], what: str) ->
 
 
 def test_a_decoder_takes_prompts_and_then_tokens(tmp_path: Path) -> None:
-    """One library for all lengths and batches, each run on the caches that the run before has made."""
+    """One library for all lengths and batches, each run on the caches that the last one made; of 4-bit weights."""
     path = tmp_path / "decoder.onnx"
-    path.write_bytes(decoder().SerializeToString())
+    path.write_bytes(decoder(in_blocks).SerializeToString())
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     with nnefc.compile(path).load() as library:

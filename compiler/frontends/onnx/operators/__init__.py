@@ -3,6 +3,7 @@
 from nnefc.frontends.onnx.operators import (
     activation,
     attention,
+    block_quantized,
     casting,
     classical,
     classifiers,
@@ -34,6 +35,7 @@ from nnefc.frontends.onnx.operators import (
 __all__ = [
     "activation",
     "attention",
+    "block_quantized",
     "casting",
     "classical",
     "classifiers",

@@ -1,0 +1,232 @@
+"""Trained matrices quantized in blocks: integers of 2, 4 or 8 bits, of which a few share a scale.
+
+    q[n, k] = (B[n, k / block, …] >> …) & …          w[k, n] = (q[n, k] - zero[n, k / block]) * scale[n, k / block]
+
+The library keeps them packed. A product widens them where it multiplies by them, if a pass knows how (see
+`passes/legalize/pack_block_matmul.py`); else they are widened before it, in each run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.agreement import agree_all
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.casting import Cast
+from nnefc.sizes import Dimension, ceil_div, expression
+
+__all__ = ["DEQUANTIZES_BLOCKS", "BlockDequantization", "BlockGather", "TableDequantization", "packed", "unpacked"]
+
+DEQUANTIZES_BLOCKS = "nnefc.dequantizes_blocks"
+"""Attribute of the kernel of a `BlockDequantization`: the bits of an integer, or 0 for other formats.
+
+Its result is not computed at compile time: it would be several times as large."""
+
+_BITS = (2, 4, 8)
+_OPAQUE = 8  # Relax's number for kernels that stay alone
+
+
+def unpacked(codes: Array, bits: int) -> Array:
+    """`[…, bytes]` as `[…, bytes · 8 / bits]` uint8: the lowest bits of a byte come first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    items = codes[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return np.asarray(items.reshape(*codes.shape[:-1], codes.shape[-1] * len(shifts)))
+
+
+def packed(items: Array, bits: int) -> Array:
+    """The reverse of :func:`unpacked`."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts = items.reshape(*items.shape[:-1], -1, len(shifts)) << shifts
+    return np.asarray(np.bitwise_or.reduce(parts, axis=-1))
+
+
+def _code(byte: tirx.Expr, place: Any, bits: int) -> tirx.Expr:
+    """The item at a place among those that lie in bytes, as int32."""
+    wide = byte.astype("int32")
+    if bits == 8:
+        return wide
+    shift = (tirx.floormod(place, 8 // bits) * bits).astype("int32")
+    return wide >> shift & tirx.const((1 << bits) - 1, "int32")
+
+
+def _zeros_of(at: Emitter, zeros: Operand, blocks: int, bits: int) -> Operand:
+    """Zero points as float32, one a block: as they are, or packed as the integers are."""
+    if dtype_of(zeros) != "uint8":
+        made: Operand = at.apply(Cast("float32"), zeros)
+        return made
+    if isinstance(zeros, np.ndarray):
+        return unpacked(zeros, bits)[..., :blocks].astype(np.float32)
+    shape = (*shape_of(zeros)[:-1], blocks)
+
+    def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
+        *outer, block = index
+        byte = tensors[0](*outer, tirx.floordiv(block, 8 // bits))
+        return _code(byte, block, bits).astype("float32")
+
+    return at.emit(at.elements(shape, element, zeros, name="zero_points"))
+
+
+@dataclass(frozen=True)
+class BlockDequantization(Operator):
+    """A matrix `[K, N]`, float32, of integers in blocks along K.
+
+    Attributes:
+        depth: K.
+        bits: of an integer.
+    """
+
+    depth: int
+    bits: int
+
+    def shape(self, data: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
+        """Of `[N, blocks, bytes]` integers and `[N, blocks]` scales."""
+        if self.bits not in _BITS:
+            raise CompileError(f"integers of {self.bits} bits are not supported, only of 2, 4 and 8")
+        if len(data) != 3 or data[1] != ceil_div(self.depth, data[2] * 8 // self.bits):
+            raise CompileError(f"the integers {list(data)} are not those of {self.depth} rows in blocks")
+        if not agree_all(scales, data[:2]):
+            raise CompileError(f"the scales {list(scales)} do not fit the integers {list(data)}")
+        return self.depth, data[0]
+
+    def lower(self, at: Emitter, data: Operand, scales: Operand, zeros: Operand | None = None) -> relax.Expr:
+        """Lower it.
+
+        Args:
+            at: where to build.
+            data: `[N, blocks, bytes]`, uint8.
+            scales: `[N, blocks]`.
+            zeros: `[N, blocks]` floats, or packed `[N, bytes]`; without them half the range of the integers.
+        """
+        _, blocks, size = shape_of(data)
+        result = self.shape(shape_of(data), shape_of(scales))
+        block = size * 8 // self.bits
+        given = [data, at.apply(Cast("float32"), scales)]
+        if zeros is not None:
+            given.append(at.bound(_zeros_of(at, zeros, blocks, self.bits)))
+
+        def dequantized(data: te.Tensor, scales: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
+            def element(k: tirx.Var, n: tirx.Var) -> tirx.Expr:
+                place = tirx.floormod(k, block)
+                byte = data(n, tirx.floordiv(k, block), tirx.floordiv(place, 8 // self.bits))
+                half = tirx.const(1 << (self.bits - 1), "float32")
+                zero = zeros[0](n, tirx.floordiv(k, block)) if zeros else half
+                code = _code(byte, place, self.bits).astype("float32")
+                return (code - zero) * scales(n, tirx.floordiv(k, block))
+
+            return te.compute(result, element, name="dequantize_blocks")
+
+        attrs = {DEQUANTIZES_BLOCKS: self.bits, "op_pattern": _OPAQUE}
+        return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
+
+
+@dataclass(frozen=True)
+class TableDequantization(Operator):
+    """A matrix `[N, K]`, float32, of codes of 4 bits that stand for entries of a table, times the scale of their block.
+
+    The codes of the whole matrix lie one after the other, in each byte the high bits first, and so do the blocks.
+    `bitsandbytes` (Dettmers et al., "QLoRA", 2023).
+
+    Attributes:
+        rows, columns: N and K.
+        block: items that share a scale.
+        table: 16 numbers.
+    """
+
+    rows: int
+    columns: int
+    block: int
+    table: tuple[float, ...]
+
+    def shape(self, data: Shape, scales: Shape) -> Shape:
+        """Of `[bytes]` and `[blocks]`."""
+        count = self.rows * self.columns
+        if not agree_all((*data, *scales), (ceil_div(count, 2), ceil_div(count, self.block))):
+            raise CompileError(f"the codes {list(data)} and scales {list(scales)} do not fit {count} items")
+        return self.rows, self.columns
+
+    def lower(self, at: Emitter, data: Operand, scales: Operand) -> relax.Expr:
+        shape = self.shape(shape_of(data), shape_of(scales))
+        table = np.array(self.table, np.float32)
+
+        def dequantized(data: te.Tensor, scales: te.Tensor, table: te.Tensor) -> te.Tensor:
+            def element(n: tirx.Var, k: tirx.Var) -> tirx.Expr:
+                place = n * self.columns + k
+                byte = data(tirx.floordiv(place, 2)).astype("int32")
+                shift = ((1 - tirx.floormod(place, 2)) * 4).astype("int32")
+                return table(byte >> shift & tirx.const(15, "int32")) * scales(tirx.floordiv(place, self.block))
+
+            return te.compute(shape, element, name="dequantize_table")
+
+        attrs = {DEQUANTIZES_BLOCKS: 0, "op_pattern": _OPAQUE}
+        given = data, at.apply(Cast("float32"), scales), table
+        return at.compute(dequantized, *given, name="dequantize_table", attrs=attrs)
+
+
+@dataclass(frozen=True)
+class BlockGather(Operator):
+    """Items of a tensor quantized in blocks at the positions of a dimension that indices say, float32.
+
+    An index out of range gives zeros.
+
+    Attributes:
+        axis: the dimension; those of the indices take its place.
+        along: the dimension that blocks are along.
+        block: items that share a scale.
+        packed: bits of the integers that lie in bytes along the last dimension; 8 for one in a byte.
+        zero: the zero point where none are given.
+    """
+
+    axis: int
+    along: int
+    block: int
+    packed: int = 8
+    zero: int = 0
+
+    def shape(self, data: Shape, indices: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
+        """With the dimensions of the indices; scales have the shape of the blocks."""
+        whole = (*data[:-1], data[-1] * (8 // self.packed))
+        blocks = tuple(ceil_div(size, self.block) if a == self.along else size for a, size in enumerate(whole))
+        if not agree_all(scales, blocks):
+            raise CompileError(f"blocks of {self.block} need scales of the shape {list(blocks)}, not {list(scales)}")
+        return (*whole[: self.axis], *indices, *whole[self.axis + 1 :])
+
+    def lower(
+        self, at: Emitter, data: Operand, indices: Operand, scales: Operand, zeros: Operand | None = None
+    ) -> relax.Expr:
+        """Lower it.
+
+        Args:
+            at: where to build.
+            data: integers of 8 bits, or packed ones.
+            indices: of any shape; negative ones count from the end.
+            scales: one a block.
+            zeros: one a block, of the data's type and packed as they are.
+        """
+        shape, rank = self.shape(*map(shape_of, (data, indices, scales))), len(shape_of(indices))
+        size: Dimension = shape_of(data)[self.axis]
+        given = [data, indices, at.apply(Cast("float32"), scales), *([] if zeros is None else [zeros])]
+        per = 8 // self.packed
+
+        def read(tensor: te.Tensor, place: list[tirx.Expr]) -> tirx.Expr:
+            return _code(tensor(*place[:-1], tirx.floordiv(place[-1], per)), place[-1], self.packed)
+
+        def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
+            data, indices, scales, *zeros = tensors
+            before, inner, after = (
+                index[: self.axis], index[self.axis : self.axis + rank], index[self.axis + rank :]
+            )  # fmt: skip
+            row, last = indices(*inner).astype("int64"), expression(size).astype("int64")
+            row = tirx.Select(row < 0, row + last, row)
+            there = tirx.all(row >= 0, row < last)
+            place = [*before, tirx.max(tirx.min(row, last - 1), tirx.const(0, "int64")), *after]
+            block = [tirx.floordiv(i, self.block) if a == self.along else i for a, i in enumerate(place)]
+            zero = read(zeros[0], block) if zeros else tirx.const(self.zero, "int32")
+            value = (read(data, place) - zero).astype("float32") * scales(*block)
+            return tirx.Select(there, value, tirx.const(0, "float32"))
+
+        return at.elements(shape, element, *given, name="gather_blocks")

@@ -1,0 +1,168 @@
+"""Matrices quantized in blocks, beside onnxruntime; they stay packed in the library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_operator_cases import Case, by_onnxruntime, check, compiled, model_of
+
+import nnefc
+from nnefc.backends import backend_of
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx import load
+from nnefc.operators.block_quantization import packed, unpacked
+from nnefc.passes.pipeline import optimized
+from nnefc.targets.machine.target import parse_target
+
+RNG = np.random.default_rng(23)
+
+
+def real(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+def codes(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def case(op: str, *inputs: np.ndarray | None, constant: tuple[int, ...], **given: Any) -> Case:
+    return Case(op, inputs, given, frozenset(constant), domain="com.microsoft")
+
+
+def product(rows: tuple[int, ...], depth: int, columns: int, block: int, bits: int = 4, **options: Any) -> Case:
+    """`MatMulNBits`, with zero points that are left out, packed or floats."""
+    blocks = -(-depth // block)
+    data, scales = codes(columns, blocks, block * bits // 8), abs(real(columns, blocks)) * 0.05
+    zeros = {
+        None: None,
+        "packed": codes(columns, -(-blocks * bits // 8)),
+        "floats": 3 * real(columns, blocks) + 8,
+    }[options.get("zeros")]
+    if options.get("flat"):
+        scales, zeros = scales.reshape(-1), None if zeros is None else zeros.reshape(-1)
+    groups = RNG.permutation(depth).astype(np.int32) // block if options.get("groups") else None
+    bias = real(columns) if options.get("bias") else None
+    constant = options.get("constant", (1, 2, 3, 4, 5))
+    shapes = {"K": depth, "N": columns, "bits": bits, "block_size": block}
+    return case("MatMulNBits", real(*rows, depth), data, scales, zeros, groups, bias, constant=constant, **shapes)
+
+
+def test_products_agree_with_onnxruntime() -> None:
+    given = [
+        product((3,), 64, 40, 32),
+        product((3,), 64, 48, 16, zeros="packed", bias=True),
+        product((3,), 96, 33, 32, zeros="floats"),
+        product((3,), 128, 32, 64, bits=8, zeros="packed"),
+        product((2, 5), 100, 20, 32, zeros="packed"),
+        product((1,), 100, 20, 16, bits=8),
+        product((1, 1), 256, 64, 256, zeros="packed", flat=True),
+        product((1, 17), 512, 64, 32, zeros="packed"),
+        product((3,), 64, 40, 32, bits=2),
+        product((3,), 64, 32, 32, groups=True),
+        product((3,), 64, 40, 32, zeros="packed", constant=()),
+    ]
+    check(given, compiled(given, 21), by_onnxruntime(given, 21), tolerance=1e-4)
+
+
+def test_zero_points_of_groups_agree_with_the_definition() -> None:
+    """onnxruntime leaves them out where there are groups."""
+    given = product((3,), 64, 32, 32, zeros="packed", groups=True)
+    x, data, scales, zeros, groups, _ = given.inputs
+    items = unpacked(data, 4).reshape(32, 64).astype(np.float64)
+    weights = (items - unpacked(zeros, 4)[:, groups]) * scales[:, groups]
+    check([given], compiled([given], 21), [[(x @ weights.T).astype(np.float32)]], tolerance=1e-4)
+
+
+def test_half_floats(tmp_path: Path) -> None:
+    """Scales and zero points in half precision; the product is computed in float32."""
+    wide = product((2, 3), 64, 24, 32, zeros="floats")
+    half = [x.astype(np.float16) if x is not None and x.dtype == np.float32 else x for x in wide.inputs]
+    given = Case(wide.op, half, wide.attributes, wide.constant, domain=wide.domain, types={0: TensorProto.FLOAT16})
+    same = [x.astype(np.float32) if x is not None and x.dtype == np.float16 else x for x in half]
+    wanted = by_onnxruntime([Case(wide.op, same, wide.attributes, wide.constant, domain=wide.domain)], 21)
+    check([given], compiled([given], 21), [[array.astype(np.float16) for array in wanted[0]]], tolerance=2e-3)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_bytes_are_packed_and_unpacked(bits: int) -> None:
+    data = codes(5, 3, 8)
+    items = unpacked(data, bits)
+    assert items.shape == (5, 3, 64 // bits)
+    assert items.max() < 1 << bits
+    np.testing.assert_array_equal(packed(items, bits), data)
+
+
+def test_matrices_stay_packed(tmp_path: Path) -> None:
+    """No kernel widens a matrix before the product, and the library's constants are about as large as the model's."""
+    given = [product((1,), 256, 512, 32, zeros="packed"), product((1,), 512, 256, 64, bits=8)]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(given, 21).SerializeToString())
+    network = optimized(load(path), backend_of(parse_target("llvm -mcpu=x86-64-v3")), lambda *_: None)
+    names = {gv.name_hint for gv in network.module.get_global_vars()}
+    assert not any("dequantize" in name for name in names)
+    stored = sum(
+        array.nbytes for each in given for place, array in enumerate(each.inputs) if place and array is not None
+    )
+    artifact = nnefc.compile(path)
+    assert artifact.description.constant_bytes < 1.2 * stored
+
+
+def table_product(rows: int, depth: int, columns: int, block: int, kind: int) -> Case:
+    data, scales = codes((columns * depth + 1) // 2), abs(real(-(-columns * depth // block)))
+    shapes = {"K": depth, "N": columns, "block_size": block, "quant_type": kind}
+    return case("MatMulBnb4", real(rows, depth), data, scales, constant=(1, 2), **shapes)
+
+
+def gather(shape: tuple[int, ...], indices: np.ndarray, block: int, bits: int, zeros: bool = True) -> Case:
+    data, blocks = codes(*shape), shape[-1] * (8 // bits) // block
+    zero = codes(*shape[:-1], -(-blocks * bits // 8)) if zeros else None
+    given = {"gather_axis": 0, "quantize_axis": len(shape) - 1, "block_size": block, "bits": bits}
+    scales = abs(real(*shape[:-1], blocks))
+    return case("GatherBlockQuantized", data, indices, scales, zero, constant=(0, 2, 3), **given)
+
+
+def test_tables_and_gathers_agree_with_onnxruntime() -> None:
+    given = [
+        table_product(3, 64, 40, 32, 1),
+        table_product(3, 65, 31, 16, 0),
+        gather((9, 32), RNG.integers(0, 9, (2, 3)), 16, 4),
+        gather((9, 32), RNG.integers(-9, 9, 4).astype(np.int32), 16, 8, zeros=False),
+        gather((9, 32), RNG.integers(0, 9, (2, 3)), 32, 4, zeros=False),
+    ]
+    check(given, compiled(given, 21), by_onnxruntime(given, 21), tolerance=1e-4)
+
+
+def test_gathers_of_integers_of_four_bits_agree_with_onnxruntime(tmp_path: Path) -> None:
+    table, zeros = RNG.integers(-8, 8, (9, 32)), RNG.integers(-8, 8, (9, 2))
+    made = [
+        helper.make_tensor("t", TensorProto.INT4, table.shape, table.reshape(-1)),
+        numpy_helper.from_array(abs(real(9, 2)), "s"),
+        helper.make_tensor("z", TensorProto.INT4, zeros.shape, zeros.reshape(-1)),
+    ]
+    node = helper.make_node("GatherBlockQuantized", ["t", "i", "s", "z"], ["y"], domain="com.microsoft", block_size=16)
+    info = helper.make_tensor_value_info
+    inputs, outputs = [info("i", TensorProto.INT64, [5])], [info("y", TensorProto.FLOAT, [5, 32])]
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "g", inputs, outputs, made)
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+
+    feeds = {"i": np.array([0, 8, 3, 3, 1])}
+    (wanted,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)
+    np.testing.assert_allclose(nnefc.compile(path).run(feeds)["y"], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_in_the_order_of_a_gpu_are_refused() -> None:
+    given = product((3,), 64, 32, 32)
+    prepacked = Case(
+        given.op, given.inputs, {**given.attributes, "weight_prepacked": 1}, given.constant, 1, given.domain
+    )
+    with pytest.raises(CompileError, match="weights in the order of a GPU") as failure:
+        compiled([prepacked], 21)
+    assert failure.value.hint == "quantize without weight_prepacked"
