@@ -19,7 +19,7 @@ from nnefc.artifact import Artifact
 from nnefc.targets.link.toolchain import RUNTIME, TensorDescription
 from nnefc.targets.link.zig import zig
 
-__all__ = ["MACHINES", "Machine", "refused_by", "run_on"]
+__all__ = ["MACHINES", "Machine", "refused_by", "run_on", "with_glibc"]
 
 _DTYPES = {"bool": np.dtype(np.bool_), "bfloat16": np.dtype(np.uint16)}
 _PROGRAM = C_SOURCES / "run_files.c"
@@ -36,8 +36,9 @@ class Machine:
         name: for messages and for the names of tests.
         target: what is compiled for.
         command: the emulator; a program follows.
-        opened: whether the program opens a shared library; else it is linked statically.
-        root: a folder with the system's own libraries, for programs that are not static.
+        opened: whether the program opens a shared library; else it is linked with an archive, and static if there is
+            no `root`.
+        root: a folder with the system's own libraries.
     """
 
     name: str
@@ -60,30 +61,39 @@ class Machine:
 _HOST_IS_X86 = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
 
 
-def _gnu(name: str, target: str, emulator: str, triple: str) -> Machine:
-    root = f"/usr/{triple}"
-    return Machine(name, target, (emulator, "-L", root), opened=True, root=root)
+_ROOTS = {
+    "qemu-aarch64": "/usr/aarch64-linux-gnu",
+    "qemu-arm": "/usr/arm-linux-gnueabihf",
+    "qemu-riscv64": "/usr/riscv64-linux-gnu",
+}
 
+
+def with_glibc(name: str, target: str, emulator: str, *options: str, opened: bool = False) -> Machine:
+    """One whose programs use the C library that is installed for it; zig would compile musl, for half a minute."""
+    root = _ROOTS[emulator]
+    return Machine(name, target, (emulator, "-L", root, *options), opened, root)
+
+
+_VECTORS = "rv64,v=true,vext_spec=v1.0,vlen="
 
 MACHINES = (
     Machine("x86-64-v2", "x86-64-v2", ("qemu-x86_64", "-cpu", "Nehalem"), opened=True),
     Machine("x86-64-v3", "x86-64-v3", ("qemu-x86_64", "-cpu", "max"), opened=True),
-    Machine("aarch64", "aarch64-linux-musl", ("qemu-aarch64", "-cpu", "cortex-a53")),
-    _gnu("aarch64-opened", "aarch64-linux-gnu", "qemu-aarch64", "aarch64-linux-gnu"),
+    with_glibc("aarch64", "aarch64-linux-gnu", "qemu-aarch64", "-cpu", "cortex-a53"),
+    with_glibc("aarch64-opened", "aarch64-linux-gnu", "qemu-aarch64", opened=True),
     Machine("cortex-a72", "llvm -mtriple=aarch64-linux-musl -mcpu=cortex-a72", ("qemu-aarch64", "-cpu", "cortex-a72")),
-    Machine("cortex-a76", "llvm -mtriple=aarch64-linux-musl -mcpu=cortex-a76", ("qemu-aarch64", "-cpu", "cortex-a76")),
-    Machine("armv7", "armv7-linux-musleabihf", ("qemu-arm", "-cpu", "cortex-a7")),
-    _gnu("armv7-opened", "armv7-linux-gnueabihf", "qemu-arm", "arm-linux-gnueabihf"),
-    Machine("riscv64", "riscv64-linux-musl", ("qemu-riscv64",)),
-    _gnu("riscv64-opened", "riscv64-linux-gnu", "qemu-riscv64", "riscv64-linux-gnu"),
-    Machine("riscv64gcv", "riscv64gcv-linux-musl", ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0")),
-    Machine(
-        "riscv64gcv-long", "riscv64gcv-linux-musl", ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=512,vext_spec=v1.0")
-    ),
+    with_glibc("cortex-a76", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76"),
+    with_glibc("armv7", "armv7-linux-gnueabihf", "qemu-arm", "-cpu", "cortex-a7"),
+    with_glibc("armv7-opened", "armv7-linux-gnueabihf", "qemu-arm", opened=True),
+    with_glibc("riscv64", "riscv64-linux-gnu", "qemu-riscv64"),
+    with_glibc("riscv64-opened", "riscv64-linux-gnu", "qemu-riscv64", opened=True),
+    with_glibc("riscv64gcv", "riscv64gcv-linux-gnu", "qemu-riscv64", "-cpu", f"{_VECTORS}128"),
+    Machine("riscv64gcv-long", "riscv64gcv-linux-musl", ("qemu-riscv64", "-cpu", f"{_VECTORS}512")),
     Machine("wasm32", "wasm32-wasi", ("node",)),
     Machine("x86-64", "x86-64", ("qemu-x86_64", "-cpu", "qemu64"), opened=True),
     Machine("musl-x86-64", "x86_64-linux-musl", ("qemu-x86_64", "-cpu", "max")),
     Machine("windows", "x86_64-windows-gnu", ("wine",), opened=True),
+    Machine("musl-armv7", "armv7-linux-musleabihf", ("qemu-arm", "-cpu", "cortex-a7")),
 )
 
 
@@ -142,8 +152,8 @@ def _program(machine: Machine, artifact: Artifact, folder: Path) -> list[str]:
         return [*machine.command, str(_opener(artifact.target.zig_target)), str(folder / f"network{suffix}")]
     artifact.export(folder / "network.a")
     program = folder / "program"
-    sizes = ["-DOPEN_SIZES"] * bool(artifact.description.dimensions)
-    _compile(artifact.target.zig_target, ["-static", *sizes, str(folder / "network.a")], program)
+    flags = ["-static"] * (not machine.root) + ["-DOPEN_SIZES"] * bool(artifact.description.dimensions)
+    _compile(artifact.target.zig_target, [*flags, str(folder / "network.a")], program)
     return [*machine.command, str(program)]
 
 
@@ -172,7 +182,8 @@ def _opener(zig_target: str) -> Path:
 
 
 def _compile(zig_target: str, arguments: list[str], program: Path) -> None:
-    command = [*zig(), "cc", "-target", zig_target, "-O1", f"-I{RUNTIME}", str(_PROGRAM)]
+    # Without symbols, as networks are linked: for programs with them zig would compile C libraries once more.
+    command = [*zig(), "cc", "-target", zig_target, "-O1", "-s", f"-I{RUNTIME}", str(_PROGRAM)]
     made = subprocess.run(
         [*command, *arguments, "-lm", "-lpthread", "-o", str(program)], capture_output=True, text=True, check=False
     )

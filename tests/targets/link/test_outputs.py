@@ -168,7 +168,7 @@ def test_a_network_links_into_a_static_program(tmp_path: Path) -> None:
             weights="separate" if name == "first" else "embedded",
         )
     (tmp_path / "main.c").write_text(TWO_NETWORKS)
-    command = [*zig(), "cc", "-target", machine, "-static", tmp_path / "main.c"]
+    command = [*zig(), "cc", "-target", machine, "-static", "-s", tmp_path / "main.c"]
     run([*command, tmp_path / "first.a", tmp_path / "second.a", "-o", tmp_path / "main"])
     assert run([tmp_path / "main"]) == f"sample {WEIGHTS[7]:.6f} sample {WEIGHTS[7]:.6f}\n"
     assert elf.interpreter(tmp_path / "main") is None

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from emulation import Machine, refused_by
+from emulation import Machine, refused_by, with_glibc
 from runtime_samples import ZIG_TARGET
 from tvm.target import Target, codegen
 
@@ -210,11 +210,11 @@ def test_detection_agrees_with_the_operating_system(tmp_path: Path) -> None:
         (Machine("x86", "llvm -mcpu=x86-64-v3 -mattr=+egpr,+ndd", ("qemu-x86_64", "-cpu", "max"), opened=True),
          {"egpr", "ndd"}),
         (Machine("x86", "diamondrapids", ("qemu-x86_64", "-cpu", "Nehalem"), opened=True), {"avx", "avx2"}),
-        (Machine("arm", "llvm -mtriple=aarch64-linux-musl -mcpu=neoverse-v2", ("qemu-aarch64", "-cpu", "max,sve=off")),
+        (with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v2", "qemu-aarch64", "-cpu", "max,sve=off"),
          {"sve", "sve2"}),
-        (Machine("arm", "llvm -mtriple=armv7-linux-musleabihf -mcpu=cortex-a72", ("qemu-arm", "-cpu", "cortex-a15")),
+        (with_glibc("arm", "llvm -mtriple=armv7-linux-gnueabihf -mcpu=cortex-a72", "qemu-arm", "-cpu", "cortex-a15"),
          {"fp-armv8"}),
-        (Machine("riscv", "llvm -mtriple=riscv64-linux-musl -mcpu=sifive-x280", ("qemu-riscv64", "-cpu", "rv64")),
+        (with_glibc("riscv", "llvm -mtriple=riscv64-linux-gnu -mcpu=sifive-x280", "qemu-riscv64", "-cpu", "rv64"),
          {"v", "zvl512b"}),
     ],
     ids=lambda value: value.target.split("-mcpu=")[-1] if isinstance(value, Machine) else "",

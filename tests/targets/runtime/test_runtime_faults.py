@@ -79,7 +79,7 @@ def build_digits(cpu: str, folder: Path) -> Path:
     archive = folder / "libdigits.a"
     nnefc.compile(DIGITS, f"llvm -mtriple=x86_64-linux-musl -mcpu={cpu}").export(archive)
     program = folder / "classify"
-    command = [*zig(), "cc", "-target", "x86_64-linux-musl", "-static", "-mcpu=baseline"]
+    command = [*zig(), "cc", "-target", "x86_64-linux-musl", "-static", "-s", "-mcpu=baseline"]
     made = subprocess.run(
         [*command, f"-I{folder}", str(CLASSIFY), str(archive), "-o", str(program)], capture_output=True, text=True
     )

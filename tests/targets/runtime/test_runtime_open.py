@@ -3,17 +3,18 @@ allocations counted, and with strict warnings."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from emulation import MACHINES, Machine
 from runtime_samples import C_SOURCES, OPEN_SAMPLE, ZIG_TARGET
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
 from nnefc.targets.link.zig import zig
+from nnefc.targets.machine.target import parse_target
 
 ZIG = (*zig(), "cc", "-O1")
 
@@ -46,13 +47,12 @@ def test_sizes_that_were_set_or_reserved_allocate_nothing(tmp_path: Path) -> Non
     check([str(build((*ZIG, "-target", ZIG_TARGET, "-DCOUNT_ALLOCATIONS"), tmp_path))])
 
 
-@pytest.mark.parametrize(
-    ("target", "emulator"), [("arm-linux-musleabihf", "qemu-arm"), ("riscv64-linux-musl", "qemu-riscv64")]
-)
-def test_sizes_change_on_other_machines_too(target: str, emulator: str, tmp_path: Path) -> None:
-    if shutil.which(emulator) is None:
-        pytest.skip(f"needs: {emulator}")
-    check([emulator, str(build((*ZIG, "-target", target, "-static"), tmp_path))])
+@pytest.mark.parametrize("machine", [m for m in MACHINES if m.name in ("armv7", "riscv64")], ids=lambda m: m.name)
+def test_sizes_change_on_other_machines_too(machine: Machine, tmp_path: Path) -> None:
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    target = parse_target(machine.target).zig_target
+    check([*machine.command, str(build((*ZIG, "-target", target), tmp_path))])
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
