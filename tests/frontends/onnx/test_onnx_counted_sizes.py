@@ -217,3 +217,12 @@ def test_sizes_that_a_branch_would_count_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     with pytest.raises(CompileError, match="a size that only the data tell, which is not supported in branches"):
         nnefc.compile(tmp_path / "model.onnx")
+
+
+def test_slices_along_any_number_of_axes_are_refused(tmp_path: Path) -> None:
+    proto = model_of([node("Slice", "x starts ends", "y")], {"x": [3, 2]}, {"y": TensorProto.FLOAT})
+    for name in ("starts", "ends"):
+        proto.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, ["axes"]))
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(CompileError, match="Slice that makes 'y': its input 'starts' must be known"):
+        nnefc.compile(tmp_path / "model.onnx")
