@@ -16,8 +16,9 @@ import tvm
 
 from nnefc.artifact import Artifact, build
 from nnefc.backends import backend_of
+from nnefc.c_sources import c_files
 from nnefc.diagnostics import CompileError, memory_errors
-from nnefc.formats import ShapeLike, load_network
+from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
@@ -26,6 +27,7 @@ from nnefc.passes.plan.entry import ENTRY
 from nnefc.provenance import source_digest
 from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
+from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.turns import in_turn
 
@@ -64,6 +66,7 @@ def compile(
     dump: str | os.PathLike[str] | None = None,
     specialize: Sequence[Mapping[str, Any]] = (),
     only_specialized: bool = False,
+    operators: Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> Artifact:
     """Compile a trained network for one target. Several threads may compile at the same time.
@@ -94,6 +97,7 @@ def compile(
         specialize: sizes of all open dimensions, by name, that the library gets code of its own for, faster than that
             for all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes.
         only_specialized: whether the library has no other code, and refuses other sizes.
+        operators: Python files that register operators of the user's; they are run.
         progress: called at the beginning and end of every phase.
 
     Raises:
@@ -106,6 +110,7 @@ def compile(
             hint="it is a factor of the constants' size: 1 keeps it as it is, 1.25 lets it grow by a quarter",
         )
     machine = parse_any_target(target, precision)
+    load_operator_files(operators)
     with _without_collections():
         with progress.phase("read"):
             read = partial(
@@ -201,7 +206,9 @@ def compile_network(
                 programs.append(lower(part, backend, folder.module, strict, generator.add, memory_budget, own))
         with progress.phase("generate code"):
             objects = generator.finish(*(program.entry for program in programs[special.only :]))
-            code = backend.finish(joined(programs), objects, folder.text)
+            lowered = joined(programs)
+            objects += c_objects(c_files(lowered.module), target.host)
+            code = backend.finish(lowered, objects, folder.text)
         with leaving_open(network.open_dimensions, network.input_shapes, network.counts):
             return build(network, target, programs, code, special)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,7 +21,7 @@ from nnefc.signatures import check_known, is_onnx, is_pnnx
 from nnefc.sizes import OpenSize
 from nnefc.turns import in_turn
 
-__all__ = ["Format", "ShapeLike", "format_of", "load_network", "load_outline"]
+__all__ = ["Format", "ShapeLike", "format_of", "load_network", "load_operator_files", "load_outline"]
 
 ShapeLike: TypeAlias = "SupportsIndex | Sequence[ShapeLike] | None"
 """What users give as a shape: sizes, or one size alone; of a sequence of ONNX's the shapes of its items, and None
@@ -90,6 +91,18 @@ def _missing(path: Path) -> CompileError:
     return CompileError(
         f"there is no file or folder '{path}'", hint=f"did you mean '{path.parent / close[0]}'?" if close else None
     )
+
+
+def load_operator_files(files: Iterable[str | os.PathLike[str]]) -> None:
+    """Run Python files that register operators of the user's.
+
+    Raises:
+        CompileError: one cannot be run, or registers nothing.
+    """
+    for file in files:
+        from nnefc.operators.custom import load_operators  # which TVM comes with
+
+        load_operators(Path(file))
 
 
 def load_outline(path: Path, **options: Any) -> Outline:

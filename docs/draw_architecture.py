@@ -24,7 +24,10 @@ _DRIVER = (
     *("", "artifact", "driver", "formats", "inspection", "onnx_backend", "provenance", "signatures", "specializations"),
     "turns",
 )
-_SHARED = ("agreement", "diagnostics", "element_types", "evaluation", "network", "outline", "size_numbers", "sizes")
+_SHARED = (
+    *("agreement", "c_sources", "diagnostics", "element_types", "evaluation", "network", "outline", "size_numbers"),
+    "sizes",
+)
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "cli": ("nnefc.cli", "nnefc.__main__"),
@@ -35,7 +38,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "frontends/nnef": ("nnefc.frontends.nnef",),
     "frontends/onnx": ("nnefc.frontends.onnx",),
     "frontends/pnnx": ("nnefc.frontends.pnnx",),
-    "operators": ("nnefc.operators",),
+    "operators": ("nnefc.operators", "nnefc.custom"),
     "shared": tuple(f"nnefc.{name}" for name in _SHARED),
     "passes": ("nnefc.passes",),
     "passes/plan": ("nnefc.passes.plan",),

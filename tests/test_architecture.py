@@ -19,7 +19,17 @@ FRONTENDS = ("frontends/nnef", "frontends/onnx", "frontends/pnnx")
 ALLOWED: dict[str, Set[str]] = {
     "cli": {"driver", "frontends/nnef", "frontends/pnnx", "loader", "shared"}
     | {"targets/description", "targets/link", "targets/machine"},
-    "driver": {*FRONTENDS, "frontends", "backends", "loader", "passes", "passes/graph", "passes/plan", "shared"}
+    "driver": {
+        *FRONTENDS,
+        "frontends",
+        "operators",
+        "backends",
+        "loader",
+        "passes",
+        "passes/graph",
+        "passes/plan",
+        "shared",
+    }
     | {"targets/codegen/cpu", "targets/description", "targets/link", "targets/machine"},
     "loader": set(),
     "frontends/nnef": {"frontends", "operators", "shared"},

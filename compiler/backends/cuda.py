@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from nnefc.c_sources import ATTRIBUTE as C_CALL
 from nnefc.diagnostics import CompileError
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.use_half_precision import UseHalfPrecision
@@ -77,6 +78,8 @@ class CudaBackend(Backend):
             return self._for_host(kernel)
 
     def _for_device(self, kernel: KernelUse) -> LoweredKernel:
+        if kernel.kernel.func.attrs and C_CALL in kernel.kernel.func.attrs:
+            raise NotOnDevice(f"{kernel.name} calls a function in C of the user's")
         target = self.target if kernel.aligned else replace(self.target, load_bytes=1)
         func = scheduled(kernel.kernel, CUDA_RULES, target)
         if kernel.sizes:

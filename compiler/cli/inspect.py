@@ -43,6 +43,9 @@ def inspect_file(file: Path, flat: bool, **options: Any) -> None:
         click.echo("\n".join(lines))
         return
     import_tvm()
+    from nnefc.formats import load_operator_files
+
+    load_operator_files(keywords.pop("operators", ()))
     if flat:
         if "output_tensors" in keywords:
             raise click.UsageError("--flat prints the whole graph: it cannot be used with --output-tensor")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -124,6 +125,13 @@ def model_options(command: Command) -> Command:
                 multiple=True,
                 metavar="NAME",
                 help="A tensor to return instead of the network's outputs (repeatable).",
+            ),
+            click.option(
+                "--operators",
+                multiple=True,
+                type=click.Path(path_type=Path),
+                metavar="FILE.py",
+                help="A Python file that registers operators of your own (repeatable). It is run.",
             ),
             click.option(
                 "--max-depth",

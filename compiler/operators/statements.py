@@ -7,8 +7,9 @@ overwrites an earlier one, sorts, searches and generators of random numbers are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +31,12 @@ _OPAQUE = 8
 
 
 def looped(
-    at: Emitter, write: Callable[..., None], operands: Sequence[Operand], results: Sequence[Result], name: str
+    at: Emitter,
+    write: Callable[..., None],
+    operands: Sequence[Operand],
+    results: Sequence[Result],
+    name: str,
+    attrs: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Operand, ...]:
     """The results of a kernel that `write` writes with the IR builder.
 
@@ -40,6 +46,7 @@ def looped(
         operands: what the kernel reads.
         results: what it writes; every element must be written.
         name: of the kernel.
+        attrs: further attributes of the kernel.
     """
     flat = [at.reshaped(operand, (math.prod(shape_of(operand)),)) for operand in operands]
     sizes = [greatest(1, math.prod(shape)) for shape, _ in results]
@@ -67,7 +74,7 @@ def looped(
             name=name,
         )
 
-    call = at.compute(function, *flat, name=name, attrs={"op_pattern": _OPAQUE})
+    call = at.compute(function, *flat, name=name, attrs={"op_pattern": _OPAQUE, **attrs})
     parts = at.parts(call) if len(results) > 1 else [at.emit(call)]
     return tuple(
         np.zeros(shape, at.number(0, part).dtype) if 0 in shape else at.reshaped(part, shape)

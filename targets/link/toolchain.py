@@ -46,6 +46,7 @@ __all__ = [
     "archive",
     "check_compiler",
     "command_of",
+    "compiler_for",
     "link_library",
     "link_object",
     "model_source",
@@ -88,7 +89,7 @@ def link_library(
         CompileError: an inconsistent description, a file that cannot be read or written, an error of the linker.
     """
     check_description(description, _constant_bytes(constants, description))
-    form, compiler = format_of(zig_target), _compiler(zig_target, zig_cpu, cc)
+    form, compiler = format_of(zig_target), compiler_for(zig_target, zig_cpu, cc)
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
@@ -159,7 +160,7 @@ def link_object(
             hint=f"write a shared library: a name that ends with {format_.suffix}",
         )
     check_description(description, _constant_bytes(constants, description))
-    compiler = _compiler(zig_target, zig_cpu, cc)
+    compiler = compiler_for(zig_target, zig_cpu, cc)
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
@@ -264,8 +265,8 @@ _RUNTIMES = {
 }
 
 
-def _compiler(zig_target: str, zig_cpu: str, cc: Sequence[str]) -> Sequence[str]:
-    """The command of the compiler for a target.
+def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Sequence[str]:
+    """The command of the compiler for a target: zig, or the user's own, `cc`.
 
     Raises:
         CompileError: a target whose C library zig does not have.
@@ -295,7 +296,7 @@ def check_compiler(zig_target: str, command: str | None) -> None:
     Raises:
         CompileError: the user's command does not run, or zig does not have the target's C library.
     """
-    _compiler(zig_target, "baseline", command_of(command) if command is not None else ())
+    compiler_for(zig_target, "baseline", command_of(command) if command is not None else ())
 
 
 def command_of(text: str) -> tuple[str, ...]:

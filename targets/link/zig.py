@@ -29,8 +29,13 @@ def zig() -> tuple[str, ...]:
     return (sys.executable, "-m", "ziglang")  # which says what is missing
 
 
-def run_compiler(command: Sequence[str], folder: Path) -> None:
+def run_compiler(command: Sequence[str], folder: Path, failure: str = "the linker failed") -> None:
     """Run a compiler, zig or another; zig with its local cache in `folder`: only the C library's stubs are kept.
+
+    Args:
+        command: its words.
+        folder: whose name messages do not show.
+        failure: what its messages are introduced with.
 
     Raises:
         CompileError: it cannot be run, or fails.
@@ -52,7 +57,7 @@ def run_compiler(command: Sequence[str], folder: Path) -> None:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         message = "\n".join(lines[:20]).replace(str(folder), "<link>") or f"it ended with status {done.returncode}"
         raise CompileError(
-            f"the linker failed:\n{message}",
+            f"{failure}:\n{message}",
             hint="is the ziglang package whole, and does zig know the target?" if not lines else None,
         )
 

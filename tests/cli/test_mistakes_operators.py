@@ -18,10 +18,8 @@ QUANTIZER = (
     "onnxruntime's optimizer or quantizer wrote it: compile the model from before its optimization; quantize with "
     "quant_format=QuantFormat.QDQ"
 )
-CUSTOM = (
-    "define it in the model, as a function of ONNX's own operators (onnx.helper.make_function), or leave it out of the "
-    "model and let the program compute it"
-)
+REGISTER = "or register what it computes with --operators FILE.py, see docs/how-to/custom-operator.md"
+CUSTOM = "define it in the model, as a function of ONNX's own operators (onnx.helper.make_function)"
 UNKNOWN_DOMAIN = "the domain '{}' is not the standard's, and the model has no function of this name"
 
 
@@ -65,7 +63,8 @@ NODES = [
 def test_operators_that_are_not_of_the_standard(tmp_path: Path, op: str, domain: str, what: str, hint: str) -> None:
     spelled = f"{domain}.{op}" if domain else op
     text = refused(tmp_path, helper.make_node(op, ["x"], ["y"], name="n", domain=domain))
-    assert text == f"error: node 'n' ({spelled}): {what}\nhint: {hint}"
+    end = {CUSTOM: f", {REGISTER}"}.get(hint, f"; {REGISTER}") if not hint.startswith("did you mean") else ""
+    assert text == f"error: node 'n' ({spelled}): {what}\nhint: {hint}{end}"
 
 
 def test_operators_of_classical_learning(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.custom import custom_operation, declared_operations
 from nnefc.frontends.nnef.declarations import Operation, Registry, Signature, nearest_name
 from nnefc.frontends.nnef.signatures import signature_of
 from nnefc.frontends.nnef.types import Dialect
@@ -28,15 +29,16 @@ Callee: TypeAlias = Operation | UserFragment
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """Looks up what invocations name."""
+    """Looks up what invocations name: fragments of the document, operators of the user, the standard's operations."""
 
     dialect: Dialect
     registry: Registry
     fragments: Mapping[str, UserFragment]
+    custom: Mapping[str, Operation] = field(default_factory=dict)
 
     def lookup(self, name: str) -> Callee | None:
         """The fragment or operation of that name, or None."""
-        return self.fragments.get(name) or self.registry.lookup(name, self.dialect)
+        return self.fragments.get(name) or self.custom.get(name) or self.registry.lookup(name, self.dialect)
 
     def suggestion(self, name: str) -> str:
         """A hint for a name that is unknown."""
@@ -45,7 +47,10 @@ class Environment:
                 return f"The {dialect.value} dialect has it: choose it with --dialect {dialect.value}."
         nearest = nearest_name(name, self.fragments) or self.registry.nearest(name, self.dialect)
         if nearest is None:
-            return "See the list of supported operations, or define a fragment of that name."
+            return (
+                "See the list of supported operations, define a fragment of that name, or register it with --operators "
+                "FILE.py, see docs/how-to/custom-operator.md."
+            )
         return f"Did you mean '{nearest}'?"
 
 
@@ -74,10 +79,16 @@ def document_environment(document: syntax.Document, registry: Registry) -> Envir
         hint = f"Write 'extension {_FRAGMENTS};' after the version."
         raise CompileError("fragments are not enabled", location=location, hint=hint)
     fragments: dict[str, UserFragment] = {}
+    custom = declared_operations(document.dialect)
     for fragment in document.fragments:
         _check_name(document, registry, fragments, fragment)
-        fragments[fragment.name] = UserFragment(fragment, signature_of(fragment, document.dialect))
-    return Environment(document.dialect, registry, fragments)
+        signature = signature_of(fragment, document.dialect)
+        operation = custom_operation(signature, document.dialect)
+        if operation is None:
+            fragments[fragment.name] = UserFragment(fragment, signature)
+        else:
+            custom[fragment.name] = operation
+    return Environment(document.dialect, registry, fragments, custom)
 
 
 def _enables(document: syntax.Document, name: str) -> bool:

@@ -366,7 +366,8 @@ class _Evaluator:
         """Evaluate a fragment's body; the results, a tuple if there are several."""
         name, body = fragment.syntax.name, fragment.syntax.body
         if body is None:
-            self._fail(frame, at, f"the fragment '{name}' is declared but not defined", "Give it a body: { … }.")
+            hint = "Give it a body: { … }; or register it with --operators FILE.py, see docs/how-to/custom-operator.md."
+            self._fail(frame, at, f"the fragment '{name}' is declared but not defined", hint)
         if self._depth >= self._limits.depth:
             hint = "A fragment that invokes itself needs 'if … else' to come to an end; --max-depth N allows more."
             self._fail(frame, at, f"fragments are expanded more than {self._limits.depth} deep", hint)

@@ -65,10 +65,9 @@ _DOMAINS: Sequence[tuple[str, str]] = (
 )
 """By a pattern for the whole domain."""
 
-_CUSTOM = (
-    "define it in the model, as a function of ONNX's own operators (onnx.helper.make_function), or leave it out of the "
-    "model and let the program compute it"
-)
+_REGISTER = "or register what it computes with --operators FILE.py, see docs/how-to/custom-operator.md"
+
+_CUSTOM = f"define it in the model, as a function of ONNX's own operators (onnx.helper.make_function), {_REGISTER}"
 
 _PLUGINS = re.compile(r"(EfficientNMS|BatchedNMS|.*_TRT|TRT.*)")
 
@@ -84,7 +83,7 @@ def advice_on_operator(domain: str, op_type: str) -> str | None:
         domain = "trt"
     for pattern, text in _DOMAINS:
         if re.fullmatch(pattern, domain):
-            return text.format(op=op_type) if text is _SCIKIT else text
+            return text.format(op=op_type) if text is _SCIKIT else f"{text}; {_REGISTER}"
     return _CUSTOM if domain else None
 
 

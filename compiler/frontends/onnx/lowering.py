@@ -22,6 +22,7 @@ from nnefc.frontends.onnx import control_flow as _control_flow  # noqa: F401  (f
 from nnefc.frontends.onnx import gradient as _gradient  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx import operators as _operators  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx.advice import advice_on_operator
+from nnefc.frontends.onnx.custom import custom_lowering, is_custom
 from nnefc.frontends.onnx.evaluation import evaluate
 from nnefc.frontends.onnx.half_floats import lower_in_single
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
@@ -188,6 +189,10 @@ class Interpreter:
     def _lower(
         self, node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: dict[str, Any], scope: Scope
     ) -> list[AnyValue]:
+        custom = custom_lowering(node)
+        if custom is not None:
+            schema = schema_of(node, scope.opsets)
+            return self._apply(custom, _checked(node, schema, operands, attributes, scope.opsets), schema)
         function = self._functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
             return self._call(function, node, operands, {**function.defaults, **attributes})
@@ -328,7 +333,7 @@ def _checked(
         attributes,
         tuple(operands),
         node.outputs,
-        opsets[node.domain],
+        opsets.get(node.domain, 1),
         node.inputs,
     )
 
@@ -375,7 +380,7 @@ def _parsed(text: bytes) -> Function | None:
 def is_supported(domain: str, op_type: str) -> bool:
     """Whether operators of this name can be compiled, in one version at least."""
     domain = "" if domain == "ai.onnx" else domain
-    return (domain, op_type) in REGISTRY or has_body(domain, op_type)
+    return is_custom(domain, op_type) or (domain, op_type) in REGISTRY or has_body(domain, op_type)
 
 
 def _unsupported(node: NodeDef, schema: Schema) -> str:

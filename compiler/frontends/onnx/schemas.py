@@ -13,6 +13,7 @@ import onnx.defs
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.advice import advice_on_operator
+from nnefc.frontends.onnx.custom import custom_schema
 from nnefc.frontends.onnx.extensions import DOMAIN, EXTENSIONS
 from nnefc.frontends.onnx.model import NodeDef, Opsets
 from nnefc.frontends.onnx.types import spelled, type_of
@@ -35,6 +36,9 @@ def schema_of(node: NodeDef, opsets: Opsets) -> Schema:
     Raises:
         CompileError: the domain is not imported, is newer than what is known, or has no such operator.
     """
+    custom = custom_schema(node)
+    if custom is not None:
+        return custom
     if node.domain not in opsets:
         raise CompileError(
             f"{node.description}: no operator set of the domain '{node.domain or 'ai.onnx'}' is imported",

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx.custom import is_custom
 from nnefc.frontends.onnx.model import AttributeRef, Function, FunctionKey, Graph, Model, NodeDef, Opsets
 from nnefc.frontends.onnx.schemas import check_node, schema_of
 from nnefc.frontends.onnx.types import MapType, OptionalType, SequenceType, TensorType, Type
@@ -144,7 +145,7 @@ def _check_one(node: NodeDef, scope: _Scope, functions: Mapping[FunctionKey, Fun
                 f"{node.description}: its attribute '{name}' refers to '{value.name}', which the function does not have"
             )
     function = functions.get((node.domain, node.op_type, node.overload))
-    if function is not None:
+    if function is not None and not is_custom(node.domain, node.op_type):
         check_call(node, function)
     else:
         check_node(node, schema_of(node, scope.opsets))

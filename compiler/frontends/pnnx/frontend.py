@@ -15,6 +15,7 @@ from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import OpenInputs, leaving_open
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.bin import Weights
+from nnefc.frontends.pnnx.custom import is_custom, lower_custom
 from nnefc.frontends.pnnx.expression import Place, parse
 from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Array, Lowering, Shape, check_list
 from nnefc.frontends.pnnx.lowering_expression import lower
@@ -222,13 +223,17 @@ def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[
 
 
 def _made(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+    if is_custom(operator.type):
+        return lower_custom(at, operator, operands, weights)
     special = _STRUCTURE.get(operator.type)
     if special is not None:
         return special(at, operator, operands, weights)
     declaration = _declaration(operator.type)
     if declaration is None:
         raise CompileError(
-            f"there is no operator '{operator.type[:80]}'", hint=nearest(operator.type, [*OPERATORS, *_STRUCTURE])
+            f"there is no operator '{operator.type[:80]}'",
+            hint=nearest(operator.type, [*OPERATORS, *_STRUCTURE])
+            or "register it with --operators FILE.py, see docs/how-to/custom-operator.md",
         )
     variadic, keywords = arguments_of(declaration, operator, operands, weights)
     return declaration.lower(at, *variadic, **keywords)
@@ -247,7 +252,7 @@ def _raised_by_tvm(error: Exception) -> bool:
 
 def is_supported(type: str) -> bool:
     """Whether operators of this type can be compiled."""
-    return type in _STRUCTURE or _declaration(type) is not None
+    return is_custom(type) or type in _STRUCTURE or _declaration(type) is not None
 
 
 def _declaration(type: str) -> Declaration | None:

@@ -241,8 +241,8 @@ def arguments_of(
     named = {operator.inputs[position]: name for name, position in operator.names.items()}
     by_name = {argument.name: argument for argument in declaration.arguments}
     taken = set(operator.names) | ({"input"} if _SPELLINGS & set(operator.names) else set())
-    # What the converter leaves as PyTorch's own instruction has all its arguments as operands.
-    every = operator.type.startswith(NATIVE)
+    # What the converter leaves as an instruction, PyTorch's own or a library's, has all its arguments as operands.
+    every = "::" in operator.type
     free = [a for a in declaration.arguments if (a.operand or every) and a.name not in taken]
     # Inputs with a name go where the name says; `$a=0 $b=0` names one operand twice.
     for name, position in operator.names.items():

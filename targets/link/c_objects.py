@@ -1,0 +1,67 @@
+"""C of users as objects: compiled for the network's machine when the network is, so that errors come then."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from nnefc.c_sources import CSource
+from nnefc.diagnostics import CompileError
+from nnefc.targets.link.linking import LINKING
+from nnefc.targets.link.toolchain import compiler_for
+from nnefc.targets.link.zig import run_compiler
+from nnefc.targets.machine.target import Target
+
+__all__ = ["c_objects"]
+
+_FLAGS = ("-std=c11", "-O3", "-g0", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-fno-caret-diagnostics")
+_LONGEST = 40
+"""Lines of a compiler's messages."""
+
+
+def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]:
+    """The objects of C files.
+
+    Args:
+        files: texts by what the user wrote.
+        target: the processor; its instructions are used.
+
+    Raises:
+        CompileError: the compiler's messages, or that there is no compiler for the target.
+    """
+    if not files:
+        return ()
+    compiler = compiler_for(target.zig_target, _cpu(target.features))
+    with tempfile.TemporaryDirectory(prefix="nnefc-c-") as name:
+        folder = Path(name)
+        made = []
+        for number, (source, text) in enumerate(files.items()):
+            file, result = folder / f"source{number}.c", folder / f"source{number}.o"
+            file.write_text(text, encoding="utf-8")
+            flags = [*_FLAGS, *LINKING[target.format].compile_flags]
+            flags += [f"-I{source.folder}"] if source.folder else []
+            try:
+                run_compiler(
+                    [*compiler, *flags, "-c", str(file), "-o", str(result)], folder, "the compiler of C failed"
+                )
+            except CompileError as error:
+                raise _of_user(source, error) from None
+            made.append(result.read_bytes())
+        return tuple(made)
+
+
+def _cpu(features: Iterable[str]) -> str:
+    """zig's name of the oldest processor of the architecture with these of LLVM's features."""
+    return "baseline" + "".join(f"+{re.sub('[-.]', '_', feature)}" for feature in features)
+
+
+def _of_user(source: CSource, error: CompileError) -> CompileError:
+    lines = error.message.splitlines()[1:]
+    shown = "\n".join(lines[:_LONGEST]) or error.message
+    return CompileError(
+        f"the C of an operator, {source.name}, does not compile:\n{shown}",
+        hint="a function gets pointers to the operands, const, then pointers to the results, then int64_t and double "
+        "numbers, and returns an int32_t: see docs/how-to/custom-operator.md",
+    )
