@@ -97,6 +97,8 @@ class ContractionRule:
         sch.reverse_compute_at(epilogue, outer[-1])
         if not covers_result(sch, epilogue):
             return None
+        if parts is not None:  # before loops are fused: TVM would ask whether quotients of open sizes are in range
+            sch.compute_at(parts, reduced[0], preserve_unit_loops=True)
 
         fused = sch.fuse(*outer[:-1]) if len(outer) > 1 else outer[0]
         sch.parallel(fused)
@@ -105,7 +107,7 @@ class ContractionRule:
             sch.unroll(loop)
         sides = sum(trip_count(sch, loop) > 1 for loop in (*row_loops, column_inner))
         if parts is not None:
-            reduced = [reduced[0], *_schedule_parts(sch, parts, reduced[0], rows, column, vector, lanes)]
+            reduced = [reduced[0], *_schedule_parts(sch, parts, rows, column, vector, lanes)]
             keep_totals_aligned(sch, fused, target)
         if apart is not None:
             sch.annotate(reduced[-1], NEXT_PANEL, apart)
@@ -160,18 +162,17 @@ def _vector_length(step: Step, vector: int, lanes: int) -> int:
 
 
 def _schedule_parts(
-    sch: s_tir.Schedule, parts: SBlockRV, part: LoopRV, rows: Sequence[int], column: int, vector: int, lanes: int
+    sch: s_tir.Schedule, parts: SBlockRV, rows: Sequence[int], column: int, vector: int, lanes: int
 ) -> list[LoopRV]:
     """Compute the tile of one part as that of an undivided sum: in registers, its reduced loops outermost.
 
     Args:
-        part: the loop over the parts.
+        parts: the computation of the parts, in the loop over them.
         rows, column, vector: positions of the tile's axes among those of the undivided sum.
 
     Returns:
         The reduced loops of a part.
     """
-    sch.compute_at(parts, part, preserve_unit_loops=True)
     _, *axes = step_of(sch, parts).axes
     loops = sch.get_loops(parts)[-len(axes) :]
     reduced = [loop for loop, axis in zip(loops, axes, strict=True) if axis.is_reduced]
