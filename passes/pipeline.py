@@ -29,6 +29,7 @@ from nnefc.passes.legalize.lower_rows import LowerRows
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
+from nnefc.passes.legalize.views import VIEWS
 from nnefc.passes.plan.entry import ENTRY, entry_function, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.program import Pool, called_with_items, face_of, kernel_steps, program_of
@@ -56,6 +57,8 @@ Observer = Callable[[str, tvm.IRModule], None]
 # Given each kernel that the host runs as soon as it is flat.
 Receiver = Callable[[tirx.PrimFunc], None]
 
+_LEGALIZATIONS = {**ELEMENT_WISE, **REDUCTIONS, **QUANTIZATION, **VIEWS}
+
 
 def simplifications(own: GraphPasses) -> list[NamedPass]:
     """Relax → Relax, the first phases, with the backend's own passes."""
@@ -81,7 +84,7 @@ def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[Name
         ("lower rows", LowerRows(own.rows)),
         ("lower scans", LowerScans(own.scans)),
         # Phase 4. Every other operation becomes a computation of its own.
-        ("legalize", relax.transform.LegalizeOps({**ELEMENT_WISE, **REDUCTIONS, **QUANTIZATION, **own.computations})),
+        ("legalize", relax.transform.LegalizeOps({**_LEGALIZATIONS, **own.computations})),
         ("own sizes", OwnSizes()),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.

@@ -20,7 +20,7 @@ CONCATENATION = "nnefc.concatenation"
 # Attribute of a kernel whose results are its operand's bytes, one after the other.
 PARTS = "nnefc.parts"
 
-# Attribute of a kernel whose result is its operand's bytes, read as another type.
+# Attribute of a kernel whose result is its operand's bytes, in another shape or read as another type.
 SAME_BYTES = "nnefc.same_bytes"
 
 

@@ -7,7 +7,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 from relax_programs import network_of, opened, program
+from tvm import s_tir, tirx
 from virtual_machine import run_in_virtual_machine
 
 from nnefc.backends import backend_of
@@ -15,6 +18,7 @@ from nnefc.driver import compile_network
 from nnefc.loader import Model, RunError
 from nnefc.network import Network, OpenDimension
 from nnefc.passes.pipeline import lower
+from nnefc.passes.tir.expressions import is_number
 from nnefc.sizes import Range, ranges
 from nnefc.targets.machine.any_target import parse_any_target
 
@@ -186,6 +190,21 @@ def test_open_sizes_are_computed_by_the_rules_for_known_sizes(name: str) -> None
     sizes = {"n": 2, "h": 32, "w": 48, "s": 48}
     opened_rules, known_rules = (rules_of(network(name, given)) for given in (None, sizes))
     assert opened_rules == known_rules
+
+
+def test_parts_of_long_sums_ask_for_no_sizes_of_loops_around_them() -> None:
+    """Conditions on them would stand in the innermost loop."""
+    text = """x["n", 480, "h", "w"] -> z
+    y = R.nn.conv2d(x, u)
+    z = R.nn.conv2d(y, v, padding=1, groups=32)"""
+    given = opened(network_of(program(text, u=real(32, 480, 1, 1), v=real(32, 1, 3, 3))))
+    seen: dict[str, tvm.IRModule] = {}
+    with ranges({d.var: d.values for d in given.open_dimensions}):
+        lower(given, backend_of(machine()), seen.__setitem__)
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    conditions: list[tirx.Expr] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlockRealize, lambda step: conditions.append(step.predicate)))
+    assert all(is_number(condition, 1) for condition in conditions)
 
 
 def rules_of(given: Network) -> list[str]:

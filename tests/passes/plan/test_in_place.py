@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from relax_programs import Case, Graph, Value, check
-from tvm import te, tirx, topi
+from relax_programs import Case, Graph, Value, check, program
+from tvm import relax, te, tirx, topi
 
 from nnefc.passes.compute.padding import Border, write_inside
+from nnefc.passes.legalize.views import VIEWS
 from nnefc.passes.schedule import in_place
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.in_place import CONCATENATION, PARTS, InPlace
@@ -82,6 +83,18 @@ def test_a_residual_added_to_a_matrix_product_is_overwritable_and_its_factors_ar
 def test_a_kernel_that_keeps_the_bytes_in_order_is_a_reshape(function: object, shape: tuple[int, ...]) -> None:
     x = tensor(*shape)
     assert in_place_of(kernel(x, function(x))) == InPlace(reshape=True)
+
+
+def test_reshapes_of_open_sizes_are_known_to_be_some() -> None:
+    """TVM does not see it: it takes sizes for any numbers."""
+    module = program("""x["n", "s", 24] -> d
+        a = R.reshape(x, (-1, 3, 8))
+        b = R.expand_dims(a, 1)
+        c = R.squeeze(b, [1])
+        d = R.flatten(c)""")
+    made = relax.transform.LegalizeOps(VIEWS)(module)
+    kernels = [func for func in made.functions.values() if isinstance(func, tirx.PrimFunc)]
+    assert [in_place_of(func).reshape for func in kernels] == [True] * 4
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+"""Reshapes, of which it is said that they move nothing: where sizes are open, TVM cannot tell that from their indices.
+
+reshape(x, shape)     →      call_tir(reshape {same bytes}, (x,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from tvm import relax
+
+from nnefc.passes.graph.rewriter import is_call
+from nnefc.passes.schedule.in_place import SAME_BYTES
+
+__all__ = ["VIEWS"]
+
+_Legalization: TypeAlias = "Callable[[relax.BlockBuilder, relax.Call], relax.Expr]"
+
+
+def _view(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    made = call.op.get_attr("FLegalize")(builder, call)
+    if is_call(made, "call_tir"):
+        kernel = made.args[0]
+        builder.update_func(kernel, builder.get()[kernel].with_attr(SAME_BYTES, True))
+    return made
+
+
+VIEWS: Mapping[str, _Legalization] = dict.fromkeys(
+    ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"), _view
+)
+"""How `relax.transform.LegalizeOps` makes computations of these operators."""
