@@ -239,7 +239,15 @@ class Tile(Movement):
         return x if shape == x.shape else np.tile(x, self.repeats)
 
     def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
-        return x if shape == shape_of(x) else relax.op.tile(x, list(self.repeats))
+        if shape == shape_of(x):
+            return x
+        if is_known(*self.repeats):
+            return relax.op.tile(x, list(self.repeats))
+        # Relax has no open repeats: along new dimensions, each before its own.
+        own = shape_of(x)
+        apart = at.emit(relax.op.reshape(x, [size for each in own for size in (1, each)]))
+        pairs = [size for pair in zip(self.repeats, own, strict=True) for size in pair]
+        return relax.op.reshape(at.emit(relax.op.broadcast_to(apart, pairs)), shape)
 
 
 @dataclass(frozen=True)

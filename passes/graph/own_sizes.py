@@ -18,7 +18,7 @@ from tvm.ir import PrimType
 
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 from nnefc.passes.schedule.schedules import OPEN_SIZES
-from nnefc.sizes import dimensions, is_known, open_variables, structural_key, variables
+from nnefc.sizes import dimensions, expression, is_known, open_variables, structural_key, variables
 
 __all__ = ["SHAPES", "OwnSizes"]
 
@@ -75,12 +75,26 @@ class _Renamer(Rewriter):
         """A kernel with the sizes of these operands, of which `count` are tensors that it reads; and its results."""
         func, free = self._open[kernel], self._free[kernel]
         sizes = _sizes(func, operands, free)
-        own = _with_sizes(func, sizes)
+        own = _in_simplest_form(_with_sizes(func, sizes))
         # Fusion leaves variables of its own in the types of results: the kernel says what these are.
         shapes = [relax.TensorType(param.shape, str(param.dtype)) for param in own.params]
         used = {var for size in free for var in variables(sizes.get(size, size))}
         own = own.with_attrs({SHAPES: str(shapes), OPEN_SIZES: [var for var in open_variables() if var in used]})
         return self.builder.add_func(own, str(kernel.name_hint).rstrip(digits)), shapes[count:]
+
+
+def _in_simplest_form(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel with the sizes of its operands in one form, `n + 15` for `n + 1 + 14`: fusion compares forms."""
+    found: list[tuple[tirx.Expr, tirx.Expr]] = []
+    for param in func.params:
+        for size, simple in zip(param.shape, map(expression, dimensions(param.shape)), strict=True):
+            if not tvm_ffi.structural_equal(size, simple):
+                found.append((size, simple))
+
+    def change(expr: tirx.Expr) -> tirx.Expr:
+        return next((simple for size, simple in found if tvm_ffi.structural_equal(expr, size)), expr)
+
+    return tvm_ffi.structural_map(func, (tuple({type(size) for size, _ in found}), change)) if found else func
 
 
 def _free(func: tirx.PrimFunc) -> set[tirx.Var]:

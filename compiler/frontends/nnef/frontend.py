@@ -20,6 +20,8 @@ from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.archive import ModelFiles, open_model
 from nnefc.frontends.nnef.checking import choose_graph
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
+from nnefc.frontends.nnef.dynamic.interpreter import Limits
+from nnefc.frontends.nnef.dynamic.network import dynamic_network
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
 from nnefc.frontends.nnef.externals import open_shapes
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation, Tensor
@@ -75,6 +77,9 @@ def load(
         chosen = choose_graph(document, graph)
 
         def build(narrowing: Narrowing) -> Network:
+            if document.is_dynamic:
+                limits = Limits(max_depth, max_operations, max(MAX_STEPS, _STEPS_AN_OPERATION * max_operations))
+                return dynamic_network(document, chosen, files, shape or {}, limits, output_tensors, narrowing)
             shapes, opened = open_shapes(chosen, shape or {}, narrowing)
             with leaving_open(opened, shapes):
                 flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)

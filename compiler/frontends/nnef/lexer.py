@@ -36,6 +36,8 @@ ALL_KEYWORDS: dict[str, str] = KEYWORDS[Dialect.PROVISIONAL] | KEYWORDS[Dialect.
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:[\ \t\r\n\f\v]+|\#[^\r\n]*)+)
+      |(?P<tract>extension[\ \t\r\n]+tract_[^;]*)
+      |(?P<quoted>i"[^"\r\n]*")
       |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
       |(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)
       |(?P<string>'[^']*'|"[^"]*")
@@ -50,7 +52,7 @@ _MAX_TOKENS = 4_000_000
 
 
 def tokenize(source: Source) -> list[Token]:
-    """The tokens with their raw types: "name", "number", "string", "sign".
+    """The tokens with their raw types: "name", "number", "string", "sign". The name `i"a.b"` is `a.b`.
 
     Raises:
         CompileError: a character or a string that is no token, or brackets nested without end.
@@ -67,7 +69,7 @@ def tokenize(source: Source) -> list[Token]:
             if len(tokens) == _MAX_TOKENS:
                 message = f"the document is longer than {_MAX_TOKENS} words and signs"
                 raise CompileError(message, location=source.location(position))
-            tokens.append(Token(kind, word, position))
+            tokens += _tokens(kind, word, position)
             if word in _OPENING:
                 depth += 1
                 if depth > _MAX_NESTING:
@@ -80,6 +82,20 @@ def tokenize(source: Source) -> list[Token]:
     if position != len(text):
         raise _no_token(source, position)
     return tokens
+
+
+def _tokens(kind: str, word: str, at: int) -> list[Token]:
+    """The tokens of one match: an extension of tract's has a name and a free text."""
+    match kind:
+        case "tract":
+            name = word.index("tract_", len("extension"))
+            text = name + len(word[name:].split(None, 1)[0])
+            tokens = [Token("name", "extension", at), Token("name", word[name:text], at + name)]
+            return [*tokens, Token("string", word[text:].strip(), at + text)] if word[text:].strip() else tokens
+        case "quoted":
+            return [Token("name", word[2:-1], at)]
+        case _:
+            return [Token(kind, word, at)]
 
 
 def _no_token(source: Source, position: int) -> CompileError:

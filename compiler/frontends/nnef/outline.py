@@ -12,6 +12,8 @@ from typing import Any
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.archive import open_model
 from nnefc.frontends.nnef.checking import choose_graph
+from nnefc.frontends.nnef.dynamic.network import declared_inputs as dynamic_inputs
+from nnefc.frontends.nnef.dynamic.symbols import read_assertions
 from nnefc.frontends.nnef.externals import declared_inputs, written_shape
 from nnefc.frontends.nnef.flat import FlatGraph
 from nnefc.frontends.nnef.frontend import dialect_of, document_of
@@ -21,7 +23,7 @@ from nnefc.outline import OpenTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
 
-_SOURCES = ("external", "variable", "constant")
+_SOURCES = ("external", "variable", "constant", "tract_core_external")
 _ITEM_BYTES = 4  # of a trained value in the compiled network, however the file stores it
 
 
@@ -43,15 +45,26 @@ def outline(
     with open_model(path) as files:
         document = parse(files.text(), files.document, dialect_of(dialect))
     chosen = choose_graph(document, graph)
-    inputs = tuple(declared_inputs(chosen, shape or {}))
+    inputs = tuple(dynamic_inputs(chosen) if document.is_dynamic else declared_inputs(chosen, shape or {}))
     option = shape_option(inputs)
-    if not option:
+    if not option and not document.is_dynamic:
         return _of_flat(document_of(path, shape=shape, graph=graph, dialect=dialect))
     operations = Counter(call.name for call in _invocations(chosen.body))
     variables = [written_shape(call) for call in _invocations(chosen.body) if call.name == "variable"]
     parameters = sum(math.prod(e for e in sizes if isinstance(e, int)) for sizes in variables if sizes)
     outputs = tuple(OpenTensor(output.name, "", None) for output in chosen.outputs)
-    return _outline(chosen.name, document.dialect.value, inputs, outputs, operations, parameters, option)
+    return _outline(chosen.name, _about(document), inputs, outputs, operations, parameters, option)
+
+
+def _about(document: syntax.Document) -> str:
+    """The dialect, and what extensions of it a document uses."""
+    if not document.is_dynamic:
+        return f"NNEF, {document.dialect.value} dialect"
+    registries = [e.options[0] for e in document.extensions if e.name == "tract_registry" and e.options]
+    scenarios = read_assertions(document).scenarios
+    said = [f"{name}: {', '.join(f'{s} = {n}' for s, n in sizes.items())}" for name, sizes in scenarios.items()]
+    about = f"NNEF, tract's dialect, with {', '.join(dict.fromkeys(registries)) or 'no registry'}"
+    return f"{about}; scenarios {'; '.join(said)}" if said else about
 
 
 def _of_flat(flat: FlatGraph) -> Outline:
@@ -61,12 +74,20 @@ def _of_flat(flat: FlatGraph) -> Outline:
     )
     operations = Counter(invocation.operation.name for invocation in flat.invocations)
     variables = [i.tensors[0].shape for i in flat.invocations if i.operation.name == "variable"]
-    return _outline(flat.name, flat.dialect.value, inputs, outputs, operations, sum(map(math.prod, variables)), "")
+    return _outline(
+        flat.name,
+        f"NNEF, {flat.dialect.value} dialect",
+        inputs,
+        outputs,
+        operations,
+        sum(map(math.prod, variables)),
+        "",
+    )
 
 
 def _outline(
     name: str,
-    dialect: str,
+    about: str,
     inputs: tuple[OpenTensor, ...],
     outputs: tuple[OpenTensor, ...],
     operations: Counter[str],
@@ -77,7 +98,6 @@ def _outline(
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     bytes_ = _ITEM_BYTES * parameters
     ranges = range_option(inputs) if option else ""
-    about = f"NNEF, {dialect} dialect"
     return Outline(name, about, inputs, outputs, ordered, parameters, bytes_, option=option, range_option=ranges)
 
 

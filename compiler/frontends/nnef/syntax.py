@@ -276,6 +276,11 @@ class Document:
     fragments: tuple[Fragment, ...]
     graphs: tuple[Graph, ...]
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it is in tract's dialect, which is told apart by its extensions."""
+        return any(extension.name.startswith("tract_") for extension in self.extensions)
+
 
 def identifiers_of(target: Target) -> list[Identifier]:
     """The identifiers of a target, from left to right."""

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.block_formats import BlockFormat, block_format_of
 
 __all__ = ["ItemType", "StoredTensor", "parse_tensor", "read_tensor", "write_tensor"]
 
@@ -93,9 +94,12 @@ class _Header:
     item_type: ItemType
     bits: int
     algorithm: str = ""
+    blocks: BlockFormat | None = None
 
     @property
     def data_bytes(self) -> int:
+        if self.blocks is not None:
+            return self.blocks.data_bytes(self.shape)
         return (math.prod(self.shape) * self.bits + 7) // 8
 
 
@@ -188,6 +192,10 @@ def _final_header(data: npt.NDArray[np.uint8]) -> _Header:
     sizes, bits, code, reserved = rest[:_MAX_RANK], rest[_MAX_RANK], rest[_MAX_RANK + 1], rest[_MAX_RANK + 2 :]
     if rank > _MAX_RANK:
         raise _Malformed(f"its rank is {rank}, more than {_MAX_RANK}")
+    blocks = block_format_of(code)
+    if blocks is not None:
+        header = _Header(_FINAL_HEADER.size, tuple(sizes[:rank]), ItemType.FLOAT, 32, "", blocks)
+        return _checked_blocks(header, blocks, data_bytes)
     if code not in {kind.value for kind in ItemType}:
         raise _Malformed(f"its item type {code} is unknown")
     item_type = ItemType(code)
@@ -199,6 +207,14 @@ def _final_header(data: npt.NDArray[np.uint8]) -> _Header:
         raise _WrongSize(
             f"its header says {data_bytes} bytes of data, its {_describe(header)} take {header.data_bytes}"
         )
+    return header
+
+
+def _checked_blocks(header: _Header, blocks: BlockFormat, data_bytes: int) -> _Header:
+    if 0 in header.shape or not blocks.fits(header.shape):
+        raise _Malformed(f"its shape {list(header.shape)} is no number of blocks of {blocks.name}")
+    if data_bytes not in (header.data_bytes & 0xFFFFFFFF, 0):
+        raise _WrongSize(f"its header says {data_bytes} bytes of data, its blocks take {header.data_bytes}")
     return header
 
 
@@ -238,6 +254,8 @@ def _items(data: npt.NDArray[np.uint8], header: _Header) -> StoredTensor:
         raise _WrongSize(f"it holds {held} bytes of data, its {_describe(header)} take {header.data_bytes}")
     items = data[header.size :]
     array: npt.NDArray[Any]
+    if header.blocks is not None:
+        return StoredTensor(header.blocks.values(items, header.shape), header.item_type, header.bits)
     if header.bits == 1:
         array = np.unpackbits(items, count=math.prod(header.shape))
     else:

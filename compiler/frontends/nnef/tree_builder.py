@@ -64,7 +64,12 @@ class TreeBuilder:
             raise self._error(fragments[-1].at, "fragments are defined before the graph")
         assert self._dialect is not None
         flat_extensions = tuple(extension for clause in extensions for extension in clause)
-        return syntax.Document(self._source, self._dialect, flat_extensions, fragments, graphs)
+        document = syntax.Document(self._source, self._dialect, flat_extensions, fragments, graphs)
+        if not document.is_dynamic:
+            for fragment in fragments:
+                if not fragment.parameters:
+                    raise self._error(fragment.at, f"the fragment '{fragment.name}' has no parameters")
+        return document
 
     def version(self, items: list[Any]) -> str:
         (token,) = items
@@ -86,6 +91,7 @@ class TreeBuilder:
 
     def fragment(self, items: list[Any]) -> syntax.Fragment:
         name, generic, parameters, results = items[0]
+        parameters = parameters or ()
         body, end = items[1] if len(items) > 1 else (None, name.at)
         default = generic[0] if generic else None
         return syntax.Fragment(

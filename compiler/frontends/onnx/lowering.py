@@ -18,12 +18,12 @@ import onnx.helper
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.folding import evaluate
 from nnefc.frontends.onnx import control_flow as _control_flow  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx import gradient as _gradient  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx import operators as _operators  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx.advice import advice_on_operator
 from nnefc.frontends.onnx.custom import custom_lowering, is_custom
-from nnefc.frontends.onnx.evaluation import evaluate
 from nnefc.frontends.onnx.half_floats import lower_in_single
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
 from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph

@@ -40,7 +40,10 @@ GRAMMAR = [
     (final(body="y = x if true«;"), "unexpected ';', expected 'else'"),
     (FINAL + "graph g(«) -> (y) { y = relu(y); }", "unexpected ')'"),
     (FINAL + "graph g(x) -> (y) { «}", "unexpected '}'"),
-    (FINAL + "fragment f(«) -> (y: integer) { y = 1; }\n" + graph("y = relu(x);"), "unexpected ')'"),
+    (
+        FINAL + "fragment «f() -> (y: integer) { y = 1; }\n" + graph("y = relu(x);"),
+        "the fragment 'f' has no parameters",
+    ),
     (FINAL + "fragment f(x«) -> (y: integer) { y = 1; }\n" + graph("y = relu(x);"), "expected ':'"),
     (FINAL + "fragment f(x: «extent) -> (y: integer) { y = 1; }\n" + graph("y = relu(x);"), "identifier 'extent'"),
     (final("fragment f(x: «tensor) -> (y: integer) { y = 1; }"), "'tensor' without a content"),

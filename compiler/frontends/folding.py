@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tvm
 from tvm import relax
 
 from nnefc.evaluation import Budget, external_calls
 from nnefc.evaluation import evaluate as evaluate_bindings
-from nnefc.frontends.onnx.values import Array
+
+Array = npt.NDArray[Any]
 
 __all__ = ["evaluate"]
 

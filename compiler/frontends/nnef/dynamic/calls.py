@@ -1,0 +1,178 @@
+"""Calls of operations from a document without static types: arguments become what the operation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.declarations import MISSING, Operation
+from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
+from nnefc.frontends.nnef.dynamic.registry import Context, ExtensionOperator
+from nnefc.frontends.nnef.dynamic.sizes import SIZE_FUNCTIONS
+from nnefc.frontends.nnef.dynamic.values import Value, coerced, is_sizes, is_tensor, of_items
+from nnefc.frontends.nnef.signatures import Parameter, Signature
+from nnefc.frontends.nnef.types import ArrayType, TensorType
+from nnefc.frontends.nnef.values import Arguments, ShapeError
+from nnefc.operators.base import dtype_of
+from nnefc.operators.casting import Cast
+from nnefc.operators.dtypes import HALF_FLOATS
+
+__all__ = ["call_extension", "call_standard"]
+
+_MOST_SIZES = 1 << 12
+_MOVES = frozenset(
+    {"copy", "concat", "reshape", "slice", "split", "squeeze", "stack", "tile", "transpose", "unsqueeze", "unstack"}
+)
+"""Operations that leave half floats as they are; others compute in float32."""
+
+
+def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, Value]) -> Value:
+    """Call one of the standard's operations.
+
+    Raises:
+        CompileError: arguments are missing or do not fit.
+    """
+    arguments = _complete(at, operation.signature, given)
+    made = _of_sizes(operation.name, operation.signature, arguments)
+    if made is not None:
+        return made
+    operands, half = _as_operands(at, operation.signature, arguments, operation.name in _MOVES)
+    args = Arguments({name: _as_tensors(at, value) for name, value in operands.items()})
+    try:
+        operation.shape(args)
+    except ShapeError as error:
+        raise CompileError(f"'{operation.name}': {error.message}", hint=error.hint) from None
+    return _bound(at, operation.lower(at, args), half)
+
+
+def call_extension(context: Context, operator: ExtensionOperator, given: Mapping[str, Value]) -> Value:
+    """Call an operator of a registry."""
+    at, signature = context.at, operator.signature
+    arguments = _complete(at, signature, given)
+    made = _of_sizes(signature.name, signature, arguments)
+    if made is not None:
+        return made
+    if operator.sizes:
+        return _bound(at, operator.lower(context, Arguments(arguments)), None)
+    operands, half = _as_operands(at, signature, arguments, not operator.promotes)
+    return _bound(at, operator.lower(context, Arguments(operands)), half)
+
+
+def _complete(at: DynamicEmitter, signature: Signature, given: Mapping[str, Value]) -> dict[str, Value]:
+    """The arguments in the order of the declaration, with defaults, as the types of their parameters say."""
+    arguments: dict[str, Value] = {}
+    for parameter in signature.parameters:
+        value = given.get(parameter.name, parameter.default)
+        if value is MISSING:
+            raise CompileError(f"'{signature.name}' needs an argument for '{parameter.name}'")
+        try:
+            attribute = not _takes_tensors(parameter)
+            arguments[parameter.name] = coerced(_known(at, value) if attribute else value, parameter.type)
+        except CompileError as error:
+            raise CompileError(f"'{parameter.name}' of '{signature.name}': {error.message}", hint=error.hint) from None
+    return arguments
+
+
+def _known(at: DynamicEmitter, value: Value) -> Value:
+    if isinstance(value, list | tuple):
+        return type(value)(_known(at, item) for item in value)
+    return at.known(value)
+
+
+def _takes_tensors(parameter: Parameter) -> bool:
+    match parameter.type:
+        case TensorType() | ArrayType(TensorType()):
+            return True
+        case _:
+            return False
+
+
+def _of_sizes(name: str, signature: Signature, arguments: Mapping[str, Value]) -> Value | None:
+    """The result, where a tensor of sizes is computed with and all else is known; else None."""
+    function = SIZE_FUNCTIONS.get(name)
+    if function is None:
+        return None
+    tensors = [arguments[p.name] for p in signature.parameters if _takes_tensors(p)]
+    flat = [item for value in tensors for item in (value if isinstance(value, list) else [value])]
+    if any(isinstance(item, relax.Expr) or (isinstance(item, np.ndarray) and item.size > _MOST_SIZES) for item in flat):
+        return None
+    if not any(map(is_sizes, flat)) and not all(isinstance(item, int) for item in flat):
+        return None
+    prepared = {
+        p.name: _objects(arguments[p.name]) if _takes_tensors(p) else arguments[p.name] for p in signature.parameters
+    }
+    try:
+        made = function(prepared)
+    except (ValueError, IndexError, TypeError) as error:
+        raise CompileError(f"'{name}' of sizes: {error}") from None
+    return made if isinstance(made, list) else np.asarray(made, object)
+
+
+def _objects(value: Value) -> Value:
+    """Tensors as arrays of objects."""
+    if isinstance(value, list):
+        return [_objects(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return of_items(value.reshape(-1).tolist(), value.shape)
+    return of_items([value], ())
+
+
+def _as_operands(
+    at: DynamicEmitter, signature: Signature, arguments: Mapping[str, Value], moves: bool
+) -> tuple[dict[str, Value], str | None]:
+    """Tensors as operands; those of one declared content in one element type, half floats as float32.
+
+    Returns:
+        The arguments, and the half floats' type that results are to have; None for none.
+    """
+    made = dict(arguments)
+    groups: dict[str, list[tuple[str, int | None]]] = {}
+    for parameter in signature.parameters:
+        value = arguments[parameter.name]
+        match parameter.type:
+            case TensorType(content):
+                groups.setdefault(content, []).append((parameter.name, None))
+            case ArrayType(TensorType(content)):
+                made[parameter.name] = list(value)
+                groups.setdefault(content, []).extend((parameter.name, i) for i in range(len(value)))
+    halves: list[str] = []
+    for content, places in groups.items():
+        values = [arguments[name] if i is None else arguments[name][i] for name, i in places]
+        if content == "logical":
+            operands = [at.apply(Cast("bool"), at.tensor(value)) for value in values]
+        else:
+            operands = at.promoted(values)
+        for (name, i), operand in zip(places, operands, strict=True):
+            if dtype_of(operand) in HALF_FLOATS and not moves:
+                halves.append(dtype_of(operand))
+                operand = at.apply(Cast("float32"), operand)
+            if i is None:
+                made[name] = operand
+            else:
+                made[name][i] = operand
+    return made, halves[0] if halves else None
+
+
+def _as_tensors(at: DynamicEmitter, value: Value) -> Value:
+    """Operands as tensors of the standard's operations, which know constants of no axes as numbers, too."""
+    if isinstance(value, list):
+        return [_as_tensors(at, item) for item in value]
+    return at.as_tensor(value) if is_tensor(value) else value
+
+
+def _bound(at: DynamicEmitter, made: Any, half: str | None) -> Value:
+    """Results, bound to variables; float32 ones in the half floats' type of the operands."""
+    if isinstance(made, tuple):
+        return tuple(_bound(at, item, half) for item in made)
+    if isinstance(made, list):
+        return [_bound(at, item, half) for item in made]
+    if not is_tensor(made):
+        return made
+    if isinstance(made, np.ndarray) and made.dtype == object:
+        return made
+    operand = at.bound(made)
+    return at.apply(Cast(half), operand) if half and dtype_of(operand) == "float32" else operand

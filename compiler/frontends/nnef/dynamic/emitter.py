@@ -1,0 +1,178 @@
+"""What a document of tract's dialect is built with: operands of any element type, and values known at compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+
+from nnefc.diagnostics import CompileError, Location
+from nnefc.evaluation import Budget
+from nnefc.frontends.folding import evaluate
+from nnefc.frontends.nnef.dynamic.sizes import simplified
+from nnefc.frontends.nnef.dynamic.values import (
+    Array,
+    Sizes,
+    Value,
+    common_type,
+    content_of,
+    is_sizes,
+    of_items,
+    spelled,
+)
+from nnefc.frontends.nnef.operations.lowering import Lowering
+from nnefc.frontends.nnef.values import Tensor
+from nnefc.operators.base import Operand, dtype_of, numpy_dtype, shape_of
+from nnefc.operators.casting import Cast
+from nnefc.operators.creation import SizeValues
+from nnefc.operators.elementwise import apply
+from nnefc.operators.shape import Stack
+from nnefc.size_numbers import Quotient, integer_parts
+from nnefc.sizes import Size
+
+__all__ = ["DynamicEmitter"]
+
+_NOWHERE = Location("", 0, 0, "")
+_MOST_KNOWN = 1 << 16
+
+
+class DynamicEmitter(Lowering):
+    """Emits into one dataflow block of Relax.
+
+    Attributes:
+        updates: by the names of the network's states, what each is before the first run, and its new value.
+        state_variables: what stands for each in a run.
+    """
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        super().__init__(builder)
+        self.updates: dict[str, tuple[Array, Operand]] = {}
+        self.state_variables: dict[str, relax.Var] = {}
+        self._budget = Budget()
+
+    # Operands
+
+    def tensor(self, value: Value, dtype: str | None = None) -> Operand:
+        """A value as a tensor; numbers and sizes in the element type `dtype`, if one is given.
+
+        Raises:
+            CompileError: it is none.
+        """
+        operand = self._tensor(value)
+        if isinstance(operand, np.ndarray) and operand.dtype == object:
+            return self.written(operand, dtype)
+        weak = isinstance(value, bool | int | float) or _all_numbers(value)
+        return self.apply(Cast(dtype), operand) if weak and dtype and dtype_of(operand) != dtype else operand
+
+    def _tensor(self, value: Value) -> Operand:
+        match value:
+            case np.ndarray() | relax.Expr():
+                return value
+            case bool():
+                return np.array(value)
+            case int() | Size():
+                return of_items([value], ())
+            case float():
+                with np.errstate(over="ignore"):
+                    return np.array(value, np.float32)
+            case list() if value:
+                return self._joined([self._tensor(item) for item in value])
+            case _:
+                raise CompileError(f"a tensor is needed, {spelled(value)} is given")
+
+    def _joined(self, items: Sequence[Operand]) -> Operand:
+        """Items of an array as a tensor with one more axis."""
+        if all(isinstance(item, np.ndarray) for item in items):
+            if any(item.dtype != object for item in items):
+                items = [simplified(item, "") if is_sizes(item) else item for item in items]
+            return np.stack(items)
+        dtype = common_type([dtype_of(item) for item in items if not is_sizes(item)])
+        return self.apply(Stack(0), *(self.apply(Cast(dtype), self.tensor(item, dtype)) for item in items))
+
+    def written(self, sizes: Sizes, dtype: str | None = None) -> Operand:
+        """A tensor of sizes as a tensor of numbers: int64, float32 or truth values, or `dtype`."""
+        known = simplified(sizes, "")
+        if known.dtype != object:
+            return self.apply(Cast(dtype or str(known.dtype).replace("float64", "float32")), known)
+        above, *below = (self.apply(SizeValues(part, "int64")) for part in integer_parts(sizes))
+        if below:
+            real = "float32"
+            parts = [self.apply(Cast(real), part) for part in (above, *below)]
+            return self.apply(Cast(dtype or real), apply(self, "divide", *parts))
+        truths = not isinstance(sizes.reshape(-1)[0], int | Size | Quotient)
+        return self.apply(Cast(dtype or ("bool" if truths else "int64")), above)
+
+    def promoted(self, values: Sequence[Value]) -> list[Operand]:
+        """Tensors of one element type: that of those that have one; numbers and sizes take it."""
+        tensors = [self._tensor(value) for value in values]
+        strong = [
+            dtype_of(tensor)
+            for value, tensor in zip(values, tensors, strict=True)
+            if not (is_sizes(tensor) or isinstance(value, int | float))
+        ]
+        if not strong:
+            made = [self.tensor(value) for value in values]
+            dtype = common_type([dtype_of(tensor) for tensor in made])
+            return [self.apply(Cast(dtype), tensor) for tensor in made]
+        dtype = common_type(strong)
+        real = any(isinstance(value, float) for value in values) or any(map(_has_quotients, tensors))
+        if real and numpy_dtype(dtype).kind in "iu":
+            dtype = "float32"
+        return [self.apply(Cast(dtype), self.tensor(value, dtype)) for value in values]
+
+    # Known values
+
+    def known(self, value: Value) -> Value:
+        """The value of a tensor, where it follows from constants alone and is small; others as they are."""
+        if not isinstance(value, relax.Expr) or len(self.frames) > 1:
+            return value
+        shape = shape_of(value)
+        if not all(isinstance(size, int) for size in shape) or int(np.prod(shape)) > _MOST_KNOWN:
+            return value
+        if isinstance(value, GenericConst):
+            return value.data.numpy()
+        if not self._is_constant(value):
+            return value
+        found = evaluate(self.builder, value, {}, self._budget)
+        return value if found is None else found
+
+    def _is_constant(self, var: relax.Expr) -> bool:
+        waiting: list[relax.Expr] = [var]
+        seen: set[relax.Expr] = set()
+        while waiting:
+            each = waiting.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            bound = self.builder.lookup_binding(each)
+            if bound is None:
+                return False
+            waiting += list(relax.analysis.free_vars(bound))
+        return True
+
+    # What the standard's operations ask for
+
+    def as_tensor(self, operand: Operand) -> Tensor:
+        """A tensor of the standard's operations that stands for an operand."""
+        made = Tensor(self.hint, content_of(operand), shape_of(operand), _NOWHERE)
+        self.bind(made, operand)
+        return made
+
+    def each(self, values: Iterable[Value], function: Callable[[Value], Any]) -> list[Any]:
+        """A function of each value of an array."""
+        return [function(value) for value in values]
+
+
+def _all_numbers(value: Value) -> bool:
+    return isinstance(value, list) and all(isinstance(item, int | float) or _all_numbers(item) for item in value)
+
+
+def _has_quotients(operand: Operand) -> bool:
+    return (
+        isinstance(operand, np.ndarray)
+        and operand.dtype == object
+        and any(isinstance(item, Quotient) for item in operand.reshape(-1))
+    )

@@ -1,0 +1,309 @@
+"""Evaluates a document of tract's dialect: each statement in turn, each value as it is.
+
+There are no static types: what an expression is tells its value. Statements build one dataflow block as they are
+evaluated; sizes and small tensors that follow from them are computed at compile time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nnefc.diagnostics import CompileError, Location
+from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.declarations import STANDARD, nearest_name
+from nnefc.frontends.nnef.dynamic.calls import call_extension, call_standard
+from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
+from nnefc.frontends.nnef.dynamic.registry import Registry, operator_of
+from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled
+from nnefc.frontends.nnef.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
+from nnefc.frontends.nnef.operations.lowering import by_definition
+from nnefc.frontends.nnef.signatures import literal_value
+from nnefc.frontends.nnef.types import Dialect
+from nnefc.sizes import Dimension, Size
+
+__all__ = ["Interpreter", "Limits"]
+
+_MAX_NOTES = 6
+_MISSING = object()
+
+Source = Callable[[Mapping[str, Value], str, str, Location], Value]
+"""What makes a value that does not follow from others: of its arguments, the content, the target's name, the place."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a document may ask for: how deep fragments are expanded, calls in all, expressions evaluated."""
+
+    depth: int
+    operations: int
+    steps: int
+
+
+@dataclass
+class _Frame:
+    """A body that is being evaluated."""
+
+    source: syntax.Source
+    values: dict[str, Value] = field(default_factory=dict)
+
+
+class Interpreter:
+    """Evaluates one document.
+
+    Args:
+        document: it.
+        at: where it is built.
+        registries: those that it names.
+        symbols: sizes by the names of symbols.
+        sources: what makes the values of `external` and `variable`, by the names of operations.
+        limits: what it may ask for.
+    """
+
+    def __init__(
+        self,
+        document: syntax.Document,
+        at: DynamicEmitter,
+        registries: Mapping[str, Registry],
+        symbols: Mapping[str, Dimension],
+        sources: Mapping[str, Source],
+        limits: Limits,
+    ) -> None:
+        self.at = at
+        self._document = document
+        self._registries = registries
+        self._symbols = symbols
+        self._sources = sources
+        self._limits = limits
+        self._fragments = {fragment.name: fragment for fragment in document.fragments}
+        self._definitions: dict[str, syntax.Fragment] = {}
+        self._depth = self._calls = self._steps = 0
+
+    # Bodies
+
+    def run_graph(self, graph: syntax.Graph) -> dict[str, Value]:
+        """Evaluate a graph's statements; all values by name."""
+        frame = _Frame(self._document.source)
+        self._body(graph.body, frame)
+        for output in graph.outputs:
+            self._identifier(output, frame)
+        return frame.values
+
+    def parameters_of(self, name: str) -> list[str]:
+        """The names of the parameters of a fragment of the document; none if there is no such fragment."""
+        fragment = self._fragments.get(name)
+        return [parameter.name for parameter in fragment.parameters] if fragment else []
+
+    def run_fragment(self, name: str, arguments: Mapping[str, Value]) -> dict[str, Value]:
+        """Evaluate a fragment of the document by its name; its results by name.
+
+        Raises:
+            CompileError: there is no such fragment, or arguments are missing.
+        """
+        fragment = self._fragments.get(name)
+        if fragment is None:
+            nearest = nearest_name(name, self._fragments)
+            hint = f"did you mean '{nearest}'?" if nearest else None
+            raise CompileError(f"the document has no fragment '{name}'", hint=hint)
+        return self._expanded(fragment, arguments)
+
+    def _expanded(self, fragment: syntax.Fragment, arguments: Mapping[str, Value]) -> dict[str, Value]:
+        if fragment.body is None:
+            raise CompileError(f"the fragment '{fragment.name}' is declared but not defined")
+        if self._depth >= self._limits.depth:
+            hint = "A fragment that invokes itself needs 'if … else' to come to an end; --max-depth N allows more."
+            raise CompileError(f"fragments are expanded more than {self._limits.depth} deep", hint=hint)
+        inner = _Frame(fragment.source)
+        for parameter in fragment.parameters:
+            if parameter.name in arguments:
+                inner.values[parameter.name] = arguments[parameter.name]
+            elif parameter.default is not None:
+                inner.values[parameter.name] = literal_value(parameter.default)
+            else:
+                raise CompileError(f"'{fragment.name}' needs an argument for '{parameter.name}'")
+        self._depth += 1
+        try:
+            self._body(fragment.body, inner)
+            return {
+                result.name: self._identifier(syntax.Identifier(result.at, result.name), inner)
+                for result in fragment.results
+            }
+        finally:
+            self._depth -= 1
+
+    def _body(self, body: tuple[syntax.Assignment, ...], frame: _Frame) -> None:
+        for assignment in body:
+            target = assignment.target
+            name = target.name if isinstance(target, syntax.Identifier) else "part"
+            if self._depth == 0:
+                self.at.hint = name
+            self._assign(target, self._value(assignment.value, frame, name), frame)
+
+    def _assign(self, target: syntax.Target, value: Value, frame: _Frame) -> None:
+        """Bind names; one that is assigned again has its last value."""
+        if isinstance(target, syntax.Identifier):
+            frame.values[target.name] = value
+            return
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        if len(values) != len(target.items):
+            self._fail(frame, target.at, f"{len(target.items)} names are given to {len(values)} values")
+        for part, item in zip(target.items, values, strict=True):
+            self._assign(part, item, frame)  # type: ignore[arg-type]
+
+    # Expressions
+
+    def _value(self, expression: syntax.Expression, frame: _Frame, target: str = "") -> Value:
+        self._steps += 1
+        if self._steps > self._limits.steps:
+            self._fail(frame, expression.at, f"more than {self._limits.steps} expressions are to be evaluated")
+        match expression:
+            case syntax.Literal(_, value):
+                return value
+            case syntax.Identifier():
+                return self._identifier(expression, frame)
+            case syntax.Array(_, items):
+                return [self._value(item, frame) for item in items]
+            case syntax.Tuple(_, items):
+                return tuple(self._value(item, frame) for item in items)
+            case syntax.Unary():
+                return self._unary(expression, frame)
+            case syntax.Binary():
+                return self._binary(expression, frame)
+            case syntax.Subscript():
+                return self._subscript(expression, frame)
+            case syntax.Select(at, value, condition, otherwise):
+                chosen = self._placed(frame, at, integer, self.at.known(self._value(condition, frame)))
+                return self._value(value if chosen else otherwise, frame)
+            case syntax.Invocation():
+                return self._invocation(expression, frame, target)
+            case _:
+                self._fail(frame, expression.at, "such an expression does not belong to tract's dialect")
+
+    def _identifier(self, identifier: syntax.Identifier, frame: _Frame) -> Value:
+        name = identifier.name
+        found = frame.values.get(name, _MISSING)
+        if found is not _MISSING:
+            return found
+        if name in self._symbols:
+            return self._symbols[name]
+        if name == "inf":
+            return math.inf
+        nearest = nearest_name(name, [*frame.values, *self._symbols])
+        hint = f"did you mean '{nearest}'?" if nearest else None
+        self._fail(frame, identifier.at, f"'{name}' has no value here", hint)
+
+    def _unary(self, unary: syntax.Unary, frame: _Frame) -> Value:
+        value = self._value(unary.operand, frame)
+        if is_tensor(value) or isinstance(value, list):
+            plus = unary.operator == "+"
+            return value if plus else self._called(UNARY_OPERATIONS[unary.operator], [value], frame, unary.at)
+        if unary.operator == "!":
+            return not value
+        if isinstance(value, str | tuple):
+            self._fail(frame, unary.at, f"{spelled(value)} is no number")
+        return -value if unary.operator == "-" else value
+
+    def _binary(self, binary: syntax.Binary, frame: _Frame) -> Value:
+        sides = [self._value(side, frame) for side in (binary.left, binary.right)]
+        if binary.operator not in BINARY_OPERATIONS:
+            self._fail(frame, binary.sign, f"the operator '{binary.operator}' does not belong to tract's dialect")
+        made = self._called(BINARY_OPERATIONS[binary.operator], sides, frame, binary.sign)
+        if not any(is_tensor(side) or isinstance(side, list) for side in sides) and isinstance(made, np.ndarray):
+            item = made.reshape(())[()]  # of two numbers
+            return item.item() if isinstance(item, np.generic) else item
+        return made
+
+    def _subscript(self, subscript: syntax.Subscript, frame: _Frame) -> Value:
+        sequence = self._value(subscript.sequence, frame)
+        index = self._placed(frame, subscript.index.at, integer, self._value(subscript.index, frame))
+        if isinstance(sequence, np.ndarray) and sequence.ndim:
+            sequence = list(sequence)
+        if not isinstance(sequence, list | tuple) or isinstance(index, Size):
+            self._fail(frame, subscript.at, f"{spelled(sequence)} has no items to choose from")
+        if not -len(sequence) <= index < len(sequence):
+            self._fail(frame, subscript.index.at, f"the index {index} is outside {len(sequence)} items")
+        return sequence[index]
+
+    # Calls
+
+    def _called(self, name: str, values: list[Value], frame: _Frame, at: int) -> Value:
+        """An operator of expressions, as the operation that it stands for."""
+        operation = STANDARD.lookup(name, Dialect.FINAL)
+        assert operation is not None
+        names = [parameter.name for parameter in operation.signature.parameters]
+        return self._placed(frame, at, call_standard, self.at, operation, dict(zip(names, values, strict=True)))
+
+    def _invocation(self, invocation: syntax.Invocation, frame: _Frame, target: str) -> Value:
+        name = invocation.name
+        parameters = self._parameters(invocation, frame)
+        given: dict[str, Value] = {}
+        for position, argument in enumerate(invocation.arguments):
+            if argument.name is None and position >= len(parameters):
+                self._fail(frame, argument.at, f"'{name}' has {len(parameters)} parameters, more arguments are given")
+            # An argument of a name that nobody knows is left out: torch-to-nnef writes some.
+            given[argument.name or parameters[position]] = self._value(argument.value, frame)
+        self._calls += 1
+        if self._calls > self._limits.operations:
+            hint = "If it is meant to: --max-operations N allows more."
+            self._fail(frame, invocation.at, f"more than {self._limits.operations} operations are called", hint)
+        if name in self._sources and name not in self._fragments:
+            place = frame.source.location(invocation.at)
+            content = invocation.content or "scalar"
+            return self._placed(frame, invocation.at, self._sources[name], given, content, target, place)
+        return self._placed(frame, invocation.at, self._resolved, name, given)
+
+    def _parameters(self, invocation: syntax.Invocation, frame: _Frame) -> list[str]:
+        """The names of the parameters of what is called."""
+        name = invocation.name
+        if name in self._fragments:
+            return self.parameters_of(name)
+        operator = operator_of(name, self._registries) or STANDARD.lookup(name, Dialect.FINAL)
+        if operator is None:
+            known = [*self._fragments, *(each for r in self._registries.values() for each in r.operators)]
+            nearest = nearest_name(name, known) or STANDARD.nearest(name, Dialect.FINAL)
+            hint = f"did you mean '{nearest}'?" if nearest else "define a fragment of that name"
+            self._fail(frame, invocation.at, f"the registries of this document have no operation '{name}'", hint)
+        return [parameter.name for parameter in operator.signature.parameters]
+
+    def _resolved(self, name: str, given: Mapping[str, Value]) -> Value:
+        """Call a fragment, an operator of a registry or one of the standard's operations, found in this order."""
+        fragment = self._fragments.get(name)
+        if fragment is not None:
+            return _listed(self._expanded(fragment, given))
+        operator = operator_of(name, self._registries)
+        if operator is not None:
+            return call_extension(self, operator, given)
+        operation = STANDARD.lookup(name, Dialect.FINAL)
+        assert operation is not None, name
+        if operation.lower is by_definition:
+            if name not in self._definitions:
+                self._definitions[name] = operation.defined(Dialect.FINAL)
+            return _listed(self._expanded(self._definitions[name], given))
+        return call_standard(self.at, operation, given)
+
+    # Errors
+
+    def _placed(self, frame: _Frame, at: int, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function returns; errors without a place get this one, others a note that this led to them."""
+        try:
+            return function(*args)
+        except CompileError as error:
+            location = frame.source.location(at)
+            if error.location is None:
+                raise CompileError(error.message, location=location, hint=error.hint, notes=error.notes) from None
+            if len(error.notes) < _MAX_NOTES and error.location != location:
+                error.notes += (("in the expansion of what is called here", location),)
+            raise
+
+    def _fail(self, frame: _Frame, at: int, message: str, hint: str | None = None) -> NoReturn:
+        raise CompileError(message, location=frame.source.location(at), hint=hint)
+
+
+def _listed(results: Mapping[str, Value]) -> Value:
+    """One result by itself, several as a tuple."""
+    values = tuple(results.values())
+    return values[0] if len(values) == 1 else values

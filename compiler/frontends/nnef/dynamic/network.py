@@ -1,0 +1,245 @@
+"""A document of tract's dialect as a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tvm import relax
+
+from nnefc.agreement import Narrowing
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.leaving_open import leaving_open
+from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills REGISTRIES)
+from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.archive import ModelFiles
+from nnefc.frontends.nnef.declarations import nearest_name
+from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
+from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Limits, Source
+from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, Registry
+from nnefc.frontends.nnef.dynamic.symbols import Symbols, read_assertions
+from nnefc.frontends.nnef.dynamic.values import Array, Value, coerced, dtype_named, integers
+from nnefc.frontends.nnef.tensor_file import parse_tensor
+from nnefc.frontends.nnef.types import STRING
+from nnefc.network import Network, State
+from nnefc.operators.base import Operand
+from nnefc.operators.shape import Copy
+from nnefc.outline import OpenTensor
+from nnefc.sizes import Dimension, OpenSize
+
+__all__ = ["declared_inputs", "dynamic_network"]
+
+_ALWAYS = ("standard", "tract_core")
+
+
+@dataclass
+class _Network:
+    """What is collected while a graph is evaluated."""
+
+    files: ModelFiles
+    given: Mapping[str, tuple[int | OpenSize, ...]]
+    inputs: dict[str, relax.Var] = field(default_factory=dict)
+    values: dict[str, Array] = field(default_factory=dict)
+
+
+def declared_inputs(graph: syntax.Graph) -> list[OpenTensor]:
+    """The inputs as the text declares them; a size that is a symbol has its name, other expressions are unknown."""
+    made = {}
+    for assignment in graph.body:
+        call = assignment.value
+        if not (isinstance(assignment.target, syntax.Identifier) and isinstance(call, syntax.Invocation)):
+            continue
+        if call.name in ("external", "tract_core_external"):
+            named = {argument.name: argument.value for argument in call.arguments}
+            shape, datum = named.get("shape"), named.get("datum_type")
+            dtype = dtype_named(str(datum.value)) if isinstance(datum, syntax.Literal) else "float32"
+            sizes = tuple(_declared_size(item) for item in shape.items) if isinstance(shape, syntax.Array) else None
+            made[assignment.target.name] = OpenTensor(assignment.target.name, dtype, sizes)
+    return [made.get(each.name, OpenTensor(each.name, "", None)) for each in graph.inputs]
+
+
+def _declared_size(item: syntax.Expression) -> int | str | None:
+    match item:
+        case syntax.Literal(_, int() as size):
+            return size
+        case syntax.Identifier(_, name):
+            return name
+        case _:
+            return None
+
+
+def dynamic_network(
+    document: syntax.Document,
+    graph: syntax.Graph,
+    files: ModelFiles,
+    shape: Mapping[str, tuple[int | OpenSize, ...]],
+    limits: Limits,
+    outputs: Sequence[str],
+    narrowing: Narrowing,
+) -> Network:
+    """Build a document's graph as a network.
+
+    Args:
+        document: in tract's dialect.
+        graph: of the document.
+        files: of the model.
+        shape: sizes of symbols or shapes of inputs, by name.
+        limits: what the document may ask for.
+        outputs: names of tensors to return in place of the graph's own outputs.
+        narrowing: what is known of open sizes.
+
+    Raises:
+        CompileError: with the place.
+    """
+    assertions = read_assertions(document)
+    declared = declared_inputs(graph)
+    _check_given(shape, declared, assertions.symbols)
+    symbols = Symbols(assertions, declared, shape, narrowing)
+    opened = tuple(symbols.dimensions.values())
+    shapes = {
+        t.name: tuple(symbols.sizes.get(s, 1) if isinstance(s, str) else s or 1 for s in t.shape or ())
+        for t in declared
+    }
+    with leaving_open(opened, shapes):
+        made = _built(document, graph, _Network(files, shape), symbols.sizes, limits, outputs)
+        return replace(made, open_dimensions=opened)
+
+
+def _check_given(
+    shape: Mapping[str, tuple[int | OpenSize, ...]], inputs: Sequence[OpenTensor], symbols: Sequence[str]
+) -> None:
+    for name, given in shape.items():
+        known = [*(tensor.name for tensor in inputs), *symbols]
+        if name not in known:
+            nearest = nearest_name(name, known)
+            hint = f"did you mean '{nearest}'?" if nearest else f"there are {', '.join(known)}"
+            raise CompileError(f"there is no input or symbol '{name}'", hint=hint)
+        if name in symbols and len(given) != 1:
+            raise CompileError(f"the symbol '{name}' needs one size, {len(given)} are given")
+
+
+def _named_registries(document: syntax.Document) -> dict[str, Registry]:
+    """The registries that a document names, and those that are always there.
+
+    Raises:
+        CompileError: one is not known.
+    """
+    named = {name: REGISTRIES[name] for name in _ALWAYS}
+    for extension in document.extensions:
+        if extension.name != "tract_registry":
+            continue
+        for name in extension.options[0].split() if extension.options else ():
+            if name not in REGISTRIES or name == "standard":
+                known = [each for each in REGISTRIES if each != "standard"]
+                nearest = nearest_name(name, known)
+                hint = f"did you mean '{nearest}'?" if nearest else f"known are {', '.join(known)}"
+                location = document.source.location(extension.at)
+                raise CompileError(f"the registry '{name}' is not known", location=location, hint=hint)
+            named[name] = REGISTRIES[name]
+    return named
+
+
+def _built(
+    document: syntax.Document,
+    graph: syntax.Graph,
+    made: _Network,
+    symbols: Mapping[str, Dimension],
+    limits: Limits,
+    outputs: Sequence[str],
+) -> Network:
+    builder = relax.BlockBuilder()
+    at = DynamicEmitter(builder)
+    names = list(outputs) or [output.name for output in graph.outputs]
+    sources: dict[str, Source] = {
+        "external": lambda args, content, target, _: _external(made, args, content, target),
+        "tract_core_external": lambda args, content, target, _: _external(made, args, content, target),
+        "variable": lambda args, content, target, place: _variable(made, args),
+    }
+    interpreter = Interpreter(document, at, _named_registries(document), symbols, sources, limits)
+    failure: BaseException | None = None
+    results: list[Operand] = []
+    with builder.function("main"):
+        with builder.dataflow():
+            try:
+                values = interpreter.run_graph(graph)
+                results = [at.tensor(_named(values, name, graph)) for name in names]
+            except BaseException as error:
+                failure = error
+            distinct = _distinct(at, results + [update for _, update in at.updates.values()])
+            emitted = builder.emit_output(relax.Tuple(distinct))
+        order = [made.inputs[each.name] for each in graph.inputs if each.name in made.inputs]
+        builder.emit_func_output(emitted, [*order, *at.state_variables.values()])
+    if failure is not None:
+        raise failure
+    missing = [each for each in graph.inputs if each.name not in made.inputs]
+    if missing:
+        location = document.source.location(missing[0].at)
+        raise CompileError(f"the input '{missing[0].name}' is not made by 'external'", location=location)
+    states = tuple(State(name, value) for name, (value, _) in at.updates.items())
+    module = relax.transform.DeadCodeElimination(["main"])(builder.finalize())
+    return Network(
+        graph.name,
+        module,
+        tuple(each.name for each in graph.inputs),
+        tuple(names),
+        states,
+        {},
+        tuple(made.values),
+        controls=at.controls,
+    )
+
+
+def _named(values: Mapping[str, Value], name: str, graph: syntax.Graph) -> Value:
+    if name not in values:
+        nearest = nearest_name(name, values)
+        hint = f"did you mean '{nearest}'?" if nearest else None
+        raise CompileError(f"the graph '{graph.name}' has no tensor '{name}'", hint=hint)
+    return values[name]
+
+
+def _external(made: _Network, args: Mapping[str, Value], content: str, target: str) -> relax.Var:
+    """An input."""
+    dtype = {"scalar": "float32", "integer": "int64", "logical": "bool"}[content]
+    if "datum_type" in args:
+        dtype = dtype_named(str(coerced(args["datum_type"], STRING)))
+    shape = integers(args.get("shape", []))
+    given = made.given.get(target)
+    if given is not None:
+        if len(given) != len(shape):
+            raise CompileError(
+                f"the shape {list(given)} given for the input '{target}' has {len(given)} dimensions, "
+                f"the document has {len(shape)}"
+            )
+        shape = [size if isinstance(wanted, OpenSize) else wanted for size, wanted in zip(shape, given, strict=True)]
+    if any(isinstance(size, int) and size < 1 for size in shape):
+        raise CompileError(f"the input '{target}' has the shape {shape}, sizes must be positive")
+    made.inputs[target] = relax.Var(target, relax.TensorType(shape, "int64" if dtype == "tdim" else dtype))
+    return made.inputs[target]
+
+
+def _variable(made: _Network, args: Mapping[str, Value]) -> Array:
+    """A trained value, of the element type that its file has."""
+    label = coerced(args["label"], STRING)
+    if label not in made.values:
+        name = f"{label.removeprefix('/')}.dat"
+        content = made.files.find(name)
+        if content is None:
+            raise CompileError(f"there is no file '{made.files.describe(name)}' for the variable labelled '{label}'")
+        made.values[label] = parse_tensor(content, made.files.describe(name)).array
+    value = made.values[label]
+    shape = integers(args["shape"]) if "shape" in args else list(value.shape)
+    if list(value.shape) != shape:
+        raise CompileError(
+            f"the file of the variable labelled '{label}' holds the shape {list(value.shape)}, the variable has {shape}"
+        )
+    return value
+
+
+def _distinct(at: DynamicEmitter, operands: Sequence[Operand]) -> list[relax.Expr]:
+    """Every result as a variable of its own."""
+    results: list[Any] = []
+    for operand in operands:
+        fresh = isinstance(operand, relax.DataflowVar) and not any(operand.same_as(other) for other in results)
+        results.append(operand if fresh else at.builder.emit(Copy().lower(at, operand)))
+    return results

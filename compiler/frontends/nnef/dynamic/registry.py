@@ -1,0 +1,110 @@
+"""Registries: operators that documents of tract's dialect can call besides the standard's.
+
+An operator is declared once, like the standard's own, around the function that lowers it:
+
+    @operator("fragment tract_core_hard_swish(x: tensor<scalar>) -> (y: tensor<scalar>)")
+    def hard_swish(at, args): ...
+
+Types say what an argument becomes (see `values.coerced`): a tensor comes as an operand, one of sizes as an array of
+objects if the operator says `sizes`, else written by a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
+from nnefc.frontends.nnef.dynamic.values import Value
+from nnefc.frontends.nnef.parser import parse_signature
+from nnefc.frontends.nnef.signatures import Signature
+from nnefc.frontends.nnef.types import Dialect
+
+__all__ = ["REGISTRIES", "Context", "ExtensionOperator", "Registry", "operator_of", "registry"]
+
+Lower = Callable[..., Any]
+
+
+class Context(Protocol):
+    """What an operator is lowered with: the emitter, and the document's fragments for those that have bodies."""
+
+    at: DynamicEmitter
+
+    def parameters_of(self, name: str) -> list[str]:
+        """The names of the parameters of a fragment of the document; none if there is no such fragment."""
+
+    def run_fragment(self, name: str, arguments: Mapping[str, Value]) -> dict[str, Value]:
+        """Evaluate a fragment of the document by its name; its results by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExtensionOperator:
+    """An operator of a registry.
+
+    Attributes:
+        declaration: the signature's text.
+        lower: builds it, given the emitter and the arguments.
+        sizes: whether it takes tensors of sizes as they are.
+        promotes: whether operands of the same declared type become one element type.
+        limits: what it refuses, for the documentation.
+    """
+
+    declaration: str
+    lower: Lower
+    sizes: bool = False
+    promotes: bool = True
+    limits: str = ""
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The parsed declaration; tensors may come after attributes, as in the provisional dialect."""
+        return parse_signature(self.declaration, Dialect.PROVISIONAL)
+
+
+@dataclass
+class Registry:
+    """Operators by name.
+
+    Attributes:
+        name: what a document names with `extension tract_registry`.
+        operators: by name.
+    """
+
+    name: str
+    operators: dict[str, ExtensionOperator]
+
+    def __iter__(self) -> Iterator[tuple[str, ExtensionOperator]]:
+        return iter(sorted(self.operators.items()))
+
+    def operator(
+        self, declaration: str, *, sizes: bool = False, promotes: bool = True, limits: str = ""
+    ) -> Callable[[Lower], Lower]:
+        """Declare an operator around the function that lowers it; see `ExtensionOperator`."""
+
+        def declare(function: Lower) -> Lower:
+            name = declaration.split("(", 1)[0].split()[-1].split("<")[0]
+            assert name not in self.operators, name
+            self.operators[name] = ExtensionOperator(declaration, function, sizes, promotes, limits)
+            return function
+
+        return declare
+
+    def alias(self, name: str, other: str) -> None:
+        """Another name of an operator."""
+        self.operators[name] = self.operators[other]
+
+
+REGISTRIES: dict[str, Registry] = {}
+"""By name; filled by importing `nnefc.frontends.nnef.registries`."""
+
+
+def registry(name: str) -> Registry:
+    """The registry of that name, made when it is first asked for."""
+    return REGISTRIES.setdefault(name, Registry(name, {}))
+
+
+def operator_of(name: str, registries: Mapping[str, Registry]) -> ExtensionOperator | None:
+    """The operator of that name in one of the registries."""
+    return next((r.operators[name] for r in registries.values() if name in r.operators), None)

@@ -1,0 +1,177 @@
+"""Symbols of documents: sizes with names, what is asserted of them, and scenarios.
+
+extension tract_symbol S;               S is a size
+extension tract_assert S >= 1;          its range
+extension tract_assert S+P < 128;       a bound of each, the other one at its least
+extension tract_assert tg: S==1;        a scenario, for which a specialization may be made
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nnefc.agreement import Narrowing
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef import syntax
+from nnefc.network import OpenDimension
+from nnefc.outline import OpenTensor, likely_size
+from nnefc.sizes import LARGEST, Dimension, OpenSize
+
+__all__ = ["Assertions", "Symbols", "read_assertions"]
+
+_TERM = re.compile(r"\s*([+-]?)\s*(?:(\d{1,15})\s*\*\s*)?([A-Za-z_]\w*|\d{1,15})\s*")
+_COMPARISON = re.compile(r"(?:([A-Za-z_]\w*)\s*:)?([^<>=:]+)(<=|>=|==|<|>)([^<>=:]+)")
+
+
+@dataclass(frozen=True)
+class Assertions:
+    """What a document says of its symbols.
+
+    Attributes:
+        symbols: their names.
+        ranges: the least and the most that each may be.
+        scenarios: sizes of symbols by the names of scenarios.
+        notes: assertions that were not understood.
+    """
+
+    symbols: tuple[str, ...]
+    ranges: Mapping[str, OpenSize]
+    scenarios: Mapping[str, Mapping[str, int]]
+    notes: tuple[str, ...] = ()
+
+
+def read_assertions(document: syntax.Document) -> Assertions:
+    """What the extensions of a document say of symbols.
+
+    Raises:
+        CompileError: a symbol without a name.
+    """
+    symbols: list[str] = []
+    for extension in document.extensions:
+        if extension.name == "tract_symbol":
+            names = extension.options[0].split() if extension.options else []
+            if len(names) != 1 or not re.fullmatch(r"[A-Za-z_]\w*", names[0]):
+                location = document.source.location(extension.at)
+                raise CompileError("a symbol needs one name", location=location, hint="write extension tract_symbol S;")
+            symbols.append(names[0])
+    ranges = {name: OpenSize(least=0) for name in symbols}
+    scenarios: dict[str, dict[str, int]] = {}
+    notes: list[str] = []
+    for extension in document.extensions:
+        if extension.name == "tract_assert":
+            text = extension.options[0] if extension.options else ""
+            if not _note(text, ranges, scenarios):
+                notes.append(text)
+    return Assertions(tuple(dict.fromkeys(symbols)), ranges, scenarios, tuple(notes))
+
+
+def _note(text: str, ranges: dict[str, OpenSize], scenarios: dict[str, dict[str, int]]) -> bool:
+    """Whether an assertion was understood, and noted."""
+    found = _COMPARISON.fullmatch(text.strip())
+    sides = [_linear(found[2]), _linear(found[4])] if found else [None, None]
+    if found is None or sides[0] is None or sides[1] is None:
+        return False
+    # left - right OP 0
+    factors = {n: sides[0][0].get(n, 0) - sides[1][0].get(n, 0) for n in {**sides[0][0], **sides[1][0]}}
+    constant = sides[0][1] - sides[1][1]
+    scenario, comparison = found[1], found[3]
+    if scenario is not None:
+        if comparison != "==" or len(factors) != 1 or abs(next(iter(factors.values()))) != 1:
+            return False
+        (name, factor), *_ = factors.items()
+        scenarios.setdefault(scenario, {})[name] = -constant * factor
+        return name in ranges
+    if not factors.keys() <= ranges.keys():
+        return False
+    if comparison in ("<", ">"):  # of integers
+        constant, comparison = constant + (1 if comparison == "<" else -1), comparison + "="
+    if comparison in ("<=", "=="):
+        _bound(factors, constant, ranges)
+    if comparison in (">=", "=="):
+        _bound({name: -factor for name, factor in factors.items()}, -constant, ranges)
+    return True
+
+
+def _bound(factors: Mapping[str, int], constant: int, ranges: dict[str, OpenSize]) -> None:
+    """Note `Σ factor · symbol + constant <= 0` for each symbol, the others where they leave it most."""
+    for name, factor in factors.items():
+        rest = constant
+        for other, its in factors.items():
+            if other != name:
+                most = ranges[other].most
+                if its < 0 and most is None:
+                    break
+                rest += its * (ranges[other].least if its > 0 else most or 0)
+        else:
+            size = ranges[name]
+            if factor > 0:
+                most = -rest // factor
+                ranges[name] = replace(size, most=most if size.most is None else min(size.most, most))
+            elif factor < 0:
+                ranges[name] = replace(size, least=max(size.least, -(rest // factor)))
+
+
+def _linear(text: str) -> tuple[dict[str, int], int] | None:
+    """A sum of symbols with factors and of numbers; None for other texts."""
+    factors: dict[str, int] = {}
+    constant = position = 0
+    while position < len(text):
+        found = _TERM.match(text, position)
+        if found is None or (position and not found[1]):
+            return None
+        sign = -1 if found[1] == "-" else 1
+        factor = sign * int(found[2] or 1)
+        if found[3].isdigit():
+            constant += factor * int(found[3])
+        else:
+            factors[found[3]] = factors.get(found[3], 0) + factor
+        position = found.end()
+    return factors, constant
+
+
+class Symbols:
+    """The sizes of a document's symbols: open dimensions, or what a user gives for them."""
+
+    def __init__(
+        self,
+        assertions: Assertions,
+        inputs: Sequence[OpenTensor],
+        given: Mapping[str, tuple[int | OpenSize, ...]],
+        narrowing: Narrowing,
+    ) -> None:
+        self.sizes: dict[str, Dimension] = {}
+        self.dimensions: dict[str, OpenDimension] = {}
+        for name in assertions.symbols:
+            self.sizes[name] = self._size(name, assertions.ranges[name], inputs, given, narrowing)
+
+    def of(self, declared: int | str | None) -> Dimension:
+        """The size that is declared so; 1 where nothing is known of it."""
+        return self.sizes.get(declared, 1) if isinstance(declared, str) else declared or 1
+
+    def _size(
+        self,
+        name: str,
+        asserted: OpenSize,
+        inputs: Sequence[OpenTensor],
+        given: Mapping[str, tuple[int | OpenSize, ...]],
+        narrowing: Narrowing,
+    ) -> Dimension:
+        wanted: int | OpenSize = given[name][0] if name in given else asserted
+        for tensor in inputs:
+            if tensor.name in given:
+                for declared, size in zip(tensor.shape or (), given[tensor.name], strict=False):
+                    wanted = size if declared == name else wanted
+        if isinstance(wanted, int):
+            return wanted
+        likely = next(
+            (likely_size(name, axis, t) for t in inputs for axis, each in enumerate(t.shape or ()) if each == name), 64
+        )
+        least, most = max(wanted.least, asserted.least), LARGEST if wanted.most is None else wanted.most
+        most = most if asserted.most is None else min(most, asserted.most)
+        opened = replace(wanted, least=least, most=(wanted.most and most) or asserted.most, likely=min(likely, most))
+        own, opened = narrowing.of(name, opened)
+        if opened.values.least == opened.values.most:
+            return opened.values.least * opened.multiple
+        return self.dimensions.setdefault(own, OpenDimension.of(own, opened)).size

@@ -1,0 +1,228 @@
+"""`tract_core`: functions of single items, casts, shapes, reductions, products."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.sizes import cast_sizes
+from nnefc.frontends.nnef.dynamic.values import Value, dtype_named, is_sizes, is_tensor, of_items
+from nnefc.frontends.nnef.values import Arguments
+from nnefc.operators.activation import HardSwish, Silu, Softmax
+from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
+from nnefc.operators.casting import Cast
+from nnefc.operators.creation import Arange
+from nnefc.operators.elementwise import apply
+from nnefc.operators.matrix import Einsum, MatMul
+from nnefc.operators.normalization import RootMeanSquare
+from nnefc.operators.reduction import ArgExtreme, Product
+from nnefc.operators.shape import Expand, Transpose
+
+__all__: list[str] = []
+
+_CORE = registry("tract_core")
+_X = "(x: tensor<scalar>) -> (y: tensor<scalar>)"
+
+
+def _functions() -> None:
+    """Operators that are one function of the table."""
+    for name, function, parameters, content in (
+        ("tract_core_erf", "erf", "x", "scalar"),
+        ("tract_core_round_even", "round", "x", "scalar"),
+        ("tract_core_is_nan", "isnan", "x", "scalar"),
+        ("tract_core_xor", "logical_xor", "xy", "logical"),
+        ("tract_core_bitand", "bitwise_and", "xy", "integer"),
+        ("tract_core_bitor", "bitwise_or", "xy", "integer"),
+        ("tract_core_bitxor", "bitwise_xor", "xy", "integer"),
+        ("tract_core_bitnot", "bitwise_not", "x", "integer"),
+        ("tract_shl", "left_shift", "xy", "integer"),
+        ("tract_shr", "right_shift", "xy", "integer"),
+    ):
+
+        def lower(context: Context, args: Arguments, function: str = function) -> Operand:
+            return apply(context.at, function, *args.values())
+
+        declared = ", ".join(f"{parameter}: tensor<{content}>" for parameter in parameters)
+        _CORE.operator(f"fragment {name}({declared}) -> (z: tensor<{content}>)")(lower)
+
+
+_functions()
+
+
+@_CORE.operator("fragment tract_core_cast<?>(input: tensor<?>, to: string) -> (output: tensor<?>)", sizes=True)
+def _cast(context: Context, args: Arguments) -> Value:
+    """Reals become integers without what is behind the point."""
+    at, dtype = context.at, dtype_named(args.to)
+    value = at.known(args.input) if dtype == "tdim" else args.input
+    if not is_tensor(value):
+        value = of_items([value], ()) if isinstance(value, int) or is_sizes(value) else at.tensor(value)
+    if is_sizes(value):
+        return cast_sizes(value, dtype)
+    if dtype == "tdim":
+        if not isinstance(value, np.ndarray):
+            return at.apply(Cast("int64"), value)
+        return of_items([int(item) for item in value.reshape(-1)], value.shape)
+    return at.apply(Cast(dtype), value)
+
+
+@_CORE.operator("fragment tract_core_external<?>(datum_type: string, shape: integer[]) -> (output: tensor<?>)")
+def _external(context: Context, args: Arguments) -> Value:
+    """An input; stands for nothing in a fragment."""
+    raise CompileError("inputs are made in the graph, not in a fragment that the graph has under this name")
+
+
+@_CORE.operator("fragment tract_core_shape_of<?>(input: tensor<?>) -> (shape: integer[])", sizes=True)
+def _shape_of(context: Context, args: Arguments) -> Value:
+    shape = args.input.shape if isinstance(args.input, np.ndarray) else shape_of(context.at.tensor(args.input))
+    return of_items(list(shape), (len(shape),))
+
+
+@_CORE.operator(
+    "fragment tract_core_range<?>(start: tensor<?>, end: tensor<?>, step: tensor<?> = 1) -> (output: tensor<?>)",
+    sizes=True,
+)
+def _range(context: Context, args: Arguments) -> Value:
+    """Integers, or reals if one of the three is real; without the end."""
+    at = context.at
+    given = [at.known(args[name]) for name in ("start", "end", "step")]
+    items = [item.reshape(()).item() if isinstance(item, np.ndarray) and item.size == 1 else item for item in given]
+    if any(is_tensor(item) for item in items):
+        raise CompileError("the ends of a range must be known when the model is compiled, or follow from sizes")
+    real = any(isinstance(item, float) for item in items)
+    return at.apply(Arange(items[0], items[1], items[2], "float32" if real else "int64"))
+
+
+@_CORE.operator(
+    "fragment tract_core_broadcast<?>(input: tensor<?>, shape: integer[]) -> (output: tensor<?>)", promotes=False
+)
+def _broadcast(context: Context, args: Arguments) -> Operand:
+    return context.at.apply(Expand(tuple(args.shape)), args.input)
+
+
+@_CORE.operator(f"fragment tract_core_hard_swish{_X}")
+def _hard_swish(context: Context, args: Arguments) -> Operand:
+    return context.at.apply(HardSwish(), args.x)
+
+
+@_CORE.operator("fragment tract_core_silu(x: tensor<scalar>) -> (y: tensor<scalar>)")
+def _silu(context: Context, args: Arguments) -> Operand:
+    return context.at.apply(Silu(), args.x)
+
+
+@_CORE.operator(
+    "fragment tract_core_gelu_approx(input: tensor<scalar>, fast_impl: logical = false) -> (y: tensor<scalar>)"
+)
+def _gelu_approx(context: Context, args: Arguments) -> Operand:
+    """`x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`, with x² in place of x³ if `fast_impl`."""
+    at, x = context.at, args.input
+    power = apply(at, "square" if args.fast_impl else "cube", x)
+    inner = apply(at, "add", x, apply(at, "multiply", power, at.number(0.044715, x)))
+    share = apply(at, "tanh", apply(at, "multiply", inner, at.number(math.sqrt(2 / math.pi), x)))
+    half = apply(at, "multiply", x, at.number(0.5, x))
+    return apply(at, "multiply", half, apply(at, "add", share, at.number(1, x)))
+
+
+@_CORE.operator("fragment tract_core_pow_const(input: tensor<scalar>, exponent: scalar) -> (y: tensor<scalar>)")
+def _pow_const(context: Context, args: Arguments) -> Operand:
+    return apply(context.at, "power", args.input, context.at.number(args.exponent, args.input))
+
+
+@_CORE.operator(
+    "fragment tract_core_is_inf(x: tensor<scalar>, detect_positive: logical = true, detect_negative: logical = true) "
+    "-> (y: tensor<logical>)"
+)
+def _is_inf(context: Context, args: Arguments) -> Operand:
+    at, x = context.at, args.x
+    if args.detect_positive and args.detect_negative:
+        return apply(at, "isinf", x)
+    if not (args.detect_positive or args.detect_negative):
+        return at.apply(Expand(shape_of(x)), np.array(False))
+    return apply(at, "isposinf" if args.detect_positive else "isneginf", x)
+
+
+@_CORE.operator(
+    "fragment tract_core_product_reduce(input: tensor<scalar>, axes: integer[]) -> (output: tensor<scalar>)"
+)
+def _product(context: Context, args: Arguments) -> Operand:
+    return context.at.apply(Product(_axes(args.axes, args.input), True), args.input)
+
+
+for _name, _largest in (("argmax", True), ("argmin", False)):
+
+    @_CORE.operator(
+        f"fragment tract_core_{_name}_reduce_last(input: tensor<scalar>, axes: integer[]) -> (output: tensor<integer>)"
+    )
+    def _arg(context: Context, args: Arguments, largest: bool = _largest) -> Operand:
+        """Of equal items the last one."""
+        operator = ArgExtreme(_axes(args.axes, args.input), True, largest, last=True)
+        return context.at.apply(operator, args.input)
+
+
+def _axes(axes: list[int], operand: Operand) -> tuple[int, ...]:
+    return tuple(sorted(axis % max(1, rank_of(operand)) for axis in axes))
+
+
+@_CORE.operator(
+    "fragment tract_core_softmax(x: tensor<scalar>, axes: integer[], exp: string = '') -> (y: tensor<scalar>)"
+)
+def _softmax(context: Context, args: Arguments) -> Operand:
+    return context.at.apply(Softmax(_axes(args.axes, args.x)), args.x)
+
+
+@_CORE.operator("fragment tract_core_log_softmax(x: tensor<scalar>, axes: integer[]) -> (y: tensor<scalar>)")
+def _log_softmax(context: Context, args: Arguments) -> Operand:
+    return context.at.apply(Softmax(_axes(args.axes, args.x), logarithm=True), args.x)
+
+
+@_CORE.operator(
+    "fragment tract_core_rms_norm(input: tensor<scalar>, axis: integer, eps: scalar = 1e-6) -> (y: tensor<scalar>)"
+)
+def _rms_norm(context: Context, args: Arguments) -> Operand:
+    (axis,) = _axes([args.axis], args.input)
+    return context.at.apply(RootMeanSquare((axis,), args.eps), args.input)
+
+
+@_CORE.operator(
+    "fragment tract_core_einsum(inputs: tensor<scalar>[], expr: string, acc: string = '', output: string = '') "
+    "-> (result: tensor<scalar>)"
+)
+def _einsum(context: Context, args: Arguments) -> Operand:
+    made = context.at.apply(Einsum(args.expr), *args.inputs)
+    return context.at.apply(Cast(dtype_named(args.output)), made) if args.output else made
+
+
+@_CORE.operator(
+    "fragment tract_core_matmul(A: tensor<scalar>, B: tensor<scalar>, axes: integer[] = []) -> (output: tensor<scalar>)"
+)
+def _matmul(context: Context, args: Arguments) -> Operand:
+    """The axes of rows and sums of A, of sums and columns of B, of rows and columns of the result."""
+    at, rank = context.at, rank_of(args.A)
+    if not args.axes:
+        return at.apply(MatMul(), args.A, args.B)
+    if len(args.axes) != 6:
+        raise CompileError(f"six axes are needed, {len(args.axes)} are given")
+    am, ak, bk, bn, cm, cn = args.axes
+    a, b = (at.apply(Transpose(_last(rank, *pair)), x) for x, pair in ((args.A, (am, ak)), (args.B, (bk, bn))))
+    order = _last(rank, cm, cn)
+    return at.apply(Transpose(tuple(np.argsort(order).tolist())), at.apply(MatMul(), a, b))
+
+
+def _last(rank: int, *axes: int) -> tuple[int, ...]:
+    """All axes, these last."""
+    return (*(axis for axis in range(rank) if axis not in axes), *axes)
+
+
+@_CORE.operator("fragment tract_core_properties<?>(input: tensor<?> = 0) -> (properties: string)", sizes=True)
+def _properties(context: Context, args: Arguments) -> Value:
+    """What a document says of itself is not read."""
+    return ""
+
+
+def cast_result(context: Context, made: Operand, datum_type: str) -> Operand:
+    """A result in one of tract's element types; as it is if none is given."""
+    if not datum_type or dtype_of(made) == dtype_named(datum_type):
+        return made
+    return context.at.apply(Cast(dtype_named(datum_type)), made)

@@ -1,0 +1,85 @@
+"""What tract's dialect has under the names of standard operations but defines in another way."""
+
+from __future__ import annotations
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.values import Arguments
+from nnefc.operators.activation import Softmax
+from nnefc.operators.base import Operand, rank_of, shape_of
+from nnefc.operators.elementwise import apply
+from nnefc.operators.matrix import MatMul
+from nnefc.operators.shape import Reshape, Slice
+from nnefc.sizes import Dimension, bounds, ceil_div, greatest, least
+
+__all__: list[str] = []
+
+_STANDARD = registry("standard")
+
+
+@_STANDARD.operator(
+    "fragment linear(input: tensor<scalar>, filter: tensor<scalar>, bias: tensor<scalar> = 0.0) -> (y: tensor<scalar>)"
+)
+def _linear(context: Context, args: Arguments) -> Operand:
+    """`input · filterᵀ + bias`, of any rank."""
+    at = context.at
+    made = at.apply(MatMul(transpose_b=True), args.input, args.filter)
+    return apply(at, "add", made, args.bias)
+
+
+@_STANDARD.operator(
+    "fragment reshape<?>(input: tensor<?>, shape: integer[], axis_start: integer = 0, axis_count: integer = -1) "
+    "-> (output: tensor<?>)",
+    promotes=False,
+)
+def _reshape(context: Context, args: Arguments) -> Operand:
+    """A 0 keeps the size, -1 stands for what is left."""
+    at, x, start = context.at, shape_of(args.input), args.axis_start
+    end = len(x) if args.axis_count == -1 else start + args.axis_count
+    if not 0 <= start <= end <= len(x):
+        raise CompileError(f"the dimensions from {start} on, {args.axis_count} of them, are not in {list(x)}")
+    wanted = [x[start + i] if size == 0 else size for i, size in enumerate(args.shape)]
+    return at.apply(Reshape((*x[:start], *wanted, *x[end:])), args.input)
+
+
+@_STANDARD.operator("fragment softmax(x: tensor<scalar>, axes: integer[] = [1]) -> (y: tensor<scalar>)")
+def _softmax(context: Context, args: Arguments) -> Operand:
+    """Negative axes count from the end."""
+    rank = rank_of(args.x)
+    return context.at.apply(Softmax(tuple(axis % rank for axis in args.axes)), args.x)
+
+
+@_STANDARD.operator(
+    "fragment slice<?>(input: tensor<?>, axes: integer[], begin: integer[], end: integer[], stride: integer[] = []) "
+    "-> (output: tensor<?>)",
+    promotes=False,
+)
+def _slice(context: Context, args: Arguments) -> Operand:
+    """What is beyond the end is cut off; negative positions count from the end; an end of 0 is the end."""
+    shape, strides = shape_of(args.input), args.stride or [1] * len(args.axes)
+    if not len(args.axes) == len(args.begin) == len(args.end) == len(strides):
+        raise CompileError(f"{len(args.axes)} axes do not fit the numbers of bounds and strides")
+    ranges = {}
+    for axis, begin, end, stride in zip(args.axes, args.begin, args.end, strides, strict=True):
+        if not -len(shape) <= axis < len(shape) or stride == 0:
+            raise CompileError(f"there is no slice by {stride} along the axis {axis} of {list(shape)}")
+        size = shape[axis]
+        if stride < 0:
+            first = least(_from_front(begin, size), size - 1)
+            last = -1 if end == 0 and begin != 0 else _from_front(end, size)
+            count = ceil_div(first - last, -stride)
+        else:
+            first = least(_from_front(begin, size), size)
+            last = size if end == 0 else least(_from_front(end, size), size)
+            count = ceil_div(greatest(last - first, 0), stride)
+        ranges[axis % len(shape)] = (first, count, stride)
+    return context.at.apply(Slice(ranges), args.input)
+
+
+def _from_front(position: Dimension, size: Dimension) -> Dimension:
+    """A position, counted from the front."""
+    if bounds(position)[1] < 0:
+        return greatest(size + position, 0)
+    if bounds(position)[0] < 0:
+        raise CompileError(f"the position {position} counts from the end for some sizes only")
+    return position

@@ -1,0 +1,77 @@
+"""`tract_transformers`: attention, rotary embedding, activations of language models."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.registries.core import cast_result
+from nnefc.frontends.nnef.values import Arguments
+from nnefc.operators.activation import Softmax
+from nnefc.operators.attention import Attention
+from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
+from nnefc.operators.casting import Cast
+from nnefc.operators.elementwise import Where, apply
+from nnefc.operators.shape import Concat, Slice, Squeeze, Unsqueeze
+
+__all__: list[str] = []
+
+_TRANSFORMERS = registry("tract_transformers")
+for _name in ("rms_norm", "silu", "gelu_approx"):
+    _TRANSFORMERS.operators[f"tract_transformers_{_name}"] = registry("tract_core").operators[f"tract_core_{_name}"]
+
+
+@_TRANSFORMERS.operator(
+    "fragment tract_transformers_sdpa<?>(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, mask: tensor<?> = 0, "
+    "scale: scalar = 0.0, datum_type: string = '', acc_datum_type: string = '', is_causal: logical = false) "
+    "-> (output: tensor<scalar>)",
+    sizes=True,
+)
+def _sdpa(context: Context, args: Arguments) -> Operand:
+    """Attention of rank 3 or 4. Without a scale it is one over the root of the width."""
+    at = context.at
+    q, k, v = (at.apply(Cast("float32"), x) for x in at.promoted([args.q, args.k, args.v]))
+    mask = None if isinstance(args.mask, int | float) else at.tensor(args.mask, "float32")
+    if mask is not None and dtype_of(mask) != "bool":
+        mask = at.apply(Cast("float32"), mask)
+    flat = rank_of(q) == 3
+    if flat:
+        q, k, v = (at.apply(Unsqueeze((1,)), x) for x in (q, k, v))
+        mask = at.apply(Unsqueeze((1,)), mask) if mask is not None and rank_of(mask) == 3 else mask
+    operator = Attention(args.scale or None, causal=args.is_causal)
+    made = at.apply(operator, q, k, v, mask)
+    made = at.apply(Squeeze((1,)), made) if flat else made
+    return cast_result(context, made, args.datum_type)
+
+
+@_TRANSFORMERS.operator(
+    "fragment tract_transformers_apply_rope(input: tensor<scalar>, cos: tensor<scalar>, sin: tensor<scalar>) "
+    "-> (output: tensor<scalar>)"
+)
+def _apply_rope(context: Context, args: Arguments) -> Operand:
+    """`x · cos + turned(x) · sin`, where the second half of the last axis, negated, comes before the first."""
+    at, x = context.at, args.input
+    axis, half = rank_of(x) - 1, shape_of(x)[-1] // 2
+    first, second = (at.apply(Slice({axis: (start, half, 1)}), x) for start in (0, half))
+    turned = at.apply(Concat(axis), apply(at, "negative", second), first)
+    return apply(at, "add", apply(at, "multiply", x, args.cos), apply(at, "multiply", turned, args.sin))
+
+
+@_TRANSFORMERS.operator(
+    "fragment tract_transformers_scaled_masked_softmax<?>(input: tensor<scalar>, mask: tensor<?>, scale: scalar = 1.0, "
+    "post_softmax_mask: logical = false) -> (output: tensor<scalar>)",
+    sizes=True,
+)
+def _scaled_masked_softmax(context: Context, args: Arguments) -> Operand:
+    """Softmax over the last axis of `x · scale`, masked: numbers are added, truth values choose."""
+    at = context.at
+    x, mask = at.apply(Cast("float32"), at.tensor(args.input)), at.tensor(args.mask)
+    scaled = apply(at, "multiply", x, at.number(args.scale, x))
+    if dtype_of(mask) == "bool":
+        scaled = at.apply(Where(), mask, scaled, at.number(-np.inf, x))
+    else:
+        scaled = apply(at, "add", scaled, at.apply(Cast("float32"), mask))
+    made = at.apply(Softmax((rank_of(x) - 1,)), scaled)
+    if args.post_softmax_mask and dtype_of(mask) == "bool":
+        made = at.apply(Where(), mask, made, at.number(0, x))
+    return made

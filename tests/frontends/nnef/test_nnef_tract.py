@@ -1,0 +1,293 @@
+"""tract's dialect of NNEF: documents without static types, with operators of registries, symbols and scans."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnefc
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.frontend import load
+from nnefc.frontends.nnef.outline import outline
+from nnefc.frontends.nnef.tensor_file import read_tensor, write_tensor
+
+EXPORTS = Path(__file__).parents[2] / "data" / "torch_to_nnef"
+HEAD = "version 1.0;\nextension tract_registry tract_core;\nextension tract_registry tract_transformers;\n"
+RNG = np.random.default_rng(11)
+
+
+def real(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def model(folder: Path, body: str, values: Mapping[str, np.ndarray] | None = None, *, before: str = "") -> Path:
+    """A model of a graph `network(x) -> (y)`; `before` comes between the registries and the graph."""
+    (folder / "graph.nnef").write_text(f"{HEAD}{before}\ngraph network(x) -> (y)\n{{\n{body}\n}}\n")
+    for label, value in (values or {}).items():
+        write_tensor(folder / f"{label}.dat", value)
+    return folder
+
+
+def computed(folder: Path, x: np.ndarray, **options: Any) -> np.ndarray:
+    with nnefc.compile(folder, **options).load() as network:
+        return np.asarray(network(x))
+
+
+@pytest.mark.parametrize("name", ["gather_scatter", "gru_stream", "q40_embed", "llama_llm_q40"])
+def test_what_torch_to_nnef_exports_agrees_with_torch(name: str) -> None:
+    """Of a language model the prompt, which has no past, a prompt with a past, and one token."""
+    folder = EXPORTS / name
+    with nnefc.compile(folder / "model.nnef.tgz").load() as network:
+        for given in sorted(folder.glob("*inputs.npz")):
+            inputs = dict(np.load(given))
+            expected = np.load(given.with_name(given.name.replace("inputs", "outputs")))
+            made = network.run(inputs)
+            for output, value in expected.items():
+                np.testing.assert_allclose(made[output], value, rtol=1e-4, atol=1e-5, err_msg=f"{given.name} {output}")
+
+
+CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndarray]]] = {
+    "a fragment of the document comes before the standard's operation": (
+        "fragment elu( x: tensor<scalar> ) -> ( y: tensor<scalar> ) { y = x * 2.0; }",
+        "y = elu(x);",
+        (2, 3),
+        lambda x: 2 * x,
+    ),
+    "a name has the value of its last assignment": ("", "a = x; a = a + 1.0; y = a;", (4,), lambda x: x + 1),
+    "attributes by position, and one number for an array": ("", "y = softmax(x, 1);", (2, 5), lambda x: _softmax(x, 1)),
+    "an attribute that is a tensor": (
+        "fragment cut( x: tensor<scalar>, first: tensor<scalar> ) -> ( y: tensor<scalar> )"
+        "{ y = slice(x, axes = [1], begin = [first], end = [first + 2], stride = [1]); }",
+        "y = cut(x, tract_core_cast(1.0 + 1.0, to = 'i64'));",
+        (2, 6),
+        lambda x: x[:, 2:4],
+    ),
+    "a shape that follows from another": (
+        "",
+        """s = tract_core_shape_of(x);
+        rows = squeeze(slice(s, axes = [0], begin = [0], end = [1], stride = [1]), axes = [0]);
+        half = tract_core_cast(div(tract_core_cast(slice(s, axes = [0], begin = [1], end = [2]), to = 'f32'), 2.0),
+                               to = 'tdim');
+        y = reshape(x, shape = [rows, squeeze(half, axes = [0]), -1]);""",
+        (3, 8),
+        lambda x: x.reshape(3, 4, 2),
+    ),
+    "positions beyond the end, from the end, and 0 for the end": (
+        "",
+        """a = slice(x, axes = [0], begin = [1], end = [100]);
+        b = slice(x, axes = [0], begin = [-3], end = [-1]);
+        c = slice(x, axes = [0], begin = [2], end = [0]);
+        y = concat([a, b, c], axis = 0);""",
+        (5, 2),
+        lambda x: np.concatenate([x[1:], x[-3:-1], x[2:]]),
+    ),
+    "a list of numbers and tensors is a tensor": (
+        "",
+        "m = sum_reduce(x, axes = [0]); y = x + [squeeze(m, axes = [0]), 2.0];",
+        (2,),
+        lambda x: x + np.array([x.sum(), 2]),
+    ),
+    "infinity": ("", "y = select(x > 0.0, x, -inf);", (7,), lambda x: np.where(x > 0, x, -np.inf)),
+    "a name in quotes": ("", 'i"a.b/c" = x * 3.0; y = i"a.b/c" - 1.0;', (3,), lambda x: 3 * x - 1),
+    "arguments that nobody knows": ("", "y = sigmoid(x, axes = [1]);", (2, 2), lambda x: 1 / (1 + np.exp(-x))),
+    "a linear layer of any rank": (
+        "",
+        "w = variable<scalar>(label = 'w', shape = [1, 1, 4]); y = linear(x, w);",
+        (2, 3, 4),
+        lambda x: x @ np.ones((4, 1), np.float32),
+    ),
+    "numbers in the element type of the tensor": (
+        "",
+        "i = tract_core_cast(x, to = 'i64'); y = tract_core_cast(i * 3 + 1, to = 'f32');",
+        (6,),
+        lambda x: np.trunc(x) * 3 + 1,
+    ),
+    "half floats are rounded": (
+        "",
+        "h = tract_core_cast(x, to = 'f16'); y = tract_core_cast(h * h, to = 'f32');",
+        (9,),
+        lambda x: (x.astype(np.float16) ** 2).astype(np.float32),
+    ),
+    "the largest items": (
+        "",
+        "y, i = tract_core_topk(x, k = 2, axis = 1, largest = true);",
+        (3, 5),
+        lambda x: -np.sort(-x)[:, :2],
+    ),
+    "every second item, from the end": (
+        "",
+        "y = tract_core_downsample(x, axis = 0, stride = -2, modulo = 1);",
+        (7, 2),
+        lambda x: x[::-1][1::2],
+    ),
+    "an einsum": ("", "y = tract_core_einsum([x, x], expr = 'ij,kj->ik');", (3, 4), lambda x: x @ x.T),
+    "the old product with numbers of axes": (
+        "",
+        "y = tract_core_matmul(x, x, axes = [1, 0, 0, 1, 1, 0]);",
+        (3, 3),
+        lambda x: (x.T @ x).T,
+    ),
+    "the root mean square": (
+        "",
+        "y = tract_core_rms_norm(x, axis = 1, eps = 0.5);",
+        (2, 6),
+        lambda x: x / np.sqrt((x**2).mean(1, keepdims=True) + 0.5),
+    ),
+    "rotary embedding": (
+        "",
+        "c = cos(x); y = tract_transformers_apply_rope(x, c, sin(x));",
+        (2, 6),
+        lambda x: x * np.cos(x) + np.concatenate([-x[:, 3:], x[:, :3]], 1) * np.sin(x),
+    ),
+}
+
+
+def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    return powers / powers.sum(axis, keepdims=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_without_static_types(name: str, tmp_path: Path) -> None:
+    before, body, shape, expected = CASES[name]
+    x = real(*shape)
+    text = f"    x = tract_core_external(shape = {list(shape)}, datum_type = 'f32');\n    {body}"
+    folder = model(tmp_path, text, {"w": np.ones((1, 1, 4), np.float32)}, before=before)
+    np.testing.assert_allclose(computed(folder, x), expected(x), rtol=1e-5, atol=1e-5)
+
+
+def test_symbols_are_open_dimensions_and_assertions_their_ranges(tmp_path: Path) -> None:
+    folder = model(
+        tmp_path,
+        """    x = tract_core_external(shape = [1, S, 4], datum_type = 'f32');
+        s = squeeze(slice(tract_core_shape_of(x), axes = [0], begin = [1], end = [2]), axes = [0]);
+        p = tract_core_cast(tract_core_range(0, s, 1), to = 'f32');
+        y = x + unsqueeze(p, axes = [0, 2]);""",
+        before="extension tract_symbol S;\nextension tract_assert S >= 2;\nextension tract_assert 2*S < 21;",
+    )
+    artifact = nnefc.compile(folder)
+    (dimension,) = artifact.description.dimensions
+    assert (dimension.name, dimension.least, dimension.most) == ("S", 2, 10)
+    with artifact.load() as network:
+        for size in (2, 3, 10):
+            x = real(1, size, 4)
+            np.testing.assert_allclose(network(x), x + np.arange(size, dtype=np.float32)[None, :, None], rtol=1e-6)
+    assert np.asarray(computed(folder, real(1, 5, 4), shape={"S": 5})).shape == (1, 5, 4)
+
+
+SCAN = """
+fragment step( item: tensor<scalar>, total: tensor<scalar>, w: tensor<scalar> )
+-> ( next: tensor<scalar>, out: tensor<scalar> )
+{ next = total * 0.5 + sum_reduce(item, axes = [1]) * w; out = next + item; }
+"""
+
+
+@pytest.mark.parametrize("pace", [1, 2, -1, -2])
+@pytest.mark.parametrize("size", ["6", "2", "S"])
+def test_a_scan_goes_over_chunks_forwards_and_backwards(pace: int, size: str, tmp_path: Path) -> None:
+    body = f"""    x = tract_core_external(shape = [3, {size}], datum_type = 'f32');
+        a, b = tract_core_scan(body = "step", scan = [("item", x, 1, {pace})], full = [("w", 2.0)],
+            state = [("total", [[0.0], [1.0], [2.0]], "next")],
+            output = [("out", "full", 1, {pace}), ("next", "last", 0, 1)], skip = 0);
+        y = concat([a, b], axis = 1);"""
+    folder = model(tmp_path, body, before=SCAN + ("\nextension tract_symbol S;" if size == "S" else ""))
+    text = (folder / "graph.nnef").read_text()
+    if size == "S":  # extensions come first
+        text = text.replace("\nextension tract_symbol S;", "").replace(HEAD, f"{HEAD}extension tract_symbol S;\n")
+        text = text.replace(HEAD, f"{HEAD}extension tract_assert S >= 2;\n")
+        (folder / "graph.nnef").write_text(text)
+    with nnefc.compile(folder).load() as network:
+        for count in (2, 6, 8) if size == "S" else (int(size),):
+            x = real(3, count)
+            np.testing.assert_allclose(network(x), scanned(x, pace), rtol=1e-5, atol=1e-5)
+
+
+def scanned(x: np.ndarray, pace: int) -> np.ndarray:
+    total = np.array([[0.0], [1.0], [2.0]], np.float64)
+    chunks = np.split(x, x.shape[1] // abs(pace), 1)
+    outputs = {}
+    for place in range(len(chunks))[:: 1 if pace > 0 else -1]:
+        total = total * 0.5 + chunks[place].sum(1, keepdims=True) * 2
+        outputs[place] = total + chunks[place]
+    return np.concatenate([*(outputs[place] for place in range(len(chunks))), total], 1)
+
+
+def q4_0(blocks: int, *, pairs: bool) -> tuple[bytes, np.ndarray]:
+    """Blocks of 32 items, and what they stand for."""
+    scales, items = RNG.random(blocks).astype("<f2"), RNG.integers(0, 16, (blocks, 32), np.uint8)
+    low, high = (items[:, ::2], items[:, 1::2]) if pairs else (items[:, :16], items[:, 16:])
+    data = np.concatenate([scales[:, None].view(np.uint8), low | high << 4], 1)
+    return data.tobytes(), (items.astype(np.float32) - 8) * scales.astype(np.float32)[:, None]
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_items_in_blocks(pairs: bool, tmp_path: Path) -> None:
+    data, values = q4_0(6, pairs=pairs)
+    code = 0x54520000 | (0x2040 if pairs else 0x3040)
+    header = struct.pack(
+        "<2sBBII8III19I", b"\x4e\xef", 1, 0, len(data), 2, 3, 64, *[0] * 6, 0xFFFFFFFF, code, *[0] * 19
+    )
+    (tmp_path / "w.dat").write_bytes(header + data)
+    np.testing.assert_array_equal(read_tensor(tmp_path / "w.dat").array, values.reshape(3, 64))
+    for wrong in (header + data[:-1], header[:12] + struct.pack("<II", 3, 63) + header[20:] + data):
+        (tmp_path / "w.dat").write_bytes(wrong)
+        with pytest.raises(CompileError, match=r"w\.dat"):
+            read_tensor(tmp_path / "w.dat")
+
+
+def test_the_outline_needs_neither_weights_nor_sizes(tmp_path: Path) -> None:
+    extensions = "extension tract_symbol S;\nextension tract_assert tg: S==1;"
+    variable = "w = variable<scalar>(label = 'w', shape = [9, 2]);"
+    body = f"x = tract_core_external(shape = [1, S], datum_type = 'i64');\n{variable}"
+    found = outline(model(tmp_path, f"{body} y = tract_core_gather(w, x, axis = 0);", before=extensions))
+    assert [(tensor.dtype, tensor.shape) for tensor in found.inputs] == [("int64", (1, "S"))]
+    assert "tract_core, tract_transformers; scenarios tg: S = 1" in found.about
+    assert found.parameters == 18
+
+
+MISTAKES = {
+    "an operation of no registry": ("y = tract_core_erff(x);", "did you mean 'tract_core_erf'"),
+    "an argument that is missing": ("y = tract_core_topk(x);", "'tract_core_topk' needs an argument for 'k'"),
+    "a name without a value": ("y = x + z;", "'z' has no value here"),
+    "a number that only a run tells": ("y = reshape(x, shape = [x]);", "'shape' of 'reshape'"),
+    "too many arguments": ("y = relu(x, x, x);", "'relu' has 1 parameters"),
+    "an unknown element type": ("y = tract_core_cast(x, to = 'f3');", "the element type 'f3' is not supported"),
+    "no file of trained values": ("y = variable<scalar>(label = 'q', shape = [2]);", "no file"),
+    "a string for a number": ("y = softmax(x, axes = ['a']);", "'axes' of 'softmax': an integer is needed"),
+    "another number of results": ("a, b = relu(x); y = a;", "2 names are given to 1 values"),
+    "a scan of no fragment": (
+        "y = tract_core_scan(body = 'step', scan = [('a', x, 0, 1)], output = [('b', 'full', 0, 1)]);",
+        "no fragment 'step'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_has_a_place_and_a_reason(name: str, tmp_path: Path) -> None:
+    body, message = MISTAKES[name]
+    folder = model(tmp_path, f"    x = tract_core_external(shape = [2, 4], datum_type = 'f32');\n    {body}")
+    with pytest.raises(CompileError, match=r"graph\.nnef:8:") as caught:
+        load(folder)
+    assert message in str(caught.value)
+
+
+def test_an_unknown_registry_is_an_error(tmp_path: Path) -> None:
+    folder = model(tmp_path, "x = external(shape = [1]); y = x;", before="extension tract_registry tract_cor;")
+    with pytest.raises(CompileError, match="the registry 'tract_cor' is not known") as caught:
+        load(folder)
+    assert "did you mean 'tract_core'" in str(caught.value)
+
+
+def test_work_grows_with_the_document(tmp_path: Path) -> None:
+    """Chains of fragments are expanded no further than allowed, and a thousand statements are quick."""
+    chain = "\n".join(f"a{i + 1} = a{i} * 1.001 + x;" for i in range(1000))
+    text = f"    x = external(shape = [2]); a0 = x;\n{chain}\ny = a1000;"
+    assert load(model(tmp_path, text)).outputs == ("y",)
+    endless = "fragment f( x: tensor<scalar> ) -> ( y: tensor<scalar> ) { y = f(x); }"
+    with pytest.raises(CompileError, match="expanded more than 50 deep"):
+        load(model(tmp_path, "x = external(shape = [2]); y = f(x);", before=endless), max_depth=50)
