@@ -2,8 +2,8 @@
 
 import pytest
 import tvm
+from tir_programs import function
 from tvm import tirx
-from tvm.script import tirx as T
 
 from nnefc.passes.tir.masked_vectors import with_masked_vectors
 from nnefc.passes.tir.remainders import TiledAxis
@@ -21,16 +21,17 @@ def assert_same(func: tirx.PrimFunc, expected: tirx.PrimFunc) -> None:
     tvm.ir.assert_structural_equal(*(simplify(tvm.IRModule({"main": f})) for f in (func, expected)))
 
 
-@T.prim_func(private=True)
-def row(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64):
+ROW = """
+    X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64
     for v in range(q):
         for lane in T.vectorized(T.int64(16)):
             if v * T.int64(16) + lane < n:
                 Y[v * T.int64(16) + lane] = X[v * T.int64(16) + lane] + T.float32(1)
+"""
 
 
-@T.prim_func(private=True)
-def whole_vectors_and_one(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64):
+WHOLE_VECTORS_AND_ONE = """
+    X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64
     for v in range(T.max(T.min(n // T.int64(16), q), T.int64(0))):
         for lane in T.vectorized(T.int64(16)):
             Y[v * T.int64(16) + lane] = X[v * T.int64(16) + lane] + T.float32(1)
@@ -39,21 +40,23 @@ def whole_vectors_and_one(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),
         T.attr(T.int64(0), "nnefc.mask", n - last * T.int64(16))
         for lane in T.vectorized(T.int64(16)):
             Y[last * T.int64(16) + lane] = X[last * T.int64(16) + lane] + T.float32(1)
+"""
 
 
 def test_a_loop_over_vectors_becomes_one_over_whole_ones_and_the_last() -> None:
-    assert_same(changed(row), whole_vectors_and_one)
+    assert_same(changed(function(ROW)), function(WHOLE_VECTORS_AND_ONE))
 
 
-@T.prim_func(private=True)
-def one_vector(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), m: T.int64, n: T.int64, q: T.int64):
+ONE_VECTOR = """
+    X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), m: T.int64, n: T.int64, q: T.int64
     for lane in T.vectorized(T.int64(16)):
         if lane < n and lane < m:
             Y[lane] = X[lane]
+"""
 
 
-@T.prim_func(private=True)
-def in_two_versions(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), m: T.int64, n: T.int64, q: T.int64):
+IN_TWO_VERSIONS = """
+    X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), m: T.int64, n: T.int64, q: T.int64
     if T.int64(16) <= n and T.int64(16) <= m:
         for lane in T.vectorized(T.int64(16)):
             Y[lane] = X[lane]
@@ -61,23 +64,25 @@ def in_two_versions(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), m:
         T.attr(T.int64(0), "nnefc.mask", T.min(n, m))
         for lane in T.vectorized(T.int64(16)):
             Y[lane] = X[lane]
+"""
 
 
 def test_a_vector_alone_is_whole_or_has_the_lanes_that_all_conditions_let_through() -> None:
-    assert_same(changed(one_vector), in_two_versions)
+    assert_same(changed(function(ONE_VECTOR)), function(IN_TWO_VERSIONS))
 
 
-@T.prim_func(private=True)
-def greatest(X: T.Buffer((T.int64(99),)), m: T.Buffer((T.int64(16),)), n: T.int64, q: T.int64):
+GREATEST = """
+    X: T.Buffer((T.int64(99),)), m: T.Buffer((T.int64(16),)), n: T.int64, q: T.int64
     for v in range(q):
         for lane in T.vectorized(T.int64(16)):
             m[lane] = T.max(
                 m[lane], T.if_then_else(v * T.int64(16) + lane < n, X[v * T.int64(16) + lane], T.float32(-9))
             )
+"""
 
 
-@T.prim_func(private=True)
-def greatest_of_whole_vectors(X: T.Buffer((T.int64(99),)), m: T.Buffer((T.int64(16),)), n: T.int64, q: T.int64):
+GREATEST_OF_WHOLE_VECTORS = """
+    X: T.Buffer((T.int64(99),)), m: T.Buffer((T.int64(16),)), n: T.int64, q: T.int64
     for v in range(T.max(T.min(n // T.int64(16), q), T.int64(0))):
         for lane in T.vectorized(T.int64(16)):
             m[lane] = T.max(m[lane], X[v * T.int64(16) + lane])
@@ -86,51 +91,59 @@ def greatest_of_whole_vectors(X: T.Buffer((T.int64(99),)), m: T.Buffer((T.int64(
         T.attr(T.int64(0), "nnefc.mask", n - last * T.int64(16))
         for lane in T.vectorized(T.int64(16)):
             m[lane] = T.max(m[lane], X[last * T.int64(16) + lane])
+"""
 
 
 def test_a_reduction_takes_what_is_there_instead_of_its_first_value_beyond_the_end() -> None:
-    assert_same(changed(greatest), greatest_of_whole_vectors)
+    assert_same(changed(function(GREATEST)), function(GREATEST_OF_WHOLE_VECTORS))
 
 
-@T.prim_func(private=True)
-def choice_by_data(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64):
+CHOICE_BY_DATA = """
+    X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64
     for lane in T.vectorized(T.int64(16)):
         if T.float32(0) < X[lane]:
             Y[lane] = X[lane]
+"""
 
 
-@T.prim_func(private=True)
-def first_lanes_left_out(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64):
+FIRST_LANES_LEFT_OUT = """
+    X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64
     for lane in T.vectorized(T.int64(16)):
         if n < lane:
             Y[lane] = X[lane]
+"""
 
 
-@T.prim_func(private=True)
-def every_second(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64):
+EVERY_SECOND = """
+    X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64
     for lane in T.vectorized(T.int64(16)):
         if lane * T.int64(2) < n:
             Y[lane] = X[lane]
+"""
 
 
-@T.prim_func(private=True)
-def half_floats(X: T.Buffer((T.int64(99),), "float16"), Y: T.Buffer((T.int64(99),), "float16"), n: T.int64, q: T.int64):
+HALF_FLOATS = """
+    X: T.Buffer((T.int64(99),), "float16"), Y: T.Buffer((T.int64(99),), "float16"), n: T.int64, q: T.int64
     for lane in T.vectorized(T.int64(16)):
         if lane < n:
             Y[lane] = X[lane]
+"""
 
 
-@T.prim_func(private=True)
-def otherwise(X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64):
+OTHERWISE = """
+    X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64
     for lane in T.vectorized(T.int64(16)):
         if lane < n:
             Y[lane] = X[lane]
         else:
             Y[lane] = T.float32(0)
+"""
 
 
 @pytest.mark.parametrize(
-    "func", [choice_by_data, first_lanes_left_out, every_second, half_floats, otherwise], ids=lambda func: func.__name__
-)
-def test_other_vectors_stay_as_they_are(func: tirx.PrimFunc) -> None:
+    "text", [CHOICE_BY_DATA, FIRST_LANES_LEFT_OUT, EVERY_SECOND, HALF_FLOATS, OTHERWISE],
+    ids=["by data", "first lanes", "every second lane", "half floats", "otherwise"],
+)  # fmt: skip
+def test_other_vectors_stay_as_they_are(text: str) -> None:
+    func = function(text)
     assert changed(func).body.same_as(func.body)

@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 import tvm
+from tir_programs import function
 from tvm import tirx
-from tvm.script import tirx as T
 
 from nnefc.passes.tir.remainders import TiledAxis, tiled_axes, with_remainders, with_tiled_axis
 
-
-@T.prim_func(private=True)
-def clamped(A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64):
-    """Four items of a tile in registers, then their places, as far as there are any."""
+CLAMPED = """
+    A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64
     for i in range(q):
         c = T.alloc_local((T.int64(4),))
         for r in T.unroll(T.int64(4)):
@@ -19,10 +17,11 @@ def clamped(A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64
         for s in T.unroll(T.int64(4)):
             if i * T.int64(4) + s < e:
                 C[i * T.int64(4) + s] = c[s]
+"""
 
 
-@T.prim_func(private=True)
-def in_tiles(A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64):
+IN_TILES = """
+    A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64
     for i in range(q):
         if i * T.int64(4) + T.int64(4) <= e:
             c = T.alloc_local((T.int64(4),))
@@ -48,6 +47,7 @@ def in_tiles(A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int6
                 for s in T.unroll(T.int64(1)):
                     if i * T.int64(4) + (twos * T.int64(2) + n + s) < e:
                         C[i * T.int64(4) + (twos * T.int64(2) + n + s)] = c[s]
+"""
 
 
 def axis_of(func: tirx.PrimFunc, tile: int, *remainders: int) -> TiledAxis:
@@ -61,18 +61,18 @@ def changed(func: tirx.PrimFunc, *axes: TiledAxis) -> tirx.PrimFunc:
 
 
 def test_whole_tiles_say_nothing_of_the_end_and_smaller_ones_follow() -> None:
-    tvm.ir.assert_structural_equal(changed(clamped, axis_of(clamped, 4, 2, 1)), in_tiles)
+    tvm.ir.assert_structural_equal(changed(function(CLAMPED), axis_of(function(CLAMPED), 4, 2, 1)), function(IN_TILES))
 
 
 def test_without_smaller_tiles_nothing_changes() -> None:
-    tvm.ir.assert_structural_equal(changed(clamped, axis_of(clamped, 4)), clamped)
+    tvm.ir.assert_structural_equal(changed(function(CLAMPED), axis_of(function(CLAMPED), 4)), function(CLAMPED))
 
 
 @pytest.mark.parametrize("remainders", [(2, 1), (3, 1), (1,), (2,)])
 def test_every_item_is_computed_and_none_beyond_the_end(remainders: tuple[int, ...]) -> None:
     """Run as it is; smaller tiles that do not divide what is left compute the last item again."""
-    func = changed(clamped, axis_of(clamped, 4, *remainders))
-    run = tvm.compile(func.with_attr("global_symbol", "main"), "llvm")["main"]
+    func = changed(function(CLAMPED), axis_of(function(CLAMPED), 4, *remainders))
+    run = tvm.compile(func, "llvm")["main"]
     x = np.arange(99, dtype=np.float32)
     for end in range(1, 14):
         y = tvm.runtime.tensor(np.zeros(99, np.float32))
@@ -80,28 +80,32 @@ def test_every_item_is_computed_and_none_beyond_the_end(remainders: tuple[int, .
         assert np.array_equal(y.numpy(), np.where(x < end, x + 1, 0))
 
 
-@T.prim_func(private=True)
-def under_a_condition(C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64):
+UNDER_A_CONDITION = """
+    C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64
     for i in range(q):
         for lane in T.vectorized(T.int64(8)):
             if i < e:
                 C[i * T.int64(8) + lane] = T.float32(0)
+"""
 
 
-@T.prim_func(private=True)
-def condition_outside(C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64):
+CONDITION_OUTSIDE = """
+    C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64
     for i in range(q):
         if i < e:
             for lane in T.vectorized(T.int64(8)):
                 C[i * T.int64(8) + lane] = T.float32(0)
+"""
 
 
 def test_a_condition_that_is_the_same_for_all_lanes_is_outside_of_the_vector() -> None:
-    tvm.ir.assert_structural_equal(changed(under_a_condition, axis_of(under_a_condition, 1)), condition_outside)
+    tvm.ir.assert_structural_equal(
+        changed(function(UNDER_A_CONDITION), axis_of(function(UNDER_A_CONDITION), 1)), function(CONDITION_OUTSIDE)
+    )
 
 
 def test_kernels_keep_their_tiled_axes() -> None:
-    axes = axis_of(clamped, 4, 2, 1), axis_of(clamped, 16)
-    func = with_tiled_axis(with_tiled_axis(clamped, axes[0]), axes[1])
+    axes = axis_of(function(CLAMPED), 4, 2, 1), axis_of(function(CLAMPED), 16)
+    func = with_tiled_axis(with_tiled_axis(function(CLAMPED), axes[0]), axes[1])
     assert tiled_axes(func) == axes
-    assert tiled_axes(clamped) == ()
+    assert tiled_axes(function(CLAMPED)) == ()

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tvm
+from tir_programs import function
 from tvm import tirx
-from tvm.script import tirx as T
 
 from nnefc.targets.codegen.cpu.masks import with_masks
 
@@ -19,15 +19,16 @@ def masked(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return with_masks(vectorized(func))
 
 
-@T.prim_func(private=True)
-def dense(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+DENSE = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     with T.attr(T.int64(0), "nnefc.mask", left):
         for lane in T.vectorized(4):
             Y[7 + lane] = X[5 + lane]
+"""
 
 
-@T.prim_func(private=True)
-def dense_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+DENSE_MASKED = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     T.call_llvm_intrin(
         "void",
         "llvm.masked.store",
@@ -41,21 +42,23 @@ def dense_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
         T.address_of(Y[7]),
         T.Ramp(0, 1, 4) < T.Broadcast(T.Cast("int32", left), 4),
     )
+"""
 
 
 def test_dense_vectors_are_read_and_written_by_masked_instructions() -> None:
-    tvm.ir.assert_structural_equal(masked(dense), dense_masked)
+    tvm.ir.assert_structural_equal(masked(function(DENSE)), function(DENSE_MASKED))
 
 
-@T.prim_func(private=True)
-def one_value(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+ONE_VALUE = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     with T.attr(T.int64(0), "nnefc.mask", left):
         for lane in T.vectorized(4):
             Y[lane] = X[3]
+"""
 
 
-@T.prim_func(private=True)
-def one_value_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+ONE_VALUE_MASKED = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     T.call_llvm_intrin(
         "void",
         "llvm.masked.store",
@@ -63,21 +66,23 @@ def one_value_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
         T.address_of(Y[0]),
         T.Ramp(0, 1, 4) < T.Broadcast(T.Cast("int32", left), 4),
     )
+"""
 
 
 def test_what_is_the_same_for_all_lanes_is_read_as_it_was() -> None:
-    tvm.ir.assert_structural_equal(masked(one_value), one_value_masked)
+    tvm.ir.assert_structural_equal(masked(function(ONE_VALUE)), function(ONE_VALUE_MASKED))
 
 
-@T.prim_func(private=True)
-def strided(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+STRIDED = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     with T.attr(T.int64(0), "nnefc.mask", left):
         for lane in T.vectorized(4):
             Y[lane] = X[9 + lane * 5]
+"""
 
 
-@T.prim_func(private=True)
-def strided_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+STRIDED_MASKED = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     T.call_llvm_intrin(
         "void",
         "llvm.masked.store",
@@ -91,24 +96,26 @@ def strided_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
         T.address_of(Y[0]),
         T.Ramp(0, 1, 4) < T.Broadcast(T.Cast("int32", left), 4),
     )
+"""
 
 
 def test_lanes_beyond_the_end_read_apart_what_the_first_one_reads() -> None:
-    tvm.ir.assert_structural_equal(masked(strided), strided_masked)
+    tvm.ir.assert_structural_equal(masked(function(STRIDED)), function(STRIDED_MASKED))
 
 
-@T.prim_func(private=True)
-def registers(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+REGISTERS = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     m = T.alloc_local((4,))
     with T.attr(T.int64(0), "nnefc.mask", left):
         for lane in T.vectorized(4):
             m[lane] = m[lane] + X[lane]
     for lane in T.vectorized(4):
         Y[lane] = m[lane]
+"""
 
 
-@T.prim_func(private=True)
-def registers_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+REGISTERS_MASKED = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     m = T.alloc_local((4,))
     m[0:4] = T.Select(
         T.Ramp(0, 1, 4) < T.Broadcast(T.Cast("int32", left), 4),
@@ -123,56 +130,62 @@ def registers_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
         m[T.Ramp(0, 1, 4)],
     )
     Y[0:4] = m[T.Ramp(0, 1, 4)]
+"""
 
 
 def test_registers_are_written_as_a_whole_and_keep_what_they_held_beyond_the_end() -> None:
-    tvm.ir.assert_structural_equal(masked(registers), registers_masked)
+    tvm.ir.assert_structural_equal(masked(function(REGISTERS)), function(REGISTERS_MASKED))
 
 
-@T.prim_func(private=True)
-def still_a_loop(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+STILL_A_LOOP = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     with T.attr(T.int64(0), "nnefc.mask", left):
         for lane in range(4):
             Y[lane] = X[lane]
+"""
 
 
-@T.prim_func(private=True)
-def still_a_loop_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+STILL_A_LOOP_MASKED = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     for lane in range(4):
         if lane < T.Cast("int32", left):
             Y[lane] = X[lane]
+"""
 
 
 def test_a_loop_that_became_no_vector_leaves_out_its_last_rounds() -> None:
-    tvm.ir.assert_structural_equal(with_masks(still_a_loop), still_a_loop_masked)
+    tvm.ir.assert_structural_equal(with_masks(function(STILL_A_LOOP)), function(STILL_A_LOOP_MASKED))
 
 
-@T.prim_func(private=True)
-def not_masked(X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64):
+NOT_MASKED = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), left: T.int64
     for lane in T.vectorized(4):
         Y[7 + lane] = X[5 + lane]
+"""
 
 
 def test_vectors_without_a_mask_are_left_alone() -> None:
-    func = vectorized(not_masked)
+    func = vectorized(function(NOT_MASKED))
     assert with_masks(func).same_as(func)
 
 
-WRITTEN = {
-    dense: lambda x, y: (y[7:11], x[5:9]),
-    one_value: lambda x, y: (y[:4], x[[3, 3, 3, 3]]),
-    strided: lambda x, y: (y[:4], x[9:29:5]),
-    still_a_loop: lambda x, y: (y[:4], x[:4]),
-}
-
-
-@pytest.mark.parametrize("func", WRITTEN, ids=lambda func: func.__name__)
-def test_lanes_up_to_the_end_are_computed_and_no_others_are_written(func: tirx.PrimFunc) -> None:
-    run = tvm.compile(masked(func).with_attr("global_symbol", "main"), "llvm")["main"]
+@pytest.mark.parametrize(
+    ("text", "places", "values"),
+    [
+        (DENSE, slice(7, 11), slice(5, 9)),
+        (ONE_VALUE, slice(4), [3, 3, 3, 3]),
+        (STRIDED, slice(4), slice(9, 29, 5)),
+        (STILL_A_LOOP, slice(4), slice(4)),
+    ],
+    ids=["dense", "one value", "strided", "a loop"],
+)
+def test_lanes_up_to_the_end_are_computed_and_no_others_are_written(
+    text: str, places: slice, values: slice | list[int]
+) -> None:
+    run = tvm.compile(masked(function(text)), "llvm")["main"]
     x, y = np.arange(1, 100, dtype=np.float32), np.zeros(99, np.float32)
     for left in range(5):
         found, expected = tvm.runtime.tensor(y), y.copy()
         run(tvm.runtime.tensor(x), found, left)
-        places, values = WRITTEN[func](x, expected)
-        places[:left] = values[:left]
+        expected[places][:left] = x[values][:left]
         assert np.array_equal(found.numpy(), expected)
