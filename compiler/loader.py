@@ -980,7 +980,7 @@ def _array(tensor: Tensor, value: Any) -> np.ndarray:
     try:
         if hasattr(value, "__dlpack__"):
             return _lent(tensor, value) if tensor.dtype == "bfloat16" else np.from_dlpack(value)
-        return np.asarray(value)
+        return np.asarray(value, np.object_ if tensor.dtype == "string" else None)
     except Exception as error:  # of the other library, whose errors may be its own
         raise RunError(
             f'input "{tensor.name}" is a {type(value).__name__} that NumPy cannot read ({error}): pass an array in the '

@@ -19,7 +19,7 @@ from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype
 from nnefc.operators.statements import each, looped
 from nnefc.operators.strings import packed_texts, text_call, utf8
 
-__all__ = ["Positions", "text_table"]
+__all__ = ["Positions", "search", "text_table"]
 
 _MOST_KEYS = 1 << 24
 
@@ -72,7 +72,7 @@ def _of_texts(at: Emitter, x: Operand, keys: Array) -> Operand:
 
 
 def _of_numbers(at: Emitter, x: Operand, keys: Array) -> Operand:
-    """`out` is how many keys are known to be less, in steps of halves, and becomes the position of an equal one."""
+    """Found among the keys in ascending order, of which `places` says where they were."""
     shape, dtype, missing = shape_of(x), dtype_of(x), len(keys)
     is_nan = keys != keys
     unique, first = np.unique(keys[~is_nan], return_index=True)
@@ -82,22 +82,27 @@ def _of_numbers(at: Emitter, x: Operand, keys: Array) -> Operand:
 
     def write(source: Any, sorted_keys: Any, order: Any, out: Any) -> None:
         with each(math.prod(shape), math.prod(shape) * 8) as place:
-            item, less = source[place], out[place]
-            out[place] = tirx.const(0, "int64")
-            for half in (1 << bit for bit in reversed(range(count.bit_length()))):
-                there = tirx.const(half, "int64")
-                last = tirx.min(less + (half - 1), count - 1)
-                goes = tirx.all(less + half <= count, sorted_keys[last] < item)
-                out[place] = less + tirx.Select(goes, there, tirx.const(0, "int64"))
-            found = tirx.min(less, count - 1)
-            equal = tirx.all(less < count, sorted_keys[found] == item)
-            out[place] = tirx.Select(equal, order[found], tirx.const(missing, "int64"))
+            item, found = source[place], out[place]
+            search(sorted_keys, count, item, out, place)
+            out[place] = tirx.Select(found < count, order[tirx.min(found, count - 1)], tirx.const(missing, "int64"))
             if dtype.startswith("float"):
-                out[place] = tirx.Select(tirx.isnan(item), tirx.const(nan, "int64"), less)
+                out[place] = tirx.Select(tirx.isnan(item), tirx.const(nan, "int64"), found)
 
     if not count:
         unique, places = np.zeros(1, keys.dtype), np.array([missing], np.int64)
     return looped(at, write, [x, unique, places], [(shape, "int64")], "positions")[0]
+
+
+def search(keys: Any, count: int, item: tirx.Expr, out: Any, place: Any) -> None:
+    """Let `out[place]` be where an item is among `count` keys in ascending order, or `count` if it is none of them."""
+    less, least = out[place], tirx.const(0, "int64")
+    out[place] = least
+    for half in (1 << bit for bit in reversed(range(count.bit_length()))):
+        last = tirx.min(less + (half - 1), max(count - 1, 0))
+        goes = tirx.all(less + half <= count, keys[last] < item)
+        out[place] = less + tirx.Select(goes, tirx.const(half, "int64"), least)
+    is_there = tirx.all(less < count, keys[tirx.min(less, max(count - 1, 0))] == item)
+    out[place] = tirx.Select(is_there, less, tirx.const(count, "int64"))
 
 
 def text_table(keys: Sequence[object] | Array) -> Array:

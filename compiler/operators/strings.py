@@ -6,6 +6,7 @@ stands for is known to functions in C alone, `targets/runtime/text/`, which kern
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,30 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape
+from nnefc.element_types import bits_of
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.casting import Cast
 from nnefc.operators.elementwise import broadcast_shapes, compute
-from nnefc.operators.statements import Result, T, looped
-from nnefc.sizes import Dimension, expression
+from nnefc.operators.letters import Case, case_table
+from nnefc.operators.regex import automaton
+from nnefc.operators.shape import Expand
+from nnefc.operators.statements import Result, T, each, looped
+from nnefc.sizes import Dimension, expression, typical
 
-__all__ = ["TextConstant", "TextEqual", "called", "packed_texts", "text_call"]
+__all__ = [
+    "ChangeCase",
+    "FromNumbers",
+    "JoinTexts",
+    "RegexMatch",
+    "SplitTexts",
+    "TextConstant",
+    "TextEqual",
+    "ToNumbers",
+    "called",
+    "packed_texts",
+    "text_call",
+    "utf8",
+]
 
 _WORD = 8
 """Counted texts begin at multiples of so many bytes."""
@@ -99,3 +118,148 @@ class TextEqual(Operator):
             return text_call(at, "nnefc_text_equal", "int32", left, right) != 0
 
         return compute(at, same, at.expr(x), at.expr(y), name="text_equal", dtype="bool")
+
+
+@dataclass(frozen=True)
+class JoinTexts(Operator):
+    """Two strings, which broadcast, one behind the other. ONNX `StringConcat`."""
+
+    def shape(self, x: Shape, y: Shape) -> Shape:
+        """The common shape of the operands."""
+        return broadcast_shapes(x, y)
+
+    def lower(self, at: Emitter, x: Operand, y: Operand) -> Operand:
+        shape = self.shape(shape_of(x), shape_of(y))
+        if is_empty(shape):
+            return np.zeros(shape, np.int64)
+        operands = [at.apply(Expand(shape), at.expr(operand)) for operand in (x, y)]
+        return called(at, "nnefc_text_concat", operands, [(shape, "int64")], math.prod(shape))[0]
+
+
+@dataclass(frozen=True)
+class ChangeCase(Operator):
+    """Strings in upper or lower case, as Python's `str.upper` and `str.lower` make them."""
+
+    case: Case
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        operands = [x, case_table(self.case)]
+        return called(at, "nnefc_text_change_case", operands, [(shape_of(x), "int64")], math.prod(shape_of(x)))[0]
+
+
+@dataclass(frozen=True)
+class RegexMatch(Operator):
+    """Whether a regular expression of RE2's matches the whole of a string. ONNX `RegexFullMatch`.
+
+    The expression becomes an automaton at compile time.
+    """
+
+    pattern: str
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape, table = shape_of(x), automaton(self.pattern)
+        if is_empty(shape):
+            return np.zeros(shape, bool)
+
+        def write(source: Any, machine: Any, out: Any) -> None:
+            with each(math.prod(shape), math.prod(shape) * 64) as place:
+                found = text_call(at, "nnefc_text_matches", "int32", source[place], tirx.address_of(machine[0]))
+                out[place] = found != 0
+
+        return looped(at, write, [at.expr(x), table], [(shape, "bool")], "text_matches")[0]
+
+
+@dataclass(frozen=True)
+class SplitTexts(Operator):
+    """The pieces of strings, `[…, n]`, and how many each has, int64, as Python's `str.split`. ONNX `StringSplit`.
+
+    `n` is the most that one has; behind the last of another there are empty strings.
+
+    Attributes:
+        delimiter: what is between the pieces; "" for white space.
+        cuts: how often a string is cut at most; any number if it is negative.
+    """
+
+    delimiter: str
+    cuts: int
+
+    def shape(self, x: Shape) -> Shape:
+        """Of how many pieces there are; only the data tell how many pieces a string has."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
+        shape, count = shape_of(x), math.prod(shape_of(x))
+        if is_empty(shape):
+            return np.zeros((*shape, 0), np.int64), np.zeros(shape, np.int64)
+        pool, _ = packed_texts([self.delimiter])
+        operands = [x, np.frombuffer(pool, np.uint8)]
+        limit = max(_FEWEST_PIECES, min(_MOST_PIECES, _MOST_ROOM // typical(count)))
+        limit = min(limit, self.cuts + 1) if self.cuts >= 0 else limit
+        sizes = [(shape, "int64"), ((1,), "int64")]
+        counts, most = called(at, "nnefc_text_count_pieces", operands, sizes, count, self.cuts, limit)
+        width = at.counted(at.expr(most), limit, "pieces")
+        made = called(at, "nnefc_text_split", operands, [((*shape, width), "int64")], count, self.cuts, width)
+        return made[0], counts
+
+
+_FEWEST_PIECES, _MOST_PIECES, _MOST_ROOM = 64, 1 << 12, 1 << 20
+"""The pieces of a string that a network has room for: so many, or fewer, and of all strings together so many."""
+
+
+@dataclass(frozen=True)
+class FromNumbers(Operator):
+    """Numbers as strings: up to 8 significant digits of a real one, all of an integer; "NaN", "INF". ONNX `Cast`."""
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        count, dtype = math.prod(shape_of(x)), dtype_of(x)
+        results = [(shape_of(x), "int64")]
+        if "float" in dtype:
+            return called(at, "nnefc_text_of_doubles", [at.apply(Cast("float64"), x)], results, count)[0]
+        is_unsigned = dtype == "uint64"
+        operands = [at.apply(Cast("int64"), x)]
+        return called(at, "nnefc_text_of_integers", operands, results, count, int(is_unsigned))[0]
+
+
+@dataclass(frozen=True)
+class ToNumbers(Operator):
+    """Strings as numbers of an element type: decimal ones, infinities and NaN; others fail the run. ONNX `Cast`.
+
+    Of a number with a fraction an integer is what is before the point.
+    """
+
+    dtype: str
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape, count = shape_of(x), math.prod(shape_of(x))
+        if "float" in self.dtype:
+            kind = "double" if self.dtype == "float64" else "float"
+            results = [(shape, "float64" if kind == "double" else "float32")]
+            made = called(at, f"nnefc_text_to_{kind}s", [x], results, count)[0]
+        else:
+            low, high = _integer_range(self.dtype)
+            given = (count, low, min(high, (1 << 63) - 1), int(self.dtype == "uint64"))
+            made = called(at, "nnefc_text_to_integers", [x], [(shape, "int64")], *given)[0]
+        return at.apply(Cast(self.dtype), made)
+
+
+def _integer_range(dtype: str) -> tuple[int, int]:
+    if dtype == "bool":
+        return 0, 1
+    bits = bits_of(dtype)
+    return (0, (1 << bits) - 1) if dtype.startswith("uint") else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

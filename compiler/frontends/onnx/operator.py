@@ -261,6 +261,10 @@ class Context:
             self._fixed[var] = None
         return var
 
+    def text(self, handles: Value) -> Value:
+        """Handles, which an operator of the library has made, as strings."""
+        return replace(handles, dtype="string") if handles.array is None else Value.empty(handles.shape, "string")
+
     def emit_tuple(self, expr: relax.Expr) -> list[Value]:
         """Bind an expression of several results; each of them as a value."""
         var = self.bind(expr)

@@ -35,7 +35,12 @@ _MOVES = frozenset(
 )
 """Operators that move elements whatever they are; an empty string is what zeros are for numbers."""
 
-_READ = frozenset({"CategoryMapper", "Equal", "LabelEncoder", "OneHotEncoder"})
+_READ = frozenset(
+    {
+        *("Cast", "CastLike", "CategoryMapper", "Equal", "LabelEncoder", "OneHotEncoder", "RegexFullMatch"),
+        *("StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+    }
+)
 """Operators that look into strings. Others that schemas let take them would compute with handles."""
 
 

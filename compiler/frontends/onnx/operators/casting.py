@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from nnefc.frontends.onnx.operators.tensors import dtype_of, fail, input_at, kno
 from nnefc.frontends.onnx.values import Array
 from nnefc.operators.casting import BitCast, Cast, cast_array
 from nnefc.operators.dtypes import dtype_name, is_float, numpy_dtype
+from nnefc.operators.strings import FromNumbers, ToNumbers
 
 __all__ = ["converted", "element_type"]
 
@@ -34,13 +36,46 @@ def converted(ctx: Context, x: Value, dtype: str, saturate: bool = True, roundin
     """The items in another element type, by the rules of Cast."""
     if x.dtype == dtype:
         return x
-    if dtype == "string" or dtype.startswith("complex"):
+    if dtype.startswith("complex"):
         raise CompileError(f"tensors of {dtype} are not supported")
+    if dtype == "string":
+        return _spelled(ctx, x)
     if x.array is not None:
         array = _parsed(x.array, dtype) if x.dtype == "string" else x.array
         return known(ctx, cast_array(array, dtype, saturate, rounding))
+    if x.dtype == "string":
+        number = _COMPUTED.get(dtype, "float32" if is_float(dtype) else "int64")
+        return converted(ctx, ctx.apply(ToNumbers(number), x), dtype, saturate, rounding)
     made: Value = ctx.apply(Cast(dtype, x.dtype, saturate, rounding), x, dtype=dtype)
     return made
+
+
+_COMPUTED = {
+    name: name for name in ("float64", "bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)))
+}
+"""Element types that strings are read as; those of others are converted."""
+
+
+def _spelled(ctx: Context, x: Value) -> Value:
+    """Numbers as strings."""
+    if x.array is not None:
+        items = [_text(item) for item in x.array.reshape(-1).tolist()]
+        array = np.empty(len(items), object)
+        array[:] = items
+        return known(ctx, array.reshape(x.shape))
+    if x.dtype not in ("float32", "float64"):
+        x = converted(ctx, x, "float32" if is_float(x.dtype) else x.dtype if x.dtype == "uint64" else "int64")
+    made: Value = ctx.apply(FromNumbers(), x, dtype="string")
+    return made
+
+
+def _text(number: float) -> str:
+    """A number as `targets/runtime/text/numbers.c` writes it."""
+    if isinstance(number, bool | int):
+        return str(int(number))
+    if math.isfinite(number):
+        return f"{number:.8g}"
+    return "NaN" if math.isnan(number) else "INF" if number > 0 else "-INF"
 
 
 def _parsed(array: Array, dtype: str) -> Array:

@@ -18,13 +18,11 @@ _DOMAINS = {
 }
 
 _LIMITS = {
-    "Cast": "strings only where known at compile time",
-    "CastLike": "strings only where known at compile time",
     "Compress": "not in branches and loops that are decided at run time",
-    "DictVectorizer": "of maps that are known at compile time",
     "DFT": "at most 16,384 items; axis and length must be known at compile time",
     "DeformConv": "two spatial dimensions",
     "Det": "no half floats",
+    "DictVectorizer": "of maps that are known at compile time",
     "Dropout": "in training, the ratio must be known at compile time",
     "Gather": "an index out of range fails the run",
     "GatherElements": "an index out of range fails the run",
@@ -41,12 +39,16 @@ _LIMITS = {
     "RandomNormal": "not in branches and loops that are decided at run time",
     "RandomUniform": "not in branches and loops that are decided at run time",
     "Range": "all inputs must be constants, or follow from shapes",
+    "RegexFullMatch": "no word boundaries, (?m) or Unicode scripts",
     "Resize": "sizes, scales and the region must be known at compile time",
     "STFT": "at most 16,384 items a frame",
     "Scatter": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterElements": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterND": "an index out of range is an error where it is constant, and fails the run otherwise",
-    "TfIdfVectorizer": "pools of integers",
+    "StringNormalizer": "the locale counts for nothing; stop words not in branches and loops that are decided at "
+    "run time",
+    "StringSplit": "at most 4,096 pieces of a string, fewer of thousands of strings; not in branches and loops that "
+    "are decided at run time",
     "Unique": "not in branches and loops that are decided at run time",
     "ZipMap": "gives the values, a column for each label; the library's description has the labels",
 }
