@@ -32,7 +32,12 @@ _Change = Callable[[tirx.Stmt], tirx.Stmt]
 
 
 def in_whole_tiles(
-    sch: s_tir.Schedule, name: str, axis: int, tile: int, remainders: Sequence[int] | None = None
+    sch: s_tir.Schedule,
+    name: str,
+    axis: int,
+    tile: int,
+    remainders: Sequence[int] | None = None,
+    alone: bool = False,
 ) -> s_tir.Schedule | None:
     """The kernel with a step computed in whole tiles along an axis of open size, as a new schedule.
 
@@ -41,6 +46,7 @@ def in_whole_tiles(
         name: of a step that writes one tensor.
         remainders: sizes of the smaller tiles that the last one is made of, the greatest first; None if it is computed
             like the others, from places that exist.
+        alone: whether an axis of one item has a tile for it.
 
     Returns:
         None where that tensor is read elsewhere than in the same place along the axis.
@@ -80,7 +86,7 @@ def in_whole_tiles(
     func = _with_steps(func, made)
     if own:
         func = _with_size(func, step.result, dims[0], extent)
-    func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders or ())))
+    func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders or ()), alone))
     return schedule_of(with_named_sizes(func, {end: expression(along.size), count: tiles}))
 
 

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,24 +39,29 @@ class TiledAxis:
         end, count: the variables that stand for its size, and for how many tiles it has.
         tile: items of a whole one.
         remainders: items of the tiles that the last one is made of, the greatest first; none if it is like the others.
+        alone: whether the one item of an axis that has no other is a tile of its own.
     """
 
     end: tirx.Var
     count: tirx.Var
     tile: int
     remainders: tuple[int, ...]
+    alone: bool = False
 
 
 def with_tiled_axis(func: tirx.PrimFunc, axis: TiledAxis) -> tirx.PrimFunc:
     """A kernel that computes one more axis in tiles."""
-    noted = [axis.end, axis.count, *map(int64, (axis.tile, *axis.remainders))]
+    noted = [axis.end, axis.count, *map(int64, (axis.alone, axis.tile, *axis.remainders))]
     return func.with_attr(_TILED, [*func.attrs.get(_TILED, ()), noted])
 
 
 def tiled_axes(func: tirx.PrimFunc) -> tuple[TiledAxis, ...]:
     """Those of a kernel."""
     noted = func.attrs.get(_TILED, ()) if func.attrs else ()
-    return tuple(TiledAxis(end, count, int(tile), tuple(map(int, sizes))) for end, count, tile, *sizes in noted)
+    return tuple(
+        TiledAxis(end, count, int(tile), tuple(map(int, sizes)), bool(alone))
+        for end, count, alone, tile, *sizes in noted
+    )
 
 
 def with_remainders(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
@@ -72,6 +77,9 @@ def _over_tiles(loop: tirx.For, axis: TiledAxis) -> tirx.For:
         return loop
     first = loop.loop_var * int64(axis.tile)
     remainder = _remainder(loop.body, axis, first)
+    if axis.alone:
+        only = _smaller(loop.body, axis, int64(0), 1)
+        remainder = tirx.IfThenElse(axis.end <= int64(1), only, remainder)
     body = tirx.IfThenElse(first + int64(axis.tile) <= axis.end, _inside(loop.body, axis.end), remainder)
     return _loop(loop, loop.loop_var, loop.extent, body)
 
@@ -104,20 +112,20 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr) -> tirx.Stmt:
         count, number = tirx.Var("count", "int64"), tirx.Var("number", "int64")
         more = tirx.max(axis.end - first - begin - int64(following), int64(0))
         made.append(tirx.Bind(count, tirx.floordiv(more + int64(size - 1), int64(size))))
-        part = _smaller(body, axis.end, begin + number * int64(size), size)
+        part = _smaller(body, axis, begin + number * int64(size), size)
         made.append(tirx.For(number, int64(0), count, tirx.ForKind.SERIAL, part))
         begin = begin + count * int64(size)
     return tirx.SeqStmt(made)
 
 
-def _smaller(body: tirx.Stmt, end: tirx.Var, begin: tirx.Expr, size: int) -> tirx.Stmt:
+def _smaller(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tirx.Stmt:
     """The statements of a tile for `size` of its items alone, from item `begin` on.
 
     Its own buffers hold these items from their first place on, so that they stay in registers.
     """
     body = _RENEW(tirx.PrimFunc([], body)).body
     own = {stmt.buffer for stmt in _found(body, tirx.AllocBuffer)}
-    rows = _rows(body, end)
+    rows = _rows(body, axis, own)
     places = {row: tirx.Var(row.name, "int64") for row in rows}
     moved = {row: begin + place for row, place in places.items()}
 
@@ -138,10 +146,25 @@ def _smaller(body: tirx.Stmt, end: tirx.Var, begin: tirx.Expr, size: int) -> tir
 _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 
 
-def _rows(body: tirx.Stmt, end: tirx.Var) -> set[tirx.Var]:
-    """The loops over the items of a tile: what is compared with the end depends on them."""
-    compared = [node for node in _found(body, (tirx.Min, tirx.LT, tirx.LE)) if end in variables_of([node])]
-    return {loop.loop_var for loop in _found(body, tirx.For)} & variables_of(compared)
+def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> set[tirx.Var]:
+    """The loops over the items of a tile: what is compared with the end depends on them; and those that go through the
+    tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
+    compared = [node for node in _found(body, (tirx.Min, tirx.LT, tirx.LE)) if axis.end in variables_of([node])]
+    loops = {loop.loop_var: loop.extent for loop in _found(body, tirx.For)}
+    rows = loops.keys() & variables_of(compared)
+    indices = [access.indices[0] for access in _found(body, (TensorLoad, tirx.BufferStore)) if _buffer(access) in own]
+    steps = [(var, int(step)) for index in indices for var in variables_of([index]) for step in _steps(index, var)]
+    of_rows = {step for var, step in steps if var in rows}
+    return rows | {var for var, step in steps if step in of_rows and is_number(loops.get(var, 0), axis.tile)}
+
+
+def _buffer(access: TensorLoad | tirx.BufferStore) -> tirx.Var:
+    return access.source if isinstance(access, TensorLoad) else access.buffer
+
+
+def _steps(index: tirx.Expr, var: tirx.Var) -> list[tirx.IntImm]:
+    """How far an index goes with each step of a variable, if that is always as far."""
+    return [step for step in detect_linear_equation(index, [var])[:1] if isinstance(step, tirx.IntImm)]
 
 
 def _found(body: tirx.Stmt, kinds: Any) -> list[Any]:

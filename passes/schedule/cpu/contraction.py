@@ -71,12 +71,15 @@ class ContractionRule:
         columns = vectors if column == vector else sizes[column]
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
-        tile = choose_tile(outer_size, size, columns, target, roles.steps)
+        tiled = None
         if isinstance(size, Size):
-            open_tile, smaller = choose_open_tile(size, columns, target, roles.steps)
-            tiled = _tiled(sch, block, epilogue, rows[-1], open_tile.rows, smaller)
-            if tiled is not None:
-                (sch, block, epilogue), tile = tiled, open_tile
+            tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps)
+            alone = len(rows) == 1 and 1 not in smaller  # as of a product with a batch of one, or after each word
+            tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller, alone)
+        if tiled is None:
+            tile = choose_tile(outer_size, size, columns, target, roles.steps)
+        else:
+            sch, block, epilogue = tiled
         parts = sum_in_parts(sch, block)
         loops = sch.get_loops(block)
 
@@ -118,11 +121,17 @@ class ContractionRule:
 
 
 def _tiled(
-    sch: s_tir.Schedule, block: SBlockRV, epilogue: SBlockRV, axis: int, tile: int, smaller: Sequence[int] | None = None
+    sch: s_tir.Schedule,
+    block: SBlockRV,
+    epilogue: SBlockRV,
+    axis: int,
+    tile: int,
+    smaller: Sequence[int] | None = None,
+    alone: bool = False,
 ) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV] | None:
     """A sum and its epilogue in whole tiles along an axis: see :func:`in_whole_tiles`."""
     names = [str(sch.get(step).name_hint) for step in (block, epilogue)]
-    tiled = in_whole_tiles(sch, names[0], axis, tile, smaller)
+    tiled = in_whole_tiles(sch, names[0], axis, tile, smaller, alone)
     return None if tiled is None else (tiled, tiled.get_sblock(names[0]), tiled.get_sblock(names[1]))
 
 

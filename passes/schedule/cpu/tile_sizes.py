@@ -21,6 +21,10 @@ __all__ = ["Tile", "choose_open_tile", "choose_tile"]
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
 _MOST_ROWS = 32
 _CODE = 0.0005  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
+_TILE_CYCLES = 20  # of a tile besides the steps of its sum, and so many more for each register:
+_REGISTER_CYCLES = 2
+_NOT_HIDDEN = 0.25  # of the time that columns take to arrive from an outer cache, behind the arithmetic
+_USUAL = 4  # how much more usual extents count than others, for which tiles are chosen too
 _SAMPLED = 128  # open extents up to this one are what tiles are chosen for: in larger ones, what is left is little
 
 
@@ -72,31 +76,43 @@ def _divisors(extent: int) -> list[int]:
     return [d for d in range(1, min(typical(extent), _MOST_ROWS) + 1) if extent % d == 0]
 
 
-def choose_open_tile(extent: Size, columns: int, target: Target, steps: int = 0) -> tuple[Tile, tuple[int, ...]]:
+def choose_open_tile(
+    extent: Size, columns: int, terms: int, target: Target, steps: int = 0
+) -> tuple[Tile, tuple[int, ...]]:
     """The best tile of one row of an open extent, and the rows of the smaller tiles for what is left of it.
 
     Args:
         columns: vectors of B.
+        terms: of a sum.
         steps: see :meth:`Tile.cycles`.
     """
     step = next(d for d in (32, 16, 8, 4, 2, 1) if extent % d == 0)
     least, most = (min(max(bound, 1), _SAMPLED) for bound in bounds(extent))
     first = -(-least // step) * step
-    return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), target, steps)
+    return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), terms, target, steps)
 
 
 @lru_cache(maxsize=1024)
-def _best_for(extents: range, columns: tuple[int, ...], target: Target, steps: int) -> tuple[Tile, tuple[int, ...]]:
+def _best_for(
+    extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int
+) -> tuple[Tile, tuple[int, ...]]:
     """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
     candidates = _candidates(columns, target)
-    found = {(tile, smaller): _cycles(extents, tile, smaller, target, steps) for tile, smaller in candidates}
+    found = {(tile, smaller): _cycles(extents, tile, smaller, terms, target, steps) for tile, smaller in candidates}
     least = np.min(list(found.values()), axis=0)
+    weights = [_USUAL if extent % 8 == 0 or _is_halved_image(extent) else 1 for extent in extents]
 
     def rank(candidate: tuple[Tile, tuple[int, ...]]) -> float:
         tile, smaller = candidate
-        return float(np.mean(found[candidate] / least)) * (1 + _CODE * sum(smaller) * tile.columns)
+        excess = np.average(found[candidate] / least, weights=weights)
+        return float(excess) * (1 + _CODE * sum(smaller) * tile.columns)
 
     return min(found, key=rank)
+
+
+def _is_halved_image(extent: int) -> bool:
+    """7, 14, 28, …: what becomes of the 224 that images usually have."""
+    return 224 % extent == 0 and extent % 7 == 0
 
 
 def _candidates(columns: tuple[int, ...], target: Target) -> Iterator[tuple[Tile, tuple[int, ...]]]:
@@ -116,12 +132,23 @@ def _candidates(columns: tuple[int, ...], target: Target) -> Iterator[tuple[Tile
             yield from ((tile, sizes) for sizes in sorted(smaller) if 0 not in sizes and len(set(sizes)) == len(sizes))
 
 
-def _cycles(extents: range, tile: Tile, smaller: tuple[int, ...], target: Target, steps: int) -> np.ndarray:
-    """Of a step of the sum for all rows of each extent and one vector of columns: see `passes/tir/remainders.py`."""
+def _cycles(extents: range, tile: Tile, smaller: tuple[int, ...], terms: int, target: Target, steps: int) -> np.ndarray:
+    """Of all rows of each extent and one vector of columns: see `passes/tir/remainders.py`.
+
+    All columns of a tile are read again for each tile of rows, from a cache of which they fill no more than half.
+    """
+    costs, line = target.costs, tile.columns * target.vector_bytes
+    panel = 2 * terms * line
+    waiting = _NOT_HIDDEN * line / costs.bytes_per_cycle(panel) if panel > costs.l1_bytes else 0.0
+
+    def of_tile(rows: int) -> float:
+        step = Tile(1, rows, tile.columns).cycles(target, steps) + waiting
+        return terms * step + _TILE_CYCLES + _REGISTER_CYCLES * rows * tile.columns
+
     left = np.array(extents) % tile.rows
-    total = np.array(extents) // tile.rows * tile.cycles(target, steps)
+    total = np.array(extents) // tile.rows * of_tile(tile.rows)
     for size, following in zip(smaller, (*smaller[1:], 0), strict=True):
         count = -(-np.maximum(left - following, 0) // size)
-        total += count * Tile(1, size, tile.columns).cycles(target, steps)
+        total += count * of_tile(size)
         left = left - count * size
     return total / tile.columns

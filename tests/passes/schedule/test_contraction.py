@@ -16,10 +16,11 @@ from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winogra
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
+from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_open_tile, choose_tile
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.schedule.schedules import OPEN_SIZES
-from nnefc.sizes import OpenSize, Range, Size, ranges
+from nnefc.passes.tir.remainders import tiled_axes
+from nnefc.sizes import OpenSize, Range, Size, dimension, ranges
 from nnefc.targets.machine.target import Target
 
 SIZES = st.integers(1, 3000)
@@ -152,3 +153,23 @@ def test_rows_whose_count_seems_to_be_less_than_none_are_tiled() -> None:
         kernel = KernelAnalysis(func.with_attr(OPEN_SIZES, [batch, frames]))
         made = scheduled(kernel, CPU_RULES, target("llvm -mcpu=x86-64-v4"))
     assert made.attrs["nnefc.rule"] == "ContractionRule"
+
+
+def test_columns_that_a_cache_does_not_hold_are_few_in_a_tile_of_an_open_extent() -> None:
+    """They are read again for each tile of rows, of which a row of a small image has one or two."""
+    machine, n = target("llvm -mcpu=sapphirerapids"), tirx.Var("n", "int64")
+    with ranges({n: Range(1, 4096, 14)}):
+        few, many = (choose_open_tile(dimension(n), 32, terms, machine)[0] for terms in (64, 4608))
+    held = machine.costs.l2_bytes // machine.vector_bytes // 2
+    assert many.columns * 4608 <= held < 4 * 4608
+    assert few.columns > many.columns and few.rows * few.columns >= 24
+
+
+def test_a_product_of_one_row_computes_no_other() -> None:
+    network = opened(network_of(program('x["n", 48] -> y\ny = R.matmul(x, w)', w=np.ones((48, 64), np.float32))))
+    seen: dict[str, tvm.IRModule] = {}
+    with ranges({d.var: d.values for d in network.open_dimensions}):
+        lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    (axis,) = tiled_axes(func)
+    assert axis.alone or 1 in axis.remainders
