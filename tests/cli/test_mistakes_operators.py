@@ -14,16 +14,15 @@ SCIKIT = (
     "skl2onnx writes operators of the standard in its place where it can: to_onnx(model, X, black_op={'Scaler'}); else "
     "let the program compute it"
 )
-QUANTIZER = (
-    "onnxruntime's optimizer or quantizer wrote it: compile the model from before its optimization; quantize with "
-    "quant_format=QuantFormat.QDQ"
-)
+NOT_SUPPORTED = "this operator of onnxruntime's own is not supported"
 REGISTER = "or register what it computes with --operators FILE.py, see docs/how-to/custom-operator.md"
 CUSTOM = "define it in the model, as a function of ONNX's own operators (onnx.helper.make_function)"
 UNKNOWN_DOMAIN = "the domain '{}' is not the standard's, and the model has no function of this name"
 
 
-def refused(folder: Path, node: NodeProto, *, dtype: int = TensorProto.FLOAT, constant: bool = False) -> str:
+def refused(
+    folder: Path, node: NodeProto, *, dtype: int = TensorProto.FLOAT, constant: bool = False, producer: str = ""
+) -> str:
     """What compiling a model of this one node says; its input x has the shape [1, 4]."""
     graph = helper.make_graph(
         [node],
@@ -34,7 +33,8 @@ def refused(folder: Path, node: NodeProto, *, dtype: int = TensorProto.FLOAT, co
     )
     domains = {"": 17, "ai.onnx.ml": 3} | ({node.domain: 1} if node.domain not in ("", "ai.onnx.ml") else {})
     opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "m.onnx")
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, producer_name=producer)
+    onnx.save(model, folder / "m.onnx")
     return message("compile", folder / "m.onnx", "-o", folder / "m.so")
 
 
@@ -50,7 +50,18 @@ NODES = [
      "which prepare text and pictures: let the program do that, and export the network alone"),
     ("Quant", "onnx.brevitas", UNKNOWN_DOMAIN.format("onnx.brevitas"), "it stands for quantized values: export them as "
      "QuantizeLinear and DequantizeLinear (in Brevitas export_onnx_qcdq, in NNCF the format QDQ)"),
-    ("Inverse", "com.microsoft", "this operator of onnxruntime's own is not supported", QUANTIZER),
+    ("AttnLSTM", "com.microsoft", NOT_SUPPORTED, "onnxruntime's optimizer or quantizer wrote it: compile the model "
+     "from before its optimization; quantize with quant_format=QuantFormat.QDQ"),
+    ("BeamSearch", "com.microsoft", NOT_SUPPORTED, "onnxruntime's convert_generation wrote it: compile the decoder "
+     "that is a graph in this node, and let the program search"),
+    ("QMoE", "com.microsoft", NOT_SUPPORTED, "the model builder of onnxruntime-genai wrote it: build the model for "
+     "CPUs, in the precision int4 or fp32: -e cpu -p int4"),
+    ("QOrderedMatMul", "com.microsoft", NOT_SUPPORTED, "onnxruntime's quantizer wrote it: quantize with "
+     "quant_format=QuantFormat.QDQ"),
+    ("LongformerAttention", "com.microsoft", NOT_SUPPORTED, "onnxruntime's optimizer wrote it: compile the model from "
+     "before its optimization"),
+    ("EPContext", "com.microsoft", NOT_SUPPORTED, "an execution provider of onnxruntime wrote it: it is code for one "
+     "machine: compile the model from before"),
     ("Conv", "com.microsoft.nchwc", UNKNOWN_DOMAIN.format("com.microsoft.nchwc"), "onnxruntime's optimizer wrote it "
      "for one processor: save with GraphOptimizationLevel.ORT_ENABLE_BASIC, or compile the model from before"),
     ("EfficientNMS_TRT", "", "the standard has no such operator",
@@ -65,6 +76,15 @@ def test_operators_that_are_not_of_the_standard(tmp_path: Path, op: str, domain:
     text = refused(tmp_path, helper.make_node(op, ["x"], ["y"], name="n", domain=domain))
     end = {CUSTOM: f", {REGISTER}"}.get(hint, f"; {REGISTER}") if not hint.startswith("did you mean") else ""
     assert text == f"error: node 'n' ({spelled}): {what}\nhint: {hint}{end}"
+
+
+@pytest.mark.parametrize(
+    ("producer", "tool"),
+    [("onnx.quantize", "onnxruntime's quantizer"), ("onnxruntime-genai", "the model builder of onnxruntime-genai")],
+)
+def test_the_producer_says_which_tool_wrote_an_operator(tmp_path: Path, producer: str, tool: str) -> None:
+    node = helper.make_node("SomethingNew", ["x"], ["y"], domain="com.microsoft")
+    assert f"hint: {tool} wrote it: " in refused(tmp_path, node, producer=producer)
 
 
 def test_operators_of_classical_learning(tmp_path: Path) -> None:

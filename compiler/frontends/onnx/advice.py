@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-__all__ = ["advice_on_data", "advice_on_operator"]
+from nnefc.frontends.onnx.extensions import DOMAIN
+
+__all__ = ["advice_on_data", "advice_on_operator", "made_by"]
 
 _ZIPMAP = (
     "skl2onnx writes it to give probabilities as a map: convert again with "
@@ -31,11 +35,6 @@ _DOMAINS: Sequence[tuple[str, str]] = (
         r"com\.microsoft\.nchwc",
         "onnxruntime's optimizer wrote it for one processor: save with GraphOptimizationLevel.ORT_ENABLE_BASIC, or "
         "compile the model from before",
-    ),
-    (
-        r"com\.microsoft",
-        "onnxruntime's optimizer or quantizer wrote it: compile the model from before its optimization; quantize with "
-        "quant_format=QuantFormat.QDQ",
     ),
     (r"ai\.onnx\.ml", _SCIKIT),
     (
@@ -65,6 +64,66 @@ _DOMAINS: Sequence[tuple[str, str]] = (
 )
 """By a pattern for the whole domain."""
 
+_TOOLS: Mapping[str, tuple[str, str]] = {
+    "search": (
+        "onnxruntime's convert_generation",
+        "compile the decoder that is a graph in this node, and let the program search",
+    ),
+    "quantizer": ("onnxruntime's quantizer", "quantize with quant_format=QuantFormat.QDQ"),
+    "optimizer": ("onnxruntime's optimizer", "compile the model from before its optimization"),
+    "genai": (
+        "the model builder of onnxruntime-genai",
+        "build the model for CPUs, in the precision int4 or fp32: -e cpu -p int4",
+    ),
+    "provider": ("an execution provider of onnxruntime", "it is code for one machine: compile the model from before"),
+    "training": ("onnxruntime's training", "export the model for inference"),
+}
+"""Programs that write operators of onnxruntime's domain, and what to do."""
+
+_WRITERS: Sequence[tuple[str, str]] = (
+    (r".*(Search|Sampling)|BifurcationDetector", "search"),
+    (
+        r"QMoE|MatMulNBits(Mlp|Qkv)|MatMulBlockQuantized.*|(Paged|Sparse|Linear)Attention.*|.*CausalConvWithState|Gated.*|"
+        r".*NGramHashMapping|EngramGate|MRotaryEmbedding|GemmaRotaryEmbedding",
+        "genai",
+    ),
+    (r"QOrdered.*|(Quantize|Dequantize)(WithOrder|BFP)|Q[A-Z].*|MatMulFpQ4|GemmFloat8", "quantizer"),
+    (r"EPContext|Snpe", "provider"),
+    (r"Bitmask.*|.*Grad|.*Gradient|YieldOp|Record|Wait", "training"),
+    (r"(Longformer|Decoder.*)Attention|Decoder.*|(Remove|Restore)Padding|Packed.*|.*RelativePositionBias", "optimizer"),
+)
+"""Which of them writes what, by a pattern for the whole name; the first that fits."""
+
+_PRODUCERS: Sequence[tuple[str, str]] = (
+    (r"onnx\.quantize|.*quantiz.*", "quantizer"),
+    (r".*genai.*", "genai"),
+    (r"onnxruntime\.transformers.*", "optimizer"),
+)
+"""The same by the name of the program that a model says made it."""
+
+_MADE_BY: ContextVar[str] = ContextVar("nnefc.onnx.producer", default="")
+
+
+@contextmanager
+def made_by(producer: str) -> Iterator[None]:
+    """Inside, models are by the program of this name."""
+    token = _MADE_BY.set(producer)
+    try:
+        yield
+    finally:
+        _MADE_BY.reset(token)
+
+
+def _advice_on_onnxruntime(op_type: str) -> str:
+    """Which tool wrote an operator of onnxruntime's domain, and the way out."""
+    named = [(pattern, op_type) for pattern in _WRITERS] + [(pattern, _MADE_BY.get()) for pattern in _PRODUCERS]
+    found = next((tool for (pattern, tool), name in named if re.fullmatch(pattern, name)), None)
+    if found is not None:
+        return "{} wrote it: {}".format(*_TOOLS[found])
+    ways = "; ".join(_TOOLS[tool][1] for tool in ("optimizer", "quantizer"))
+    return f"onnxruntime's optimizer or quantizer wrote it: {ways}"
+
+
 _REGISTER = "or register what it computes with --operators FILE.py, see docs/how-to/custom-operator.md"
 
 _CUSTOM = f"define it in the model, as a function of ONNX's own operators (onnx.helper.make_function), {_REGISTER}"
@@ -81,6 +140,8 @@ def advice_on_operator(domain: str, op_type: str) -> str | None:
         return known
     if _PLUGINS.fullmatch(op_type):
         domain = "trt"
+    if domain == DOMAIN:
+        return f"{_advice_on_onnxruntime(op_type)}; {_REGISTER}"
     for pattern, text in _DOMAINS:
         if re.fullmatch(pattern, domain):
             return text.format(op=op_type) if text is _SCIKIT else f"{text}; {_REGISTER}"

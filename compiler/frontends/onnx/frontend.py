@@ -14,6 +14,7 @@ from tvm import relax
 from nnefc.agreement import Narrowing, narrowed
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import leaving_open
+from nnefc.frontends.onnx.advice import made_by
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
 from nnefc.frontends.onnx.model import Graph, Model
 from nnefc.frontends.onnx.reading import read_model
@@ -61,15 +62,16 @@ def load(
         CompileError: anything in the model or in the arguments that does not fit.
     """
     model = read_model(Path(path))
-    check_model(model)
-    check_trainings(model)
-    graph = model.graph
-    states: Mapping[str, Array] = {}
-    updates: Mapping[str, str] = {}
-    if entry is not None:
-        graph, states, updates = training_step(model, entry, lambda g: _evaluated(model, g, entry))
-    builder = _Builder(model, graph, states, updates)
-    network = builder.build(shape, values, output_tensors, overridable)
+    with made_by(model.producer):
+        check_model(model)
+        check_trainings(model)
+        graph = model.graph
+        states: Mapping[str, Array] = {}
+        updates: Mapping[str, str] = {}
+        if entry is not None:
+            graph, states, updates = training_step(model, entry, lambda g: _evaluated(model, g, entry))
+        builder = _Builder(model, graph, states, updates)
+        network = builder.build(shape, values, output_tensors, overridable)
     for text in dict.fromkeys(builder.warnings):
         warn(f"{Path(path).name}: {text}")
     return network

@@ -129,7 +129,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A whole model; `files` are the names of those beside it with data of tensors."""
+    """A whole model; `files` are the names of those beside it with data of tensors, `producer` is what made it."""
 
     name: str
     opsets: Opsets
@@ -137,3 +137,4 @@ class Model:
     functions: Mapping[FunctionKey, Function]
     trainings: tuple[Training, ...]
     files: tuple[str, ...] = ()
+    producer: str = ""

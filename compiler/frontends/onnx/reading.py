@@ -141,6 +141,7 @@ class _Reader:
             functions=functions,
             trainings=tuple(self._training(item, i) for i, item in enumerate(proto.training_info)),
             files=self._external.files,
+            producer=str(proto.producer_name),
         )
 
     def graph(self, proto: onnx.GraphProto, what: str) -> Graph:

@@ -93,6 +93,9 @@ def _unknown(node: NodeDef, version: int) -> str:
 
 
 def _nearest(node: NodeDef) -> str | None:
+    """The operator that may be meant; of onnxruntime's there are more than are known here."""
+    if node.domain == DOMAIN:
+        return None
     close = get_close_matches(node.op_type, _names(node.domain), 1)
     return f"did you mean '{close[0]}'?" if close and node.op_type not in _names(node.domain) else None
 

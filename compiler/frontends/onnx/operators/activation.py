@@ -22,7 +22,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Mapping[str, Any]], Operator], tuple[int
     "Elu": (lambda a: activation.Elu(a["alpha"]), (1, 6, 22)),
     "Selu": (lambda a: activation.Elu(a["alpha"], a["gamma"]), (1, 6, 22)),
     "Celu": (lambda a: activation.Celu(a["alpha"]), (12, 28)),
-    "ThresholdedRelu": (lambda a: activation.ThresholdedRelu(a["alpha"]), (10, 22)),
+    "ThresholdedRelu": (lambda a: activation.ThresholdedRelu(a["alpha"]), (1, 10, 22)),
     "Shrink": (lambda a: activation.Shrink(a["bias"], a["lambd"]), (9,)),
     "Softplus": (lambda a: activation.Softplus(), (1, 22)),
     "Softsign": (lambda a: activation.Softsign(), (1, 22)),

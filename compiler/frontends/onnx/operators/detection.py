@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.tensors import (
     dtype_of,
@@ -48,6 +49,7 @@ _MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic
 _PADDINGS = ("zeros", "border", "reflection")
 
 
+@operator("GridSample", since=(1,), domain=DOMAIN)
 @operator("GridSample", since=(16, 20, 22))
 def _grid_sample(ctx: Context, node: Node) -> Any:
     """Any number of spatial dimensions, of cubic interpolation too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
@@ -33,6 +34,7 @@ def _gather(ctx: Context, node: Node) -> Any:
     return ctx.apply(kind(normal_axis(node, node.attributes["axis"], x.rank)), x, indices)
 
 
+@operator("GatherND", since=(1,), domain=DOMAIN)
 @operator("GatherND", since=(11, 12, 13))
 def _gather_nd(ctx: Context, node: Node) -> Any:
     return ctx.apply(GatherND(node.attributes.get("batch_dims", 0)), input_at(node, 0), input_at(node, 1))

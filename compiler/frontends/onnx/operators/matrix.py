@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
@@ -45,6 +46,7 @@ def _einsum(ctx: Context, node: Node) -> Value:
     return made
 
 
+@operator("Trilu", since=(1,), domain=DOMAIN)
 @operator("Trilu", since=(14,))
 def _trilu(ctx: Context, node: Node) -> Value:
     k = int(required_value(ctx, node, 1, "k").reshape(())[()]) if has_input(node, 1) else 0

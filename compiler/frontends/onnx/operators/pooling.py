@@ -19,10 +19,10 @@ from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPoo
 from nnefc.operators.unpooling import MaxUnpool
 from nnefc.operators.window import Window
 
-__all__: list[str] = []
+__all__ = ["pooling_window"]
 
 
-def _pool(node: Node, shape: Sequence[int]) -> dict[str, Any]:
+def pooling_window(node: Node, shape: Sequence[int]) -> dict[str, Any]:
     """The window, and whether one that is not whole counts, as attributes of poolings."""
     if len(shape) < 3:
         raise fail(node, f"the input {spell(shape)} has no spatial dimensions")
@@ -35,13 +35,13 @@ def _pool(node: Node, shape: Sequence[int]) -> dict[str, Any]:
 def _average_pool(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     count_padding = bool(node.attributes.get("count_include_pad", 0))
-    return ctx.apply(AveragePool(**_pool(node, shape_of(x)), count_padding=count_padding), x)
+    return ctx.apply(AveragePool(**pooling_window(node, shape_of(x)), count_padding=count_padding), x)
 
 
 @operator("MaxPool", since=(1, 8, 10, 11, 12, 22))
 def _max_pool(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    pool = _pool(node, shape_of(x))
+    pool = pooling_window(node, shape_of(x))
     pooled = ctx.apply(MaxPool(**pool), x)
     if not node.wants(1):
         return pooled
@@ -52,7 +52,7 @@ def _max_pool(ctx: Context, node: Node) -> Any:
 @operator("LpPool", since=(1, 2, 11, 18, 22))
 def _lp_pool(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    return ctx.apply(LpPool(**_pool(node, shape_of(x)), p=node.attributes.get("p") or 2), x)
+    return ctx.apply(LpPool(**pooling_window(node, shape_of(x)), p=node.attributes.get("p") or 2), x)
 
 
 def _global(ctx: Context, node: Node) -> tuple[Value, list[int]]:

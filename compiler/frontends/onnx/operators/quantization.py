@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from nnefc.agreement import agree
+from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.convolution import check_convolution, kernel_shape, make_window
 from nnefc.frontends.onnx.operators.tensors import (
+    channels_first,
+    channels_last,
     dtype_of,
     fail,
     input_at,
@@ -51,8 +54,21 @@ def _convolution(ctx: Context, node: Node, places: tuple[int, int, int, int], bi
     return made
 
 
+@operator("QLinearConv", since=(1,), domain=DOMAIN)
+def _qlinear_conv_of_layouts(ctx: Context, node: Node) -> Value:
+    """With channels before or after the spatial dimensions; the filter is as in the standard."""
+    if not node.attributes["channels_last"]:
+        return _requantized_convolution(ctx, node)
+    first = replace(node, operands=(channels_first(ctx, input_at(node, 0)), *node.operands[1:]))
+    return channels_last(ctx, _requantized_convolution(ctx, first))
+
+
 @operator("QLinearConv", since=(10,))
 def _qlinear_conv(ctx: Context, node: Node) -> Value:
+    return _requantized_convolution(ctx, node)
+
+
+def _requantized_convolution(ctx: Context, node: Node) -> Value:
     sums = _convolution(ctx, node, (0, 3, 2, 5), optional_input(node, 8))
     x_scale, w_scale, y_scale, y_zero = (input_at(node, i) for i in (1, 4, 6, 7))
     channels, count = shape_of(sums)[1], math.prod(shape_of(w_scale))
@@ -119,6 +135,7 @@ def _grid(node: Node, x: Value, scale: Value) -> dict[str, Any]:
     return {"axis": normal_axis(node, node.attributes.get("axis", 1), x.rank), "block": block}
 
 
+@operator("QuantizeLinear", since=(1,), domain=DOMAIN)
 @operator("QuantizeLinear", since=(10, 13, 19, 21, 23, 24, 25, 28))
 def _quantize_linear(ctx: Context, node: Node) -> Value:
     x, scale, zero = input_at(node, 0), input_at(node, 1), optional_input(node, 2)
@@ -133,6 +150,7 @@ def _quantize_linear(ctx: Context, node: Node) -> Value:
     return Value.empty(made.shape, dtype) if 0 in made.shape else replace(made, dtype=dtype)
 
 
+@operator("DequantizeLinear", since=(1,), domain=DOMAIN)
 @operator("DequantizeLinear", since=(10, 13, 19, 21, 23, 24, 25, 28))
 def _dequantize_linear(ctx: Context, node: Node) -> Value:
     x, scale, zero = input_at(node, 0), input_at(node, 1), optional_input(node, 2)

@@ -16,18 +16,27 @@ import numpy as np
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Lowering, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
+from nnefc.frontends.onnx.operators.pooling import pooling_window
 from nnefc.frontends.onnx.operators.quantization import integer_product
 from nnefc.frontends.onnx.operators.tensors import (
+    channels_first,
+    channels_last,
     dtype_of,
     fail,
     has_input,
     input_at,
     known,
+    normal_axes,
+    normal_axis,
     optional_input,
     shape_of,
 )
+from nnefc.operators.activation import Softmax
 from nnefc.operators.casting import Cast
-from nnefc.operators.quantization import DynamicQuantization
+from nnefc.operators.elementwise import Where
+from nnefc.operators.pooling import MaxPool
+from nnefc.operators.quantization import DynamicQuantization, IntegerProduct
+from nnefc.operators.reduction import Mean, Sum
 
 __all__ = ["dequantized_product"]
 
@@ -52,7 +61,10 @@ def _declare(name: str, op_type: str, operands: int, attributes: _Attributes = l
 
     def lower(ctx: Context, node: Node) -> Value:
         reals = [_dequantized(ctx, node, 3 * place) for place in range(operands)]
+        last = bool(node.attributes.get("channels_last"))
+        reals = [channels_first(ctx, real) if last else real for real in reals]
         made = cast(Value, ctx.call(op_type, *reals, **attributes(node))[0])
+        made = channels_last(ctx, made) if last else made
         return _quantized(ctx, node, made, 3 * operands, dtype_of(input_at(node, 0)))
 
     operator(name, since=(1,), domain=DOMAIN)(cast(Lowering, lower))
@@ -62,36 +74,72 @@ def _given(*names: str) -> _Attributes:
     return lambda node: {name: node.attributes[name] for name in names}
 
 
-def _channels_first(node: Node) -> None:
-    if node.attributes["channels_last"]:
-        raise fail(node, "channels after the spatial dimensions are not supported")
-
-
 def _pooling(node: Node) -> dict[str, Any]:
-    _channels_first(node)
     names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
     return {name: node.attributes[name] for name in names if name in node.attributes}
-
-
-def _whole(node: Node) -> dict[str, Any]:
-    _channels_first(node)
-    return {}
-
-
-def _softmax(node: Node) -> dict[str, Any]:
-    axis, rank = node.attributes["axis"], len(shape_of(input_at(node, 0)))
-    if node.attributes["opset"] < 13 and axis not in (-1, rank - 1):
-        raise fail(node, f"a softmax over all axes from {axis} on is not supported")
-    return {"axis": axis}
 
 
 _declare("QLinearAdd", "Add", 2)
 _declare("QLinearMul", "Mul", 2)
 _declare("QLinearSigmoid", "Sigmoid", 1)
 _declare("QLinearLeakyRelu", "LeakyRelu", 1, _given("alpha"))
-_declare("QLinearSoftmax", "Softmax", 1, _softmax)
-_declare("QLinearGlobalAveragePool", "GlobalAveragePool", 1, _whole)
+_declare("QLinearGlobalAveragePool", "GlobalAveragePool", 1)
 _declare("QLinearAveragePool", "AveragePool", 1, _pooling)
+
+
+@operator("QLinearSoftmax", since=(1,), domain=DOMAIN)
+def _qlinear_softmax(ctx: Context, node: Node) -> Value:
+    """Over one axis, or as before version 13 of the standard over all from that axis on."""
+    x = _dequantized(ctx, node, 0)
+    axis = normal_axis(node, node.attributes["axis"], x.rank)
+    axes = (axis,) if node.attributes["opset"] >= 13 else tuple(range(axis, x.rank))
+    return _quantized(ctx, node, ctx.apply(Softmax(axes), x), 3, dtype_of(input_at(node, 0)))
+
+
+@operator("QLinearReduceMean", since=(1,), domain=DOMAIN)
+def _qlinear_reduce_mean(ctx: Context, node: Node) -> Value:
+    x = _dequantized(ctx, node, 0)
+    axes = tuple(sorted(normal_axes(node, node.attributes["axes"], x.rank)))
+    made = ctx.apply(Mean(axes, bool(node.attributes["keepdims"])), x)
+    return _quantized(ctx, node, made, 3, dtype_of(input_at(node, 0)))
+
+
+@operator("QLinearWhere", since=(1,), domain=DOMAIN)
+def _qlinear_where(ctx: Context, node: Node) -> Value:
+    one, other = (_dequantized(ctx, node, place) for place in (1, 4))
+    made = ctx.apply(Where(), input_at(node, 0), one, other)
+    return _quantized(ctx, node, made, 7, dtype_of(input_at(node, 1)))
+
+
+@operator("NhwcMaxPool", since=(1,), domain=DOMAIN)
+def _nhwc_max_pool(ctx: Context, node: Node) -> Value:
+    x = channels_first(ctx, input_at(node, 0))
+    return channels_last(ctx, ctx.apply(MaxPool(**pooling_window(node, x.shape)), x))
+
+
+@operator("MulInteger", since=(1,), domain=DOMAIN)
+def _mul_integer(ctx: Context, node: Node) -> Value:
+    factors = [ctx.apply(Cast("int32"), input_at(node, place)) for place in (0, 2)]
+    for index, place in enumerate((1, 3)):
+        zero = optional_input(node, place)
+        if zero is not None:
+            factors[index] = binary(ctx, "Sub", factors[index], ctx.apply(Cast("int32"), zero))
+    return binary(ctx, "Mul", *factors)
+
+
+@operator("ReduceSumInteger", since=(1,), domain=DOMAIN)
+def _reduce_sum_integer(ctx: Context, node: Node) -> Any:
+    x = input_at(node, 0)
+    wide = ctx.apply(Cast("uint32" if dtype_of(x) == "uint8" else "int32"), x)
+    axes = tuple(sorted(normal_axes(node, node.attributes["axes"], x.rank)))
+    return ctx.apply(Sum(axes, bool(node.attributes["keepdims"])), wide)
+
+
+@operator("MatMulInteger16", since=(1,), domain=DOMAIN)
+def _matmul_integer_16(ctx: Context, node: Node) -> Value:
+    a, b = input_at(node, 0), input_at(node, 1)
+    made: Value = ctx.apply(IntegerProduct(), a, b)
+    return ctx.apply(Cast("uint32"), made) if {dtype_of(a), dtype_of(b)} == {"uint16"} else made
 
 
 @operator("QLinearConcat", since=(1,), domain=DOMAIN)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.tensors import (
@@ -316,9 +317,12 @@ def _constant_of_shape(ctx: Context, node: Node) -> Any:
     return ctx.apply(Full(shape, item.item(), dtype), dtype=dtype)
 
 
+@operator("Range", since=(1,), domain=DOMAIN)
 @operator("Range", since=(11, 27))
 def _range(ctx: Context, node: Node) -> Any:
-    start, limit, step = (_number(ctx, node, i, name) for i, name in enumerate(("start", "limit", "delta")))
+    """Steps are 1 where onnxruntime's own leaves them out."""
+    start, limit = (_number(ctx, node, i, name) for i, name in enumerate(("start", "limit")))
+    step = _number(ctx, node, 2, "delta") if has_input(node, 2) else 1
     return ctx.apply(Arange(start, limit, step, dtype_of(input_at(node, 0))))
 
 
