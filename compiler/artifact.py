@@ -19,7 +19,7 @@ from nnefc.loader import Model, listed, load
 from nnefc.network import Network, OpenDimension, size_by_name
 from nnefc.passes.backend import Code, Lowered
 from nnefc.passes.graph.index_limits import index_limits
-from nnefc.passes.plan.entry import counted_sizes
+from nnefc.passes.plan.entry import counted_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
 from nnefc.specializations import Specializations
@@ -188,12 +188,14 @@ def _description(
 ) -> LibraryDescription:
     """`whole` is the plan that has the constants of all programs."""
     plan, program = lowered.plan, lowered.program
+    dimensions = [*network.open_dimensions, *(count.dimension for count in network.unlimited_counts)]
+    numbers = {dimension.var: number for number, dimension in enumerate(dimensions)}
     return LibraryDescription(
         model=network.name,
         target=target.name,
         compiler=_compiler(),
         inputs=_described(network.inputs, program.inputs, network.open_dimensions, network.texts),
-        outputs=_described(network.outputs, program.outputs, network.open_dimensions, network.texts),
+        outputs=_described(network.outputs, program.outputs, dimensions, network.texts),
         states=_described([state.name for state in network.states], program.states),
         workspace_bytes=plan.workspace_bytes,
         scratch_bytes=lowered.scratch_bytes,
@@ -204,17 +206,18 @@ def _description(
         variables=network.variables,
         index_limits=tuple((name, most) for name, most in index_limits(network).items() if name not in network.texts),
         device=device,
-        dimensions=tuple(
-            DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in network.open_dimensions
-        ),
+        dimensions=tuple(DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in dimensions),
         counted=tuple(counted_sizes(program)),
         labels=tuple(network.labels.items()),
         has_text=network.has_text,
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
         open_workspaces=(
-            plan.workspace_at({d.var: d.values.typical for d in network.open_dimensions}),
-            plan.workspace_at({d.var: d.values.most for d in network.open_dimensions}),
+            plan.workspace_at({d.var: d.values.typical for d in dimensions}),
+            plan.workspace_at({d.var: d.values.most for d in dimensions}),
         ),
+        parts=tuple(storage.part for storage in plan.storages),
+        output_parts=output_parts(program),
+        part_dimensions=tuple(numbers[var] for var in program.parts),
     )
 
 

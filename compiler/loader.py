@@ -202,6 +202,20 @@ class _DescriptionStruct(Structure):
     )
 
 
+class _InputStruct(Structure):
+    _fields_ = (("data", c_void_p), ("bytes", c_uint64), ("shape", c_void_p))
+
+
+class _OutputStruct(Structure):
+    _fields_ = (
+        ("memory", c_void_p),
+        ("capacity", c_uint64),
+        ("data", c_void_p),
+        ("bytes", c_uint64),
+        ("shape", POINTER(c_int64)),
+    )
+
+
 _DESCRIPTION_BYTES = _DescriptionStruct.source.offset  # what the first libraries have; later ones may have more
 
 
@@ -292,6 +306,7 @@ class Model:
         self._is_open = library.is_open
         self._is_counted = library.is_counted
         self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
+        self._finds_sizes = library.finds_sizes
         self.workspace_bytes = library.workspace_bytes
         self.constant_bytes = library.constant_bytes
         self.state_bytes = library.state_bytes
@@ -485,6 +500,8 @@ class Model:
         sources = list(map(_source, inputs, arrays))
         if check_nan:
             _check_nan("input", inputs, sources)
+        if self._finds_sizes:
+            return self._run_sized(inputs, sources, out, check_nan)
         with self._lock:
             session, sized = self._open(), self._sized  # another thread may have been here
             outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
@@ -507,13 +524,34 @@ class Model:
             _check_nan("output", outputs, results, self._cause_of_nan())
         return results if out is None or self._is_counted else _returned(out, results)
 
+    def _run_sized(
+        self, inputs: tuple[Tensor, ...], sources: Sequence[np.ndarray], out: Sequence[Any] | None, check_nan: bool
+    ) -> list[Any]:
+        """The same where only a run tells how large outputs are: copies of what it leaves in the session's memory."""
+        if out is not None and any(given is not None for given in out):
+            raise RunError(f"only a run tells how large the outputs of {self.name} are: it takes no arrays for them")
+        shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self.inputs, strict=True)]
+        given = (_InputStruct * max(1, len(inputs)))()
+        for place, source, shape in zip(given, sources, shapes, strict=False):
+            place.data, place.bytes, place.shape = _address(source), source.nbytes, ctypes.addressof(shape)
+        with self._lock:
+            session, found = self._open(), (_OutputStruct * max(1, len(self.outputs)))()
+            self._library.check(self._library.dll.nnefc_run_sized(session, given, found), session)
+            results = [_copied(*pair) for pair in zip(self.outputs, found, strict=False)]
+        if check_nan:
+            _check_nan("output", self.outputs, results, self._cause_of_nan())
+        return results
+
+    def _numbers(self, tensor: Tensor, own: Tensor) -> Any:
+        """The shape of an input as C has it."""
+        if len(tensor.shape) != len(own.shape):
+            raise RunError(f'input "{own.name}" has the shape {list(tensor.shape)}, but the model has {own}')
+        return (c_int64 * max(1, len(tensor.shape)))(*tensor.shape)
+
     def _resize(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Tell the session the inputs' shapes; returns the outputs with the shapes that follow."""
         session, dll = self._open(), self._library.dll
-        for tensor, own in zip(inputs, self.inputs, strict=True):
-            if len(tensor.shape) != len(own.shape):
-                raise RunError(f'input "{own.name}" has the shape {list(tensor.shape)}, but the model has {own}')
-        shapes = [(c_int64 * max(1, len(tensor.shape)))(*tensor.shape) for tensor in inputs]
+        shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self.inputs, strict=True)]
         pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
         self._sized = None
         self._library.check(dll.nnefc_resize(session, pointers), session)
@@ -620,6 +658,7 @@ class _Library:
             "nnefc_resize": (c_int32, [session, c_void_p]),
             "nnefc_reserve": (c_int32, [session, c_void_p, c_int32]),
             "nnefc_output_shape": (POINTER(c_int64), [session, c_uint32]),
+            "nnefc_run_sized": (c_int32, [session, c_void_p, c_void_p]),
         }
         for name, (result, arguments) in (signatures | on_device | where_open).items():
             try:
@@ -646,6 +685,9 @@ class _Library:
         self.is_open = description.abi_version == _OPEN_ABI_VERSION
         outputs = (description.outputs[index] for index in range(description.output_count))
         self.is_counted = any(_COUNTED in tensor.shape[: tensor.rank] for tensor in outputs)
+        inputs = (description.inputs[index] for index in range(description.input_count))
+        said = {size for tensor in inputs for size in tensor.shape[: tensor.rank] if size < 0}
+        self.finds_sizes = self.is_open and len(said) < description.dimension_count  # only the data tell the others
         self.dimensions = _dimensions(description)
         names = [dimension.name for dimension in self.dimensions]
         self.inputs = _tensors(description.inputs, description.input_count, names)
@@ -1131,6 +1173,14 @@ def _decoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
     pairs = array[:count].tolist()
     made.reshape(-1)[:] = [ctypes.string_at(*pair).decode("utf-8", _UNDECODABLE) if pair[1] else "" for pair in pairs]
     return made
+
+
+def _copied(tensor: Tensor, found: Any) -> np.ndarray:
+    """An output in memory of the session's, as an array of its own."""
+    result = np.empty(found.shape[: len(tensor.shape)], _DTYPES[tensor.dtype])
+    if result.nbytes:
+        ctypes.memmove(result.ctypes.data, found.data, result.nbytes)
+    return result
 
 
 def _counted(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -120,16 +120,24 @@ class Count:
 
     Attributes:
         var: in the network's shapes.
-        limit: what it is at most, by the open dimensions.
+        limit: what its values are at most, by the open dimensions: memory is laid out for that. None if there is no
+            limit: what needs the size is laid out in the run, when it is known.
+        values: their range; sizes are these values times its multiple.
     """
 
     var: tirx.Var
-    limit: Dimension
+    limit: Dimension | None
+    values: Range
+
+    @classmethod
+    def up_to(cls, limit: Dimension, var: tirx.Var) -> Count:
+        """A size of at most `limit`."""
+        return cls(var, limit, Range(0, max(0, bounds(limit)[1]), max(1, typical(limit))))
 
     @property
-    def values(self) -> Range:
-        """The range of its values."""
-        return Range(0, max(0, bounds(self.limit)[1]), max(1, typical(self.limit)))
+    def dimension(self) -> OpenDimension:
+        """What users know a size without a limit as."""
+        return OpenDimension(str(self.var.name), self.var, self.values, self.values.multiple)
 
 
 @dataclass(frozen=True)
@@ -244,6 +252,11 @@ class Network:
     def ranges(self) -> dict[tirx.Var, Range]:
         """What is known of the sizes that are known at run time."""
         return {d.var: d.values for d in self.open_dimensions} | {c.var: c.values for c in self.counts}
+
+    @property
+    def unlimited_counts(self) -> tuple[Count, ...]:
+        """The sizes that only the data tell, and that have no limit."""
+        return tuple(count for count in self.counts if count.limit is None)
 
     @property
     def input_shapes(self) -> dict[str, tuple[Dimension, ...]]:

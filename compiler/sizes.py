@@ -184,11 +184,12 @@ class _Known:
         self._typical[var] = tirx.IntImm("int64", values.typical)
         self._sample[var] = tirx.IntImm("int64", max(values.least, min(values.most, 37 + 24 * len(self._sample))))
 
-    def count(self, var: tirx.Var, values: Range) -> None:
+    def count(self, var: tirx.Var, values: Range, has_limit: bool) -> None:
         """Know a size that only the data tell."""
         self.note(var, values)
         self.open[var] = values
-        self.counted.add(var)
+        if has_limit:
+            self.counted.add(var)
 
     @_once
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:
@@ -290,13 +291,13 @@ def narrower_ranges(narrower: Mapping[str, Range]) -> Iterator[None]:
         yield
 
 
-def also_counted(var: tirx.Var, values: Range) -> None:
-    """Know, in the :func:`ranges` around, one more size: one that only the data tell."""
-    _known().count(var, values)
+def also_counted(var: tirx.Var, values: Range, has_limit: bool = True) -> None:
+    """Know, in the :func:`ranges` around, one more size: one that only the data tell, up to a limit or without one."""
+    _known().count(var, values, has_limit)
 
 
 def is_counted(size: Dimension) -> bool:
-    """Whether a size depends on one that only the data tell, as far as a network is being built."""
+    """Whether a size depends on one that only the data tell, up to a limit, as far as a network is being built."""
     return isinstance(size, Size) and not _known().counted.isdisjoint(variables(size.expr))
 
 

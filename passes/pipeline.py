@@ -212,7 +212,7 @@ def lower(
     # Phase 6. Analyse each kernel: what the memory plan may do with its operands, and what schedule suits it.
     place = place or Place()
     program = program_of(network, place.pool)
-    open_dimensions = [d.var for d in network.open_dimensions]
+    open_dimensions = [d.var for d in network.open_dimensions] + [c.var for c in network.unlimited_counts]
     results = {step.kernel: len(step.writes) for step in kernel_steps(program)}
     unaligned = set(called_with_items(program, backend.alignment))
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}

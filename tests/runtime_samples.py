@@ -58,6 +58,21 @@ OPEN_SAMPLE = LibraryDescription(
 )
 """The network of open_network.c."""
 
+COUNTED_SAMPLE = LibraryDescription(
+    model="counted sample",
+    target="here",
+    compiler="nnefc test",
+    inputs=(TensorDescription("x", "float32", ("n",)),),
+    outputs=(TensorDescription("y", "float32", ("rows", 2)), TensorDescription("total", "int64", ())),
+    dimensions=(DimensionDescription("n", 1, 16, 1, 4), DimensionDescription("rows", 0, 1000, 1, 64)),
+    lifetimes=((1, 3), (2, 3)),
+    counted=((0, 0),),
+    parts=(0, 1),
+    output_parts=(1, 0),
+    part_dimensions=(1,),
+)
+"""The network of counted_network.c."""
+
 
 def folder(name: str) -> Path:
     """A folder that lives as long as the tests' process."""

@@ -68,6 +68,13 @@ def test_products_of_sums_are_equal_wherever_their_common_factors_are() -> None:
     assert (h + 1) * n != (h + 2) * n
 
 
+def test_products_of_sums_are_multiplied_out_where_they_cancel() -> None:
+    h, w = dimension(H), dimension(W)
+    assert (h + 1) * (2 * h - 1) - (h * h * 2 + h) == -1
+    assert (h + w) * (h - w) == h * h - w * w
+    assert (h + 1) * (h + 1) != h * h + 1
+
+
 def test_sizes_of_known_dimensions_are_numbers_however_large_they_are() -> None:
     n, h = dimension(N), dimension(H)
     size = substituted(n * h * 4, {N: 1 << 30, H: 1 << 30})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -15,22 +14,18 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
+from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
 from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.sizes import (
     Dimension,
-    Size,
-    also_counted,
+    OpenSize,
     dimension,
     dimensions,
     expression,
     is_known,
     known_less,
-    open_variables,
-    substituted,
-    variables,
-    widest,
 )
 
 __all__ = [
@@ -137,6 +132,9 @@ class Emitter:
         frames: from the network's function to the body that is being built.
         counts: sizes that only the data tell, each with the tensor that has it.
         has_text: whether a kernel that was built computes with strings.
+        count_names: the names that such sizes have been given, also those that turned out to be other ones.
+        narrowing: what is known of open sizes, where the network can be built again when more is found out.
+        ranges: what a user says of sizes that only the data tell, by name, as far as they have not been met.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
@@ -144,6 +142,9 @@ class Emitter:
         self.frames = [_Frame(builder)]
         self.counts: dict[Count, relax.Expr] = {}
         self.has_text = False
+        self.count_names: set[str] = set()
+        self.narrowing: Narrowing | None = None
+        self.ranges: dict[str, OpenSize] = {}
         self._constants: dict[object, tuple[Array, relax.Expr]] = {}
 
     @property
@@ -248,41 +249,6 @@ class Emitter:
     def in_body(self) -> bool:
         """Whether a branch or the body of a loop is being built."""
         return len(self.frames) > 1
-
-    def counted(self, value: relax.Expr, limit: Dimension, name: str, from_the_end: bool = False) -> Dimension:
-        """A size that only the data tell: the value of a tensor of one integer, or what is nearest to it in range.
-
-        Args:
-            value: a tensor of one item.
-            limit: what it is at most; at least it is 0.
-            name: of the variable that stands for it.
-            from_the_end: whether the limit is added to negative values, as to positions that count from the end.
-
-        Raises:
-            CompileError: it is computed in a branch or in the body of a loop.
-        """
-        if self.in_body:
-            raise CompileError(
-                "its result has a size that only the data tell, which is not supported in branches and bodies of loops",
-                hint="compute it before the branch or the loop, or let the program do it",
-            )
-        limits = {count.var: count.limit for count in self.counts}
-        taken = {str(var.name) for var in open_variables()}
-        name = next(each for number in count() if (each := f"{name}{number or ''}") not in taken)
-        made = Count(tirx.Var(name, "int64"), widest(limit, limits))
-        also_counted(made.var, made.values)
-        zeros = [0] * rank_of(value)
-        most, used = expression(made.limit), variables(expression(made.limit))
-
-        def clipped(tensor: te.Tensor, *sizes: tirx.Var) -> te.Tensor:
-            here = expression(substituted(dimension(most), dict(zip(used, map(dimension, sizes), strict=True))))
-            item = tensor(*zeros).astype("int64")
-            if from_the_end:
-                item = tirx.Select(item < 0, item + here, item)
-            return te.compute((), lambda: tirx.max(tirx.min(item, here), 0), name="count")
-
-        self.counts[made] = self.emit(self.builder.call_te(clipped, value, *used, primfunc_name_hint="count"))
-        return Size(made.var)
 
     def chosen(self, condition: relax.Expr, one: Dimension, other: Dimension) -> relax.Expr:
         """One of two sizes as an int64 without axes: the first if a condition, of one item, holds."""

@@ -20,6 +20,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.statements import T, looped
+from nnefc.sizes import ceil_div, expression, known_less
 
 __all__ = ["Bernoulli", "Dropout", "Key", "Multinomial", "RandomNormal", "RandomUniform", "key_of_seed", "own_key"]
 
@@ -60,12 +61,12 @@ def _philox(counter: Sequence[Any], key: Key) -> list[Any]:
 
 def _drawn(at: Emitter, runs: Operand, key: Key, count: int) -> Operand:
     """`count` words of uint32, or a few more."""
-    if count > _MOST:
+    if known_less(_MOST, count):
         raise CompileError(f"{count} random numbers are too many for one tensor")
-    blocks = -(-count // 4)
+    blocks = ceil_div(count, 4)
 
     def write(runs: Any, out: Any) -> None:
-        with T.serial(0, blocks) as block:
+        with T.serial(0, expression(blocks)) as block:
             numbers = (block.astype("uint64"), runs[0].astype("uint64"))
             halves = [
                 (number >> tirx.const(shift, "uint64")).astype("uint32") for number in numbers for shift in (0, 32)

@@ -1,7 +1,7 @@
 """What the data select: how many items there are is known after a run of the kernel that counts them.
 
 A kernel finds the items, in room for as many as there may be, and their number; then a computation takes the first of
-them, `n = Emitter.counted(number)`, in the shape that the result has.
+them, `n = counted(at, number, limit, name)`, in the shape that the result has.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, dtype_of, is_empty, rank_of, shape_of
+from nnefc.operators.counts import counted
 from nnefc.operators.indexing import Gather
 from nnefc.operators.shape import Reshape, Transpose
 from nnefc.operators.statements import T, looped
@@ -50,7 +51,7 @@ def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> relax.Ex
             count[0] = count[0] + 1
 
     found, count = looped(at, write, [x], [((items,), "int64"), ((1,), "int64")], name)
-    return first_of(at, found, at.counted(at.expr(count), limit, name))
+    return first_of(at, found, counted(at, at.expr(count), limit, name))
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Unique(Operator):
         if is_empty((count, width)):
             raise CompileError(f"a tensor of the shape {list(shape_of(x))} has no items to tell apart")
         first, which, often, number = self._groups(at, at.apply(Reshape((count, width)), lines))
-        groups = at.counted(at.expr(number), count, "unique")
+        groups = counted(at, at.expr(number), count, "unique")
         first = first_of(at, first, groups)
         return Gather(axis, "clip").lower(at, x, first), first, which, first_of(at, often, groups)
 

@@ -17,6 +17,7 @@ from tvm import tirx
 from nnefc.element_types import bits_of
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.casting import Cast
+from nnefc.operators.counts import counted
 from nnefc.operators.elementwise import broadcast_shapes, compute
 from nnefc.operators.letters import Case, case_table
 from nnefc.operators.regex import automaton
@@ -205,7 +206,7 @@ class SplitTexts(Operator):
         limit = min(limit, self.cuts + 1) if self.cuts >= 0 else limit
         sizes = [(shape, "int64"), ((1,), "int64")]
         counts, most = called(at, "nnefc_text_count_pieces", operands, sizes, count, self.cuts, limit)
-        width = at.counted(at.expr(most), limit, "pieces")
+        width = counted(at, at.expr(most), limit, "pieces")
         made = called(at, "nnefc_text_split", operands, [((*shape, width), "int64")], count, self.cuts, width)
         return made[0], counts
 

@@ -12,6 +12,7 @@ from tvm import tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, is_empty, shape_of
+from nnefc.operators.counts import counted
 from nnefc.operators.selection import first_of
 from nnefc.operators.statements import T, looped
 from nnefc.sizes import expression, least
@@ -51,7 +52,7 @@ class NonMaxSuppression(Operator):
             return np.zeros((0, 3), np.int64)
         results = [((limit, 3), "int64"), ((1,), "int64"), ((s[2],), "int64"), ((3,), "int64")]
         kept, count, *_ = looped(at, self._writer(s), [boxes, scores], results, "suppression")
-        return first_of(at, kept, at.counted(at.expr(count), limit, "boxes"))
+        return first_of(at, kept, counted(at, at.expr(count), limit, "boxes"))
 
     def _writer(self, shape: Shape) -> Callable[..., None]:
         """Of each class, take the box of the highest score until none is left; those that overlap with it go too."""

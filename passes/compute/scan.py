@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.passes.tir.expressions import int64
-from nnefc.sizes import dimensions, item_count, typical
+from nnefc.sizes import bounds, ceil_div, dimensions, expression, item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
@@ -107,6 +107,7 @@ def _statements(
     body: Callable[[tirx.Var, Sequence[tirx.Var]], tirx.Stmt],
 ) -> list[te.Tensor]:
     """Tensors of the type of `x` that statements make of it."""
+    shapes = [tuple(map(expression, shape)) for shape in shapes]
     source = tirx.decl_buffer(x.shape, x.dtype, "x", elem_offset=0)
     targets = [tirx.decl_buffer(shape, x.dtype, f"y{n}", elem_offset=0) for n, shape in enumerate(shapes)]
     made = te.extern(
@@ -143,7 +144,7 @@ def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Targe
     outer, length, inner = dimensions(source.shape)
     dtype = str(source.dtype)
     width = _strip_width(outer, inner, dtype, machine)
-    size, strips = min(width, machine.lanes(dtype)), -(-inner // width)
+    size, strips = min(width, machine.lanes(dtype)), ceil_div(inner, width)
 
     def strip(number: tirx.Expr) -> tirx.Stmt:
         sums = _local("sums", width, dtype)
@@ -168,8 +169,8 @@ def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Targe
 
 def _strip_width(outer: int, inner: int, dtype: str, machine: Target) -> int:
     """How many lines are a strip: long reads, sums that stay in the first cache, and enough strips for all threads."""
-    width = 1 << min(inner, machine.resident).bit_length() - 1
-    while width > _VECTORS * machine.lanes(dtype) and outer * -(-inner // width) < _LEAST_STRIPS:
+    width = 1 << min(max(bounds(inner)[0], 1), machine.resident).bit_length() - 1
+    while width > _VECTORS * machine.lanes(dtype) and typical(outer * ceil_div(inner, width)) < _LEAST_STRIPS:
         width //= 2
     return width
 
@@ -234,7 +235,7 @@ def _element(
     *column: tirx.Expr,
 ) -> tirx.Stmt:
     """One step along a line."""
-    place, zero = [row, scan.place(k, int(source.shape[1])), *column], int64(0)
+    place, zero = [row, scan.place(k, dimensions(source.shape)[1]), *column], int64(0)
     add = tirx.BufferStore(total, scan.joined(total[zero], tirx.BufferLoad(source, place)), [zero])
     write = tirx.BufferStore(target, total[zero], place)
     return tirx.SeqStmt([write, add] if scan.exclusive else [add, write])

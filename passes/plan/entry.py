@@ -30,7 +30,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 
-from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place
+from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, Counts, MemoryPlan, Place
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, kernel_steps
 from nnefc.passes.tir.expressions import in_floats, int64
 from nnefc.sizes import (
@@ -58,6 +58,7 @@ __all__ = [
     "entry_function",
     "exported",
     "kernel_symbol",
+    "output_parts",
     "sizes_function",
 ]
 
@@ -65,6 +66,8 @@ ENTRY = "nnefc_network"
 SIZES = "nnefc_network_sizes"
 BYTE_POINTER = PointerType(PrimType("uint8"))
 _FAILED = "nnefc_run_failed"  # of the runtime: whether a kernel of this run has failed
+_PART = "nnefc_run_counted"  # of the runtime: the part of the workspace that waited for a size
+_OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape is known then
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
 _SPAN = 1 << 40  # extent of the byte views; addresses lie within the plan, so it is never checked
 
@@ -87,6 +90,72 @@ class _Area:
 
 
 _Areas = Mapping[tuple[str, int], _Area]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The numbers that the runtime gives the entry: `places` says where each is."""
+
+    program: Program
+    plan: MemoryPlan
+    numbers: tirx.Var
+    places: Mapping[tirx.Var, tirx.Expr]
+
+    def read(self, part: int) -> list[tirx.Stmt]:
+        """Bind what is known with a part of the workspace: the first time the sizes of inputs, then offsets."""
+        later = {storage.offset for storage in self.plan.storages if storage.part != part}
+        later |= self.program.parts.keys()
+        offsets = {storage.offset for storage in self.plan.storages}
+        known = (var for var in self.places if var not in later and (part == 0 or var in offsets))
+        return [tirx.Bind(var, self.numbers[self.places[var]]) for var in known]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of the workspace that wait for sizes that only the data tell."""
+
+    program: Program
+    table: _Table
+    run: tirx.Var
+
+    def waits_for(self, count: tirx.Var) -> bool:
+        """Whether a part waits for a size."""
+        return count in self.program.parts
+
+    def asked_for(self, count: tirx.Var) -> tuple[list[tirx.Stmt], dict[tuple[str, int], _Area]]:
+        """What gets the part that waited for a size, and where it is; so for the outputs whose shapes are known now.
+
+        sizes[place] = count
+        part = nnefc_run_counted(run, number)
+        if part is null: return, for the runtime knows why
+        """
+        number = self.program.parts[count]
+        made: list[tirx.Stmt] = [tirx.BufferStore(self.table.numbers, count, [self.table.places[count]])]
+        pointer, area = self._given(_PART, number, f"part{number}", made)
+        made.append(tirx.IfThenElse(tirx.isnullptr(pointer), tirx.Return(tirx.IntImm("int32", 0)), None))
+        made += self.table.read(number)
+        areas = {("workspace", number): area}
+        for index, part in enumerate(output_parts(self.program)):
+            if part == number:
+                areas["output", index] = self._given(_OUTPUT, index, f"found{index}", made)[1]
+        return made, areas
+
+    def _given(self, function: str, number: int, name: str, made: list[tirx.Stmt]) -> tuple[tirx.Var, _Area]:
+        """A pointer that a function of the runtime gives."""
+        pointer = _byte_pointer(name)
+        view = tirx.decl_buffer((_SPAN,), "uint8", name=name, data=pointer)
+        call = tirx.call_extern("handle", function, self.run, tirx.IntImm("int32", number))
+        made += [tirx.Bind(pointer, tirx.reinterpret(pointer.ty, call)), tirx.DeclBuffer(view, data=pointer)]
+        return pointer, _Area(view, int64(0))
+
+
+def output_parts(program: Program) -> tuple[int, ...]:
+    """For each output, the part of the workspace with which its shape is known."""
+    parts = program.parts
+    sizes = (
+        [parts.get(var, 0) for s in buffer.shape for var in variables(expression(s))] for buffer in program.outputs
+    )
+    return tuple(max(numbers, default=0) for numbers in sizes)
 
 
 @dataclass(frozen=True)
@@ -178,8 +247,12 @@ def entry_function(
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """The entry, and the kernels that it calls.
 
-    Where dimensions are open, the last parameter has their values, and after them the offsets of `plan.storages`. After
-    these the entry writes the sizes of outputs that only the data tell.
+    Where dimensions are open, a further parameter has their values, and after them the offsets of `plan.storages`.
+    After these the entry writes the sizes of outputs that only the data tell.
+
+    Among the open dimensions may be sizes that only the data tell, without a limit. The entry writes these itself when
+    it has computed them, and asks the runtime for the part of the workspace that waited for each. The last parameter is
+    what the runtime wants to be asked with.
 
     Args:
         signatures: the types of the kernels' parameters that are pointers; sizes follow them.
@@ -194,17 +267,22 @@ def entry_function(
     state, constant = areas.pop(("state", 0)), areas.pop(("constant", 0))
     areas |= {("state", i): state.at(offset) for i, offset in enumerate(plan.state_offsets)}
     areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
-    writer = _Writer(signatures, memory, {buffer: count.var for buffer, count in program.counts.items()})
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
     parameters = list(params.values())
     counted = counted_sizes(program)
+    parts = None
     if open_dimensions or counted:
         values = tirx.Var("sizes", PointerType(PrimType("int64")))
         parameters.append(values)
         known = [*open_dimensions, *(storage.offset for storage in plan.storages)]
         numbers = tirx.decl_buffer((len(known) + len(counted),), "int64", name="numbers", data=values)
         body.append(tirx.DeclBuffer(numbers, data=values))
-        body += [tirx.Bind(var, numbers[int64(index)]) for index, var in enumerate(known)]
+        table = _Table(program, plan, numbers, {var: int64(index) for index, var in enumerate(known)})
+        body += table.read(0)
+    if program.parts:
+        parameters.append(run := _byte_pointer("run"))
+        parts = _Parts(program, table, run)
+    writer = _Writer(signatures, memory, {buffer: count.var for buffer, count in program.counts.items()}, parts)
     body += writer.statements(plan, areas)
     for place, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
@@ -216,12 +294,12 @@ def entry_function(
 
 def counted_sizes(program: Program) -> list[tuple[int, int]]:
     """The dimensions of outputs that only the data tell: the number of the output, and the axis."""
-    limits = program.limits
+    counts = Counts(program.limits, program.parts)
     return [
         (number, axis)
         for number, output in enumerate(program.outputs)
         for axis, size in enumerate(output.shape)
-        if any(var in limits for var in variables(expression(size)))
+        if counts.tell(size)
     ]
 
 
@@ -232,15 +310,17 @@ def sizes_function(
 
         nnefc_network_sizes(int64 *open, int64 *derived) -> int32
 
-    `derived` becomes the bytes of each storage of the plan, the shapes of all outputs, the least dimension of any
-    tensor, which is negative where sizes are too small for the network, and the most items of those tensors, within
-    kernels too, that might have more than `most_items`. What is too large for 63 bits is the largest int64.
+    `derived` becomes the bytes of each storage of the plan, the shapes of all outputs, and for each part of the
+    workspace the least dimension of any of its tensors, which is negative where sizes are too small for the network,
+    and the most items of those, within kernels too, that might have more than `most_items`. What is too large for 63
+    bits is the largest int64.
     """
     limits = program.limits
     derived = [storage.bytes for storage in plan.storages]
     derived += [widest(size, limits) for tensor in program.outputs for size in tensor.shape]
     values, results = (tirx.Var(name, PointerType(PrimType("int64"))) for name in ("open", "derived"))
-    made = tirx.decl_buffer((len(derived) + 2,), "int64", name="derived", data=results)
+    parts = program.parts
+    made = tirx.decl_buffer((len(derived) + 2 + 2 * len(parts),), "int64", name="derived", data=results)
     body = [*_read(values, open_dimensions), tirx.DeclBuffer(made, data=results)]
 
     def largest(shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
@@ -248,7 +328,13 @@ def sizes_function(
 
     shapes = dict.fromkeys(largest(tensor.shape) for tensor in _tensors(program))
     inner = map(largest, _inner_shapes(program))
-    numbers = [*map(_saturated, derived), _least_dimension(shapes), _most_items([*shapes, *inner], most_items)]
+    numbers = list(map(_saturated, derived))
+    counts = Counts(limits, parts)
+    by_part: dict[int, list[tuple[Dimension, ...]]] = {part: [] for part in range(1 + len(parts))}
+    for shape in dict.fromkeys([*shapes, *inner]):
+        by_part[max(map(counts.part, shape), default=0)].append(shape)
+    for of_part in by_part.values():
+        numbers += [_least_dimension(s for s in of_part if s in shapes), _most_items(of_part, most_items)]
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), SIZES)
@@ -310,15 +396,18 @@ class _Writer:
         signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
         memory: Memory,
         counts: Mapping[Buffer, tirx.Var],
+        parts: _Parts | None,
     ) -> None:
         self._signatures = signatures
         self._memory = memory
         self._counts = counts
+        self._parts = parts
         self.used: dict[GlobalVar, None] = {}
 
     def statements(self, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
         """The actions of a plan whose places are in these areas."""
         made: list[tirx.Stmt] = []
+        areas = dict(areas)
         for time, action in enumerate(plan.actions):
             place = plan.step_workspaces.get(time)
             workspace = None if place is None else _area(place, areas)
@@ -337,8 +426,13 @@ class _Writer:
                     continue
             for buffer in action.writes:
                 if buffer in self._counts:
+                    count = self._counts[buffer]
                     declared, value = self._memory.item(_area(plan.places[buffer], areas).address, "int64")
-                    made += [*declared, tirx.Bind(self._counts[buffer], value)]
+                    made += [*declared, tirx.Bind(count, value)]
+                    if self._parts is not None and self._parts.waits_for(count):
+                        more, found = self._parts.asked_for(count)
+                        made += more
+                        areas |= found
         return made
 
     def _call(self, step: Step, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> tirx.Stmt:
@@ -454,7 +548,7 @@ class _HostCounter:
 def _workspace_of(body: MemoryPlan, areas: _Areas, own: _Area | None) -> dict[tuple[str, int], _Area]:
     """Where the workspace of a body begins: in the step's own, or where the whole one does if its sizes are open."""
     if body.storages:
-        return {("workspace", 0): areas["workspace", 0]}
+        return {key: area for key, area in areas.items() if key[0] == "workspace"}
     return {} if own is None else {("workspace", 0): own}
 
 

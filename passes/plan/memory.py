@@ -20,6 +20,7 @@ A loop's states live where its results are; their first values are brought there
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,9 +32,24 @@ from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Progra
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.sizes import Dimension, expression, substituted, variables, widest
 
-__all__ = ["COUNTER_BYTES", "Copy", "MemoryPlan", "Place", "plan_memory"]
+__all__ = ["COUNTER_BYTES", "Copy", "Counts", "MemoryPlan", "Place", "plan_memory"]
 
-Limits = Mapping[tirx.Var, Dimension]
+
+@dataclass(frozen=True)
+class Counts:
+    """Sizes that only the data tell: what they are at most, or the part of the workspace that waits for them."""
+
+    limits: Mapping[tirx.Var, Dimension]
+    parts: Mapping[tirx.Var, int]
+
+    def part(self, size: Dimension) -> int:
+        """The part of the workspace that can be laid out when this size is known."""
+        return max((self.parts.get(var, 0) for var in variables(expression(size))), default=0) if self.parts else 0
+
+    def tell(self, size: Dimension) -> bool:
+        """Whether a size depends on any of them."""
+        return any(var in self.limits or var in self.parts for var in variables(expression(size)))
+
 
 COUNTER_BYTES = 64
 """What a loop's counter takes at the beginning of its workspace, before that of its body."""
@@ -43,7 +59,7 @@ COUNTER_BYTES = 64
 class Place:
     """An address: `offset` bytes into an input, an output, a state, a constant or the workspace.
 
-    `base` is a :class:`Kind`'s value or `output`; `index` counts what there are several of, and is 0 for the workspace.
+    `base` is a :class:`Kind`'s value or `output`; `index` counts what there are several of, parts of a workspace too.
     """
 
     base: str
@@ -104,7 +120,10 @@ class MemoryPlan:
         """The bytes of the workspace when the open dimensions have these values."""
         if not self.storages:
             return self.workspace_bytes
-        return assign_offsets([Storage(substituted(s.bytes, sizes), s.first, s.last) for s in self.storages])
+        parts: defaultdict[int, list[Storage]] = defaultdict(list)
+        for storage in self.storages:
+            parts[storage.part].append(Storage(substituted(storage.bytes, sizes), storage.first, storage.last))
+        return sum(map(assign_offsets, parts.values()))
 
 
 def plan_memory(
@@ -112,7 +131,7 @@ def plan_memory(
     in_place: Mapping[GlobalVar, InPlace],
     kernel_workspaces: Mapping[GlobalVar, Dimension],
     alignment: int = 1,
-    limits: Limits | None = None,
+    counts: Counts | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a program.
 
@@ -122,16 +141,16 @@ def plan_memory(
         kernel_workspaces: bytes of each kernel's private workspace, in its own sizes; kernels without one may be
             missing.
         alignment: bytes, of what kernels read and write.
-        limits: what sizes that only the data tell are at most; of a body, those of the program around it.
+        counts: the sizes that only the data tell; of a body, those of the program around it.
     """
-    limits = program.limits if limits is None else limits
+    counts = Counts(program.limits, program.parts) if counts is None else counts
     bodies: dict[Action, tuple[MemoryPlan, ...]] = {
-        step: tuple(plan_memory(body, in_place, kernel_workspaces, alignment, limits) for body in step.bodies)
+        step: tuple(plan_memory(body, in_place, kernel_workspaces, alignment, counts) for body in step.bodies)
         for step in program.steps
         if not isinstance(step, Step)
     }
     aliases = _Aliases()
-    steps = _without_views(program, in_place, alignment, aliases, limits)
+    steps = _without_views(program, in_place, alignment, aliases, counts)
     storages = _Storages(program, in_place, aliases, _lifetimes(program, steps, aliases)).after(steps)
     workspaces = {
         time: Storage(size, time, time)
@@ -142,7 +161,8 @@ def plan_memory(
     placed = [storage for storage in dict.fromkeys(storages.values()) if storage.output is None]
     placed += [*(storage for _, storage in saved.values()), *workspaces.values()]
     for storage in placed:
-        storage.bytes = widest(storage.bytes, limits)
+        storage.bytes = widest(storage.bytes, counts.limits)
+        storage.part = counts.part(storage.bytes)
     inside = [
         replace(storage, first=time, last=time)
         for time, step in enumerate(steps)
@@ -223,7 +243,7 @@ def _touched(step: Action | _Move) -> tuple[Buffer, ...]:
 
 
 def _without_views(
-    program: Program, in_place: Mapping[GlobalVar, InPlace], alignment: int, aliases: _Aliases, limits: Limits
+    program: Program, in_place: Mapping[GlobalVar, InPlace], alignment: int, aliases: _Aliases, counts: Counts
 ) -> _Steps:
     """Resolve reshapes, parts and concatenations; returns the steps that are left."""
     left: list[Action | _Move] = []
@@ -232,20 +252,20 @@ def _without_views(
         if allowed.reshape:
             aliases.join(step.writes[0], step.reads[0], 0)
         elif allowed.parts:
-            left += _split(step.reads[0], step.writes, alignment, aliases, limits)
+            left += _split(step.reads[0], step.writes, alignment, aliases, counts)
         elif allowed.concatenation:
-            left += _concatenated(step.reads, step.writes[0], alignment, aliases, limits)
+            left += _concatenated(step.reads, step.writes[0], alignment, aliases, counts)
         else:
             left.append(step)
     return left
 
 
 def _split(
-    whole: Buffer, parts: Sequence[Buffer], alignment: int, aliases: _Aliases, limits: Limits
+    whole: Buffer, parts: Sequence[Buffer], alignment: int, aliases: _Aliases, counts: Counts
 ) -> Iterator[_Move]:
     """Parts are read where they lie, but for those that would not be aligned."""
     for part, offset in _one_after_the_other(parts):
-        if _can_begin(offset, alignment, limits):
+        if _can_begin(offset, alignment, counts):
             aliases.join(part, whole, offset)
         else:
             there = replace(part)
@@ -254,21 +274,22 @@ def _split(
 
 
 def _concatenated(
-    parts: Sequence[Buffer], whole: Buffer, alignment: int, aliases: _Aliases, limits: Limits
+    parts: Sequence[Buffer], whole: Buffer, alignment: int, aliases: _Aliases, counts: Counts
 ) -> Iterator[_Move]:
     """Operands are written to their place in the result, if they are not elsewhere already, and aligned there."""
     for part, offset in _one_after_the_other(parts):
         root, _ = aliases.root(part)
         is_free = root.kind is Kind.WORKSPACE and root.bytes == part.bytes and root is not whole
-        if is_free and _can_begin(offset, alignment, limits):
+        is_free = is_free and counts.part(root.bytes) == counts.part(whole.bytes)
+        if is_free and _can_begin(offset, alignment, counts):
             aliases.join(root, whole, offset)
         else:
             yield _Move(part, whole, offset)
 
 
-def _can_begin(offset: Dimension, alignment: int, limits: Limits) -> bool:
+def _can_begin(offset: Dimension, alignment: int, counts: Counts) -> bool:
     """Whether a part of a buffer may be used in its place: it is aligned, and known before the run."""
-    return offset % alignment == 0 and not any(var in limits for var in variables(expression(offset)))
+    return offset % alignment == 0 and not counts.tell(offset)
 
 
 def _one_after_the_other(parts: Sequence[Buffer]) -> Iterator[tuple[Buffer, Dimension]]:
@@ -406,7 +427,7 @@ class _Addresses:
 
 
 def _in_workspace(storage: Storage, offset: int = 0) -> Place:
-    return Place("workspace", 0, storage.offset + offset)
+    return Place("workspace", storage.part, storage.offset + offset)
 
 
 def _output_copies(program: Program, places: Mapping[Buffer, Place]) -> Iterator[Copy]:

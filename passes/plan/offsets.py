@@ -22,6 +22,7 @@ class Storage:
         first, last: the numbers of the steps that it is alive from, and to.
         output: which of the caller's buffers it is, if it is one; it takes no place in the workspace then.
         offset: where it begins there, once that is known.
+        part: of the workspace: 0 is laid out before the run, the others when a size is known that only the data tell.
     """
 
     bytes: Dimension
@@ -29,6 +30,7 @@ class Storage:
     last: int
     output: int | None = None
     offset: Dimension = 0
+    part: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,14 @@ class OpenStorage:
 
     Attributes:
         offset: the variable that stands for it.
-        bytes, first, last: as of a :class:`Storage`.
+        bytes, first, last, part: as of a :class:`Storage`.
     """
 
     offset: tirx.Var
     bytes: Dimension
     first: int
     last: int
+    part: int = 0
 
 
 def left_open(storages: Collection[Storage], inside: Collection[OpenStorage]) -> tuple[OpenStorage, ...]:
@@ -58,7 +61,7 @@ def left_open(storages: Collection[Storage], inside: Collection[OpenStorage]) ->
     for storage in storages:
         offset = tirx.Var("offset", "int64")
         storage.offset = Size(offset)
-        made.append(OpenStorage(offset, storage.bytes, storage.first, storage.last))
+        made.append(OpenStorage(offset, storage.bytes, storage.first, storage.last, storage.part))
     return tuple(made)
 
 

@@ -135,8 +135,15 @@ class Program:
 
     @property
     def limits(self) -> dict[tirx.Var, Dimension]:
-        """What sizes that only the data tell are at most."""
-        return {count.var: count.limit for count in self.counts.values()}
+        """What sizes that only the data tell are at most, where there is a limit."""
+        return {count.var: count.limit for count in self.counts.values() if count.limit is not None}
+
+    @property
+    def parts(self) -> dict[tirx.Var, int]:
+        """The part of the workspace that waits for each size without a limit, from 1 on in the order of the steps."""
+        written = (buffer for step in self.steps for buffer in step.writes)
+        waited = (self.counts[buffer] for buffer in written if buffer in self.counts)
+        return {count.var: part for part, count in enumerate((c for c in waited if c.limit is None), 1)}
 
     @property
     def is_straight(self) -> bool:

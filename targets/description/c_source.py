@@ -88,9 +88,11 @@ def model_source(description: LibraryDescription) -> str:
     counts = len(description.inputs), len(description.outputs)
     names = [dimension.name for dimension in description.dimensions]
     is_open, device = description.is_open, DEVICES[description.device]
+    has_parts = bool(description.part_dimensions)
     pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *", *["int64_t *"] * is_open]
+    pointers += ["uint8_t *"] * has_parts
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
-    arguments += ["state", "workspace", "constants", *["sizes"] * is_open]
+    arguments += ["state", "workspace", "constants", *["sizes"] * is_open, *["run"] * has_parts]
     features = ", ".join(_string(feature) for feature in description.cpu_features)
     variables = ", ".join(_string(variable) for variable in description.variables)
     has_constants = description.constant_bytes > 0 and description.weights is None
@@ -143,8 +145,8 @@ def model_source(description: LibraryDescription) -> str:
             *_open_tables(description),
             f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
-            f"                    const uint8_t *constants{', int64_t *sizes' * is_open}) {{",
-            "    (void)in, (void)out;",
+            f"                    const uint8_t *constants{', int64_t *sizes, void *run' * is_open}) {{",
+            f"    (void)in, (void)out{', (void)run' * is_open};",
             *(
                 calls(description, arguments)
                 if description.specializations
@@ -193,6 +195,10 @@ def _open_tables(description: LibraryDescription) -> list[str]:
         *(["static const nnefc_dimension dimensions[] = {", *dimensions, "};"] if dimensions else []),
         f"enum {{ COUNTED = {len(counted)} }};",
         f"static const uint32_t counted[] = {{{', '.join(counted or ['0'])}}};",
+        f"static const uint32_t parts[] = {{{_numbers(description.parts, len(description.lifetimes))}}};",
+        f"static const uint32_t output_parts[] = {{{_numbers(description.output_parts, len(description.outputs))}}};",
+        f"static const uint32_t part_dimensions[] = {{{_numbers((0, *description.part_dimensions))}}};",
+        f"enum {{ PARTS = {1 + len(description.part_dimensions)} }};",
         f"enum {{ STORAGES = {len(description.lifetimes)} }};",
         f"static const uint32_t first[] = {{{', '.join(first)}}};",
         f"static const uint32_t last[] = {{{', '.join(last)}}};",
@@ -213,7 +219,12 @@ def _open_members(description: LibraryDescription) -> str:
     only = ["special", _string("; ".join(sizes_spelled(description)))]
     members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].most_items})"]
     members += only if description.only_specialized else ["NULL", "NULL"]
-    return ", ".join([*members, "COUNTED", "counted"])
+    return ", ".join([*members, "COUNTED", "counted", "PARTS", "parts", "output_parts", "part_dimensions"])
+
+
+def _numbers(given: Sequence[int], count: int = 0) -> str:
+    """The items of an array, `count` zeros if none are given; C has no empty arrays."""
+    return ", ".join(map(str, given or [0] * max(1, count)))
 
 
 def _aliases(description: LibraryDescription) -> list[str]:

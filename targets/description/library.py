@@ -193,6 +193,10 @@ class LibraryDescription:
         counted: the dimensions of outputs that only the data tell: the output's number, and the axis.
         labels: outputs whose columns stand for classes, and what these are called.
         has_text: whether its code computes with strings.
+        parts: of what lies in the workspace, the part: 0 for what is laid out for the inputs' sizes, else a number from
+            1 on for what is laid out when a size is known that only the data tell and that has no limit. Empty: all 0.
+        output_parts: of each output, the part with which its shape is known. Empty: all is 0.
+        part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
     """
 
     model: str
@@ -221,6 +225,9 @@ class LibraryDescription:
     counted: tuple[tuple[int, int], ...] = ()
     labels: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
     has_text: bool = False
+    parts: tuple[int, ...] = ()
+    output_parts: tuple[int, ...] = ()
+    part_dimensions: tuple[int, ...] = ()
 
     @property
     def is_open(self) -> bool:

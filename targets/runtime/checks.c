@@ -83,6 +83,15 @@ static nnefc_status check_pointer(const nnefc_tensor *tensor, uint64_t bytes, co
 #ifdef NNEFC_OPEN
 uint64_t nnefc_element_bytes(int32_t type) { return element_bytes(type); }
 
+nnefc_status nnefc_check_outputs_known(char *error) {
+    for (uint32_t i = 0; i < description->output_count; i++)
+        if (nnefc_this_model.open.output_parts[i] > 0)
+            return nnefc_fail(NNEFC_BAD_ARGUMENT, error,
+                              "only a run tells how large output \"%.200s\" is: call nnefc_run_sized, or compile for a range of its sizes",
+                              description->outputs[i].name);
+    return NNEFC_OK;
+}
+
 nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, const uint64_t *bytes, char *error) {
     if (bytes == NULL)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network has open dimensions: call nnefc_resize before nnefc_run");

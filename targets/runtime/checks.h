@@ -21,6 +21,9 @@ uint64_t nnefc_element_bytes(int32_t type);
 /* Whether no pointer is null or misaligned. `bytes` are those of all inputs, then of all outputs; null if no sizes are set,
  * which is refused. */
 nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, const uint64_t *bytes, char *error);
+
+/* Whether the shapes of all outputs are known before a run. */
+nnefc_status nnefc_check_outputs_known(char *error);
 #else
 /* Whether no pointer is null or misaligned. */
 nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, char *error);

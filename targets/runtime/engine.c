@@ -10,7 +10,9 @@
 #include "pool.h"
 #include "system.h"
 #ifdef NNEFC_OPEN
+#include "open/outputs.h"
 #include "open/sizes.h"
+#include "open/workspace.h"
 #endif
 #ifdef NNEFC_TEXT
 #include "text/border.h"
@@ -21,14 +23,18 @@ enum { ALIGNMENT = 64 };
 struct nnefc_engine {
     nnefc_pool *pool;
     uint8_t *state;
+#ifdef NNEFC_OPEN
+    nnefc_workspace workspace;
+    nnefc_sizes sizes;
+    nnefc_outputs *outputs; /* finds memory for outputs whose sizes a run finds out */
+    nnefc_status status;    /* of the run, and where its message goes */
+    char *error;
+#else
     uint8_t *workspace;
     uint8_t *owned_workspace; /* null if the caller's is used */
+#endif
     const uint8_t *constants;
     nnefc_mapping mapping; /* of the constants, if they are in a file of their own */
-#ifdef NNEFC_OPEN
-    nnefc_sizes sizes;
-    uint64_t workspace_bytes; /* that there are */
-#endif
 #ifdef NNEFC_TEXT
     nnefc_texts texts;
 #endif
@@ -70,11 +76,11 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
     if (status != NNEFC_OK) return status;
     bool failed = false;
     engine->state = allocate(description->state_bytes, &failed);
+#ifdef NNEFC_OPEN
+    failed |= !nnefc_workspace_init(&engine->workspace, options) || !nnefc_sizes_init(&engine->sizes);
+#else
     if (options->workspace == NULL) engine->owned_workspace = allocate(description->workspace_bytes, &failed);
     engine->workspace = options->workspace != NULL ? options->workspace : engine->owned_workspace;
-#ifdef NNEFC_OPEN
-    engine->workspace_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
-    failed |= !nnefc_sizes_init(&engine->sizes);
 #endif
 #ifdef NNEFC_TEXT
     failed |= !nnefc_texts_init(&engine->texts);
@@ -107,11 +113,13 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
     if (engine->pool != NULL) nnefc_pool_destroy(engine->pool);
 #ifdef NNEFC_OPEN
     nnefc_sizes_free(&engine->sizes);
+    nnefc_workspace_free(&engine->workspace);
+#else
+    nnefc_free_aligned(engine->owned_workspace);
 #endif
 #ifdef NNEFC_TEXT
     nnefc_texts_free(&engine->texts);
 #endif
-    nnefc_free_aligned(engine->owned_workspace);
     nnefc_free_aligned(engine->state);
     if (engine->mapping.start != NULL) nnefc_this_model.weights->unmap(&engine->mapping);
     free(engine);
@@ -137,13 +145,16 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
 #endif
     nnefc_outside outside = nnefc_pool_enter(engine->pool);
 #ifdef NNEFC_OPEN
-    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants,
-                                           engine->sizes.values);
+    engine->status = NNEFC_OK;
+    engine->error = error;
+    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace.parts[0].memory, engine->constants,
+                                           engine->sizes.values, engine);
 #else
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants);
 #endif
     nnefc_pool_leave(outside);
 #ifdef NNEFC_OPEN
+    if (engine->status != NNEFC_OK) return engine->status;
     nnefc_sizes_counted(&engine->sizes);
 #endif
 #ifdef NNEFC_TEXT
@@ -166,31 +177,31 @@ nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
 }
 
 #ifdef NNEFC_OPEN
-/* Makes the workspace as large as the sizes ask for; what was in it is gone. */
-static nnefc_status grow(nnefc_engine *engine, uint64_t bytes, char *error) {
-    if (bytes <= engine->workspace_bytes) return NNEFC_OK;
-    if (engine->workspace != engine->owned_workspace)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace has %llu bytes, but the network needs %llu for these sizes",
-                          (unsigned long long)engine->workspace_bytes, (unsigned long long)bytes);
-    nnefc_free_aligned(engine->owned_workspace);
-    bool failed = false;
-    engine->workspace_bytes = 0;
-    engine->workspace = engine->owned_workspace = allocate(bytes, &failed);
-    if (failed)
-        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a workspace of %llu bytes", (unsigned long long)bytes);
-    engine->workspace_bytes = bytes;
-    return NNEFC_OK;
+void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs) { engine->outputs = outputs; }
+
+/* Called by the network's code when it has written the size that a part of the workspace waits for: returns the part, or null if
+ * there is no memory for it, or if the size is none. The run ends then. */
+void *nnefc_run_counted(void *run, int32_t part);
+
+void *nnefc_run_counted(void *run, int32_t part) {
+    nnefc_engine *engine = run;
+    nnefc_sizes *sizes = &engine->sizes;
+    if (nnefc_pool_failed(engine->pool)) return NULL;
+    engine->status = nnefc_sizes_find(sizes, (uint32_t)part, engine->error);
+    if (engine->status == NNEFC_OK)
+        engine->status = nnefc_workspace_fit(&engine->workspace, sizes, (uint32_t)part, engine->error);
+    if (engine->status == NNEFC_OK)
+        engine->status = nnefc_outputs_place(engine->outputs, (uint32_t)part, sizes->tensor_bytes + description->input_count,
+                                             nnefc_sizes_output(sizes, 0), engine->error);
+    if (engine->status != NNEFC_OK) return NULL;
+    uint8_t *memory = engine->workspace.parts[part].memory;
+    return memory != NULL ? memory : (uint8_t *)engine; /* of no bytes */
 }
 
-/* Makes room for what was laid out, or lays it out as for larger sizes. */
-static nnefc_status fit(nnefc_engine *engine, char *error) {
-    nnefc_sizes *sizes = &engine->sizes;
-    if (sizes->workspace_bytes <= engine->workspace_bytes) return NNEFC_OK;
-    if (nnefc_sizes_lay_out_as_kept(sizes, engine->workspace_bytes)) return NNEFC_OK;
-    nnefc_status status = grow(engine, sizes->workspace_bytes, error);
-    if (status == NNEFC_OK) nnefc_sizes_keep(sizes);
-    return status;
-}
+/* Called after it: where an output goes whose shape is known now. */
+void *nnefc_run_output(void *run, int32_t output);
+
+void *nnefc_run_output(void *run, int32_t output) { return ((nnefc_engine *)run)->outputs->pointers[output]; }
 
 nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error) {
     nnefc_sizes *sizes = &engine->sizes;
@@ -202,7 +213,7 @@ nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *inp
     if (status == NNEFC_OK && !changed) return status;
     sizes->known = false;
     if (status == NNEFC_OK) status = nnefc_sizes_set(sizes, error);
-    if (status == NNEFC_OK) status = fit(engine, error);
+    if (status == NNEFC_OK) status = nnefc_workspace_fit(&engine->workspace, sizes, 0, error);
     sizes->known = status == NNEFC_OK;
     return status;
 }
@@ -210,7 +221,7 @@ nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *inp
 nnefc_status nnefc_engine_reserve(nnefc_engine *engine, const int64_t *dimensions, uint64_t *output_bytes, char *error) {
     nnefc_sizes *sizes = &engine->sizes;
     nnefc_status status = nnefc_sizes_widen(sizes, dimensions, output_bytes, error);
-    if (status == NNEFC_OK) status = grow(engine, sizes->wide.end, error);
+    if (status == NNEFC_OK) status = nnefc_workspace_reserve(&engine->workspace, sizes, error);
     if (status == NNEFC_OK) nnefc_sizes_keep_wide(sizes);
     if (status == NNEFC_OUT_OF_MEMORY) sizes->known = false; /* the workspace may be gone */
     return status;

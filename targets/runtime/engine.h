@@ -4,6 +4,9 @@
 #define NNEFC_ENGINE_H
 
 #include "nnefc.h"
+#ifdef NNEFC_OPEN
+#include "open/outputs.h"
+#endif
 
 enum { NNEFC_ERROR_BYTES = 512 };
 
@@ -19,6 +22,9 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error);
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
 
 #ifdef NNEFC_OPEN
+/* Says what finds memory for outputs whose sizes a run finds out. */
+void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs);
+
 /* Sets the sizes of the runs that follow, and makes the workspace large enough for them. If it fails there are none. */
 nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error);
 

@@ -12,9 +12,9 @@ typedef struct nnefc_open_sizes {
     uint32_t storage_count;
     const uint32_t *first; /* of each storage, the steps of the network between which it is needed, both included */
     const uint32_t *last;
-    /* Computes, from the values of the open dimensions, the bytes of each storage, then all outputs' shapes, then the least
-     * dimension of any tensor or 0, which is negative for sizes that are too small, then the most elements of any tensor that
-     * might have too many, or 0. A value is a size divided by the dimension's multiple. What does not fit into 62 bits is
+    /* Computes, from the values of the open dimensions, the bytes of each storage, then all outputs' shapes, then for each
+     * part of the workspace two numbers: the least dimension of any of its tensors or 0, which is negative for sizes that are
+     * too small, and the most elements of any of them that might have too many, or 0. A value is a size divided by the dimension's multiple. What does not fit into 62 bits is
      * INT64_MAX. */
     void (*derive)(const int64_t *values, int64_t *derived);
     int64_t most_items; /* of a tensor: places in it are 32-bit numbers in the network's code */
@@ -22,6 +22,12 @@ typedef struct nnefc_open_sizes {
     const char *only;                          /* the sizes that there is code for, for messages; null likewise */
     uint32_t counted_count; /* dimensions of outputs that only the data tell */
     const uint32_t *counted; /* their places among the shapes of all outputs, which derive gives as large as they may be */
+    /* The workspace has parts. The first is laid out for the sizes of the inputs; each further one during the run, when a size
+     * is known that only the data tell and that has no limit. These sizes are the last of the description's dimensions. */
+    uint32_t part_count;
+    const uint32_t *parts;           /* of each storage, the part that it lies in */
+    const uint32_t *output_parts;    /* of each output, the part with which its shape is known */
+    const uint32_t *part_dimensions; /* of each part but the first, the dimension that it waits for */
 } nnefc_open_sizes;
 #endif
 
@@ -35,6 +41,7 @@ typedef struct nnefc_model {
                     const uint8_t *constants
 #ifdef NNEFC_OPEN
                     , int64_t *sizes /* see nnefc_sizes.values */
+                    , void *run /* what nnefc_run_counted and nnefc_run_output take */
 #endif
     );
     const uint8_t *metadata; /* the description for those who cannot load the library, but look into its file */

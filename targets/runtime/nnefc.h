@@ -133,7 +133,7 @@ typedef struct nnefc_dimension {
     int64_t most;     /* the largest */
     int64_t multiple; /* every size is a multiple of it; 1 for all */
     int64_t typical;  /* the size that the compiler took for its estimates */
-} nnefc_dimension;
+} nnefc_dimension;    /* the last ones of a network may be in no input: they have no limit, and only a run tells them */
 
 /* What the library contains. It never changes; later versions add members at the end only. */
 typedef struct nnefc_description {
@@ -220,7 +220,7 @@ NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inpu
  * with one name must be equal: else the answer is NNEFC_BAD_ARGUMENT, with a message that names the input and its dimension.
  *
  * Memory is allocated only for sizes that need more than the session has: never for sizes that it has had before, nor for
- * those up to the sizes of nnefc_reserve. */
+ * those up to the sizes of nnefc_reserve. Where only a run tells a size that has no limit, the run allocates if it must. */
 
 /* Sets the sizes of the runs that follow: input_shapes[i] is the shape of inputs[i], with as many sizes as the input's rank;
  * it may be null for rank 0. Costs next to nothing if the sizes are as they were, else some microseconds for the layout of
@@ -230,8 +230,8 @@ NNEFC_API nnefc_status nnefc_resize(nnefc_session *session, const int64_t *const
 
 /* The shape of an output for the sizes that were set last, valid until they change; null while there are none. A size that
  * only the data tell is the greatest that it may have after nnefc_resize, whose memory a run needs, and after a run what the
- * run has found: the elements lie one after the other as in a tensor of that shape. Not to be called while another thread is
- * in a call on the session. */
+ * run has found: the elements lie one after the other as in a tensor of that shape. One without a limit is NNEFC_COUNTED
+ * before the run. Not to be called while another thread is in a call on the session. */
 NNEFC_API const int64_t *nnefc_output_shape(const nnefc_session *session, uint32_t output);
 
 /* Allocates memory for all sizes up to these, of the dimensions in the description, in its order; null: up to the greatest
@@ -258,7 +258,9 @@ typedef struct nnefc_output {
 
 /* Sets the sizes and runs the network once, in one call: nnefc_resize, nnefc_output_shape and nnefc_run, with a look at the
  * sizes of all memory before. If an output does not fit into the caller's memory, the answer is NNEFC_TOO_SMALL: nothing was
- * run, and `bytes` and `shape` of all outputs say what they need. */
+ * run, and `bytes` and `shape` of all outputs say what they need. Where only a run tells a size that has no limit, which
+ * nnefc_run refuses for outputs, the answer may come after a part of the run: the states are as before, and outputs that are
+ * not known yet have no bytes. */
 NNEFC_API nnefc_status nnefc_run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs);
 
 /* Starts a run on a GPU and returns. Only libraries for GPUs have this function. All inputs and outputs are in the GPU's

@@ -102,6 +102,9 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
 #endif
     status = failed ? nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session")
                     : nnefc_engine_create(&options, &made->engine, error);
+#ifdef NNEFC_OPEN
+    if (status == NNEFC_OK) nnefc_engine_place_with(made->engine, &made->outputs);
+#endif
     if (status == NNEFC_OK)
         *session = made;
     else
@@ -152,7 +155,8 @@ nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *
     session->error[0] = '\0';
 #ifdef NNEFC_OPEN
     const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
-    nnefc_status status = nnefc_check_tensors(inputs, outputs, bytes, session->error);
+    nnefc_status status = nnefc_check_outputs_known(session->error);
+    if (status == NNEFC_OK) status = nnefc_check_tensors(inputs, outputs, bytes, session->error);
 #else
     nnefc_status status = nnefc_check_tensors(inputs, outputs, session->error);
 #endif

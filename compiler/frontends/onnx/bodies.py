@@ -21,6 +21,7 @@ from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Body, Choice, Loop
+from nnefc.operators.counts import counted
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
 from nnefc.size_numbers import both, less_or_equal
@@ -119,7 +120,7 @@ def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value) -> tuple[Di
     return tuple(
         one
         if one == other
-        else ctx.at.counted(ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
+        else counted(ctx.at, ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
         for one, other in zip(a.shape, b.shape, strict=True)
     )
 

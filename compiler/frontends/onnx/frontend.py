@@ -19,7 +19,16 @@ from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
 from nnefc.frontends.onnx.model import Graph, Model
 from nnefc.frontends.onnx.reading import read_model
 from nnefc.frontends.onnx.scopes import check_model
-from nnefc.frontends.onnx.shapes import Absent, Border, Leaf, Symbols, bind_inputs, check_declared, item_variables
+from nnefc.frontends.onnx.shapes import (
+    Absent,
+    Border,
+    Leaf,
+    Symbols,
+    bind_inputs,
+    check_declared,
+    item_variables,
+    no_such_name,
+)
 from nnefc.frontends.onnx.training import check_trainings, training_step
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value
 from nnefc.network import Network, State
@@ -179,6 +188,8 @@ class _Builder:
         if any(array.dtype == object for array in self._states.values()):
             raise CompileError("a state of strings is not supported: a session keeps numbers between runs")
         module = build_main(builder, make, lambda: [*params.values(), *kept.values()])
+        for name in interpreter.context.at.ranges:
+            raise no_such_name(name, [*borders, *sorted(symbols.sizes), *sorted(interpreter.context.at.count_names)])
         self.warnings = [*_wrong_shapes(symbols), *interpreter.context.warnings]
         given = {leaf.name: leaf.dtype for leaf in leaves} | {name: value.dtype for name, value in outputs.items()}
         texts = frozenset(name for name, dtype in given.items() if dtype == "string")

@@ -31,6 +31,7 @@ from nnefc.frontends.onnx.reading import read_function
 from nnefc.frontends.onnx.schemas import Schema, check_types, has_body, schema_of, with_defaults
 from nnefc.frontends.onnx.shapes import Symbols, check_declared
 from nnefc.frontends.onnx.size_values import computed, result_type
+from nnefc.frontends.onnx.sizes_of_data import note_integers
 from nnefc.frontends.onnx.string_types import check_strings, with_strings
 from nnefc.frontends.onnx.types import (
     MapType,
@@ -128,6 +129,8 @@ class Interpreter:
             lower=self._lower_call,
             find=self._find,
         )
+        self.context.at.narrowing = symbols.narrowing
+        self.context.at.ranges = dict(symbols.counts)
         self._functions = model.functions
         self._scope: Scope | None = None
         self._left = _MAX_NODES
@@ -204,7 +207,9 @@ class Interpreter:
         if sizes is not None:
             return list(sizes)
         if lowering is not None:
-            return self._apply(lowering, _checked(node, schema, operands, complete, scope.opsets), schema)
+            made = self._apply(lowering, _checked(node, schema, operands, complete, scope.opsets), schema)
+            note_integers(self.context, node, complete, operands, made)
+            return made
         body = _body(node, schema, operands, attributes, scope.opsets)
         if body is None:
             hint = advice_on_operator(node.domain, node.op_type)

@@ -29,7 +29,7 @@ from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.creation import SizeValues
 from nnefc.operators.strings import TextConstant
 from nnefc.size_numbers import integer_parts
-from nnefc.sizes import dimensions, mentions_open
+from nnefc.sizes import Dimension, dimensions, mentions_open
 
 __all__ = [
     "REGISTRY",
@@ -37,6 +37,7 @@ __all__ = [
     "Context",
     "Lowering",
     "Node",
+    "Origin",
     "Sequence",
     "Subgraph",
     "Value",
@@ -120,6 +121,16 @@ class Node:
         return index < len(self.outputs) and bool(self.outputs[index])
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The node that computed a tensor: its operator, attributes, operands, and the number of the result."""
+
+    op_type: str
+    attributes: Mapping[str, Any]
+    operands: tuple[Value | None, ...]
+    index: int
+
+
 @dataclass(eq=False)
 class Context:
     """What lowerings build with: constants, one dataflow block of Relax, subgraphs.
@@ -134,6 +145,8 @@ class Context:
         runs: how many runs the session has done, int64 without axes, where something draws random numbers; see `draw`.
         warnings: what the user should know of the model, in sentences.
         labels: what the columns of tensors stand for, by the tensors' names.
+        origins: how small tensors of integers were computed, by their variables; see `sizes_of_data`.
+        found_sizes: sizes that items of such tensors are, by the item's place.
     """
 
     start: InitVar[relax.BlockBuilder]
@@ -144,6 +157,8 @@ class Context:
     runs: Value | None = None
     warnings: list[str] = field(default_factory=list)
     labels: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
+    origins: dict[relax.Expr, Origin] = field(default_factory=dict)
+    found_sizes: dict[tuple[relax.Expr, int], Dimension] = field(default_factory=dict)
     _draws: int = 0
     _budget: Budget = field(default_factory=Budget)
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)

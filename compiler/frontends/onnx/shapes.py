@@ -29,7 +29,7 @@ from nnefc.network import MAX_ITEMS, OpenDimension
 from nnefc.outline import OpenTensor, shape_option
 from nnefc.sizes import Dimension, OpenSize, Size, bounds, is_known
 
-__all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables"]
+__all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables", "no_such_name"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Symbols:
 
     `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
     `opened` are the open dimensions by name; `likely` are sizes for estimates; `narrowing` says what is known of them.
+    `counts` are sizes that a user gives for names that inputs do not have: of what only the data tell.
     """
 
     sizes: dict[str, Dimension] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class Symbols:
     opened: dict[str, OpenDimension] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
     narrowing: Narrowing = field(default_factory=Narrowing)
+    counts: dict[str, OpenSize] = field(default_factory=dict)
 
     def open(self, name: str, size: OpenSize) -> Dimension:
         """The size of a dimension that stays open; a number if there is but one in its range."""
@@ -133,16 +135,18 @@ def bind_inputs(
     inputs = {info.name: info for info in infos}
     variables = dict.fromkeys(name for info in inputs.values() for name in _variables(info.type))  # in their order
     shape, values = _by_single_names(shape or {}, {*inputs, *variables}), dict(values or {})
+    known = [*inputs, *sorted(variables)]
+    counts: dict[str, OpenSize] = {}
     for name in (*shape, *values):
-        if name not in inputs and (name not in variables or name in values):
-            known = [*inputs, *sorted(variables)] if name in shape else list(inputs)
-            close = get_close_matches(name, known, 1)
-            raise CompileError(
-                f"the model has no input{'' if name in values else ' and no dimension'} '{name}'",
-                hint=f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(known) or 'none'}",
-            )
+        if name in values and name not in inputs:
+            raise no_such_name(name, list(inputs), "input")
+        if name not in inputs and name not in variables:
+            size = _single_size(shape[name])
+            if size is None or get_close_matches(name, known, 1):
+                raise no_such_name(name, known)
+            counts[name] = size  # perhaps of a size that only the data tell
     likely = likely_sizes(tensor for info in inputs.values() for tensor in _tensors(info))
-    symbols = Symbols(likely=likely, narrowing=narrowing)
+    symbols = Symbols(likely=likely, narrowing=narrowing, counts=counts)
     for name in variables:
         if name in shape and name not in inputs:
             sizes = _sizes(shape[name], f"the dimension '{name}'", symbols, [name])
@@ -173,6 +177,26 @@ def bind_inputs(
     return {
         name: _border(info, name in shape, shape.get(name), values, symbols) for name, info in inputs.items()
     }, symbols
+
+
+def no_such_name(name: str, known: SequenceOf[str], kind: str = "input and no dimension") -> CompileError:
+    """An error about a name that a user gives, to be raised."""
+    close = get_close_matches(name, known, 1)
+    return CompileError(
+        f"the model has no {kind} '{name}'",
+        hint=f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(known) or 'none'}",
+    )
+
+
+def _single_size(given: Any) -> OpenSize | None:
+    """A size, or a range of sizes, that a user gives for a name; None for whole shapes."""
+    items = tuple(given) if isinstance(given, Iterable) else (given,)
+    match items:
+        case (OpenSize() as size,):
+            return size
+        case (int() as size,) if size > 0:
+            return OpenSize(size, size)
+    return None
 
 
 def _by_single_names(shape: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

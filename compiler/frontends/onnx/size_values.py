@@ -329,6 +329,9 @@ _RULES: Mapping[str, _Rule] = {
     "Reshape": _reshape,
     "Expand": _expand,
     "Tile": _tile,
+    "Transpose": lambda attributes, operands: (
+        None if operands[0] is None else operands[0].transpose(attributes.get("perm"))
+    ),
     "Range": _range,
     "ScatterElements": _scatter(_write_elements),
     "ScatterND": _scatter(_write_items),

@@ -138,7 +138,7 @@ static void put_kernels(void) {
                                            pointer_to(current->state), pointer_to(current->workspace),
                                            pointer_to(current->device->constants)
 #ifdef NNEFC_OPEN
-                                               , current->sizes.values
+                                               , current->sizes.values, NULL
 #endif
     );
     if (result != 0 && !has_failed())

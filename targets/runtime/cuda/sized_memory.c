@@ -60,15 +60,15 @@ static uint64_t input_bytes(const nnefc_tensor *tensor, const int64_t *dimension
 
 nnefc_cuda_room nnefc_cuda_room_now(nnefc_engine *engine) {
     nnefc_sizes *sizes = &engine->sizes;
-    bool has_workspace = sizes->workspace_bytes <= engine->workspace_bytes ||
-                         nnefc_sizes_lay_out_as_kept(sizes, engine->workspace_bytes);
-    nnefc_cuda_room room = {has_workspace ? 0 : sizes->workspace_bytes, 0};
+    bool has_workspace = sizes->ends[0] <= engine->workspace_bytes ||
+                         nnefc_sizes_lay_out_as_kept(sizes, 0, engine->workspace_bytes);
+    nnefc_cuda_room room = {has_workspace ? 0 : sizes->ends[0], 0};
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) room.tensors += rounded(sizes->tensor_bytes[i]);
     return room;
 }
 
 nnefc_cuda_room nnefc_cuda_room_up_to(const nnefc_engine *engine, const int64_t *dimensions, const uint64_t *output_bytes) {
-    nnefc_cuda_room room = {engine->sizes.wide.end, 0};
+    nnefc_cuda_room room = {engine->sizes.wide.ends[0], 0};
     for (uint32_t i = 0; i < description->input_count; i++)
         room.tensors += rounded(input_bytes(&description->inputs[i], dimensions));
     for (uint32_t i = 0; i < description->output_count; i++) room.tensors += rounded(output_bytes[i]);

@@ -24,17 +24,18 @@ static void sort(uint32_t *order, const int64_t *bytes, uint32_t count) {
     }
 }
 
-uint64_t nnefc_lay_out(const int64_t *bytes, int64_t *offsets, uint32_t *order) {
+uint64_t nnefc_lay_out(const int64_t *bytes, int64_t *offsets, uint32_t *order, uint32_t part) {
     const nnefc_open_sizes *storages = &nnefc_this_model.open;
     const uint32_t *first = storages->first, *last = storages->last;
     uint32_t count = storages->storage_count;
-    uint32_t *placed = order + count; /* in the order of their offsets */
+    uint32_t *placed = order + count, placed_count = 0; /* in the order of their offsets */
     uint64_t end = 0;
     sort(order, bytes, count);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t storage = order[i];
+        if (storages->parts[storage] != part) continue;
         uint64_t offset = 0, size = nnefc_aligned(bytes[storage]);
-        for (uint32_t j = 0; j < i; j++) {
+        for (uint32_t j = 0; j < placed_count; j++) {
             uint32_t other = placed[j];
             if (last[other] < first[storage] || last[storage] < first[other]) continue;
             if ((uint64_t)offsets[other] >= offset + size) break;
@@ -42,7 +43,7 @@ uint64_t nnefc_lay_out(const int64_t *bytes, int64_t *offsets, uint32_t *order) 
             if (behind > offset) offset = behind;
         }
         offsets[storage] = (int64_t)offset;
-        uint32_t at = i;
+        uint32_t at = placed_count++;
         for (; at > 0 && (uint64_t)offsets[placed[at - 1]] > offset; at--) placed[at] = placed[at - 1];
         placed[at] = storage;
         if (offset + size > end) end = offset + size;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checks.h"
 #include "model.h"
 #include "system.h"
 
@@ -39,4 +40,42 @@ bool nnefc_outputs_grow(nnefc_outputs *outputs, uint32_t output, uint64_t bytes)
     memset(own->memory, 0, (size_t)bytes); /* the system finds the pages now, and not in a run */
     own->bytes = bytes;
     return true;
+}
+
+/* Says how large an output is; the caller's memory for it must be fit for that. */
+static nnefc_status measure(nnefc_output *given, const nnefc_tensor *tensor, uint64_t bytes, const int64_t *shape, char *error) {
+    uint64_t alignment = nnefc_element_bytes(tensor->type);
+    given->data = given->memory;
+    given->bytes = bytes;
+    given->shape = shape;
+    if (given->memory != NULL && given->capacity < bytes)
+        return nnefc_fail(NNEFC_TOO_SMALL, error, "output \"%.200s\" has %llu bytes, but memory for %llu", tensor->name,
+                          (unsigned long long)bytes, (unsigned long long)given->capacity);
+    if (bytes > 0 && (uintptr_t)given->memory % alignment != 0)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "output \"%.200s\" is not aligned to its elements of %u bytes", tensor->name,
+                          (unsigned)alignment);
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_outputs_place(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error) {
+    const uint32_t *parts = nnefc_this_model.open.output_parts;
+    nnefc_status status = NNEFC_OK;
+    for (uint32_t i = 0; i < description->output_count; i++) {
+        char other[NNEFC_ERROR_BYTES];
+        nnefc_status found = NNEFC_OK;
+        if (parts[i] == part)
+            found = measure(&outputs->given[i], &description->outputs[i], bytes[i], shapes, status == NNEFC_OK ? error : other);
+        if (status == NNEFC_OK) status = found;
+        shapes += description->outputs[i].rank;
+    }
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
+        if (parts[i] != part) continue;
+        nnefc_output *given = &outputs->given[i];
+        if (given->memory == NULL && !nnefc_outputs_grow(outputs, i, bytes[i]))
+            return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for the %llu bytes of output \"%.200s\"",
+                              (unsigned long long)bytes[i], description->outputs[i].name);
+        if (given->memory == NULL) given->data = outputs->own[i].memory;
+        outputs->pointers[i] = given->data;
+    }
+    return status;
 }

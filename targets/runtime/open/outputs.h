@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "nnefc.h"
+
 typedef struct nnefc_own_output {
     void *memory;
     uint64_t bytes;
@@ -16,12 +18,17 @@ typedef struct nnefc_outputs {
     void **pointers;             /* room for one to each output */
     const void **inputs;         /* room for one to each input */
     const int64_t **input_shapes;
+    nnefc_output *given;         /* the caller's, while nnefc_run_sized runs */
 } nnefc_outputs;
 
 /* Makes room for the lists; false if there is no memory. What has been made is for nnefc_outputs_free. */
 bool nnefc_outputs_init(nnefc_outputs *outputs);
 
 void nnefc_outputs_free(nnefc_outputs *outputs);
+
+/* Of the outputs whose shapes are known with this part of the workspace: says how large they are, and finds the memory of each, the
+ * caller's or the session's; `pointers` has it then. `bytes` and `shapes` are those of all outputs, one after the other. */
+nnefc_status nnefc_outputs_place(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error);
 
 /* Makes the memory of an output at least so large; its elements are gone if it has to grow. False if there is no memory. */
 bool nnefc_outputs_grow(nnefc_outputs *outputs, uint32_t output, uint64_t bytes);

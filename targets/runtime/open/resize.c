@@ -52,28 +52,6 @@ static nnefc_status check_inputs(const nnefc_input *inputs, const uint64_t *byte
     return NNEFC_OK;
 }
 
-/* Says of all outputs how large they are, then finds memory for each. */
-static nnefc_status place_outputs(nnefc_session *session, nnefc_output *outputs, const uint64_t *bytes) {
-    nnefc_status status = NNEFC_OK;
-    for (uint32_t i = 0; i < description->output_count; i++) {
-        outputs[i].data = outputs[i].memory;
-        outputs[i].bytes = bytes[i];
-        outputs[i].shape = nnefc_engine_output_shape(session->engine, i);
-        if (status == NNEFC_OK && outputs[i].memory != NULL && outputs[i].capacity < bytes[i])
-            status = nnefc_fail(NNEFC_TOO_SMALL, session->error, "output \"%.200s\" has %llu bytes, but memory for %llu",
-                                description->outputs[i].name, (unsigned long long)bytes[i],
-                                (unsigned long long)outputs[i].capacity);
-    }
-    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
-        if (outputs[i].memory == NULL) {
-            status = grow(session, i, bytes[i]);
-            outputs[i].data = session->outputs.own[i].memory;
-        }
-        session->outputs.pointers[i] = outputs[i].data;
-    }
-    return status;
-}
-
 /* The bytes of an output after a run, which may have found out how large it is. */
 static uint64_t counted_bytes(const nnefc_output *output, uint32_t number) {
     uint64_t bytes = nnefc_element_bytes(description->outputs[number].type);
@@ -95,7 +73,15 @@ static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs,
     if (status != NNEFC_OK) return status;
     const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
     status = check_inputs(inputs, bytes, error);
-    if (status == NNEFC_OK) status = place_outputs(session, outputs, bytes + description->input_count);
+    session->outputs.given = outputs;
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) { /* of those that the run will tell */
+        session->outputs.pointers[i] = outputs[i].data = NULL;
+        outputs[i].bytes = 0;
+        outputs[i].shape = nnefc_engine_output_shape(session->engine, i);
+    }
+    if (status == NNEFC_OK)
+        status = nnefc_outputs_place(&session->outputs, 0, bytes + description->input_count,
+                                     nnefc_engine_output_shape(session->engine, 0), error);
     if (status == NNEFC_OK)
         status = nnefc_check_tensors(session->outputs.inputs, session->outputs.pointers, bytes, error);
     if (status == NNEFC_OK) status = nnefc_engine_run(session->engine, session->outputs.inputs, session->outputs.pointers, error);

@@ -13,6 +13,9 @@
 static const nnefc_description *const description = &nnefc_this_model.description;
 static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
 
+/* The open dimensions that inputs say, which come first. */
+static uint32_t input_dimensions(void) { return description->dimension_count - (open_sizes->part_count - 1); }
+
 static uint32_t output_dimensions(void) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < description->output_count; i++) count += (uint32_t)description->outputs[i].rank;
@@ -21,8 +24,9 @@ static uint32_t output_dimensions(void) {
 
 bool nnefc_sizes_init(nnefc_sizes *sizes) {
     size_t dimensions = description->dimension_count, storages = open_sizes->storage_count;
-    size_t derived = storages + output_dimensions() + 2, tensors = description->input_count + description->output_count;
-    size_t counted = open_sizes->counted_count, all = 2 * dimensions + 5 * storages + counted + 2 * derived + tensors;
+    size_t parts = open_sizes->part_count, tensors = description->input_count + description->output_count;
+    size_t derived = storages + output_dimensions() + 2 * parts, counted = open_sizes->counted_count;
+    size_t all = 2 * dimensions + 5 * storages + counted + 2 * derived + tensors + 3 * parts;
     int64_t *next = sizes->memory = calloc(all, sizeof *next);
     sizes->order = calloc(2 * storages + 1, sizeof *sizes->order);
     if (sizes->memory == NULL || sizes->order == NULL) return false;
@@ -34,7 +38,10 @@ bool nnefc_sizes_init(nnefc_sizes *sizes) {
     sizes->kept.offsets = next, next += storages;
     sizes->wide.bytes = next, next += storages;
     sizes->wide.offsets = next, next += storages;
-    sizes->tensor_bytes = (uint64_t *)next;
+    sizes->tensor_bytes = (uint64_t *)next, next += tensors;
+    sizes->ends = (uint64_t *)next, next += parts;
+    sizes->kept.ends = (uint64_t *)next, next += parts;
+    sizes->wide.ends = (uint64_t *)next;
     for (uint32_t i = 0; i < storages; i++) sizes->order[i] = i;
     return true;
 }
@@ -82,8 +89,10 @@ static nnefc_status read_size(nnefc_sizes *sizes, const nnefc_tensor *input, int
 }
 
 nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error) {
-    uint32_t count = description->dimension_count;
+    uint32_t count = input_dimensions();
     for (uint32_t i = 0; i < count; i++) sizes->wanted[i] = -1;
+    for (uint32_t i = count; i < description->dimension_count; i++) /* not known yet */
+        sizes->wanted[i] = description->dimensions[i].least / description->dimensions[i].multiple;
     for (uint32_t i = 0; i < description->input_count; i++) {
         const nnefc_tensor *input = &description->inputs[i];
         if (input_shapes[i] == NULL && input->rank > 0)
@@ -101,8 +110,15 @@ static int64_t wanted_size(const nnefc_sizes *sizes, int64_t own) {
     return own >= 0 ? own : sizes->wanted[-1 - own] * description->dimensions[-1 - own].multiple;
 }
 
-/* Says of wanted sizes that the network cannot compute with them, and names the largest open dimension, or the smallest. */
-static nnefc_status refuse(const nnefc_sizes *sizes, bool too_large, nnefc_status status, const char *reason, char *error) {
+/* Says of wanted sizes that the network cannot compute with them, and names the largest open dimension, or the smallest, or that
+ * which a part of the workspace waits for. */
+static nnefc_status refuse(const nnefc_sizes *sizes, uint32_t part, bool too_large, nnefc_status status, const char *reason,
+                           char *error) {
+    if (part > 0) {
+        uint32_t number = open_sizes->part_dimensions[part];
+        return nnefc_fail(status, error, "%s: the data ask for %lld for \"%.100s\"", reason, (long long)wanted_size(sizes, -1 - (int64_t)number),
+                          description->dimensions[number].name);
+    }
     const nnefc_tensor *at = NULL;
     int32_t axis = 0;
     int64_t found = 0;
@@ -133,61 +149,105 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
     return fits;
 }
 
-/* Computes what follows from the wanted sizes, and the bytes of inputs and outputs, unless `tensor_bytes` is null. */
-static nnefc_status derive(nnefc_sizes *sizes, int64_t *derived, uint64_t *tensor_bytes, char *error) {
+/* Checks the tensors of one part: the least dimension, the most elements, the bytes of outputs and storages. */
+static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint64_t *output_bytes, uint32_t part, char *error) {
     char too_many[64];
     snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
-    uint64_t bytes, all = 0;
-    for (uint32_t i = 0; i < description->input_count; i++) {
-        if (!measure(sizes, &description->inputs[i], NULL, &bytes))
-            return refuse(sizes, true, NNEFC_BAD_ARGUMENT, too_many, error);
-        if (tensor_bytes != NULL) *tensor_bytes++ = bytes;
-    }
-    open_sizes->derive(sizes->wanted, derived);
-    const int64_t *shape = derived + open_sizes->storage_count, *limits = shape + output_dimensions();
+    const int64_t *shape = derived + open_sizes->storage_count, *limits = shape + output_dimensions() + 2 * part;
     if (limits[0] < 0)
-        return refuse(sizes, false, NNEFC_BAD_ARGUMENT, "the network has no result for inputs as small as these", error);
+        return refuse(sizes, part, false, NNEFC_BAD_ARGUMENT, "the network has no result for inputs as small as these", error);
     bool fits = limits[1] <= open_sizes->most_items;
+    uint64_t bytes, all = 0;
     for (uint32_t i = 0; i < description->output_count && fits; i++) {
-        fits = measure(sizes, &description->outputs[i], shape, &bytes);
-        if (tensor_bytes != NULL) *tensor_bytes++ = bytes;
+        if (open_sizes->output_parts[i] == part) {
+            fits = measure(sizes, &description->outputs[i], shape, &bytes);
+            if (output_bytes != NULL) output_bytes[i] = bytes;
+        }
         shape += description->outputs[i].rank;
     }
-    if (!fits) return refuse(sizes, true, NNEFC_BAD_ARGUMENT, too_many, error);
+    if (!fits) return refuse(sizes, part, true, NNEFC_BAD_ARGUMENT, too_many, error);
     for (uint32_t i = 0; i < open_sizes->storage_count; i++) {
+        if (open_sizes->parts[i] != part) continue;
         if (derived[i] <= MOST_BYTES) all += nnefc_aligned(derived[i]); /* more might overflow */
         if (derived[i] > MOST_BYTES || all > (uint64_t)MOST_BYTES)
-            return refuse(sizes, true, NNEFC_OUT_OF_MEMORY, "the network needs more memory than there can be", error);
+            return refuse(sizes, part, true, NNEFC_OUT_OF_MEMORY, "the network needs more memory than there can be", error);
     }
     return NNEFC_OK;
+}
+
+/* Computes what follows from the wanted sizes for the first parts of the workspace, and the bytes of inputs and of the outputs whose
+ * shapes they tell, unless `tensor_bytes` is null. */
+static nnefc_status derive(nnefc_sizes *sizes, uint32_t parts, int64_t *derived, uint64_t *tensor_bytes, char *error) {
+    char too_many[64];
+    snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
+    uint64_t bytes, *output_bytes = tensor_bytes != NULL ? tensor_bytes + description->input_count : NULL;
+    for (uint32_t i = 0; i < description->input_count; i++) {
+        if (!measure(sizes, &description->inputs[i], NULL, &bytes))
+            return refuse(sizes, 0, true, NNEFC_BAD_ARGUMENT, too_many, error);
+        if (tensor_bytes != NULL) tensor_bytes[i] = bytes;
+    }
+    for (uint32_t i = 0; i < description->output_count && output_bytes != NULL; i++) output_bytes[i] = 0;
+    open_sizes->derive(sizes->wanted, derived);
+    nnefc_status status = NNEFC_OK;
+    for (uint32_t part = 0; part < parts && status == NNEFC_OK; part++)
+        status = check_part(sizes, derived, output_bytes, part, error);
+    return status;
+}
+
+static int64_t *offsets_of(nnefc_sizes *sizes) { return sizes->values + description->dimension_count; }
+
+/* Outputs whose shapes are not known before a run. */
+static void leave_unknown(nnefc_sizes *sizes) {
+    int64_t *shapes = sizes->derived + open_sizes->storage_count;
+    uint32_t first = 0, counted = 0;
+    for (uint32_t i = 0; i < description->output_count; i++) {
+        uint32_t end = first + (uint32_t)description->outputs[i].rank;
+        for (; counted < open_sizes->counted_count && open_sizes->counted[counted] < end; counted++)
+            if (open_sizes->output_parts[i] > 0) shapes[open_sizes->counted[counted]] = NNEFC_COUNTED;
+        first = end;
+    }
 }
 
 nnefc_status nnefc_sizes_set(nnefc_sizes *sizes, char *error) {
     uint32_t dimensions = description->dimension_count;
     if (open_sizes->only != NULL && open_sizes->special(sizes->wanted) == 0) return refuse_other_sizes(error);
-    nnefc_status status = derive(sizes, sizes->derived, sizes->tensor_bytes, error);
+    nnefc_status status = derive(sizes, 1, sizes->derived, sizes->tensor_bytes, error);
     if (status != NNEFC_OK) return status;
+    leave_unknown(sizes);
     memcpy(sizes->values, sizes->wanted, dimensions * sizeof *sizes->values);
-    sizes->workspace_bytes = nnefc_lay_out(sizes->derived, sizes->values + dimensions, sizes->order);
+    sizes->ends[0] = nnefc_lay_out(sizes->derived, offsets_of(sizes), sizes->order, 0);
     return NNEFC_OK;
 }
 
-bool nnefc_sizes_lay_out_as_kept(nnefc_sizes *sizes, uint64_t bytes) {
-    uint32_t count = open_sizes->storage_count;
-    if (sizes->kept.end > bytes) return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (sizes->derived[i] > sizes->kept.bytes[i]) return false;
-    memcpy(sizes->values + description->dimension_count, sizes->kept.offsets, count * sizeof *sizes->values);
+nnefc_status nnefc_sizes_find(nnefc_sizes *sizes, uint32_t part, char *error) {
+    memcpy(sizes->wanted, sizes->values, description->dimension_count * sizeof *sizes->values);
+    open_sizes->derive(sizes->wanted, sizes->derived);
+    uint64_t *output_bytes = sizes->tensor_bytes + description->input_count;
+    nnefc_status status = check_part(sizes, sizes->derived, output_bytes, part, error);
+    if (status == NNEFC_OK) sizes->ends[part] = nnefc_lay_out(sizes->derived, offsets_of(sizes), sizes->order, part);
+    return status;
+}
+
+bool nnefc_sizes_lay_out_as_kept(nnefc_sizes *sizes, uint32_t part, uint64_t bytes) {
+    if (sizes->kept.ends[part] > bytes) return false;
+    for (uint32_t i = 0; i < open_sizes->storage_count; i++)
+        if (open_sizes->parts[i] == part && sizes->derived[i] > sizes->kept.bytes[i]) return false;
+    for (uint32_t i = 0; i < open_sizes->storage_count; i++)
+        if (open_sizes->parts[i] == part) offsets_of(sizes)[i] = sizes->kept.offsets[i];
+    sizes->ends[part] = sizes->kept.ends[part];
     return true;
 }
 
-void nnefc_sizes_keep(nnefc_sizes *sizes) {
+void nnefc_sizes_keep(nnefc_sizes *sizes, uint32_t part) {
     uint32_t count = open_sizes->storage_count;
     for (uint32_t i = 0; i < count; i++)
-        if (sizes->derived[i] < sizes->kept.bytes[i]) return; /* sizes that had room would have none */
-    memcpy(sizes->kept.bytes, sizes->derived, count * sizeof *sizes->kept.bytes);
-    memcpy(sizes->kept.offsets, sizes->values + description->dimension_count, count * sizeof *sizes->kept.offsets);
-    sizes->kept.end = sizes->workspace_bytes;
+        if (open_sizes->parts[i] == part && sizes->derived[i] < sizes->kept.bytes[i]) return; /* sizes that had room would have none */
+    for (uint32_t i = 0; i < count; i++) {
+        if (open_sizes->parts[i] != part) continue;
+        sizes->kept.bytes[i] = sizes->derived[i];
+        sizes->kept.offsets[i] = offsets_of(sizes)[i];
+    }
+    sizes->kept.ends[part] = sizes->ends[part];
 }
 
 nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t *output_bytes, char *error) {
@@ -196,7 +256,7 @@ nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t
         nnefc_status status = want(sizes, i, most != NULL ? most[i] : description->dimensions[i].most, NULL, 0, error);
         if (status != NNEFC_OK) return status;
     }
-    nnefc_status status = derive(sizes, sizes->trial, NULL, error);
+    nnefc_status status = derive(sizes, open_sizes->part_count, sizes->trial, NULL, error);
     if (status != NNEFC_OK) return status;
     const int64_t *shape = sizes->trial + open_sizes->storage_count;
     for (uint32_t i = 0; output_bytes != NULL && i < description->output_count; i++) {
@@ -207,7 +267,8 @@ nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t
         int64_t kept = sizes->kept.bytes[i];
         sizes->wide.bytes[i] = sizes->trial[i] > kept ? sizes->trial[i] : kept;
     }
-    sizes->wide.end = nnefc_lay_out(sizes->wide.bytes, sizes->wide.offsets, sizes->order);
+    for (uint32_t part = 0; part < open_sizes->part_count; part++)
+        sizes->wide.ends[part] = nnefc_lay_out(sizes->wide.bytes, sizes->wide.offsets, sizes->order, part);
     return NNEFC_OK;
 }
 

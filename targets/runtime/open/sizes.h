@@ -11,11 +11,11 @@
 typedef struct nnefc_layout {
     int64_t *bytes;
     int64_t *offsets;
-    uint64_t end; /* the bytes in all */
+    uint64_t *ends; /* the bytes of each part in all */
 } nnefc_layout;
 
 typedef struct nnefc_sizes {
-    int64_t *values;        /* of the open dimensions; after them the offsets in the workspace, for the network's code; after
+    int64_t *values;        /* of the open dimensions, the last of which the network's code writes; after them the offsets in the workspace, for the network's code; after
                                these the sizes of outputs that only the data tell, which that code writes */
     int64_t *derived;       /* bytes of everything in the workspace, the shapes of all outputs; see nnefc_open_sizes */
     uint64_t *tensor_bytes; /* of all inputs, then of all outputs */
@@ -25,7 +25,7 @@ typedef struct nnefc_sizes {
     nnefc_layout wide;      /* what may become `kept` */
     uint32_t *order;        /* room for the layout */
     void *memory;           /* of all these */
-    uint64_t workspace_bytes;
+    uint64_t *ends;         /* of each part of the workspace, the bytes */
     bool known; /* false while no sizes are set */
 } nnefc_sizes;
 
@@ -37,14 +37,17 @@ void nnefc_sizes_free(nnefc_sizes *sizes);
 /* Finds out the open dimensions from the inputs' shapes. `*changed` tells whether any is not as it was, or was counted. */
 nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error);
 
-/* Computes what follows from the sizes that were read last, and lays out the workspace. */
+/* Computes what follows from the sizes that were read last, and lays out the first part of the workspace. */
 nnefc_status nnefc_sizes_set(nnefc_sizes *sizes, char *error);
 
-/* Lays out the workspace as for the larger sizes that it was kept for, if there were such and it has so many bytes. */
-bool nnefc_sizes_lay_out_as_kept(nnefc_sizes *sizes, uint64_t bytes);
+/* Computes what follows from the size that a part waits for, which the network's code has written, and lays out the part. */
+nnefc_status nnefc_sizes_find(nnefc_sizes *sizes, uint32_t part, char *error);
 
-/* Keeps the layout for smaller sizes, if these are not smaller than those of the layout that is kept. */
-void nnefc_sizes_keep(nnefc_sizes *sizes);
+/* Lays out a part as for the larger sizes that it was kept for, if there were such and it has so many bytes. */
+bool nnefc_sizes_lay_out_as_kept(nnefc_sizes *sizes, uint32_t part, uint64_t bytes);
+
+/* Keeps the layout of a part for smaller sizes, if these are not smaller than those of the layout that is kept. */
+void nnefc_sizes_keep(nnefc_sizes *sizes, uint32_t part);
 
 /* Lays out a workspace in which sizes up to these have room, and those that have room now: `sizes->wide`. Null means the
  * greatest of all dimensions. `output_bytes` become those of each output; it may be null. */
@@ -56,7 +59,8 @@ void nnefc_sizes_keep_wide(nnefc_sizes *sizes);
 /* Takes over what a run has written of the outputs' shapes. */
 void nnefc_sizes_counted(nnefc_sizes *sizes);
 
-/* The shape of an output, for the sizes that were set last; as large as it may be where the data tell, until a run. */
+/* The shape of an output, for the sizes that were set last; as large as it may be where the data tell, until a run;
+ * NNEFC_COUNTED where there is no limit. */
 const int64_t *nnefc_sizes_output(const nnefc_sizes *sizes, uint32_t output);
 
 #endif

@@ -205,6 +205,127 @@ def test_branches_may_differ_in_their_sizes(tmp_path: Path) -> None:
     check(proto, tmp_path, {"n": "1..9"}, feeds)
 
 
+def spoken() -> onnx.ModelProto:
+    """Repeats each row as often as its predicted length says, as speech synthesis does; lengths are sums of `d`."""
+    nodes = [
+        node("ReduceSum", "d one", "lengths", keepdims=0),
+        node("ReduceSum", "lengths zero", "sum", keepdims=1),
+        node("Cast", "sum", "total", to=TensorProto.INT64),
+        node("Squeeze", "total", "count"),
+        node("Range", "start count step", "places"),
+        node("Cast", "places", "times", to=TensorProto.FLOAT),
+        node("Unsqueeze", "times zero", "row"),
+        node("CumSum", "lengths start", "ends"),
+        node("Unsqueeze", "ends one", "column"),
+        node("Less", "row column", "before"),
+        node("Cast", "before", "mask", to=TensorProto.FLOAT),
+        node("Transpose", "mask", "path"),
+        node("MatMul", "path d", "frames"),
+        node("Softmax", "frames", "y"),
+        node("Concat", "total five", "shape", axis=0),
+        node("ConstantOfShape", "shape", "ones", value=numpy_helper.from_array(np.ones(1, np.float32))),
+        node("Add", "y ones", "z"),
+        node("Concat", "zero zero two zero", "pads", axis=0),
+        node("Pad", "z pads", "padded"),
+        node("Shape", "padded", "size"),
+    ]
+    constants = {
+        name: np.array([value], np.int64) for name, value in (("zero", 0), ("one", 1), ("two", 2), ("five", 5))
+    }
+    constants |= {"start": np.array(0, np.int64), "step": np.array(1, np.int64)}
+    outputs = {"y": TensorProto.FLOAT, "padded": TensorProto.FLOAT, "size": TensorProto.INT64}
+    return model_of(nodes, {"d": ["n", 5]}, outputs, **constants)
+
+
+def lengths(*rows: int) -> dict[str, np.ndarray]:
+    """Input of `spoken`, of rows with these sums."""
+    first = np.array(rows, np.float32)
+    parts = RNG.integers(0, 3, (len(rows), 4)).astype(np.float32)
+    return {"d": np.concatenate([parts, (first - parts.sum(1))[:, None]], 1)}
+
+
+def test_results_may_be_as_long_as_the_data_say(tmp_path: Path) -> None:
+    """Without a limit; what follows is laid out in the run."""
+    feeds = [lengths(3, 4), lengths(1), lengths(500, 20, 3, 7), lengths(0), lengths(2, 2), lengths(3, 4)]
+    artifact = check(spoken(), tmp_path, None, feeds)
+    assert str(artifact.outputs[0]) == "y: float32[range, 5]"
+    with artifact.load(threads=1) as library:
+        library.reserve({"n": 4, "range": 600})
+        with pytest.raises(nnefc.RunError, match="the data ask for a size 'range' that the network does not take"):
+            library.run(lengths(-7))
+        with pytest.raises(nnefc.RunError, match="only a run tells how large the outputs of g are"):
+            library.run(lengths(3), out={"y": np.empty((3, 5), np.float32)})
+        assert library.run(lengths(2, 3))["y"].shape == (5, 5)
+
+
+def test_a_user_may_limit_what_the_data_tell(tmp_path: Path) -> None:
+    """Memory is laid out for the limit before the run."""
+    artifact = check(spoken(), tmp_path, {"n": "1..4", "range": "2..40"}, [lengths(3, 4), lengths(40), lengths(1, 1)])
+    assert [dimension.name for dimension in artifact.description.dimensions] == ["n"]
+    with artifact.load(threads=1) as library:
+        for wrong in (41, 1):
+            with pytest.raises(nnefc.RunError, match="'range' that the network does not take: it takes 2 to 40"):
+                library.run(lengths(wrong))
+    with pytest.raises(CompileError, match="the model has no input and no dimension 'length'"):
+        nnefc.compile(tmp_path / "model.onnx", shape={"length": "1..9"})
+
+
+def test_ranges_of_reals_may_be_as_long_as_the_data_say(tmp_path: Path) -> None:
+    nodes = [
+        node("ReduceMin", "x", "first", keepdims=0),
+        node("ReduceMax", "x", "last", keepdims=0),
+        node("Range", "first last step", "y"),
+    ]
+    proto = model_of(nodes, {"x": [2]}, {"y": TensorProto.FLOAT}, step=np.array(0.25, np.float32))
+    check(proto, tmp_path, None, [{"x": np.array(ends, np.float32)} for ends in ((0, 1), (-3.1, 20), (2, 2))])
+
+
+def test_one_size_may_be_counted_twice(tmp_path: Path) -> None:
+    """Places of one mask, and of another that has as many: what is added must be as long; else the run fails."""
+    nodes = [
+        node("Greater", "x zero", "mask"),
+        node("Not", "mask", "none"),
+        node("Not", "none", "same"),
+        node("Greater", "w zero", "other"),
+        *(node("NonZero", each, f"{each}_places") for each in ("mask", "same", "other")),
+        node("Add", "mask_places same_places", "a"),
+        node("Add", "a other_places", "y"),
+    ]
+    proto = model_of(nodes, {"x": ["n"], "w": ["n"]}, {"y": TensorProto.INT64}, zero=np.array(0, np.float32))
+    feeds = []
+    for count in (7, 1, 30):
+        x = RNG.standard_normal(count).astype(np.float32)
+        feeds.append({"x": x, "w": x[::-1].copy()})
+    artifact = check(proto, tmp_path, {"n": "1..30"}, feeds)
+    with artifact.load(threads=1) as library, pytest.raises(nnefc.RunError, match="'nonzero2' that is not nonzero"):
+        library.run({"x": np.ones(3, np.float32), "w": -np.ones(3, np.float32)})
+
+
+def test_what_is_counted_may_have_to_be_a_number(tmp_path: Path) -> None:
+    """Every third item, as rows of three columns: a multiple; and as one row: a number."""
+    nodes = [
+        node("NonZero", "x", "places"),
+        node("Reshape", "places shape", "rows"),
+        node("NonZero", "w", "one"),
+        node("MatMul", "real_rows table", "y"),
+        node("Cast", "rows", "real_rows", to=TensorProto.FLOAT),
+        node("Cast", "one", "column", to=TensorProto.FLOAT),
+        node("MatMul", "column table", "z"),
+    ]
+    nodes = [nodes[0], nodes[1], nodes[2], nodes[4], nodes[3], nodes[5], nodes[6]]
+    constants = {"shape": np.array([-1, 3], np.int64), "table": RNG.random((3, 2)).astype(np.float32)}
+    outputs = {"y": TensorProto.FLOAT, "z": TensorProto.FLOAT}
+    proto = model_of(nodes, {"x": [12], "w": [5]}, outputs, **constants)
+    three = np.array([0, 1, 1, 0, 1], np.float32)
+    feeds = [{"x": (np.arange(12) < count).astype(np.float32), "w": three} for count in (3, 12, 0, 6)]
+    artifact = check(proto, tmp_path, None, feeds)
+    with artifact.load(threads=1) as library:
+        with pytest.raises(nnefc.RunError, match=r"'nonzero' .* takes 0 to 12 in multiples of 3"):
+            library.run({**feeds[0], "x": np.eye(1, 12, dtype=np.float32)[0]})
+        with pytest.raises(nnefc.RunError, match="'nonzero1' that is not 3"):
+            library.run({**feeds[0], "w": np.ones(5, np.float32)})
+
+
 def test_sizes_that_a_branch_would_count_are_refused(tmp_path: Path) -> None:
     empty = helper.make_tensor_value_info("z", TensorProto.INT64, None)
     branches = [helper.make_graph([node("NonZero", "x", "z")], name, [], [empty]) for name in ("one", "two")]

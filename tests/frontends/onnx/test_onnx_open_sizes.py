@@ -264,19 +264,6 @@ def test_ranges_without_a_size_are_refused(text: str, tmp_path: Path) -> None:
         nnefc.compile(tmp_path / "model.onnx", shape={"n": text})
 
 
-def test_sizes_without_a_limit_that_only_the_data_tell_are_refused(tmp_path: Path) -> None:
-    nodes = [
-        node("ReduceMax", "x", "most", keepdims=0),
-        node("Cast", "most", "count", to=TensorProto.INT64),
-        node("Range", "zero count one", "numbers"),
-        node("Cast", "numbers", "y", to=TensorProto.FLOAT),
-    ]
-    constants = {"zero": np.array(0, np.int64), "one": np.array(1, np.int64)}
-    (tmp_path / "model.onnx").write_bytes(model_of(nodes, ["n"], **constants).SerializeToString())
-    with pytest.raises(CompileError, match="Range"):
-        nnefc.compile(tmp_path / "model.onnx", shape={"n": "1..4"})
-
-
 def test_what_a_model_leaves_open_stays_open_without_options(tmp_path: Path) -> None:
     """Dimensions with names, and without; only the given one is known."""
     nodes = [node("Conv", "x k", "c", pads=[1, 1, 1, 1]), node("Relu", "c", "y")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from emulation import MACHINES, Machine
-from runtime_samples import C_SOURCES, OPEN_SAMPLE, ZIG_TARGET
+from runtime_samples import C_SOURCES, COUNTED_SAMPLE, OPEN_SAMPLE, ZIG_TARGET
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
@@ -19,12 +19,20 @@ from nnefc.targets.machine.target import parse_target
 ZIG = (*zig(), "cc", "-O1")
 
 
-def build(command: tuple[str, ...], folder: Path) -> Path:
+SAMPLES = {"open": OPEN_SAMPLE, "counted": COUNTED_SAMPLE}
+each_sample = pytest.mark.parametrize("kind", SAMPLES)
+
+
+def build(command: tuple[str, ...], folder: Path, kind: str) -> Path:
     """The program with the runtime's sources and the network, all in one."""
     model = folder / "model.c"
-    model.write_text(model_source(OPEN_SAMPLE))
-    program = folder / "open_sizes"
-    sources = [*runtime_sources(OPEN_SAMPLE), model, C_SOURCES / "open_network.c", C_SOURCES / "open_sizes.c"]
+    model.write_text(model_source(SAMPLES[kind]))
+    program = folder / f"{kind}_sizes"
+    sources = [
+        *runtime_sources(SAMPLES[kind]),
+        model,
+        *(C_SOURCES / f"{kind}_{part}.c" for part in ("network", "sizes")),
+    ]
     flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-DNNEFC_OPEN", f"-I{RUNTIME}"]
     made = subprocess.run([*command, *flags, *map(str, sources), "-o", str(program)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
@@ -36,23 +44,26 @@ def check(command: list[str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
 
+@each_sample
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_sizes_may_change_in_every_way_under_sanitizers(compiler: str, tmp_path: Path) -> None:
+def test_sizes_may_change_in_every_way_under_sanitizers(compiler: str, kind: str, tmp_path: Path) -> None:
     needs(compiler, "-fsanitize=address,undefined")
-    check([str(build((compiler, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), tmp_path))])
+    check([str(build((compiler, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), tmp_path, kind))])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs: glibc's names behind malloc")
-def test_sizes_that_were_set_or_reserved_allocate_nothing(tmp_path: Path) -> None:
-    check([str(build((*ZIG, "-target", ZIG_TARGET, "-DCOUNT_ALLOCATIONS"), tmp_path))])
+@each_sample
+def test_sizes_that_were_set_or_reserved_allocate_nothing(kind: str, tmp_path: Path) -> None:
+    check([str(build((*ZIG, "-target", ZIG_TARGET, "-DCOUNT_ALLOCATIONS"), tmp_path, kind))])
 
 
 @pytest.mark.parametrize("machine", [m for m in MACHINES if m.name in ("armv7", "riscv64")], ids=lambda m: m.name)
-def test_sizes_change_on_other_machines_too(machine: Machine, tmp_path: Path) -> None:
+@each_sample
+def test_sizes_change_on_other_machines_too(machine: Machine, kind: str, tmp_path: Path) -> None:
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
     target = parse_target(machine.target).zig_target
-    check([*machine.command, str(build((*ZIG, "-target", target), tmp_path))])
+    check([*machine.command, str(build((*ZIG, "-target", target), tmp_path, kind))])
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

@@ -18,6 +18,7 @@ from nnefc.frontends.onnx.operators.quantized_operators import dequantized_produ
 from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input
 from nnefc.operators.attention import Attention, MergeHeads, SplitHeads, Stage
 from nnefc.operators.cached_attention import CachedAttention, FirstPositions, PaddingMask
+from nnefc.operators.counts import counted
 from nnefc.operators.creation import Arange
 from nnefc.operators.elementwise import Elementwise, Where
 from nnefc.operators.indexing import Gather
@@ -250,7 +251,7 @@ def _whole_length(ctx: Context, total: Value, most: Dimension) -> Dimension:
     array = ctx.constant(total)
     if array is not None:
         return int(array.reshape(-1)[0])
-    return ctx.at.counted(ctx.expr(total), most, "total_sequence_length")
+    return counted(ctx.at, ctx.expr(total), most, "total_sequence_length")
 
 
 def _as_wide(ctx: Context, bias: Value | None, keys: Dimension) -> Value | None:

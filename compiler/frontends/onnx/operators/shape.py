@@ -27,8 +27,10 @@ from nnefc.frontends.onnx.operators.tensors import (
 )
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
+from nnefc.operators.casting import Cast
+from nnefc.operators.counts import counted
 from nnefc.operators.creation import Arange, Eye, Full, check_constant
-from nnefc.operators.elementwise import broadcast_shapes
+from nnefc.operators.elementwise import Elementwise, broadcast_shapes
 from nnefc.operators.padding import Pad
 from nnefc.operators.selection import NonZero, Unique
 from nnefc.operators.shape import (
@@ -46,7 +48,8 @@ from nnefc.operators.shape import (
 )
 from nnefc.operators.unpooling import Fold
 from nnefc.operators.window import Window
-from nnefc.sizes import Dimension, ceil_div, greatest, is_known, known_less, least
+from nnefc.size_numbers import quotient
+from nnefc.sizes import Dimension, Size, ceil_div, greatest, is_known, known_less, least
 
 __all__: list[str] = []
 
@@ -175,7 +178,7 @@ def _positions(
     if known or ctx.at.in_body or min(steps or [1]) < 1 or not is_known(*shape_of(value)):
         return integers(ctx, node, index, name) or []
     return [
-        ctx.at.counted(ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], from_the_end=True)
+        counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], from_the_end=True)
         for i, size in enumerate(sizes[: shape_of(value)[0]])
     ]
 
@@ -193,10 +196,15 @@ def _taken(start: int, end: int, step: int, size: int) -> tuple[int, int]:
 
 def _place(place: int, size: int, lowest: int, highest: int) -> int:
     """A position of a slice, counted from the front and within the dimension."""
+    if is_known(place):  # to the end is often said with a number that cannot be reckoned with
+        place = min(max(place, -_FAR), _FAR)
     if known_less(place, 0):
         place = place + size
     return greatest(least(place, highest), lowest)
 
+
+_FAR = 1 << 40
+"""Further than any dimension reaches."""
 
 _PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -321,19 +329,49 @@ def _constant_of_shape(ctx: Context, node: Node) -> Any:
 @operator("Range", since=(11, 27))
 def _range(ctx: Context, node: Node) -> Any:
     """Steps are 1 where onnxruntime's own leaves them out."""
-    start, limit = (_number(ctx, node, i, name) for i, name in enumerate(("start", "limit")))
-    step = _number(ctx, node, 2, "delta") if has_input(node, 2) else 1
-    return ctx.apply(Arange(start, limit, step, dtype_of(input_at(node, 0))))
+    given = 3 if has_input(node, 2) else 2
+    values = [input_at(node, index) for index in range(given)]
+    for value, name in zip(values, _RANGE, strict=False):
+        if math.prod(value.shape) != 1:
+            raise fail(node, f"its input '{name}' must be one number, its shape is {spell(value.shape)}")
+    dtype = dtype_of(values[0])
+    if is_float(dtype) and any(value.sizes is None and ctx.constant(value) is None for value in values):
+        return _range_of_data(ctx, values, dtype)
+    numbers = [_number(ctx, node, index, name) for index, name in enumerate(_RANGE[:given])]
+    if any(isinstance(number, Size) for number in numbers):  # all integers, then
+        numbers = [int(n) if isinstance(n, float) and n.is_integer() else n for n in numbers]
+    start, limit, step = [*numbers, 1][:3]
+    return ctx.apply(Arange(start, limit, step, dtype))
+
+
+_RANGE = ("start", "limit", "delta")
 
 
 def _number(ctx: Context, node: Node, index: int, name: str) -> int | float:
     """A number, or a size."""
     value = input_at(node, index)
-    if math.prod(value.shape) != 1:
-        raise fail(node, f"its input '{name}' must be one number, its shape is {spell(value.shape)}")
-    if is_float(value.dtype):
+    if not is_float(value.dtype):
+        return (integers(ctx, node, index, name) or [0])[0]
+    if value.sizes is None:
         return float(required_value(ctx, node, index, name).item())
-    return (integers(ctx, node, index, name) or [0])[0]
+    exact = quotient(value.sizes.reshape(())[()])
+    if exact.below != 1:
+        raise fail(node, f"its input '{name}' is {exact.above} / {exact.below}, which is no whole number for all sizes")
+    return exact.above
+
+
+def _range_of_data(ctx: Context, values: list[Value], dtype: str) -> Any:
+    """A range of reals, of which only the data tell how many there are."""
+    one = known(ctx, np.ones((), numpy_dtype(dtype)))
+    start, limit, step = (ctx.apply(Reshape(()), value) for value in [*values, one][:3])
+    span = ctx.apply(Elementwise("subtract"), limit, start)
+    steps = ctx.apply(Elementwise("ceil"), ctx.apply(Elementwise("divide"), span, step))
+    number = ctx.apply(
+        Cast("int64"), ctx.apply(Elementwise("maximum"), steps, known(ctx, np.zeros((), numpy_dtype(dtype))))
+    )
+    count = counted(ctx.at, ctx.expr(number), None, "range")
+    places = ctx.apply(Arange(0, count, 1, dtype))
+    return ctx.apply(Elementwise("add"), ctx.apply(Elementwise("multiply"), places, step), start)
 
 
 @operator("EyeLike", since=(9, 22))

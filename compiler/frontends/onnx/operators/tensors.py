@@ -9,6 +9,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.advice import advice_on_data
 from nnefc.frontends.onnx.operator import Context, Node, Value
+from nnefc.frontends.onnx.sizes_of_data import sizes_of
 from nnefc.frontends.onnx.values import Array
 from nnefc.operators.dtypes import is_float
 from nnefc.operators.shape import Transpose
@@ -102,6 +103,10 @@ def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:
     return array
 
 
+_OF_DATA = frozenset({"ConstantOfShape", "Expand", "Pad", "Range", "Reshape", "Tile"})
+"""Operators that take sizes from data."""
+
+
 def _is_input(value: Value) -> bool:
     """Whether a value is an input of the network itself."""
     return isinstance(value.expr, relax.Var) and not isinstance(value.expr, relax.DataflowVar)
@@ -111,7 +116,9 @@ def integers(ctx: Context, node: Node, index: int, name: str) -> list[int] | Non
     """The items of an integer input that shapes depend on, open sizes among them; None where it is left out."""
     if not has_input(node, index):
         return None
-    sizes = input_at(node, index).sizes
+    value = input_at(node, index)
+    of_data = node.op_type in _OF_DATA and value.dtype.startswith("int") and not ctx.at.in_body
+    sizes = sizes_of(ctx, value, node.op_type.lower()) if of_data else value.sizes
     if sizes is not None:
         return list(sizes.reshape(-1).tolist())
     return [int(item) for item in required_value(ctx, node, index, name).reshape(-1)]

@@ -1,48 +1,10 @@
 /* Uses a session with open dimensions in every way that nnefc.h allows: linked with the runtime and open_network.c, for
  * sanitizers and emulators. Built with COUNT_ALLOCATIONS it also checks which calls allocate, and refuses them memory. Prints
  * "ok". */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "allocations.h"
 #include "nnefc.h"
 
 enum { MOST_N = 8, MOST_W = 256 };
-
-static int calls;     /* of functions that allocate or free */
-static int countdown; /* requests until one fails; none fails at zero */
-static int held;      /* blocks that are not given back */
-
-#ifdef COUNT_ALLOCATIONS
-extern void *__libc_malloc(size_t bytes);
-extern void *__libc_calloc(size_t count, size_t bytes);
-extern void *__libc_memalign(size_t alignment, size_t bytes);
-extern void __libc_free(void *memory);
-
-static int fails(void) { return calls++, countdown > 0 && --countdown == 0; }
-
-static void *counted(void *memory) { return held += memory != NULL, memory; }
-
-void *malloc(size_t bytes) { return fails() ? NULL : counted(__libc_malloc(bytes)); }
-void *calloc(size_t number, size_t bytes) { return fails() ? NULL : counted(__libc_calloc(number, bytes)); }
-void *aligned_alloc(size_t alignment, size_t bytes) { return fails() ? NULL : counted(__libc_memalign(alignment, bytes)); }
-int posix_memalign(void **memory, size_t alignment, size_t bytes) {
-    *memory = aligned_alloc(alignment, bytes);
-    return *memory != NULL ? 0 : 12; /* ENOMEM */
-}
-void free(void *memory) { calls++, held -= memory != NULL, __libc_free(memory); }
-enum { COUNTS = 1 };
-#else
-enum { COUNTS = 0 };
-#endif
-
-#define CHECK(condition)                                                    \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
 
 static float x[MOST_N * MOST_W], scale[MOST_W], y[MOST_N * MOST_W];
 static double sums[MOST_N];

@@ -1,0 +1,78 @@
+"""Sizes in tensors that the network computes: `Range(0, n)`, where `n` is a sum of predicted lengths.
+
+What such a tensor has been computed from by operators on sizes is followed back, so that sizes that follow from each
+other stay so: of `Concat(1, n, Add(n, 1))` only `n` is taken from the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+from nnefc.frontends.onnx.model import NodeDef
+from nnefc.frontends.onnx.operator import Context, Origin
+from nnefc.frontends.onnx.size_values import computed, sizes_array
+from nnefc.frontends.onnx.values import AnyValue, Array, Value
+from nnefc.operators.counts import counted
+from nnefc.operators.shape import Reshape, Slice
+from nnefc.sizes import is_known
+
+__all__ = ["note_integers", "sizes_of"]
+
+_MOST_ITEMS = 8
+"""Of tensors that items are taken from as sizes."""
+
+
+def note_integers(
+    ctx: Context,
+    node: NodeDef,
+    attributes: Mapping[str, Any],
+    operands: SequenceOf[AnyValue | None],
+    results: SequenceOf[AnyValue],
+) -> None:
+    """Note how a node has computed small tensors of integers."""
+    if node.domain or not all(operand is None or _may_be_sizes(operand) for operand in operands):
+        return
+    for index, result in enumerate(results):
+        if isinstance(result, Value) and result.expr is not None and _may_be_sizes(result):
+            given = tuple(operand for operand in operands if operand is None or isinstance(operand, Value))
+            ctx.origins.setdefault(result.expr, Origin(node.op_type, attributes, given, index))
+
+
+def _may_be_sizes(value: AnyValue) -> bool:
+    if not isinstance(value, Value) or not is_known(*value.shape) or math.prod(value.shape) > _MOST_ITEMS:
+        return False
+    return value.array is not None or value.sizes is not None or value.dtype in ("int32", "int64", "bool")
+
+
+def sizes_of(ctx: Context, value: Value, name: str) -> Array | None:
+    """The items of a tensor as sizes, those that the data tell called `name`; None if it cannot hold sizes."""
+    if value.sizes is not None:
+        return value.sizes
+    array = ctx.constant(value)
+    if array is not None or not _may_be_sizes(value) or value.expr is None:
+        return array
+    origin = ctx.origins.get(value.expr)
+    if origin is not None:
+        operands = [None if operand is None else sizes_of(ctx, operand, name) for operand in origin.operands]
+        given = zip(origin.operands, operands, strict=True)
+        if all(array is not None or operand is None for operand, array in given):
+            made = computed(origin.op_type, origin.attributes, operands)
+            if made is not None:
+                return made[origin.index]
+    return None if value.dtype == "bool" else _taken(ctx, value, name)
+
+
+def _taken(ctx: Context, value: Value, name: str) -> Array:
+    """The items as sizes that only the data tell."""
+    assert value.expr is not None
+    flat = ctx.apply(Reshape((math.prod(value.shape),)), value)
+    items = []
+    for place in range(math.prod(value.shape)):
+        key = value.expr, place
+        if key not in ctx.found_sizes:
+            ctx.found_sizes[key] = counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (place, 1, 1)}), flat)), None, name)
+        items.append(ctx.found_sizes[key])
+    return sizes_array(items, value.shape)

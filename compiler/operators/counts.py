@@ -1,0 +1,154 @@
+"""Sizes that only the data tell: a kernel computes the size, and what follows has variables of it in its shapes.
+
+    n = counted(at, number, limit, "nonzero")       at most `limit`: memory is laid out for that before the run
+    n = counted(at, number, None, "range")          without a limit: memory is laid out in the run, when n is known
+
+Where operators fit each other for some sizes only, or a user has given a range, the kernel checks the size: another one
+fails the run. So does one without a limit that is negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count as counting
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from nnefc.agreement import Narrowing
+from nnefc.diagnostics import CompileError
+from nnefc.network import Count
+from nnefc.operators.base import Emitter, rank_of
+from nnefc.operators.statements import T, looped, report
+from nnefc.sizes import (
+    Dimension,
+    OpenSize,
+    Size,
+    also_counted,
+    bounds,
+    dimension,
+    expression,
+    least,
+    open_variables,
+    substituted,
+    typical,
+    variables,
+    widest,
+)
+
+__all__ = ["counted"]
+
+_LIKELY = 256
+"""For estimates, a size without a limit."""
+
+
+def counted(
+    at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, from_the_end: bool = False
+) -> Dimension:
+    """A size that only the data tell: the value of a tensor of one integer.
+
+    Args:
+        at: where it is computed.
+        value: a tensor of one item.
+        limit: what the size is at most: what is more counts as that, and what is negative as 0. None if there is no
+            limit: values of more than `LARGEST`, and negative ones, fail the run.
+        name: of the variable that stands for it; a number is added if there is such a variable.
+        from_the_end: whether the limit is added to negative values, as to positions that count from the end.
+
+    Raises:
+        CompileError: it is computed in a branch or in the body of a loop.
+    """
+    if at.in_body:
+        raise CompileError(
+            "its result has a size that only the data tell, which is not supported in branches and bodies of loops",
+            hint="compute it before the branch or the loop, or let the program do it",
+        )
+    name = _unused(at, name)
+    own = OpenSize(0, likely=_LIKELY)
+    if limit is not None:
+        limit = widest(limit, {each.var: each.limit for each in at.counts if each.limit is not None})
+        own = OpenSize(0, max(bounds(limit)[1], 0))
+        value = _clipped(at, value, limit, from_the_end)
+    given = at.ranges.pop(name, own)
+    same, size = (name, given) if at.narrowing is None else at.narrowing.of(name, given)
+    if limit is not None and (same, size) == (name, own):
+        return _noted(at, value, Count.up_to(limit, tirx.Var(name, "int64")))
+    if at.narrowing is not None and same != name:
+        return _checked(at, value, name, _size_named(at.narrowing, same))
+    if size.values.least == size.values.most:
+        return _checked(at, value, name, size.values.least * size.multiple)
+    return _in_range(at, value, name, size, limit)
+
+
+def _unused(at: Emitter, name: str) -> str:
+    """The name, with a number if it is taken; the same one each time that a network is built."""
+    taken = {str(var.name) for var in open_variables()} | at.count_names
+    found = next(each for number in counting() if (each := f"{name}{number or ''}") not in taken)
+    at.count_names.add(found)
+    return found
+
+
+def _noted(at: Emitter, value: relax.Expr, made: Count) -> Dimension:
+    """The variable of a size whose value, divided by its multiple, is the item of a tensor."""
+    also_counted(made.var, made.values, has_limit=made.limit is not None)
+    at.counts[made] = value
+    return Size(made.var) * made.values.multiple
+
+
+def _in_range(at: Emitter, value: relax.Expr, name: str, size: OpenSize, limit: Dimension | None) -> Dimension:
+    """A size that must be in a range, and a multiple of a number."""
+    values, multiple = size.values, size.multiple
+    low, high = values.least * multiple, values.most * multiple
+    wanted = f"{low} to {high}" + (f" in multiples of {multiple}" if multiple > 1 else "")
+
+    def write(item: Any, made: Any) -> None:
+        number = item[0].astype("int64")
+        made[0] = tirx.const(values.least, "int64")
+        with T.If(tirx.all(number >= low, number <= high, tirx.floormod(number, multiple) == 0)):
+            with T.Then():
+                made[0] = tirx.floordiv(number, multiple)
+            with T.Else():
+                report(f"the data ask for a size '{name}' that the network does not take: it takes {wanted}")
+
+    if size.most is not None:  # a user's, or that of the operator
+        limit = values.most if limit is None else least(limit // multiple, values.most)
+    if limit is not None:
+        values = replace(values, typical=max(values.least, min(values.most, typical(limit))))
+    (made,) = looped(at, write, [value], [((1,), "int64")], "count")  # no reshape behind it, which would be no step
+    return _noted(at, at.expr(made), Count(tirx.Var(name, "int64"), limit, values))
+
+
+def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension) -> Dimension:
+    """A size that must be another one, or a number."""
+
+    def write(item: Any, made: Any) -> None:
+        made[0] = tirx.const(0, "int64")
+        with T.If(item[0].astype("int64") != expression(size)), T.Then():
+            report(f"the data ask for a size '{name}' that is not {size}, but the network's operators need it to be")
+
+    (made,) = looped(at, write, [value], [((1,), "int64")], "check")
+    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{name}", "int64")))
+    return size
+
+
+def _size_named(narrowing: Narrowing, name: str) -> Dimension:
+    """The open dimension, or the size that only the data tell, of a name."""
+    size = narrowing.sizes[name]
+    if size.values.least == size.values.most:
+        return size.values.least * size.multiple
+    return Size(next(var for var in open_variables() if str(var.name) == name)) * size.multiple
+
+
+def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, from_the_end: bool) -> relax.Expr:
+    """The item of a tensor, or what is nearest to it from 0 to a limit."""
+    zeros = [0] * rank_of(value)
+    most, used = expression(limit), variables(expression(limit))
+
+    def clipped(tensor: te.Tensor, *sizes: tirx.Var) -> te.Tensor:
+        here = expression(substituted(dimension(most), dict(zip(used, map(dimension, sizes), strict=True))))
+        item = tensor(*zeros).astype("int64")
+        if from_the_end:
+            item = tirx.Select(item < 0, item + here, item)
+        return te.compute((), lambda: tirx.max(tirx.min(item, here), 0), name="count")
+
+    return at.emit(at.builder.call_te(clipped, value, *used, primfunc_name_hint="count"))

@@ -1,0 +1,70 @@
+#include "open/workspace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checks.h"
+#include "model.h"
+#include "system.h"
+
+static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
+
+void nnefc_workspace_free(nnefc_workspace *workspace) {
+    for (uint32_t part = 0; workspace->parts != NULL && part < open_sizes->part_count; part++)
+        if (workspace->callers == NULL) nnefc_free_aligned(workspace->parts[part].memory);
+    free(workspace->parts);
+}
+
+static nnefc_status refuse(const nnefc_workspace *workspace, uint64_t bytes, char *error) {
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace has %llu bytes, but the network needs %llu for these sizes",
+                      (unsigned long long)workspace->callers_bytes, (unsigned long long)bytes);
+}
+
+/* Makes a part of the session's own memory so large; what was in it is gone. Writing zeros also makes the system find the pages. */
+static nnefc_status grow(nnefc_workspace_part *part, uint64_t bytes, char *error) {
+    if (bytes <= part->bytes) return NNEFC_OK;
+    nnefc_free_aligned(part->memory);
+    part->bytes = 0;
+    part->memory = bytes <= SIZE_MAX / 2 ? nnefc_allocate_aligned((size_t)bytes) : NULL;
+    if (part->memory == NULL)
+        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a workspace of %llu bytes", (unsigned long long)bytes);
+    memset(part->memory, 0, (size_t)bytes);
+    part->bytes = bytes;
+    return NNEFC_OK;
+}
+
+bool nnefc_workspace_init(nnefc_workspace *workspace, const nnefc_options *options) {
+    char error[NNEFC_ERROR_BYTES];
+    workspace->callers = options->workspace;
+    workspace->callers_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
+    workspace->parts = calloc(open_sizes->part_count, sizeof *workspace->parts);
+    if (workspace->parts == NULL) return false;
+    workspace->parts[0].memory = workspace->callers;
+    uint64_t known = nnefc_this_model.description.workspace_bytes; /* where no size is open but those of outputs */
+    return workspace->callers != NULL || grow(&workspace->parts[0], (known + 63) / 64 * 64, error) == NNEFC_OK;
+}
+
+nnefc_status nnefc_workspace_fit(nnefc_workspace *workspace, nnefc_sizes *sizes, uint32_t part, char *error) {
+    nnefc_workspace_part *own = &workspace->parts[part];
+    uint64_t start = 0, room = own->bytes;
+    if (workspace->callers != NULL) {
+        for (uint32_t i = 0; i < part; i++) start += sizes->ends[i];
+        room = workspace->callers_bytes > start ? workspace->callers_bytes - start : 0;
+        own->memory = workspace->callers + (room > 0 ? start : 0);
+    }
+    if (sizes->ends[part] <= room || nnefc_sizes_lay_out_as_kept(sizes, part, room)) return NNEFC_OK;
+    if (workspace->callers != NULL) return refuse(workspace, start + sizes->ends[part], error);
+    nnefc_status status = grow(own, sizes->ends[part], error);
+    if (status == NNEFC_OK) nnefc_sizes_keep(sizes, part);
+    return status;
+}
+
+nnefc_status nnefc_workspace_reserve(nnefc_workspace *workspace, const nnefc_sizes *sizes, char *error) {
+    uint64_t all = 0;
+    nnefc_status status = NNEFC_OK;
+    for (uint32_t part = 0; part < open_sizes->part_count && status == NNEFC_OK; part++) {
+        all += sizes->wide.ends[part];
+        if (workspace->callers == NULL) status = grow(&workspace->parts[part], sizes->wide.ends[part], error);
+    }
+    return workspace->callers != NULL && all > workspace->callers_bytes ? refuse(workspace, all, error) : status;
+}
