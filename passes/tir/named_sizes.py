@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.passes.tir.expressions import variables_of
 from nnefc.sizes import Size, expression, named
 
 __all__ = ["named_sizes", "with_named_loops", "with_named_sizes"]
@@ -30,17 +31,27 @@ def named_sizes(func: tirx.PrimFunc) -> list[tuple[tirx.Var, tirx.Expr]]:
 
 
 def with_named_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel with variables for those of its loops' extents that are quotients, or have some in them."""
+    """A kernel with variables for those of its loops' extents that are quotients, or have some in them.
+
+    Extents that differ from round to round of a loop around are no sizes.
+    """
     found: list[tuple[tirx.Var, tirx.Expr]] = []
+    inside: set[tirx.Var] = set()
+
+    def define(stmt: tirx.For | tirx.Bind) -> None:
+        inside.add(stmt.loop_var if isinstance(stmt, tirx.For) else stmt.var)
 
     def note(loop: tirx.For) -> None:
         size = loop.extent
+        if inside & variables_of([size]):
+            return
         if _has_quotient(size) and not any(tvm_ffi.structural_equal(size, other) for _, other in found):
             found.append((expression(named("s", Size(size))), size))
 
     def change(expr: tirx.Expr) -> tirx.Expr:
         return next((var for var, size in found if tvm_ffi.structural_equal(expr, size)), expr)
 
+    tvm_ffi.structural_walk(func.body, ((tirx.For, tirx.Bind), define))
     tvm_ffi.structural_walk(func.body, (tirx.For, note))
     if not found:
         return func

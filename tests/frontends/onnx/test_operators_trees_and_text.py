@@ -111,11 +111,11 @@ def test_two_classes_with_the_weights_of_one_agree_with_onnxruntime(tmp_path: Pa
     compare(tmp_path, "TreeEnsembleClassifier", samples(), kinds, **forest, **more)
 
 
-def regressor(folder: Path, features: int, forest: dict[str, Any]) -> Path:
+def regressor(folder: Path, features: int, forest: dict[str, Any], n_targets: int = 1, **more: Any) -> Path:
     graph = helper.make_graph(
-        [helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, n_targets=1, **forest)],
+        [helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, n_targets=n_targets, **forest, **more)],
         "g",
-        [info("x", (2, features))],
+        [info("x", ("n", features))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     )
     imports = [helper.make_opsetid("", 19), helper.make_opsetid(ML, 3)]
@@ -133,6 +133,98 @@ def test_features_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     forest = Forest(5, 9, 1, ("BRANCH_LEQ",)).attributes("target", 4)
     with pytest.raises(CompileError, match="a feature that the input does not have: it has 3"):
         load(regressor(tmp_path, 3, forest))
+
+
+def walked(forest: dict[str, Any], x: np.ndarray, targets: int, aggregate: str = "SUM") -> np.ndarray:
+    """What the trees of a regressor come to, node by node."""
+    nodes = {
+        key: (feature, mode, value, yes, no, missing)
+        for *key_, feature, yes, no, mode, value, missing in zip(
+            *(forest[f"nodes_{n}"] for n in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")),
+            *(forest[f"nodes_{n}"] for n in ("modes", "values", "missing_value_tracks_true")),
+            strict=True,
+        )
+        for key in [tuple(key_)]
+    }
+    weights: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for tree, node, target, weight in zip(*(forest[f"target_{n}"] for n in NAMES), strict=True):
+        weights.setdefault((tree, node), []).append((target, weight))
+    functions = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
+    compared = dict(zip(MODES, functions, strict=True))
+    found = np.zeros((len(x), targets))
+    for sample, row in enumerate(x):
+        said: list[list[float]] = [[] for _ in range(targets)]
+        for tree in sorted({tree for tree, _ in nodes}):
+            here = 0
+            while nodes[tree, here][1] != "LEAF":
+                feature, mode, value, yes, no, missing = nodes[tree, here]
+                item = row[feature]
+                answer = compared[mode](item, np.float32(value)) or (np.isnan(item) and missing)
+                here = yes if answer else no
+            for target, weight in weights.get((tree, here), []):
+                said[target].append(weight)
+        reduce = {"SUM": sum, "MIN": min, "MAX": max, "AVERAGE": lambda s: sum(s) / len({t for t, _ in nodes})}
+        found[sample] = [reduce[aggregate](items) if items else 0.0 for items in said]
+    return found
+
+
+NAMES = ("treeids", "nodeids", "ids", "weights")
+
+
+@pytest.mark.parametrize(("aggregate", "targets"), [("SUM", 1), ("SUM", 3), ("MIN", 3), ("AVERAGE", 1)])
+def test_groups_and_blocks_of_trees_come_to_what_single_nodes_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aggregate: str, targets: int
+) -> None:
+    """All comparisons, with numbers that are missing, infinite, and met exactly, on both sides."""
+    monkeypatch.setattr("nnefc.operators.trees._LEAST_STEPS", 100)
+    forest = Forest(7, 5, targets)
+    given = forest.attributes("target", 75)
+    for place in forest.random.integers(len(given["nodes_values"]), size=60):
+        given["nodes_values"][place] = float(forest.random.choice([np.inf, -np.inf]))
+    x = np.concatenate([samples(), samples()[::-1]])
+    x[3, :3], x[40, 2:] = np.inf, -np.inf
+    wanted = walked(given, x, targets, aggregate)
+    path = regressor(tmp_path, 5, given, n_targets=targets, aggregate_function=aggregate)
+    with nnefc.compile(path).load(threads=2) as model:
+        for count in (1, 33, 74):
+            (found,) = model.run({"x": x[:count]}).values()
+            np.testing.assert_allclose(found, wanted[:count], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+@pytest.mark.parametrize("low", [0, -1])
+def test_weights_of_either_class_agree_with_onnxruntime(tmp_path: Path, column: int, low: int) -> None:
+    forest = Forest(8, 5, 1, ("BRANCH_LEQ",), low).attributes("class", 2)
+    forest["class_ids"] = [column] * len(forest["class_ids"])
+    kinds = [TensorProto.INT64, TensorProto.FLOAT]
+    for transform in ("NONE", "LOGISTIC"):
+        base = {"base_values": [0.25]} if column == 0 else {}
+        more = {"classlabels_int64s": [4, 9], "post_transform": transform, **base}
+        compare(tmp_path, "TreeEnsembleClassifier", samples(), kinds, **forest, **more)
+
+
+def test_thresholds_of_double_precision_are_not_rounded(tmp_path: Path) -> None:
+    edge = 1 + 2.0**-40
+    table = {
+        "tree_roots": [0],
+        "nodes_featureids": [0],
+        "nodes_splits": helper.make_tensor("s", TensorProto.DOUBLE, [1], [edge]),
+        "nodes_modes": helper.make_tensor("m", TensorProto.UINT8, [1], [0]),
+        "nodes_truenodeids": [0],
+        "nodes_trueleafs": [1],
+        "nodes_falsenodeids": [1],
+        "nodes_falseleafs": [1],
+        "leaf_targetids": [0, 0],
+        "leaf_weights": helper.make_tensor("w", TensorProto.DOUBLE, [2], [0.1, 0.2]),
+    }
+    node = helper.make_node("TreeEnsemble", ["x"], ["y"], domain=ML, n_targets=1, **table)
+    kind = TensorProto.DOUBLE
+    graph = helper.make_graph([node], "g", [info("x", ("n", 1), kind)], [info("y", ("n", 1), kind)])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid(ML, 5)]
+    path = save(helper.make_model(graph, opset_imports=imports, ir_version=10), tmp_path)
+    x = np.array([[1.0], [edge], [1 + 2.0**-39]])
+    with nnefc.compile(path).load() as model:
+        np.testing.assert_array_equal(model.run({"x": x})["y"], [[0.1], [0.1], [0.2]])
 
 
 @pytest.mark.parametrize(("mode", "skips", "least"), [("TF", 0, 1), ("IDF", 2, 2), ("TFIDF", 5, 1)])

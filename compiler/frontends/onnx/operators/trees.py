@@ -154,6 +154,5 @@ def _regressor(ctx: Context, node: Node) -> Any:
 def _classifier(ctx: Context, node: Node) -> Any:
     labels = class_labels(node, "classlabels_int64s", "classlabels_strings")
     trees, transform = _named_trees(node, "class"), node.attributes["post_transform"]
-    numbers = tuple(range(len(labels))) if labels.dtype == object else tuple(map(int, labels))
-    made = ctx.apply(TreeClassifier(trees, _base(node), transform, numbers), input_at(node, 0))
-    return labelled(ctx, made, labels) if labels.dtype == object else made
+    made = ctx.apply(TreeClassifier(trees, _base(node), transform, len(labels)), input_at(node, 0))
+    return labelled(ctx, made, labels)
