@@ -25,6 +25,7 @@ from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.target import Target
 
@@ -75,6 +76,8 @@ class CpuBackend(Backend):
         func = scheduled(kernel.kernel, CPU_RULES, self.target)
         if not self.target.widens("float16"):
             func = with_integer_conversions(func)
+        if self.target.fused:
+            func = with_multiplied_quotients(func)
         lowered = lower_kernel(func, kernel.sizes)
         return LoweredKernel(
             func,

@@ -5,7 +5,9 @@
     e = d + t
 
 This is how inference-time batch normalization disappears (Jacob et al., 2018, section 3.2). `s` and `t` hold one value
-for each output channel, or one for all.
+for each output channel, or one for all. A divisor that is the same for all, such as the 6 of a hard swish, becomes a
+number, which is in the code, where it is divided by in less time (`passes/tir/known_divisors.py`). Other numbers stay
+operands, so that layers that differ in them share a kernel.
 """
 
 from __future__ import annotations
@@ -43,11 +45,13 @@ class _Folder(Rewriter):
             case "relax.multiply":
                 folded = self._scaled(left, value)
             case "relax.divide":
-                folded = self._scaled(left, 1.0 / value)
+                folded = None if 0 in value else self._scaled(left, 1.0 / value)
             case "relax.add":
                 folded = self._shifted(left, value)
             case _:
                 folded = self._shifted(left, -value)
+        if folded is None and is_call(call, "divide") and value.size == 1 and value.ndim and value.item() != 0:
+            return relax.op.divide(left, constant(value.reshape(())))  # TVM refuses to divide by the number 0
         return call if folded is None else folded
 
     def _scaled(self, expr: relax.Expr, scale: np.ndarray) -> relax.Expr | None:

@@ -64,6 +64,14 @@ FOLDED = {
         a = R.nn.conv2d(x, W)
         d = R.add(a, T_S1)""",
     ),
+    "a divisor that is the same for all is a number": (
+        """x[1, 2, 4, 4] -> b
+        a = R.nn.relu(x)
+        b = R.divide(a, SIX)""",
+        """x[1, 2, 4, 4] -> b
+        a = R.nn.relu(x)
+        b = R.divide(a, R.const(6.0, "float32"))""",
+    ),
     "batch normalization disappears": (
         """x[1, 2, 4, 4] -> e
         a = R.nn.conv2d(x, W)
@@ -106,6 +114,8 @@ KEPT = {
         a = R.nn.conv2d(x, W)
         b = R.nn.relu(a)
         c = R.multiply(b, S)""",
+    "a division by zero": """x[1, 2, 4, 4] -> b
+        b = R.divide(x, NONE)""",
     "a filter that is no constant": """x[1, 2, 4, 4]; w[3, 2, 1, 1] -> b
         a = R.nn.conv2d(x, w)
         b = R.multiply(a, S)""",
@@ -119,6 +129,8 @@ VALUES = {
     "T": T,
     "HALF": HALF,
     "ONE": ONE,
+    "SIX": np.array([6], np.float32),
+    "NONE": np.array([0], np.float32),
     "ROW": np.array([1, 2, 3, 4], np.float32),
     "I": np.array([1, 2, 3, 4], np.int32),
     "WS": W * S.reshape(3, 1, 1, 1),

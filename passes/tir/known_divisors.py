@@ -1,0 +1,59 @@
+"""Divide by numbers that are known with multiplications, where an instruction multiplies and adds.
+
+    y[i] = x[i] / 6     →     q = x[i] * (1 / 6);  y[i] = q + (x[i] - 6 * q) * (1 / 6)
+
+A division of a vector of 16 takes as long as 32 multiply-adds. The remainder is exact, so that the result is the same,
+in the last bit too (Brisebarre, Muller and Raina, Accelerating correctly rounded floating-point division when the
+divisor is known in advance, 2004). Where the quotient is zero, infinite or not a number, it is `q`; so it is close to
+the smallest normal numbers, where it may differ in the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import tvm_ffi
+from tvm import tirx
+
+__all__ = ["with_multiplied_quotients"]
+
+# By type: quotients of at least this size have remainders that are normal numbers; and the greatest number.
+_RANGES = {"float32": (2.0**-100, float(np.finfo(np.float32).max)), "float64": (2.0**-960, float(np.finfo(float).max))}
+_FARTHEST = 100  # powers of two between a divisor and one
+
+
+def with_multiplied_quotients(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A scheduled kernel without divisions of floats by numbers that are known."""
+    return tvm_ffi.structural_map(func, (tirx.Div, _multiplied))
+
+
+def _multiplied(quotient: tirx.Div) -> tirx.Expr:
+    divisor, dtype = quotient.b, str(quotient.expr_ty().dtype)
+    if not isinstance(divisor, tirx.FloatImm) or dtype not in _RANGES:
+        return quotient
+    fraction, exponent = math.frexp(float(divisor))
+    if abs(fraction) in (0, 0.5) or not abs(exponent) < _FARTHEST:  # LLVM multiplies by powers of two by itself
+        return quotient
+    kind = np.dtype(dtype).type
+    inverse = tirx.const(float(kind(1) / kind(divisor.value)), dtype)
+    least, most = (tirx.const(bound, dtype) for bound in _RANGES[dtype])
+
+    def of(dividend: tirx.Expr) -> tirx.Expr:
+        return _named(dividend * inverse, "q", lambda q: _refined(q, dividend))
+
+    def _refined(q: tirx.Expr, dividend: tirx.Expr) -> tirx.Expr:
+        exact = _multiply_add(_multiply_add(-q, divisor, dividend), inverse, q)
+        return tirx.Select(tirx.abs(q) >= least, tirx.Select(tirx.abs(q) <= most, exact, q), q)
+
+    return _named(quotient.a, "x", of)
+
+
+def _named(value: tirx.Expr, name: str, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    var = tirx.Var(name, value.expr_ty())
+    return tirx.Let(var, value, body(var))
+
+
+def _multiply_add(a: tirx.Expr, b: tirx.Expr, c: tirx.Expr) -> tirx.Expr:
+    return tirx.call_llvm_pure_intrin(str(c.expr_ty().dtype), "llvm.fma", a, b, c)
