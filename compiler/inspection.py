@@ -108,7 +108,7 @@ def _border_names(network: Network) -> tuple[str, ...]:
 
 def _tensor(network: Network, name: str, ty: relax.TensorType) -> Tensor:
     shape = tuple(size_by_name(size, network.open_dimensions) for size in dimensions(ty.shape.values))
-    return Tensor(name, str(ty.dtype), shape)
+    return Tensor(name, "string" if name in network.texts else str(ty.dtype), shape)
 
 
 def _bindings(function: relax.Function) -> Iterator[relax.VarBinding]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_library"]
 
+_LONGEST_TEXT = 24
+
 
 @click.command("run")
 @click.argument("library", type=click.Path(path_type=Path))
@@ -133,14 +135,29 @@ def index_limits(library: Path) -> dict[str, int]:
 
 
 def describe(results: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
-    """A line an output: name, type, shape, and the least, mean and largest value."""
+    """A line an output: name, type, shape, and the least, mean and largest value; of strings the first and the last."""
     rows = [("output", "type", "shape", "least", "mean", "largest")]
     for name, array in results.items():
-        values = array.astype("float64")
-        numbers = (values.min(), values.mean(), values.max()) if values.size else ()
-        cells = [f"{number:.6g}" for number in numbers] or ["-"] * 3
-        rows.append((name, str(array.dtype), f"[{', '.join(map(str, array.shape))}]", cells[0], cells[1], cells[2]))
+        kind = "string" if array.dtype.hasobject else str(array.dtype)
+        rows.append((name, kind, f"[{', '.join(map(str, array.shape))}]", *summary(array)))
     return columns(rows, right=(3, 4, 5))
+
+
+def summary(array: np.ndarray[Any, Any]) -> tuple[str, str, str]:
+    """The least, the mean and the largest of an array's elements, as far as there are such."""
+    if array.size == 0:
+        return "-", "-", "-"
+    if array.dtype.hasobject:
+        texts = sorted(array.reshape(-1).tolist())
+        return shortened(texts[0]), "-", shortened(texts[-1])
+    values = array.astype("float64")
+    return f"{values.min():.6g}", f"{values.mean():.6g}", f"{values.max():.6g}"
+
+
+def shortened(text: str) -> str:
+    """A string in quotes, or its beginning; what a terminal would obey is escaped."""
+    shown = repr(text)
+    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}…"
 
 
 def latency(model: Any, arrays: Arrays, repeat: int) -> str:

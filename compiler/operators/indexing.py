@@ -64,11 +64,15 @@ def from_the_front(indices: Array, size: int, outside: Outside = "error") -> Arr
     return wide if may_exceed(size - 1, np.iinfo(indices.dtype).max) else wide.astype(indices.dtype)
 
 
-def _positions(at: Emitter, indices: Array, sizes: Shape) -> Operand:
+def _positions(at: Emitter, indices: Array, sizes: Shape, operator: str) -> Operand:
     """Indices known at compile time as positions, computed if they count from the end of an open size; `sizes` cycle.
 
-    They are in range, and wrapped by :func:`from_the_front` where that knows the size.
+    They are wrapped by :func:`from_the_front` where that knows the size, and in range unless only the data tell it: the
+    run looks then, in `operator`'s name.
     """
+    columns = indices.reshape(-1, len(sizes)).T
+    if any(may_exceed(max(int(c.max()) + 1, -int(c.min())), n) for c, n in zip(columns, sizes, strict=True) if c.size):
+        return _checked(at, indices, sizes, operator)
     if not (indices < 0).any():
         return indices
 
@@ -150,8 +154,8 @@ class Gather(Operator):
         if is_empty(shape):
             return np.zeros(shape, numpy_dtype(dtype_of(x)))
         if self.outside == "error":
-            known = isinstance(indices, np.ndarray)
-            indices = _positions(at, indices, (size,)) if known else _checked(at, indices, (size,), "Gather")
+            check = _positions if isinstance(indices, np.ndarray) else _checked
+            indices = check(at, indices, (size,), "Gather")
         elif not (isinstance(indices, np.ndarray) and is_known(size)):
             mode = self.outside
         return relax.op.take(at.expr(x), at.expr(indices), self.axis, mode)
@@ -190,7 +194,7 @@ class GatherElements(Operator):
         if is_empty(shape):
             return np.zeros(shape, numpy_dtype(dtype_of(x)))
         if isinstance(indices, np.ndarray):
-            indices = indices if clips else _positions(at, indices, (size,))
+            indices = indices if clips else _positions(at, indices, (size,), "GatherElements")
         elif not clips:
             indices = _checked(at, indices, (size,), "GatherElements")
 
@@ -231,8 +235,8 @@ class GatherND(Operator):
             indices = tuples_from_the_front(indices, sizes)
         if is_empty(shape):
             return np.zeros(shape, numpy_dtype(dtype_of(x)))
-        known = isinstance(indices, np.ndarray)
-        indices = _positions(at, indices, sizes) if known else _checked(at, indices, sizes, "GatherND")
+        check = _positions if isinstance(indices, np.ndarray) else _checked
+        indices = check(at, indices, sizes, "GatherND")
 
         def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
             index = [tensors[1](*place[:outer], part) for part in range(depth)]

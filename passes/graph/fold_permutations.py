@@ -18,7 +18,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
-from nnefc.sizes import is_known
+from nnefc.sizes import is_known, may_exceed
 
 __all__ = ["FoldPermutations"]
 
@@ -95,7 +95,7 @@ def _taking(call: relax.Call, _shape: tuple[int, ...]) -> _Step | None:
     if not is_constant(places) or call.attrs.axis is None:
         return None
     indices, axis = array_of(places), int(call.attrs.axis)
-    if not indices.size or indices.min() < 0 or indices.max() >= shape_of(data)[axis]:
+    if not indices.size or indices.min() < 0 or may_exceed(int(indices.max()) + 1, shape_of(data)[axis]):
         return None
     return lambda array: np.take(array, indices, axis)
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
 if __name__ == "__main__":
-    sys.path += [str(Path(__file__).parents[1] / "frontends" / "pnnx")]
+    tests = Path(__file__).parents[1]
+    sys.path += [str(tests), str(tests / "frontends" / "pnnx")]
 
 from computations import COMPUTATIONS
 from formats import Computation, modules_of

@@ -14,7 +14,11 @@ from onnx import TensorProto, helper
 from onnx_strings import STRING, WORDS, check, model_of, node, texts
 
 import nnefc
+from nnefc.cli.arrays import random_inputs, write_outputs
+from nnefc.cli.run import describe
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx import load
+from nnefc.inspection import inspect_network
 from nnefc.loader import RunError
 from nnefc.targets.link.toolchain import RUNTIME
 
@@ -155,6 +159,20 @@ def test_elements_that_are_no_strings_are_refused(copied: Path) -> None:
             targets = (ctypes.c_void_p * 2)(ctypes.addressof(outputs), ctypes.addressof(equal))
             assert run(session, sources, targets) == status
         assert [(view.data, view.size) for view in outputs] == [(b"fine", 4), (None, 0)]
+
+
+def test_strings_on_the_command_line(copied: Path, tmp_path: Path) -> None:
+    assert [tensor.dtype for tensor in inspect_network(load(copied)).inputs] == ["string"]
+    inputs = random_inputs(0, nnefc.compile(copied).inputs)
+    results = {"y": np.array(["b\x1b", "a" * 30], object), "n": np.array([1, 2])}
+    assert inputs["x"].dtype.kind == "U"
+    shown = describe(results)
+    assert [line.split() for line in shown[1:]] == [
+        ["y", "string", "[2]", "'aaaaaaaaaaaaaaaaaaaaaaa…", "-", "'b\\x1b'"],
+        ["n", "int64", "[2]", "1", "1.5", "2"],
+    ]
+    write_outputs(tmp_path, results)
+    assert np.load(tmp_path / "y.npy").tolist() == results["y"].tolist()
 
 
 def test_strings_are_not_for_gpus(copied: Path) -> None:

@@ -64,6 +64,23 @@ def test_a_string_of_too_many_pieces_fails_the_run(tmp_path: Path) -> None:
         assert library(["b"]).tolist() == [["b"]]
 
 
+def test_a_piece_that_is_not_there_fails_the_run(tmp_path: Path) -> None:
+    """An index that is known, of a dimension whose size only the data tell."""
+    nodes = [
+        node("StringSplit", "x", "words n"),
+        node("Gather", "words second", "y", axis=1),
+        node("GatherND", "words last", "z"),
+        node("StringConcat", "y z", "joined"),
+    ]
+    constants = {"second": np.array(1), "last": np.array([[0, -1]])}
+    with compiled(tmp_path, nodes, {"x": (STRING, [1])}, {"joined": STRING}, **constants) as library:
+        assert library(["a bc d"]).tolist() == ["bcd"]
+        for text in ("alone", "", "  "):
+            with pytest.raises(RunError, match="an index is out of range"):
+                library([text])
+        assert library(["a b"]).tolist() == ["bb"]
+
+
 def test_patterns_match_whole_strings(tmp_path: Path) -> None:
     patterns = [
         r"a*b|", r"[\w.]+@[a-z]+\.(com|org)", "[^a-c]{2,}", "é|日+", "(?i)straße|k+", r"(ab|a)(c|bcd)*", "^a.b$",

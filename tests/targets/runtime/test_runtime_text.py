@@ -1,0 +1,50 @@
+"""The runtime's functions for strings: on random bytes under sanitizers, and without warnings."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from runtime_samples import C_SOURCES
+from test_runtime_sanitizers import COMPILERS, needs
+
+from nnefc.operators.letters import case_table
+from nnefc.operators.lookup import text_table
+from nnefc.operators.regex import automaton
+from nnefc.targets.link.toolchain import RUNTIME
+
+SOURCES = sorted((RUNTIME / "text").glob("*.c"))
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_random_bytes_do_no_harm(compiler: str, tmp_path: Path) -> None:
+    flag = "-fsanitize=address,undefined"
+    needs(compiler, flag)
+    tables = {
+        "lower": case_table("LOWER"),
+        "keys": text_table(["", "a", "ab", "longer than a word"]),
+        "machine": automaton(r"[\w.]+@\pL*|.{3,}"),
+    }
+    for name, table in tables.items():
+        (tmp_path / name).write_bytes(table.tobytes())
+    sources = [str(source) for source in SOURCES if source.name != "border.c"]
+    command = [compiler, "-std=gnu11", "-O1", "-g", flag, "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror"]
+    command += [f"-I{RUNTIME}", *sources, str(C_SOURCES / "texts.c"), "-lm", "-o", str(tmp_path / "texts")]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run(["./texts", *tables], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_it_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs: {compiler}")
+    flags = ["-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror", "-c"]
+    flags += ["-DNNEFC_TEXT", "-DNNEFC_OPEN", f"-I{RUNTIME}", f"-I{RUNTIME}/open"]
+    for source in [*SOURCES, RUNTIME / "engine.c", RUNTIME / "checks.c"]:
+        command = [compiler, *flags, str(source), "-o", str(tmp_path / "x.o")]
+        made = subprocess.run(command, capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
