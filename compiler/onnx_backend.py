@@ -11,6 +11,7 @@ run.
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections import OrderedDict
@@ -266,7 +267,7 @@ class NnefcBackend(Backend):  # type: ignore[misc]
         kind, _, number = device.partition(":")
         if not number.isdecimal() and number:
             return False
-        return kind == "CPU" or (kind == "CUDA" and find_library("cuda") is not None)
+        return kind == "CPU" or (kind == "CUDA" and _has_driver())
 
 
 is_compatible = NnefcBackend.is_compatible
@@ -274,6 +275,12 @@ prepare = NnefcBackend.prepare
 run_model = NnefcBackend.run_model
 run_node = NnefcBackend.run_node
 supports_device = NnefcBackend.supports_device
+
+
+@functools.cache
+def _has_driver() -> bool:
+    """Whether there is NVIDIA's driver. Looking starts three programs, and ONNX's runner asks for each of its tests."""
+    return find_library("cuda") is not None
 
 
 def _file(model: AnyModel) -> tuple[Path, Any]:

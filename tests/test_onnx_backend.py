@@ -123,6 +123,16 @@ def test_devices_are_those_that_are_there() -> None:
         backend.prepare(model([node("Neg", ["x"], ["y"])]), "TPU")
 
 
+def test_a_driver_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking takes milliseconds, and ONNX's runner asks for each of its two thousand tests."""
+    asked: list[str] = []
+    monkeypatch.setattr(backend, "find_library", lambda name: asked.append(name))
+    backend._has_driver.cache_clear()
+    assert not any(backend.supports_device("CUDA:0") for _ in range(3))
+    assert asked == ["cuda"]
+    backend._has_driver.cache_clear()
+
+
 def test_messages_of_two_gigabytes_are_kept_beside_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """What protobuf does not write is written with its data in a second file."""
 
