@@ -166,6 +166,7 @@ class _Known:
         self._analyzer = Analyzer()
         self._typical: dict[tirx.Var, tirx.IntImm] = {}
         self._sample: dict[tirx.Var, tirx.IntImm] = {}
+        self._places: dict[tirx.Var, int] = {}
         self.answers: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.open = dict(open_dimensions)
         self.counted: set[tirx.Var] = set()
@@ -182,6 +183,7 @@ class _Known:
         least, most = max(values.least, -_FURTHEST), min(values.most, _FURTHEST)
         self._analyzer.bind(var, tvm.ir.Range(least, most + 1))
         self._typical[var] = tirx.IntImm("int64", values.typical)
+        self._places.setdefault(var, len(self._places))
         self._sample[var] = tirx.IntImm("int64", max(values.least, min(values.most, 37 + 24 * len(self._sample))))
 
     def count(self, var: tirx.Var, values: Range, has_limit: bool) -> None:
@@ -210,13 +212,16 @@ class _Known:
 
     def _in_order(self, product: tirx.Mul) -> tirx.Expr:
         """A product with its factors in one order, numbers last: TVM sees no other products as equal."""
-        places = {var: place for place, var in enumerate(self._typical)}
 
-        def key(factor: tirx.Expr) -> tuple[bool, list[int], str]:
-            return isinstance(factor, tirx.IntImm), [places[var] for var in variables(factor)], str(factor)
+        def key(factor: tirx.Expr) -> tuple[bool, list[int]]:
+            return isinstance(factor, tirx.IntImm), [self._places[var] for var in variables(factor)]
 
         factors = list(_factors(product))
-        ordered = sorted(factors, key=key)
+        keys = list(map(key, factors))
+        if all(map(operator.lt, keys, keys[1:])):
+            ordered = factors
+        else:
+            ordered = sorted(factors, key=lambda factor: (*key(factor), str(factor)))
         same = all(map(operator.is_, factors, ordered)) and not isinstance(product.b, tirx.Mul)
         return product if same else functools.reduce(operator.mul, ordered)
 

@@ -97,17 +97,12 @@ def _best_for(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int
 ) -> tuple[Tile, tuple[int, ...]]:
     """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
-    candidates = _candidates(columns, target)
-    found = {(tile, smaller): _cycles(extents, tile, smaller, terms, target, steps) for tile, smaller in candidates}
-    least = np.min(list(found.values()), axis=0)
+    candidates = list(_candidates(columns, target))
+    found = np.array([_cycles(extents, tile, smaller, terms, target, steps) for tile, smaller in candidates])
     weights = [_USUAL if extent % 8 == 0 or _is_halved_image(extent) else 1 for extent in extents]
-
-    def rank(candidate: tuple[Tile, tuple[int, ...]]) -> float:
-        tile, smaller = candidate
-        excess = np.average(found[candidate] / least, weights=weights)
-        return float(excess) * (1 + _CODE * sum(smaller) * tile.columns)
-
-    return min(found, key=rank)
+    excess = found / found.min(axis=0) @ weights / sum(weights)
+    code = [1 + _CODE * sum(smaller) * tile.columns for tile, smaller in candidates]
+    return candidates[int(np.argmin(excess * code))]
 
 
 def _is_halved_image(extent: int) -> bool:

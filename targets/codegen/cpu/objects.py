@@ -16,6 +16,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.codegen.attributes import OPEN_SIZES
 from nnefc.targets.codegen.cpu.masks import with_masks
 from nnefc.targets.machine.target import Target
 
@@ -130,14 +131,15 @@ class MachineCode:
 
 def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, suffix: str) -> bytes:
     module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
-    library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=_PIPELINES[target.pointer_bits])
+    is_open = any(OPEN_SIZES in func.attrs for func in module.functions.values())
+    library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=_PIPELINES[target.pointer_bits, is_open])
     with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
         path = Path(folder) / f"part.{suffix}"
         library.mod.write_to_file(str(path), suffix)
         return path.read_bytes()
 
 
-def _lowering(pointer_bits: int) -> tuple[tvm.transform.Pass, object, object]:
+def _lowering(pointer_bits: int, is_open: bool) -> tuple[tvm.transform.Pass, object, object]:
     """TVM's own way from TIR to LLVM, without the passes that know nothing to do for flat kernels of a CPU.
 
     Indices become as wide as pointers, where TVM would take 32 bits. LLVM 22 makes narrower ones wide by itself, and
@@ -146,6 +148,9 @@ def _lowering(pointer_bits: int) -> tuple[tvm.transform.Pass, object, object]:
     The kernels are scheduled and their memory is planned: TVM must not plan it once more. Loops are unrolled before
     others become vectors: TVM finds out that `2 == 1`, so that a formula chosen by the place in a tile is not there for
     every place, but not that sixteen of them are.
+
+    Kernels of open sizes have several times as many statements, in tiles of several sizes. Theirs go without what LLVM
+    does too, in less time: conditions moved out of loops, what has no effect and common expressions.
     """
     passes = [
         tirx.transform.BF16ComputeLegalize(),
@@ -154,12 +159,12 @@ def _lowering(pointer_bits: int) -> tuple[tvm.transform.Pass, object, object]:
         tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
         tirx.transform.prim_func_pass(_vectorize, opt_level=0),
-        s_tir.transform.HoistIfThenElse(),
+        *([] if is_open else [s_tir.transform.HoistIfThenElse()]),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
-        tirx.transform.RemoveNoOp(),
+        *([] if is_open else [tirx.transform.RemoveNoOp()]),
         s_tir.transform.RewriteUnsafeSelect(),
-        tirx.transform.CommonSubexprElim(),
+        *([] if is_open else [tirx.transform.CommonSubexprElim()]),
         tirx.transform.SplitHostDevice(),
         tirx.transform.MakePackedAPI(),
         tirx.transform.BF16StorageLegalize(),
@@ -181,6 +186,6 @@ def _vectorize(func: tirx.PrimFunc, module: tvm.IRModule, context: tvm.transform
     return with_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
 
 
-_PIPELINES = {bits: f"nnefc{bits}" for bits in (32, 64)}
-for _bits, _name in _PIPELINES.items():
-    tirx.register_tir_pipeline(_name, functools.partial(_lowering, _bits))
+_PIPELINES = {(bits, is_open): f"nnefc{bits}{is_open}" for bits in (32, 64) for is_open in (False, True)}
+for _key, _name in _PIPELINES.items():
+    tirx.register_tir_pipeline(_name, functools.partial(_lowering, *_key))
