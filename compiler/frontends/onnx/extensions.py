@@ -173,6 +173,11 @@ _SCHEMAS = (
     _schema("EmbedLayerNormalization", "input_ids:I segment_ids:I? word_embedding:F position_embedding:F "
             "segment_embedding:F? gamma:F beta:F mask:I? position_ids:I?", {"epsilon": 1e-12, "mask_index_type": 0},
             outputs="output:F mask_index:I? embedding_sum:F?"),
+    _schema("QEmbedLayerNormalization", "input_ids:C segment_ids:C? word_embedding_quant:T position_embedding_quant:T "
+            "segment_embedding_quant:T? gamma_quant:T beta_quant:T mask:C? word_embedding_scale:S "
+            "position_embedding_scale:S segment_embedding_scale:S? gamma_scale:S beta_scale:S "
+            "word_embedding_zero_point:T position_embedding_zero_point:T segment_embedding_zero_point:T? "
+            "gamma_zero_point:T beta_zero_point:T", {"epsilon": 1e-12}, outputs="layernorm_out:S mask_index_out:C"),
     _schema("GroupNorm", "X:F gamma:F2 beta:F2", {"epsilon": 1e-5, "channels_last": 1}, "activation:INT groups:INT",
             outputs="Y:F"),
     _schema("SkipGroupNorm", "X:F gamma:F2 beta:F2 skip:F bias:F?", {"epsilon": 1e-5, "channels_last": 1},

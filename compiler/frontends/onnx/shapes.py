@@ -27,7 +27,7 @@ from nnefc.frontends.onnx.types import (
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
 from nnefc.network import MAX_ITEMS, OpenDimension
 from nnefc.outline import OpenTensor, shape_option
-from nnefc.sizes import Dimension, OpenSize, Size, bounds, is_known
+from nnefc.sizes import Dimension, OpenSize, Size, bounds, greatest, is_known, known_less, least
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables", "no_such_name"]
 
@@ -406,7 +406,7 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
                 raise CompileError(f"{what}: '{info.name}' is declared as {dtype}, but it is {value.dtype}")
             if strict or (shape is not None and len(shape) != value.rank):
                 try:
-                    unify(_possible(shape, value.shape), value.shape, f"'{info.name}'", symbols)
+                    unify(_possible(shape, value.shape, symbols), value.shape, f"'{info.name}'", symbols)
                 except CompileError as error:
                     symbols.contradictions.setdefault(info.name, error.message)
         case (SequenceType(), Sequence()) | (OptionalType(), Optional()) | (None, _):
@@ -420,17 +420,27 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
 
 
 def _possible(
-    declared: tuple[DeclaredSize, ...] | None, found: tuple[Dimension, ...]
+    declared: tuple[DeclaredSize, ...] | None, found: tuple[Dimension, ...], symbols: Symbols
 ) -> tuple[DeclaredSize, ...] | None:
-    """A declared shape without the numbers that sizes which are open may turn out to be."""
+    """A declared shape without the numbers, and dimensions, that sizes which are open may turn out to be."""
     if declared is None or len(declared) != len(found):
         return declared
+    wanted = (symbols.sizes.get(stated) if isinstance(stated, str) else stated for stated in declared)
     return tuple(
-        None
-        if isinstance(length, int) and not is_known(size) and bounds(size)[0] <= length <= bounds(size)[1]
-        else length
-        for length, size in zip(declared, found, strict=True)
+        None if other is not None and _may_be(size, other) else stated
+        for stated, size, other in zip(declared, found, wanted, strict=True)
     )
+
+
+def _may_be(size: Dimension, other: Dimension) -> bool:
+    """Whether an open size may be a number; or a size that it is never less than, or never greater than."""
+    if is_known(size):
+        return False
+    if is_known(other):
+        return bounds(size)[0] <= other <= bounds(size)[1]
+    if known_less(size, other) or known_less(other, size):
+        return False
+    return size in (greatest(size, other), least(size, other))
 
 
 def _kind(value: AnyValue) -> str:

@@ -64,6 +64,18 @@ def test_they_agree_with_onnxruntime() -> None:
     check(given, compiled(given, 17), by_onnxruntime(given, 17))
 
 
+def test_embeddings_of_integers_agree_with_onnxruntime() -> None:
+    words, segments = RNG.integers(0, 9, (2, 5), np.int32), RNG.integers(0, 2, (2, 5), np.int32)
+    tables = [RNG.integers(0, 256, shape).astype(np.uint8) for shape in ((9, 12), (6, 12), (2, 12), (12,), (12,))]
+    scales = [np.array(0.01 * (place + 1), np.float32) for place in range(5)]
+    zeros = [np.array(100 + place, np.uint8) for place in range(5)]
+    mask = (RNG.random((2, 5)) < 0.6).astype(np.int32)
+    inputs = [words, segments, *tables, mask, *scales, *zeros]
+    constant = (*range(2, 7), *range(8, 18))
+    given = [case("QEmbedLayerNormalization", *inputs, constant=constant, outputs=2, types={1: 6})]
+    check(given, compiled(given, 17), by_onnxruntime(given, 17))
+
+
 def test_old_versions_of_the_standard_have_layer_normalization_from_onnxruntime() -> None:
     given = [case("LayerNormalization", real(2, 5, 12), real(12), real(12), domain="", epsilon=1e-3)]
     check(given, compiled(given, 14), by_onnxruntime(given, 14))

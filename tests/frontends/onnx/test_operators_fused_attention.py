@@ -147,6 +147,7 @@ def test_caches_that_are_not_supported(attributes: dict[str, Any], what: str) ->
         compiled([grouped(7, 8, int32(7, 7), **attributes)], 17)
 
 
+@pytest.mark.filterwarnings("error::nnefc.ModelWarning")
 def test_a_decoder_takes_prompts_and_then_tokens(tmp_path: Path) -> None:
     """One library for all lengths and batches, each run on the caches that the last one made; of 4-bit weights."""
     path = tmp_path / "decoder.onnx"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nnefc.frontends.onnx.extensions import DOMAIN
@@ -71,25 +73,48 @@ def _simplified_layer_normalization(ctx: Context, node: Node) -> list[Value]:
 
 @operator("EmbedLayerNormalization", since=(1,), domain=DOMAIN)
 def _embed_layer_normalization(ctx: Context, node: Node) -> list[Value]:
+    tables = [optional_input(node, i) for i in (2, 3, 4)]
+    made = _embedded(ctx, node, tables, (input_at(node, 5), input_at(node, 6)), optional_input(node, 8))
+    return made[: max(1, len(node.outputs))]
+
+
+@operator("QEmbedLayerNormalization", since=(1,), domain=DOMAIN)
+def _quantized_embed_layer_normalization(ctx: Context, node: Node) -> list[Value]:
+    """All five tensors are integers of 8 bits, with their scales from input 8 on, then their zero points."""
+    made: list[Value | None] = []
+    for place in range(2, 7):
+        parts = [optional_input(node, place + offset) for offset in (0, 6, 11)]
+        made.append(None if parts[0] is None else _dequantized(ctx, parts))
+    word, position, segment, scale, offset = made
+    if scale is None or offset is None:
+        raise fail(node, "its scale or its offset is missing")
+    return _embedded(ctx, node, [word, position, segment], (scale, offset), None)[: max(1, len(node.outputs))]
+
+
+def _dequantized(ctx: Context, parts: Sequence[Value | None]) -> Value:
+    (made,) = ctx.call("DequantizeLinear", *parts)
+    assert isinstance(made, Value)
+    return made
+
+
+def _embedded(
+    ctx: Context, node: Node, tables: Sequence[Value | None], scales: tuple[Value, Value], places: Value | None
+) -> list[Value]:
     """The normalized sum of rows for words, positions and segments, the numbers of words, and the sum."""
-    words = input_at(node, 0)
+    words, segments, mask = input_at(node, 0), optional_input(node, 1), optional_input(node, 7)
     batch, length = words.shape
-    places = optional_input(node, 8)
     if places is None:
         places = ctx.apply(Reshape((1, length)), ctx.apply(Arange(0, length, 1, "int64")))
-    segments, table = optional_input(node, 1), optional_input(node, 4)
-    rows = [ctx.apply(Gather(0), input_at(node, 2), words), ctx.apply(Gather(0), input_at(node, 3), places)]
-    if segments is not None and table is not None:
-        rows.append(ctx.apply(Gather(0), table, segments))
+    pairs = zip(tables, (words, places, segments), strict=True)
+    rows = [ctx.apply(Gather(0), table, at) for table, at in pairs if table is not None and at is not None]
     total = binary(ctx, "Add", *rows)
-    made = ctx.apply(Standardization((2,), node.attributes["epsilon"]), total, input_at(node, 5), input_at(node, 6))
-    mask = optional_input(node, 7)
+    made = ctx.apply(Standardization((2,), node.attributes["epsilon"]), total, *scales)
     if mask is None:
         count = ctx.apply(Full((batch,), 0, dtype_of(words)))
     else:
         ones = ctx.apply(Elementwise("equal"), mask, ctx.known(np.ones((), mask.dtype)))
         count = ctx.apply(Sum((1,)), ctx.apply(Cast(dtype_of(mask)), ones))
-    return [made, count, total][: max(1, len(node.outputs))]
+    return [made, count, total]
 
 
 @operator("GroupNorm", since=(1,), domain=DOMAIN)
