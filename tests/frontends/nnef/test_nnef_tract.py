@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from nnef_tract import HEAD, model, real
 
 import nnefc
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.frontend import load
 from nnefc.frontends.nnef.outline import outline
-from nnefc.frontends.nnef.tensor_file import read_tensor, write_tensor
+from nnefc.frontends.nnef.tensor_file import read_tensor
 
 EXPORTS = Path(__file__).parents[2] / "data" / "torch_to_nnef"
-HEAD = "version 1.0;\nextension tract_registry tract_core;\nextension tract_registry tract_transformers;\n"
-RNG = np.random.default_rng(11)
-
-
-def real(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def model(folder: Path, body: str, values: Mapping[str, np.ndarray] | None = None, *, before: str = "") -> Path:
-    """A model of a graph `network(x) -> (y)`; `before` comes between the registries and the graph."""
-    (folder / "graph.nnef").write_text(f"{HEAD}{before}\ngraph network(x) -> (y)\n{{\n{body}\n}}\n")
-    for label, value in (values or {}).items():
-        write_tensor(folder / f"{label}.dat", value)
-    return folder
+RNG = np.random.default_rng(12)
 
 
 def computed(folder: Path, x: np.ndarray, **options: Any) -> np.ndarray:

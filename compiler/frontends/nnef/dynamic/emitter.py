@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,25 @@ class DynamicEmitter(Lowering):
         if real and numpy_dtype(dtype).kind in "iu":
             dtype = "float32"
         return [self.apply(Cast(dtype), self.tensor(value, dtype)) for value in values]
+
+    # States
+
+    def state(self, name: str, value: Array) -> relax.Var:
+        """A tensor that runs leave to the next one, with what it is before the first; `update` sets it.
+
+        Raises:
+            CompileError: it is in the body of a loop.
+        """
+        if self.in_body:
+            raise CompileError("what keeps a state between runs cannot be in the body of a scan")
+        name = next(each for n in count() if (each := f"{name}{n or ''}") not in self.state_variables)
+        self.state_variables[name] = relax.Var(name, relax.TensorType(value.shape, str(value.dtype)))
+        self.updates[name] = value, self.state_variables[name]
+        return self.state_variables[name]
+
+    def update(self, state: relax.Var, value: Operand) -> None:
+        """What a state is after the run."""
+        self.updates[str(state.name)] = self.updates[str(state.name)][0], value
 
     # Known values
 

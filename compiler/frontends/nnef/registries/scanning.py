@@ -86,7 +86,7 @@ def _scan(context: Context, args: Arguments) -> Value:
     for output in outputs:
         value = stacked[output.name] if output.whole else last[output.name]
         made.append(_joined(context, value, output.axis) if output.whole else value)
-    return made
+    return made[0] if len(made) == 1 else made
 
 
 def _scanned(context: Context, name: str, value: Value, axis: int, chunk: int) -> _Scanned:

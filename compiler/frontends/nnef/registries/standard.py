@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.declarations import STANDARD
+from nnefc.frontends.nnef.dynamic.calls import call_standard
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.values import Value
+from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.activation import Softmax
 from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.elementwise import apply
 from nnefc.operators.matrix import MatMul
-from nnefc.operators.shape import Reshape, Slice
+from nnefc.operators.shape import Reshape, Slice, Transpose
 from nnefc.sizes import Dimension, bounds, ceil_div, greatest, least
 
 __all__: list[str] = []
@@ -83,3 +87,47 @@ def _from_front(position: Dimension, size: Dimension) -> Dimension:
     if bounds(position)[0] < 0:
         raise CompileError(f"the position {position} counts from the end for some sizes only")
     return position
+
+
+def _as_standard(context: Context, name: str, args: Arguments, **changed: Value) -> Value:
+    """A call of the standard's operation of that name, with some arguments changed."""
+    operation = STANDARD.lookup(name, Dialect.FINAL)
+    assert operation is not None
+    return call_standard(context.at, operation, {**args, **changed})
+
+
+_DECONV = (
+    "fragment deconv(input: tensor<scalar>, filter: tensor<scalar>, bias: tensor<scalar> = 0.0, "
+    "border: string = 'constant', padding: (integer, integer)[] = [], stride: integer[] = [], "
+    "dilation: integer[] = [], output_shape: integer[] = [], groups: integer = 1) -> (output: tensor<scalar>)"
+)
+
+
+@_STANDARD.operator(_DECONV)
+def _deconv(context: Context, args: Arguments) -> Value:
+    """The filter is `[outputs, inputs / groups, …]`, the standard's `[inputs, outputs / groups, …]`."""
+    at, shape, groups = context.at, shape_of(args.filter), max(1, args.groups)
+    outputs, inputs, *taps = shape
+    if outputs % groups:
+        raise CompileError(f"the filter {list(shape)} does not fit {groups} groups")
+    apart = at.apply(Reshape((groups, outputs // groups, inputs, *taps)), args.filter)
+    turned = at.apply(Transpose((0, 2, 1, *range(3, len(taps) + 3))), apart)
+    filters = at.apply(Reshape((groups * inputs, outputs // groups, *taps)), turned)
+    return _as_standard(context, "deconv", args, filter=filters)
+
+
+_POOL = (
+    "(input: tensor<scalar>, size: integer[], border: string = 'constant', padding: (integer, integer)[] = [], "
+    "stride: integer[] = [], dilation: integer[] = []) -> "
+)
+
+
+@_STANDARD.operator(f"fragment max_pool{_POOL}(output: tensor<scalar>)")
+def _max_pool(context: Context, args: Arguments) -> Value:
+    """What lies outside does not count, whatever the border."""
+    return _as_standard(context, "max_pool", args, border="ignore")
+
+
+@_STANDARD.operator(f"fragment max_pool_with_index{_POOL}(output: tensor<scalar>, index: tensor<integer>)")
+def _max_pool_with_index(context: Context, args: Arguments) -> Value:
+    return _as_standard(context, "max_pool_with_index", args, border="ignore")

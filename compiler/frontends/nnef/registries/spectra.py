@@ -1,0 +1,71 @@
+"""`tract_core`: spectra of signals, complex numbers being a last axis of two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.values import Arguments
+from nnefc.operators.base import Operand, rank_of, shape_of
+from nnefc.operators.elementwise import apply
+from nnefc.operators.reduction import Cumulative
+from nnefc.operators.shape import Reshape, Transpose
+from nnefc.operators.signal import FourierTransform, ShortTimeFourierTransform
+
+__all__: list[str] = []
+
+_CORE = registry("tract_core")
+
+
+@_CORE.operator(
+    "fragment tract_core_fft(input: tensor<scalar>, axis: integer, inverse: logical = false) "
+    "-> (output: tensor<scalar>)"
+)
+def _fft(context: Context, args: Arguments) -> Operand:
+    """The inverse is not divided by the length."""
+    at, x = context.at, args.input
+    axis = args.axis % rank_of(x)
+    made = at.apply(FourierTransform(axis, inverse=args.inverse), x)
+    return apply(at, "multiply", made, at.number(shape_of(x)[axis], made)) if args.inverse else made
+
+
+@_CORE.operator(
+    "fragment tract_core_stft(input: tensor<scalar>, axis: integer, frame: integer, stride: integer, "
+    "window: tensor<scalar> = 1.0) -> (output: tensor<scalar>)"
+)
+def _stft(context: Context, args: Arguments) -> Operand:
+    """Frames at the axis, frequencies at the next one; a shorter window is in the middle of the frame."""
+    at, x = context.at, args.input
+    shape = shape_of(x)
+    axis = args.axis % len(shape)
+    if axis == len(shape) - 1 or shape[-1] != 2:
+        raise CompileError(f"complex items along the axis {args.axis} are needed, the shape is {list(shape)}")
+    others = [i for i in range(len(shape) - 1) if i != axis]
+    moved = at.apply(Transpose((*others, axis, len(shape) - 1)), x)
+    signals = at.apply(Reshape((-1, shape[axis], 2)), moved)
+    window = None
+    if shape_of(args.window):
+        window = at.known(args.window)
+        if not isinstance(window, np.ndarray) or window.size > args.frame:
+            raise CompileError(f"a window is needed that is known, and not longer than the frame of {args.frame}")
+        before = (args.frame - window.size) // 2
+        window = np.pad(window.reshape(-1), (before, args.frame - window.size - before))
+    made = at.apply(ShortTimeFourierTransform(args.stride, args.frame, False), signals, window)
+    apart = at.apply(Reshape((*(shape[i] for i in others), *shape_of(made)[1:])), made)
+    frames = len(others)
+    order = (*range(axis), frames, frames + 1, *range(axis, frames), frames + 2)
+    return at.apply(Transpose(order), apart)
+
+
+@_CORE.operator("fragment tract_core_cumsum(input: tensor<scalar>, axis: integer) -> (output: tensor<scalar>)")
+def _cumsum(context: Context, args: Arguments) -> Operand:
+    return context.at.apply(Cumulative(args.axis % rank_of(args.input)), args.input)
+
+
+@_CORE.operator("fragment tract_core_complex_to_inner_dim(input: tensor<scalar>) -> (output: tensor<scalar>)")
+@_CORE.operator("fragment tract_core_inner_dim_to_complex(input: tensor<scalar>) -> (output: tensor<scalar>)")
+def _complex(context: Context, args: Arguments) -> Operand:
+    """Complex numbers are a last axis of two already."""
+    operand: Operand = args.input
+    return operand
