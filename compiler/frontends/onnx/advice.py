@@ -145,7 +145,7 @@ def advice_on_operator(domain: str, op_type: str) -> str | None:
     for pattern, text in _DOMAINS:
         if re.fullmatch(pattern, domain):
             return text.format(op=op_type) if text is _SCIKIT else f"{text}; {_REGISTER}"
-    return _CUSTOM if domain else None
+    return _CUSTOM
 
 
 def advice_on_data(names: Sequence[str], index: int, is_input: bool) -> str | None:

@@ -238,6 +238,8 @@ _SCHEMAS = (
     _schema("Affine", "X:F", {"alpha": 1.0, "beta": 0.0}, outputs="Y:F", domain=""),
     _schema("Crop", "X:F", required="border:INTS", optional="scale:INTS", outputs="Y:F", domain=""),
     _schema("ImageScaler", "X:F", {"scale": 1.0}, optional="bias:FLOATS", outputs="Y:F", domain=""),
+    _schema("MeanVarianceNormalization", "X:F", {"across_channels": 0, "normalize_variance": 1}, outputs="Y:F",
+            domain=""),
     _schema("ParametricSoftplus", "X:F", {"alpha": 1.0, "beta": 1.0}, outputs="Y:F", domain=""),
     _schema("ScaledTanh", "X:F", {"alpha": 1.0, "beta": 1.0}, outputs="Y:F", domain=""),
     _schema("ThresholdedRelu", "X:F", {"alpha": 1.0}, outputs="Y:F", domain=""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from nnefc.agreement import Narrowing, narrowed
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.onnx.advice import made_by
-from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value
-from nnefc.frontends.onnx.model import Graph, Model
+from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value, is_supported
+from nnefc.frontends.onnx.model import Graph, Model, NodeDef
 from nnefc.frontends.onnx.reading import read_model
 from nnefc.frontends.onnx.scopes import check_model
 from nnefc.frontends.onnx.shapes import (
@@ -29,6 +30,7 @@ from nnefc.frontends.onnx.shapes import (
     item_variables,
     no_such_name,
 )
+from nnefc.frontends.onnx.tolerance import without_dead_nodes
 from nnefc.frontends.onnx.training import check_trainings, training_step
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value
 from nnefc.network import Network, State
@@ -70,10 +72,8 @@ def load(
     Raises:
         CompileError: anything in the model or in the arguments that does not fit.
     """
-    model = read_model(Path(path))
+    model = _checked(Path(path), output_tensors)
     with made_by(model.producer):
-        check_model(model)
-        check_trainings(model)
         graph = model.graph
         states: Mapping[str, Array] = {}
         updates: Mapping[str, str] = {}
@@ -84,6 +84,35 @@ def load(
     for text in dict.fromkeys(builder.warnings):
         warn(f"{Path(path).name}: {text}")
     return network
+
+
+def _checked(path: Path, output_tensors: tuple[str, ...]) -> Model:
+    """A model that keeps the rules of the format, or breaks them without harm."""
+    try:
+        model = read_model(path)
+        graph, warnings = without_dead_nodes(model.graph, output_tensors, lambda node: _is_known(model, node))
+        model = replace(model, graph=graph)
+        with made_by(model.producer):
+            check_model(model)
+            check_trainings(model)
+    except CompileError as error:
+        if error.hint is not None:
+            raise
+        raise CompileError(error.message, location=error.location, hint=_BROKEN) from error
+    for text in warnings:
+        warn(f"{path.name}: {text}")
+    return model
+
+
+_BROKEN = (
+    "the file breaks a rule of the format: report it to what wrote it, or mend it with the package onnx, whose "
+    "onnx.checker.check_model(path) tells more"
+)
+
+
+def _is_known(model: Model, node: NodeDef) -> bool:
+    known = is_supported(node.domain, node.op_type) or (node.domain, node.op_type, node.overload) in model.functions
+    return known or bool(model.trainings)  # whose graphs may need anything
 
 
 def _evaluated(model: Model, graph: Graph, what: str) -> dict[str, Array]:

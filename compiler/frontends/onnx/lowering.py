@@ -169,7 +169,7 @@ class Interpreter:
                 scope.values[name] = result
                 info = scope.infos.get(name)
                 if info is not None:
-                    check_declared(result, info, self.symbols, node.description, strict=not scope.inlined)
+                    check_declared(result, info, self.symbols, node.description, strict=not scope.inlined, inside=True)
 
     def _attributes(self, node: NodeDef, scope: Scope) -> dict[str, Any]:
         """Values of attributes: references to a function's are resolved, and left out where that has none."""

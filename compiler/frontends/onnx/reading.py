@@ -14,6 +14,7 @@ from nnefc.frontends.onnx.external_data import ExternalData
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets, Training
 from nnefc.frontends.onnx.ordering import in_topological_order
 from nnefc.frontends.onnx.tensors import read_sparse_tensor, read_tensor
+from nnefc.frontends.onnx.tolerance import with_all_imports
 from nnefc.frontends.onnx.types import ValueInfo, read_type
 from nnefc.frontends.onnx.values import Array, SparseTensor
 
@@ -22,6 +23,9 @@ __all__ = ["read_function", "read_model", "read_proto"]
 _A = onnx.AttributeProto
 _MAX_DEPTH = 24
 """Graphs inside each other: protobuf itself stops a little later."""
+
+_FIRST_WITH_OPSETS = 3
+"""The version of the format in which models began to say which versions of operators they have."""
 
 _MAX_FILE_BYTES = 1 << 31
 """What protobuf can hold; larger models keep their weights in files beside them."""
@@ -66,8 +70,8 @@ def read_model(path: Path) -> Model:
     """
     reader = _Reader(ExternalData(path.parent))
     model = reader.model(read_proto(path), path)
-    for what in reader.disordered:
-        warn(f"{path.name}: the nodes of {what} are not in topological order; they are read as if they were")
+    for text in dict.fromkeys(reader.warnings):
+        warn(f"{path.name}: {text}")
     return model
 
 
@@ -106,36 +110,41 @@ class _Reader:
     """Makes frozen values of messages.
 
     Attributes:
-        disordered: the graphs and functions whose nodes had to be sorted, as messages name them.
+        warnings: of what breaks a rule of the format and is read all the same.
     """
 
     def __init__(self, external: ExternalData) -> None:
         self._external = external
         self._depth = 0
-        self.disordered: list[str] = []
+        self.warnings: list[str] = []
 
     def model(self, proto: onnx.ModelProto, path: Path) -> Model:
-        if proto.ir_version < 1:
-            raise CompileError(f"{path} does not say which version of the format it is in ('ir_version')")
+        version = proto.ir_version or (_FIRST_WITH_OPSETS if proto.opset_import else 1)
+        if not proto.ir_version:
+            self.warnings.append(f"it does not say which version of the format it is in: {version} is taken")
         if proto.ir_version > onnx.IR_VERSION:
             raise CompileError(
                 f"{path} is in version {proto.ir_version} of the format, the newest that the installed package onnx "
                 f"knows is {onnx.IR_VERSION}",
                 hint="install a newer one: pip install -U onnx",
             )
-        if proto.ir_version >= 3 and not proto.opset_import:
-            raise CompileError(f"{path} imports no operator set ('opset_import')")
-        if proto.ir_version < 3 and proto.opset_import:
-            raise CompileError(f"{path} imports operator sets, which version {proto.ir_version} of the format lacks")
+        if version >= _FIRST_WITH_OPSETS and not proto.opset_import:
+            raise CompileError(
+                f"{path} imports no operator set ('opset_import'), which says what its operators mean",
+                hint="add the one that it was written for: model.opset_import.append(onnx.helper.make_opsetid('', 13))",
+            )
+        if 0 < version < _FIRST_WITH_OPSETS and proto.opset_import:
+            self.warnings.append(
+                f"it imports operator sets, which version {version} of the format lacks; they are taken"
+            )
         functions: dict[tuple[str, str, str], Function] = {}
         for item in proto.functions:
             function = self.function(item)
             if function.key in functions:
                 raise CompileError(f"the model has two functions '{_spelled(function)}'")
             functions[function.key] = function
-        _distinct((entry.key for entry in proto.metadata_props), "key of 'metadata_props'", "the model")
-        return Model(
-            name=proto.graph.name,
+        model = Model(
+            name=proto.graph.name or path.stem,
             opsets=_opsets(proto.opset_import, f"the model {path.name}") or {"": 1},
             graph=self.graph(proto.graph, "the model's graph"),
             functions=functions,
@@ -143,52 +152,72 @@ class _Reader:
             files=self._external.files,
             producer=str(proto.producer_name),
         )
+        model, warnings = with_all_imports(model, version)
+        self.warnings += warnings
+        return model
 
     def graph(self, proto: onnx.GraphProto, what: str) -> Graph:
         if self._depth >= _MAX_DEPTH:
             raise CompileError(f"{what} is nested more than {_MAX_DEPTH} graphs deep")
-        if not proto.name:
-            raise CompileError(f"{what} has no name")
         self._depth += 1
         try:
             inputs = tuple(self._info(item, "input", what) for item in proto.input)
             initializers = self._initializers(proto, what)
             return Graph(
-                name=proto.name,
+                name=proto.name or what,
                 inputs=inputs,
                 outputs=tuple(self._info(item, "output", what) for item in proto.output),
                 initializers=initializers,
                 nodes=self._nodes(proto.node, [*(item.name for item in inputs), *initializers], what),
-                infos={item.name: self._info(item, "value", what) for item in proto.value_info},
+                infos=self._infos(proto.value_info, what),
             )
         finally:
             self._depth -= 1
 
+    def _infos(self, protos: Iterable[onnx.ValueInfoProto], what: str) -> dict[str, ValueInfo]:
+        """Types of values inside; one without a name says nothing."""
+        return {item.name: self._info(item, "value", what) for item in protos if item.name}
+
     def _info(self, proto: onnx.ValueInfoProto, role: str, what: str) -> ValueInfo:
         _check_texts(what, proto.name)
         if not proto.name:
-            raise CompileError(
-                f"{what} has an {role} without a name" if role != "value" else f"{what} has a type without a name"
-            )
+            raise CompileError(f"{what} has an {role} without a name")
         return ValueInfo(proto.name, read_type(proto.type, f"the {role} '{proto.name}'"))
 
     def _initializers(self, proto: onnx.GraphProto, what: str) -> dict[str, Array | SparseTensor]:
         found: dict[str, Array | SparseTensor] = {}
         for tensor in proto.initializer:
-            _new_initializer(tensor.name, found, what)
-            found[tensor.name] = read_tensor(tensor, f"the initializer '{tensor.name}'", self._external)
+            value = read_tensor(tensor, f"the initializer '{tensor.name}'", self._external)
+            self._add_initializer(found, tensor.name, value, what)
         for sparse in proto.sparse_initializer:
             name = sparse.values.name
-            _new_initializer(name, found, what)
-            found[name] = read_sparse_tensor(sparse, f"the sparse initializer '{name}'", self._external)
+            values = read_sparse_tensor(sparse, f"the sparse initializer '{name}'", self._external)
+            self._add_initializer(found, name, values, what)
         return found
+
+    def _add_initializer(
+        self, found: dict[str, Array | SparseTensor], name: str, value: Array | SparseTensor, what: str
+    ) -> None:
+        """Add an initializer; nothing can read one without a name, and a second one may only repeat the first."""
+        _check_texts(what, name)
+        if not name:
+            self.warnings.append(f"{what} has an initializer without a name, which nothing can read")
+            return
+        if name in found:
+            if not _same_values(found[name], value):
+                raise CompileError(
+                    f"{what} has two initializers '{name}' with different values",
+                    hint="give one of them another name, or remove it",
+                )
+            self.warnings.append(f"{what} has the initializer '{name}' twice, with the same values")
+        found[name] = value
 
     def _nodes(self, protos: Iterable[onnx.NodeProto], given: Iterable[str], what: str) -> tuple[NodeDef, ...]:
         """The nodes of a graph, each after those that make what it needs; `given` names inputs and initializers."""
         nodes = tuple(map(self.node, protos))
         ordered = in_topological_order(nodes, given)
         if ordered is not nodes:
-            self.disordered.append(what)
+            self.warnings.append(f"the nodes of {what} are not in topological order; they are read as if they were")
         return ordered
 
     def node(self, proto: onnx.NodeProto) -> NodeDef:
@@ -230,8 +259,9 @@ class _Reader:
         if len(given) > 1:
             fields = " and ".join(f"'{_FIELDS[item]}'" for item in given)
             raise CompileError(f"the {what} has values in {fields}: there must be exactly one")
-        if not kind:
-            raise CompileError(f"the {what} has no type" if given else f"the {what} has neither type nor value")
+        if not kind and not given:
+            raise CompileError(f"the {what} has neither type nor value")
+        kind = kind or given[0]  # the first version of the format has no types
         if kind not in _FIELDS:
             raise CompileError(f"the {what} has the unknown type {kind}")
         if given and given[0] != kind:
@@ -275,7 +305,7 @@ class _Reader:
             defaults={a.name: self._attribute(a, f"attribute '{a.name}' of {what}")[1] for a in proto.attribute_proto},
             nodes=self._nodes(proto.node, proto.input, what),
             opsets=_opsets(proto.opset_import, what),
-            infos={item.name: self._info(item, "value", what) for item in getattr(proto, "value_info", ())},
+            infos=self._infos(getattr(proto, "value_info", ()), what),
         )
 
     def _training(self, proto: onnx.TrainingInfoProto, index: int) -> Training:
@@ -333,11 +363,12 @@ def _binding(entries: Iterable[Any], what: str) -> dict[str, str]:
     return found
 
 
-def _new_initializer(name: str, found: Mapping[str, object], what: str) -> None:
-    if not name:
-        raise CompileError(f"{what} has an initializer without a name")
-    if name in found:
-        raise CompileError(f"{what} has two initializers '{name}'")
+def _same_values(one: Array | SparseTensor, other: Array | SparseTensor) -> bool:
+    left, right = (item.dense() if isinstance(item, SparseTensor) else item for item in (one, other))
+    same_type = (left.dtype, left.shape) == (right.dtype, right.shape)
+    return same_type and (
+        left.tolist() == right.tolist() if left.dtype == object else left.tobytes() == right.tobytes()
+    )
 
 
 def _distinct(names: Iterable[str], kind: str, what: str) -> None:

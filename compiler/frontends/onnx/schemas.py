@@ -16,6 +16,7 @@ from nnefc.frontends.onnx.advice import advice_on_operator
 from nnefc.frontends.onnx.custom import custom_schema
 from nnefc.frontends.onnx.extensions import DOMAIN, EXTENSIONS
 from nnefc.frontends.onnx.model import NodeDef, Opsets
+from nnefc.frontends.onnx.tolerance import is_leftover
 from nnefc.frontends.onnx.types import spelled, type_of
 from nnefc.frontends.onnx.values import AnyValue, Optional, Sequence
 
@@ -110,6 +111,8 @@ def check_node(node: NodeDef, schema: Schema) -> None:
     _check_arity(node, "output", node.outputs, schema.outputs, schema.min_output, schema.max_output)
     for name, kind in node.kinds.items():
         declared = schema.attributes.get(name)
+        if declared is None and is_leftover(node, name):
+            continue
         if declared is None:
             close = get_close_matches(name, schema.attributes, 1)
             raise CompileError(

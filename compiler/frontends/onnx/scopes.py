@@ -13,6 +13,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.custom import is_custom
 from nnefc.frontends.onnx.model import AttributeRef, Function, FunctionKey, Graph, Model, NodeDef, Opsets
 from nnefc.frontends.onnx.schemas import check_node, schema_of
+from nnefc.frontends.onnx.tolerance import used_functions
 from nnefc.frontends.onnx.types import MapType, OptionalType, SequenceType, TensorType, Type
 
 __all__ = ["check_call", "check_combined", "check_graph", "check_model"]
@@ -51,14 +52,16 @@ def check_model(model: Model) -> None:
     Raises:
         CompileError: a rule is broken; the message names the node, its operator and the name in question.
     """
-    for function in model.functions.values():
+    for function in used_functions(model).values():
         _check_function(function, model.functions)
     _check_recursion(model.functions)
-    # A missing shape is let pass, other than by onnx's own checker: of an input it can be given, of an output computed.
-    for kind, infos in (("input", model.graph.inputs), ("output", model.graph.outputs)):
-        for info in infos:
-            if not _is_whole(info.type):
-                raise CompileError(f"the {kind} '{info.name}' of the model's graph has no declared element type")
+    # What is missing is let pass, other than by onnx's own checker, where it can be given, or computed.
+    for info in model.graph.inputs:
+        if not _is_whole(info.type) and info.name not in model.graph.initializers:
+            raise CompileError(
+                f"the input '{info.name}' of the model's graph has no declared element type",
+                hint="declare it: model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT",
+            )
     check_graph(model.graph, model, "the model's graph")
 
 
@@ -161,8 +164,7 @@ def _check_one(node: NodeDef, scope: _Scope, functions: Mapping[FunctionKey, Fun
 def _check_outputs(graph: Graph, scope: _Scope, what: str) -> None:
     seen: set[str] = set()
     for name in graph.output_names:
-        if name not in scope.names:
-            # A value of an outer graph is none of this one's.
+        if not scope.sees(name):
             raise CompileError(f"{what}: no node computes its output '{name}'")
         if name in seen and scope.outer is None:
             raise CompileError(f"{what} has the output '{name}' twice")

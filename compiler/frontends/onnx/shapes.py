@@ -389,7 +389,9 @@ def _dtype(type_: Type) -> str:
             return _dtype(item)
 
 
-def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str, *, strict: bool) -> None:
+def check_declared(
+    value: AnyValue, info: ValueInfo, symbols: Symbols, what: str, *, strict: bool, inside: bool = False
+) -> None:
     """Check a computed value against the type that the file declares for its name.
 
     A shape that differs is noted in `symbols`: exporters write wrong ones, and nothing depends on them.
@@ -403,7 +405,10 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
     match info.type, value:
         case TensorType(dtype, shape), Value():
             if dtype and dtype != value.dtype:
-                raise CompileError(f"{what}: '{info.name}' is declared as {dtype}, but it is {value.dtype}")
+                text = f"'{info.name}' is declared as {dtype}, but it is {value.dtype}"
+                if not inside:
+                    raise CompileError(f"{what}: {text}")
+                symbols.contradictions.setdefault(info.name, text)
             if strict or (shape is not None and len(shape) != value.rank):
                 try:
                     unify(_possible(shape, value.shape, symbols), value.shape, f"'{info.name}'", symbols)
@@ -414,7 +419,7 @@ def check_declared(value: AnyValue, info: ValueInfo, symbols: Symbols, what: str
         case (SequenceType(MapType()) | MapType(), Value()):
             return  # of ZipMap: the values of its maps
         case (OptionalType(item), _):
-            check_declared(value, ValueInfo(info.name, item), symbols, what, strict=strict)
+            check_declared(value, ValueInfo(info.name, item), symbols, what, strict=strict, inside=inside)
         case (TensorType() | SequenceType(), _):
             raise CompileError(f"{what}: '{info.name}' is declared as {spelled(info.type)}, but it is a {_kind(value)}")
 

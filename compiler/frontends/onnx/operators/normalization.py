@@ -39,6 +39,10 @@ from nnefc.operators.shape import Reshape
 __all__: list[str] = []
 
 
+_DEVIATION_EPSILON = 1e-9
+"""Added to the standard deviation, as in the standard's formula for it."""
+
+
 def _channelwise(ctx: Context, x: Value, vector: Value) -> Any:
     """A vector of channels, aligned to broadcast with `[N, C, …]`."""
     return ctx.apply(Reshape((1, math.prod(shape_of(vector)), *[1] * (len(shape_of(x)) - 2))), vector)
@@ -48,19 +52,28 @@ def _channelwise(ctx: Context, x: Value, vector: Value) -> Any:
 def _batch_normalization(ctx: Context, node: Node) -> Any:
     x, scale, bias, average, variance = (input_at(node, i) for i in range(5))
     shape, epsilon = shape_of(x), node.attributes["epsilon"]
-    if len(shape) < 2 or not all(agree_all(shape_of(v), (shape[1],)) for v in (scale, bias, average, variance)):
-        raise fail(node, f"the vectors do not have one item per channel of {spell(shape)}")
+    by_channel = bool(node.attributes.get("spatial", 1)) or node.version >= 9
+    like = shape[1:2] if by_channel else shape[1:]
+    if len(shape) < 2 or not all(agree_all(shape_of(v), like) for v in (scale, bias, average, variance)):
+        kind = "the vectors do not have one item per channel" if by_channel else "parameters are not like one element"
+        raise fail(node, f"{kind} of {spell(shape)}")
     if _trains(node):
+        if not by_channel:
+            raise fail(node, "training with statistics of each element is not supported")
         training = BatchNormalizationInTraining(epsilon, node.attributes["momentum"])
         return ctx.apply(training, x, scale, bias, average, variance)[: max(1, len(node.outputs))]
-    vectors = (average, variance, scale, bias)
-    return ctx.apply(BatchNormalization(epsilon), x, *(_channelwise(ctx, x, vector) for vector in vectors))
+    vectors = [
+        _channelwise(ctx, x, vector) if by_channel else ctx.apply(Reshape((1, *like)), vector)
+        for vector in (average, variance, scale, bias)
+    ]
+    made = ctx.apply(BatchNormalization(epsilon), x, *vectors)
+    return [made, average, variance, average, variance]  # of a model in training, run without
 
 
 def _trains(node: Node) -> bool:
     if node.version >= 14:
         return bool(node.attributes.get("training_mode"))
-    return node.version < 7 and not node.attributes.get("is_test", 0) and node.wants(1)
+    return not node.attributes.get("is_test", 0) and node.wants(1)
 
 
 @operator("InstanceNormalization", since=(1, 6, 22))
@@ -96,11 +109,24 @@ def _rms_normalization(ctx: Context, node: Node) -> Any:
     return binary(ctx, "Mul", ctx.apply(Cast(dtype_of(scale)), normal), scale)
 
 
+@operator("MeanVarianceNormalization", since=(1,))
+def _mean_variance_on_trial(ctx: Context, node: Node) -> Any:
+    """As the standard's first version had it: over the batch and the positions, or over everything."""
+    x = input_at(node, 0)
+    rank = len(shape_of(x))
+    axes = tuple(range(rank)) if node.attributes["across_channels"] else (0, *range(2, rank))
+    if node.attributes["normalize_variance"]:
+        return ctx.apply(MeanVarianceNormalization(axes, _DEVIATION_EPSILON), x)
+    (mean,) = ctx.call("ReduceMean", x, axes=axes, keepdims=1)
+    assert isinstance(mean, Value)
+    return binary(ctx, "Sub", x, mean)
+
+
 @operator("MeanVarianceNormalization", since=(9, 13))
 def _mean_variance_normalization(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     axes = tuple(sorted(normal_axes(node, node.attributes["axes"], len(shape_of(x)))))
-    return ctx.apply(MeanVarianceNormalization(axes, 1e-9), x)
+    return ctx.apply(MeanVarianceNormalization(axes, _DEVIATION_EPSILON), x)
 
 
 @operator("LpNormalization", since=(1, 22))

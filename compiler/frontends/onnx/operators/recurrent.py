@@ -80,7 +80,7 @@ _CELLS: dict[str, tuple[Callable[..., Cell], tuple[str, ...]]] = {
 
 def _cells(node: Node) -> list[Cell]:
     """What each direction computes."""
-    direction = node.attributes["direction"]
+    direction = node.attributes["direction"].replace("foward", "forward")  # the default of GRU's first version
     count = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(direction)
     if count is None:
         raise fail(node, f"there is no direction '{direction}'")
