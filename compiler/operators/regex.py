@@ -24,8 +24,12 @@ _MOST_MINIMIZED = 1 << 11
 """States of automata of which the smallest is looked for: others are left as they are."""
 
 
-def automaton(pattern: str) -> Array:
-    """The automaton that takes the strings which a pattern matches as a whole, uint8; see `match.c`.
+def automaton(pattern: str, is_part: bool = False) -> Array:
+    """The automaton that takes the strings which a pattern matches as a whole, uint8; see `automaton.h`.
+
+    Args:
+        pattern: of RE2's.
+        is_part: whether matches are parts of a text: then nothing may depend on where this begins and ends.
 
     Raises:
         CompileError: the pattern is no regular expression of RE2's, has what is not supported, or is too large.
@@ -33,6 +37,8 @@ def automaton(pattern: str) -> Array:
     parts = _Parts(pattern)
     start, end = parts.state(), parts.state()
     parts.add(parsed(pattern), start, end)
+    if is_part and any(anchor is not None for free in parts.free for _, anchor in free):
+        raise CompileError(f"the pattern {pattern[:80]!r} cannot be compiled: ^ and $ are for whole strings here")
     following, accepting, class_of = _Determined(parts, start, end).tables()
     if len(following) <= _MOST_MINIMIZED:
         following, accepting = _smallest(following, accepting)

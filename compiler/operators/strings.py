@@ -35,6 +35,7 @@ __all__ = [
     "TextEqual",
     "ToNumbers",
     "called",
+    "most_pieces",
     "packed_texts",
     "text_call",
     "utf8",
@@ -202,8 +203,7 @@ class SplitTexts(Operator):
             return np.zeros((*shape, 0), np.int64), np.zeros(shape, np.int64)
         pool, _ = packed_texts([self.delimiter])
         operands = [x, np.frombuffer(pool, np.uint8)]
-        limit = max(_FEWEST_PIECES, min(_MOST_PIECES, _MOST_ROOM // typical(count)))
-        limit = min(limit, self.cuts + 1) if self.cuts >= 0 else limit
+        limit = min(most_pieces(count), self.cuts + 1) if self.cuts >= 0 else most_pieces(count)
         sizes = [(shape, "int64"), ((1,), "int64")]
         counts, most = called(at, "nnefc_text_count_pieces", operands, sizes, count, self.cuts, limit)
         width = counted(at, at.expr(most), limit, "pieces")
@@ -212,7 +212,11 @@ class SplitTexts(Operator):
 
 
 _FEWEST_PIECES, _MOST_PIECES, _MOST_ROOM = 64, 1 << 12, 1 << 20
-"""The pieces of a string that a network has room for: so many, or fewer, and of all strings together so many."""
+
+
+def most_pieces(count: Dimension) -> int:
+    """How many pieces of each of so many strings a network has room for."""
+    return max(_FEWEST_PIECES, min(_MOST_PIECES, _MOST_ROOM // max(1, typical(count))))
 
 
 @dataclass(frozen=True)

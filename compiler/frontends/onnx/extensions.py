@@ -85,6 +85,7 @@ _TYPES = {
         "tensor(bool)",
         "tensor(string)",
     ],
+    "X": ["tensor(string)"],
     "Z": ["tensor(uint8)", *_FLOATS],
     "Q": ["tensor(uint8)", "tensor(int4)", "tensor(uint4)"],
 }
@@ -124,6 +125,8 @@ _SCHEMAS = (
         "A:T A_scale:S A_zero_point:T B:T2 B_scale:S B_zero_point:T2 C:C? Y_scale:S? Y_zero_point:T3?",
         {"alpha": 1.0, "transA": 0, "transB": 0},
     ),
+    _schema("Tokenizer", "X:X", required="mark:INT mincharnum:INT pad_value:STRING",
+            optional="separators:STRINGS tokenexp:STRING", outputs="Y:X"),
     _schema("MatMulIntegerToFloat", "A:T B:T2 a_scale:F b_scale:F a_zero_point:T? b_zero_point:T2? bias:F?",
             outputs="Y:F"),
     _schema("DynamicQuantizeMatMul", "A:S B:T2 b_scale:S b_zero_point:T2? bias:S?", outputs="Y:S"),

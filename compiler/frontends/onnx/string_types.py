@@ -38,7 +38,7 @@ _MOVES = frozenset(
 _READ = frozenset(
     {
         *("Cast", "CastLike", "CategoryMapper", "Equal", "LabelEncoder", "OneHotEncoder", "RegexFullMatch"),
-        *("StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+        *("StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Tokenizer"),
     }
 )
 """Operators that look into strings. Others that schemas let take them would compute with handles."""

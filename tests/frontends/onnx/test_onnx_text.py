@@ -233,3 +233,46 @@ def test_a_pipeline_from_a_sentence_to_counts(tmp_path: Path) -> None:
     with compiled(tmp_path, nodes, {"x": (STRING, [1])}, {"y": FLOAT, "kept": STRING}) as library:
         for sentence, counts in (("The CAT sat on a Mat", [1, 1, 1]), ("the a", [0, 0, 0]), ("cat cat sat", [2, 0, 1])):
             assert library([sentence])[0].tolist() == [counts]
+
+
+TOKENIZERS: list[dict[str, Any]] = [
+    {"tokenexp": "[a-zA-Z0-9_]+"},
+    {"tokenexp": "é|日.|a*", "mincharnum": 2, "mark": 1},
+    {"separators": [""], "mark": 1},
+    {"separators": [" ", ",+|b"]},
+    {"separators": ["a", " *"], "mincharnum": 2},
+]
+
+
+def test_tokens_are_those_of_onnxruntime(tmp_path: Path) -> None:
+    """Matches, characters, and what is between separators, one after the other; as many as the longest string has."""
+    nodes = [
+        node("Tokenizer", "x", f"y{i}", "com.microsoft", **{"mark": 0, "mincharnum": 1, "pad_value": "#", **given})
+        for i, given in enumerate(TOKENIZERS)
+    ]
+    proto = model_of(nodes, {"x": (STRING, ["n"])}, {f"y{i}": STRING for i in range(len(nodes))})
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    letters = np.array(list("aab é日_, ,0Z\n"))
+    with nnefc.compile(path).load(threads=1) as library:
+        for count in (1, 30, 5):
+            x = np.array(["x", *("".join(RNG.choice(letters, RNG.integers(0, 12))) for _ in range(count))], object)
+            found, expected = library(x), beside_onnxruntime(tmp_path).run(None, {"x": x})
+            for given, result, right in zip(TOKENIZERS, found, expected, strict=True):
+                assert result.tolist() == right.tolist(), given
+
+
+def test_tokens_that_cannot_be_found_are_refused(tmp_path: Path) -> None:
+    for given, message in (
+        ({}, "either 'separators' or 'tokenexp'"),
+        ({"tokenexp": "a", "separators": ["b"]}, "either 'separators' or 'tokenexp'"),
+        ({"tokenexp": "a", "mincharnum": 0}, "tokens of 0 characters"),
+        ({"tokenexp": "^a"}, "are for whole strings"),
+    ):
+        made = node("Tokenizer", "x", "y", "com.microsoft", **{"mark": 0, "mincharnum": 1, "pad_value": "", **given})
+        proto = model_of([made], {"x": (STRING, [1])}, {"y": STRING})
+        proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+        (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+        with pytest.raises(CompileError, match=message):
+            nnefc.compile(tmp_path / "model.onnx")

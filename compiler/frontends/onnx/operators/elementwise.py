@@ -94,7 +94,7 @@ def _lower_unary(ctx: Context, node: Node) -> Value:
     return unary(ctx, node.op_type, input_at(node, 0))
 
 
-def _lower_binary(ctx: Context, node: Node) -> Any:
+def _lower_binary(ctx: Context, node: Node) -> Value:
     """Early versions say by `axis` where the second operand belongs."""
     x, y = input_at(node, 0), input_at(node, 1)
     axis, rank = node.attributes.get("axis"), len(shape_of(x))
@@ -104,9 +104,14 @@ def _lower_binary(ctx: Context, node: Node) -> Any:
         if not 0 <= start <= rank or after < 0:
             raise fail(node, f"axis {axis} puts the second operand {spell(shape_of(y))} beyond {spell(shape_of(x))}")
         y = ctx.apply(Reshape((*shape_of(y), *[1] * after)), y)
-    if x.dtype == "string":
-        return ctx.apply(TextEqual(), x, y)
     return binary(ctx, node.op_type, x, y)
+
+
+def _lower_equal(ctx: Context, node: Node) -> Any:
+    """Of strings too."""
+    if input_at(node, 0).dtype == "string":
+        return ctx.apply(TextEqual(), input_at(node, 0), input_at(node, 1))
+    return _lower_binary(ctx, node)
 
 
 def _lower_chain(ctx: Context, node: Node) -> Value:
@@ -119,7 +124,7 @@ def _lower_chain(ctx: Context, node: Node) -> Value:
 
 for _table, _lower in ((_UNARY, _lower_unary), (_BINARY, _lower_binary), (_CHAINED, _lower_chain)):
     for _name, (_, _since) in _table.items():
-        operator(_name, since=_since)(_lower)
+        operator(_name, since=_since)(_lower_equal if _name == "Equal" else _lower)
 
 
 @operator("IsInf", since=(10, 20))

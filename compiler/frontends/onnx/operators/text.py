@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.labels import positions
 from nnefc.frontends.onnx.operators.tensors import Array, fail, input_at, spell
 from nnefc.operators.shape import Reshape
 from nnefc.operators.strings import ChangeCase, JoinTexts, RegexMatch, SplitTexts
 from nnefc.operators.text import NgramCounts
+from nnefc.operators.tokens import Tokens
 
 __all__: list[str] = []
 
@@ -35,6 +37,22 @@ def _string_split(ctx: Context, node: Node) -> list[Value]:
 @operator("RegexFullMatch", since=(20,))
 def _regex_full_match(ctx: Context, node: Node) -> Any:
     return ctx.apply(RegexMatch(node.attributes.get("pattern") or ""), input_at(node, 0))
+
+
+@operator("Tokenizer", since=(1,), domain=DOMAIN)
+def _tokenizer(ctx: Context, node: Node) -> Value:
+    """Separators without characters ask for single characters."""
+    given = node.attributes
+    separators, expression = tuple(given.get("separators") or ()), given.get("tokenexp")
+    if bool(separators) == bool(expression):
+        raise fail(node, "it needs either 'separators' or 'tokenexp'")
+    if given["mincharnum"] < 1:
+        raise fail(node, f"tokens of {given['mincharnum']} characters are not possible")
+    patterns = separators or (expression,)
+    if separators == ("",):
+        separators, patterns = (), ("(?s).",)
+    tokens = Tokens(patterns, not separators, given["mincharnum"], bool(given["mark"]), given["pad_value"])
+    return ctx.text(ctx.apply(tokens, input_at(node, 0)))
 
 
 @operator("StringNormalizer", since=(10,))

@@ -19,6 +19,12 @@ int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_tex
                                 int64_t count, int64_t cuts, int64_t limit);
 int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_counted_text *delimiter, nnefc_text *pieces, int64_t count,
                          int64_t cuts, int64_t width);
+int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
+                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks,
+                                int64_t limit);
+int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, const nnefc_text *fill,
+                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches,
+                          int64_t marks, int64_t width);
 int32_t nnefc_text_to_doubles(const nnefc_text *texts, double *values, int64_t count);
 int32_t nnefc_text_to_integers(const nnefc_text *texts, int64_t *values, int64_t count, int64_t least, int64_t most,
                                int64_t is_unsigned);
@@ -97,6 +103,18 @@ static void check_split(const nnefc_text *texts, int64_t cuts) {
     nnefc_text_split(texts, (const void *)&delimiter, pieces, COUNT, cuts, most);
 }
 
+static void find_tokens(const nnefc_text *texts, const void *machine) {
+    static const int64_t places[] = {0, 0};
+    const nnefc_text fill[] = {0, 0, 0};
+    nnefc_text made[COUNT * WIDTH];
+    int64_t most, keeps = random_number(2), rules = keeps ? 1 : 1 + random_number(2), least = 1 + random_number(3);
+    int64_t marks = random_number(2);
+    nnefc_text_count_tokens(texts, machine, places, &most, COUNT, rules, least, keeps, marks, WIDTH);
+    check(failures == 0 && most <= WIDTH, "tokens");
+    nnefc_text_tokens(texts, machine, places, fill, made, COUNT, rules, least, keeps, marks, most);
+    for (int64_t i = 0; i < COUNT * most; i++) check(nnefc_text_bytes(made[i]).size <= LONGEST, "a token is too long");
+}
+
 static void round_of(const void *lower, const void *keys, const void *machine) {
     nnefc_string strings[COUNT];
     nnefc_text texts[COUNT], made[COUNT], more[COUNT];
@@ -107,6 +125,7 @@ static void round_of(const void *lower, const void *keys, const void *machine) {
         texts[i] = nnefc_text_of_string(&strings[i]);
     }
     check_split(texts, (int64_t)random_number(4) - 1);
+    find_tokens(texts, machine);
     nnefc_text_concat(texts, texts, made, COUNT);
     nnefc_text_change_case(made, lower, more, COUNT);
     for (int i = 0; i < COUNT; i++) {

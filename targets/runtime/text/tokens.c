@@ -1,0 +1,140 @@
+/* Strings cut into tokens by regular expressions, as onnxruntime's Tokenizer does: of all matches at a place the longest counts. */
+#include <stdio.h>
+#include <string.h>
+
+#include "text/automaton.h"
+#include "text/text.h"
+#include "text/utf8.h"
+
+#define NO_MATCH SIZE_MAX
+
+/* How tokens are found. */
+typedef struct rules {
+    const uint8_t *machines;  /* where automata are */
+    const int64_t *places;    /* of each, in bytes from there on */
+    int64_t count;            /* how many; the text between matches of the first is cut by the second, and so on */
+    int64_t least;            /* characters of a token */
+    bool keeps_matches;       /* tokens are the matches of the one automaton, else what is between */
+} rules;
+
+/* Where tokens go: the number that there are, and the first `room` of them. */
+typedef struct tokens {
+    nnefc_text *texts;
+    int64_t count, room;
+} tokens;
+
+/* The bytes of the longest match that begins at `data`; NO_MATCH if there is none. */
+static size_t longest(const nnefc_automaton *machine, const char *data, size_t size) {
+    uint32_t state = 1;
+    size_t found = nnefc_accepts(machine, state) ? 0 : NO_MATCH;
+    for (size_t i = 0; i < size && state != 0; i++) {
+        state = nnefc_state_after(machine, state, data[i]);
+        if (nnefc_accepts(machine, state)) found = i + 1;
+    }
+    return found;
+}
+
+static bool is_long_enough(nnefc_string text, int64_t least) {
+    int64_t characters = 0;
+    for (size_t i = 0; i < text.size && characters < least; characters++)
+        i += nnefc_next_code_point(text.data + i, text.size - i).size;
+    return text.size > 0 && characters >= least;
+}
+
+static void add(tokens *into, nnefc_string text) {
+    if (into->count++ >= into->room) return;
+    nnefc_string *made = nnefc_text_allocate(sizeof *made);
+    if (made != NULL) *made = text;
+    into->texts[into->count - 1] = made != NULL ? nnefc_text_of_string(made) : 0;
+}
+
+static const nnefc_automaton *machine_at(const rules *how, int64_t number) {
+    return (const void *)(how->machines + how->places[number]);
+}
+
+static void keep_matches(const rules *how, nnefc_string text, tokens *into) {
+    const nnefc_automaton *machine = machine_at(how, 0);
+    for (size_t at = 0; at < text.size;) {
+        size_t size = longest(machine, text.data + at, text.size - at);
+        bool is_match = size != NO_MATCH && size > 0;
+        nnefc_string match = {text.data + at, size};
+        if (is_match && is_long_enough(match, how->least)) add(into, match);
+        at += is_match ? size : nnefc_next_code_point(text.data + at, text.size - at).size;
+    }
+}
+
+/* Cuts a text at the matches of one automaton and those that follow; a match without bytes takes a character with it. */
+static void cut(const rules *how, int64_t number, nnefc_string text, tokens *into) {
+    if (number == how->count) {
+        add(into, text);
+        return;
+    }
+    size_t start = 0;
+    for (size_t at = 0; at <= text.size;) {
+        size_t size = at < text.size ? longest(machine_at(how, number), text.data + at, text.size - at) : 0;
+        if (size == NO_MATCH) {
+            at += nnefc_next_code_point(text.data + at, text.size - at).size;
+            continue;
+        }
+        nnefc_string piece = {text.data + start, at - start};
+        if (is_long_enough(piece, how->least)) cut(how, number + 1, piece, into);
+        if (at == text.size) break;
+        at += size > 0 ? size : nnefc_next_code_point(text.data + at, text.size - at).size;
+        start = at;
+    }
+}
+
+static void tokenize(const rules *how, nnefc_text text, tokens *into) {
+    nnefc_string bytes = nnefc_text_bytes(text);
+    if (bytes.size == 0) return;
+    if (how->keeps_matches)
+        keep_matches(how, bytes, into);
+    else
+        cut(how, 0, bytes, into);
+}
+
+/* How many tokens the text with the most of them has, those that mark its beginning and its end among them, if `marks` is 1
+ * and any text has a token. More than `limit` let the run fail. */
+int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
+                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks,
+                                int64_t limit);
+
+int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
+                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks,
+                                int64_t limit) {
+    rules how = {machines, places, rule_count, least, keeps_matches != 0};
+    *most = 0;
+    for (int64_t i = 0; i < count && !nnefc_run_failed(); i++) {
+        tokens found = {NULL, 0, 0};
+        tokenize(&how, texts[i], &found);
+        if (found.count > *most) *most = found.count;
+    }
+    if (*most > 0) *most += 2 * marks;
+    if (*most > limit) {
+        char message[128];
+        snprintf(message, sizeof message, "Tokenizer: a string has %lld tokens, and the network has room for %lld",
+                 (long long)*most, (long long)limit);
+        nnefc_kernel_error(message);
+    }
+    return 0;
+}
+
+/* The tokens of each text, `[count, width]`. `fill` has what comes behind the last, and the marks of beginning and end. */
+int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, const nnefc_text *fill,
+                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches,
+                          int64_t marks, int64_t width);
+
+int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, const nnefc_text *fill,
+                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches,
+                          int64_t marks, int64_t width) {
+    rules how = {machines, places, rule_count, least, keeps_matches != 0};
+    for (int64_t i = 0; i < count; i++) {
+        tokens found = {made + i * width, 0, width};
+        for (int64_t j = 0; j < width; j++) found.texts[j] = fill[0];
+        if (nnefc_run_failed()) continue;
+        if (marks && width > 0) found.texts[found.count++] = fill[1];
+        tokenize(&how, texts[i], &found);
+        if (marks && found.count < width) found.texts[found.count] = fill[2];
+    }
+    return 0;
+}
