@@ -103,7 +103,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], Function]] = {
     ),
     "local response normalization": (
         "y = tract_onnx_lrn(x, alpha = 0.3, beta = 0.6, bias = 1.5, size = 5);",
-        (2, 7, 3),
+        (2, 7, 3, 2),
         by_onnx("LRN", alpha=0.3, beta=0.6, bias=1.5, size=5),
     ),
     "a spectrum, and back without a factor": (

@@ -10,6 +10,7 @@ from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
 from nnefc.operators.elementwise import apply
+from nnefc.operators.reduction import Sum
 from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
 from nnefc.sizes import is_known
 
@@ -54,7 +55,7 @@ def _exp_unit_norm(context: Context, args: Arguments) -> Operand:
         at = context.at
         size = apply(at, "abs", x)
         if args.complex:
-            squares = at.emit(relax.op.sum(at.expr(apply(at, "square", x)), [rank_of(x) - 1]))
+            squares = at.apply(Sum((rank_of(x) - 1,)), apply(at, "square", x))
             size = apply(at, "sqrt", squares)
         size = apply(at, "maximum", size, at.number(args.epsilon, size))
         mean = _mixed(context, mean, size, args.alpha)
