@@ -12,7 +12,6 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.sizes import may_exceed
-from nnefc.targets.codegen.attributes import OPEN_SIZES
 
 __all__ = [
     "OPEN_SIZES",
@@ -30,6 +29,10 @@ __all__ = [
     "vector_lanes",
     "without_open_sizes",
 ]
+
+
+OPEN_SIZES = "nnefc.sizes"
+"""Attribute of a kernel with open dimensions: their variables."""
 
 
 class _Schedule(s_tir.Schedule):  # type: ignore[misc]

@@ -28,6 +28,7 @@ from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import bounds, dimension, expression, is_known, substituted
+from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 
 __all__ = ["Kernel", "lower_kernel"]
 
@@ -105,6 +106,8 @@ def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> Kernel:
     )
     statement = tirx.SeqStmt([*prologue, *views, body, tirx.Return(tirx.IntImm("int32", 0))])
     lowered = tirx.PrimFunc([*params, *sizes], statement, ret_type=PrimType("int32"), attrs=func.attrs)
+    if sizes:
+        lowered = lowered.with_attr(OF_OPEN_SIZES, True)
     for var, size in reversed(named_sizes(func)):  # callers know the kernel's parameters alone
         offset = substituted(offset, {var: dimension(size)})
     return Kernel(lowered.without_attr("global_symbol"), offset, _scratch_bytes(func.body))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["MASK", "NO_ALIAS", "OPEN_SIZES", "SYNCHRONIZED"]
+__all__ = ["MASK", "NO_ALIAS", "OF_OPEN_SIZES", "SYNCHRONIZED"]
 
 MASK = "nnefc.mask"
 """Of a vectorized loop: how many of its lanes there are."""
 
-OPEN_SIZES = "nnefc.sizes"
-"""Of a kernel with open dimensions: their variables."""
+OF_OPEN_SIZES = "nnefc.of_open_sizes"
+"""The function computes open sizes, in tiles of several sizes."""
 
 SYNCHRONIZED = "nnefc.synchronized"
 """The function says itself where the threads of a block wait for each other."""

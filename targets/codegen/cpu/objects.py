@@ -16,7 +16,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.codegen.attributes import OPEN_SIZES
+from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 from nnefc.targets.codegen.cpu.masks import with_masks
 from nnefc.targets.machine.target import Target
 
@@ -131,7 +131,7 @@ class MachineCode:
 
 def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, suffix: str) -> bytes:
     module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
-    is_open = any(OPEN_SIZES in func.attrs for func in module.functions.values())
+    is_open = any(OF_OPEN_SIZES in func.attrs for func in module.functions.values())
     library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=_PIPELINES[target.pointer_bits, is_open])
     with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
         path = Path(folder) / f"part.{suffix}"
