@@ -125,6 +125,57 @@ def test_positions_and_masks_of_open_sizes(tmp_path: Path) -> None:
     check(model_of(nodes, ["n", "s"], **constants), tmp_path, {"n": "1..4", "s": "1..64"}, [(1, 1), (3, 17), (2, 64)])
 
 
+def test_slices_count_from_the_end_where_their_ends_are_negative(tmp_path: Path) -> None:
+    """From the fifth last item to the fourth last but `s - 5`: which is negative for small sizes, and before the start."""
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape one", "s", axis=0),
+        node("Sub", "s five", "end"),
+        node("Sub", "s seven", "start"),
+        node("Slice", "x zero end axis", "a"),
+        node("Slice", "x start far axis", "b"),
+        node("Slice", "x far end axis back", "c"),
+        node("Concat", "a b c", "y", axis=1),
+    ]
+    values = {"one": [1], "five": [5], "seven": [7], "zero": [0], "axis": [1], "far": [2**63 - 1], "back": [-1]}
+    constants = {name: np.array(value, np.int64) for name, value in values.items()}
+    sizes = [(2, size) for size in (1, 2, 3, 4, 5, 6, 7, 8, 20)]
+    check(model_of(nodes, [2, "s"], **constants), tmp_path, {"s": "1..20"}, sizes)
+
+
+def branches_by_size(limit: int, then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """`y` of one of two branches: `then` for inputs `[n, s]` with s of at most `limit`."""
+
+    def branch(name: str, nodes: Sequence[onnx.NodeProto]) -> onnx.GraphProto:
+        result = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+        return helper.make_graph(list(nodes), name, [], [result])
+
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape one", "s", axis=0),
+        node("Squeeze", "s", "size"),
+        node("LessOrEqual", "size limit", "small"),
+        helper.make_node("If", ["small"], ["t"], then_branch=branch("then", then), else_branch=branch("other", other)),
+        node("Exp", "t", "y"),
+    ]
+    values = {"one": [1], "limit": limit, "axis": [1], "zero": [0], "four": [4], "flat": [-1, 1], "two": [2]}
+    return model_of(nodes, ["n", "s"], **{name: np.array(value, np.int64) for name, value in values.items()})
+
+
+def test_branches_that_sizes_choose_hold_for_all_sizes(tmp_path: Path) -> None:
+    """One branch needs a size of 1, or few or many items, the other one more: neither narrows the library's sizes."""
+    sizes = [(3, 1), (2, 7), (1, 1), (4, 64), (2, 2), (2, 3), (2, 4)]
+    one = branches_by_size(
+        1, [node("Squeeze", "x axis", "q"), node("Reshape", "q flat", "r")], [node("Slice", "x zero two axis", "r")]
+    )
+    check(one, tmp_path, {"n": "1..4", "s": "1..64"}, sizes)
+    few = branches_by_size(
+        3, [node("Neg", "x", "r")], [node("MaxPool", "p", "m", kernel_shape=[4]), node("Squeeze", "m zero", "r")]
+    )
+    few.graph.node[4].attribute[1].g.node.insert(0, node("Unsqueeze", "x zero", "p"))
+    check(few, tmp_path, {"n": "1..4", "s": "1..64"}, sizes)
+
+
 def test_slices_and_joined_tensors_of_open_sizes(tmp_path: Path) -> None:
     nodes = [
         node("Slice", "x first last axes", "a"),

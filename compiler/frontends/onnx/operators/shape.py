@@ -48,8 +48,8 @@ from nnefc.operators.shape import (
 )
 from nnefc.operators.unpooling import Fold
 from nnefc.operators.window import Window
-from nnefc.size_numbers import quotient
-from nnefc.sizes import Dimension, Size, ceil_div, greatest, is_known, known_less, least
+from nnefc.size_numbers import chosen, less, quotient
+from nnefc.sizes import Dimension, Size, ceil_div, greatest, is_known, known_less, least, may_exceed
 
 __all__: list[str] = []
 
@@ -199,8 +199,13 @@ def _place(place: int, size: int, lowest: int, highest: int) -> int:
     if is_known(place):  # to the end is often said with a number that cannot be reckoned with
         place = min(max(place, -_FAR), _FAR)
     if known_less(place, 0):
-        place = place + size
-    return greatest(least(place, highest), lowest)
+        return greatest(least(place + size, highest), lowest)
+    front = greatest(least(place, highest), lowest)
+    if not may_exceed(0, place):
+        return front
+    wrapped: Dimension = chosen(less(place, 0), place + size, place)
+    either = greatest(least(wrapped, highest), lowest)
+    return either if may_exceed(either, front) else front  # what is before the front is none, however it is counted
 
 
 _FAR = 1 << 40
