@@ -8,15 +8,31 @@ Reals are exact quotients of integers. A constant such as 0.3333333 is taken for
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
 from tvm import tirx
 
-from nnefc.sizes import Dimension, Size, bounds, dimension, expression, is_known, known_less, may_exceed
+from nnefc.sizes import (
+    Dimension,
+    Range,
+    Size,
+    bounds,
+    dimension,
+    expression,
+    is_known,
+    is_never,
+    known_less,
+    known_ranges,
+    may_exceed,
+    range_of,
+    ranges,
+    variables,
+)
 
 __all__ = [
     "Condition",
@@ -31,6 +47,7 @@ __all__ = [
     "less",
     "less_or_equal",
     "negated",
+    "possible_ranges",
     "quotient",
     "rounded",
     "truncated",
@@ -181,6 +198,24 @@ def both(one: Truth, other: Truth) -> Truth:
         return Condition(tirx.And(one.expr, other.expr))
     known, left = (other, one) if isinstance(one, Condition) else (one, other)
     return left if known else False
+
+
+def possible_ranges(truth: Truth) -> dict[str, Range]:
+    """For each open dimension that a truth value depends on, by name, a range outside of which it does not hold."""
+    found: dict[str, Range] = {}
+    for var in variables(truth.expr) if isinstance(truth, Condition) else ():
+        own = range_of(var)
+
+        def never(least: int, most: int, var: tirx.Var = var, own: Range = own) -> bool:
+            with ranges({**known_ranges(), var: replace(own, least=least, most=most, typical=least)}):
+                return is_never(truth.expr)
+
+        values = range(own.least, own.most + 1)
+        least = own.least + bisect_left(values, True, key=lambda most, own=own: not never(own.least, most))
+        most = own.most - bisect_left(values[::-1], True, key=lambda first, own=own: not never(first, own.most))
+        if least <= most:
+            found[str(var.name)] = replace(own, least=least, most=most, typical=max(least, min(most, own.typical)))
+    return found
 
 
 def chosen(truth: Truth, one: Any, other: Any) -> Any:

@@ -49,9 +49,11 @@ __all__ = [
     "greatest",
     "is_counted",
     "is_known",
+    "is_never",
     "is_size",
     "item_count",
     "known_less",
+    "known_ranges",
     "least",
     "may_exceed",
     "mentions_open",
@@ -558,6 +560,17 @@ def _always(size: Dimension, other: Dimension, condition: Callable[[Any, Any], A
 def open_variables() -> tuple[tirx.Var, ...]:
     """The open dimensions whose ranges are known here, in their order."""
     return tuple(_known().open)
+
+
+def known_ranges() -> dict[tirx.Var, Range]:
+    """The ranges of all open dimensions that are known here."""
+    return dict(_known().open)
+
+
+def is_never(condition: tirx.Expr) -> bool:
+    """Whether a condition is known to hold for no size in the ranges."""
+    simple = _known().simplified(condition)
+    return isinstance(simple, tirx.IntImm) and not int(simple)
 
 
 def is_size(expr: tirx.Expr) -> bool:

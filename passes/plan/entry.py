@@ -327,6 +327,7 @@ def sizes_function(
         return tuple(widest(size, limits) for size in shape)
 
     shapes = dict.fromkeys(largest(tensor.shape) for tensor in _tensors(program))
+    always = dict.fromkeys(largest(tensor.shape) for tensor in _tensors(program, in_choices=False))
     inner = map(largest, _inner_shapes(program))
     numbers = list(map(_saturated, derived))
     counts = Counts(limits, parts)
@@ -334,7 +335,7 @@ def sizes_function(
     for shape in dict.fromkeys([*shapes, *inner]):
         by_part[max(map(counts.part, shape), default=0)].append(shape)
     for of_part in by_part.values():
-        numbers += [_least_dimension(s for s in of_part if s in shapes), _most_items(of_part, most_items)]
+        numbers += [_least_dimension(s for s in of_part if s in always), _most_items(of_part, most_items)]
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), SIZES)
@@ -348,13 +349,13 @@ def _saturated(size: Dimension) -> tirx.Expr:
     return tirx.Select(in_floats(size.expr) > limit, int64((1 << 63) - 1), size.expr)
 
 
-def _tensors(program: Program) -> Iterator[Buffer]:
-    """What the steps of a program read and write, and those of the programs in it."""
+def _tensors(program: Program, in_choices: bool = True) -> Iterator[Buffer]:
+    """What the steps of a program read and write, and those of the programs in it, in branches of choices or not."""
     for step in program.steps:
         yield from (*step.reads, *step.writes)
-        if not isinstance(step, Step):
+        if isinstance(step, LoopStep) or (in_choices and isinstance(step, ChoiceStep)):
             for body in step.bodies:
-                yield from _tensors(body)
+                yield from _tensors(body, in_choices)
 
 
 def _least_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:

@@ -30,7 +30,7 @@ from tvm.ir import GlobalVar
 from nnefc.passes.plan.offsets import OpenStorage, Storage, assign_offsets, left_open, lower_bound, stacked
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
-from nnefc.sizes import Dimension, expression, substituted, variables, widest
+from nnefc.sizes import Dimension, bounds, expression, greatest, substituted, variables, widest
 
 __all__ = ["COUNTER_BYTES", "Copy", "Counts", "MemoryPlan", "Place", "plan_memory"]
 
@@ -164,7 +164,7 @@ def plan_memory(
         storage.bytes = widest(storage.bytes, counts.limits)
         storage.part = counts.part(storage.bytes)
     inside = [
-        replace(storage, first=time, last=time)
+        replace(storage, bytes=_not_negative(storage.bytes), first=time, last=time)
         for time, step in enumerate(steps)
         if not isinstance(step, _Move)
         for body in bodies.get(step, ())
@@ -193,6 +193,11 @@ def plan_memory(
         state_bytes=state_bytes,
         storages=open_storages,
     )
+
+
+def _not_negative(size: Dimension) -> Dimension:
+    """Of a body that is not run for some sizes: those might be too small for it."""
+    return greatest(size, 0) if bounds(size)[0] < 0 else size
 
 
 # Views: buffers that are parts of others.

@@ -24,7 +24,7 @@ from nnefc.network import Body, Choice, Loop
 from nnefc.operators.counts import counted
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
-from nnefc.size_numbers import both, less_or_equal
+from nnefc.size_numbers import both, chosen, less_or_equal, negated, possible_ranges
 from nnefc.sizes import Dimension, Range, Size, greatest, narrower_ranges, open_variables, range_of
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
@@ -75,12 +75,15 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
     """The outputs of `then` if the condition holds, else those of `other`; only that one runs.
 
     One of them may be impossible for the shapes at hand, where the values never choose it: a run that does fails. So
-    does one that chooses a branch with open sizes that are impossible there.
+    does one that chooses a branch with open sizes that are impossible there. If sizes choose, each branch is lowered
+    for those that choose it.
 
     Raises:
         CompileError: their outputs differ in number, kind or type; neither of them is possible.
     """
-    first, second = _branches(ctx, then, other, limits=condition.sizes is None)
+    truth = None if condition.sizes is None else condition.sizes.reshape(())[()]
+    ranges = ({}, {}) if truth is None else (possible_ranges(truth), possible_ranges(negated(truth)))
+    first, second = _branches(ctx, _Path(then, ranges[0]), _Path(other, ranges[1]))
     return _chosen(ctx, condition, first, second)
 
 
@@ -101,8 +104,8 @@ def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch) -> 
     like = [replace(a, shape=shape) for (a, _), shape in zip(pairs, shapes, strict=True) if 0 not in a.shape]
     operands = [condition, *first.captured, *second.captured]
     results = iter(ctx.emit_control(Choice(first.body, second.body), operands, like) if like else ())
-    chosen = [Value.empty(a.shape, a.dtype) if 0 in a.shape else _agreed(a, b, next(results)) for a, b in pairs]
-    return _rebuilt(first.outputs, iter(chosen))
+    leaves = [Value.empty(a.shape, a.dtype) if 0 in a.shape else _agreed(a, b, next(results)) for a, b in pairs]
+    return _rebuilt(first.outputs, iter(leaves))
 
 
 def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value) -> tuple[Dimension, ...]:
@@ -118,40 +121,52 @@ def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value) -> tuple[Di
             "known at run time only"
         )
     return tuple(
-        one
-        if one == other
-        else counted(ctx.at, ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
+        one if one == other else _joint_size(ctx, condition, one, other)
         for one, other in zip(a.shape, b.shape, strict=True)
     )
 
 
-def _branches(ctx: Context, then: Subgraph, other: Subgraph, limits: bool) -> tuple[_Branch, _Branch]:
-    """Both branches lowered; one that is impossible becomes one that fails. As for `limits`, see `_possible`.
+def _joint_size(ctx: Context, condition: Value, one: Dimension, other: Dimension) -> Dimension:
+    if condition.sizes is not None:
+        size: Dimension = chosen(condition.sizes.reshape(())[()], one, other)
+        return size
+    return counted(ctx.at, ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
+
+
+@dataclass(frozen=True)
+class _Path:
+    """One of two graphs, and the ranges of open dimensions, by name, for which it is run."""
+
+    graph: Subgraph
+    ranges: Mapping[str, Range]
+
+
+def _branches(ctx: Context, then: _Path, other: _Path) -> tuple[_Branch, _Branch]:
+    """Both branches lowered; one that is impossible becomes one that fails.
 
     Raises:
         CompileError: neither is possible.
     """
     try:
-        first = _possible(ctx, then, limits)
+        first = _possible(ctx, then)
     except CompileError as error:
-        second = _possible(ctx, other, limits)
-        return _failing(ctx, then, error, second.outputs), second
+        second = _possible(ctx, other)
+        return _failing(ctx, then.graph, error, second.outputs), second
     try:
-        return first, _possible(ctx, other, limits)
+        return first, _possible(ctx, other)
     except CompileError as error:
-        return first, _failing(ctx, other, error, first.outputs)
+        return first, _failing(ctx, other.graph, error, first.outputs)
 
 
-def _possible(ctx: Context, graph: Subgraph, limits: bool) -> _Branch:
-    """A branch lowered; if it may have `limits`, larger sizes than are possible fail the run."""
-    if not limits:
-        return _branch(ctx, lambda: ctx.run_graph(graph, []))
+def _possible(ctx: Context, path: _Path) -> _Branch:
+    """A branch lowered; larger sizes than are possible in it fail the run."""
     within: dict[str, Range] = {}
-    while True:
-        try:
-            return _branch(ctx, partial(_within, ctx, graph, within))
-        except Narrowed as found:
-            within = _limits(within, found)
+    with narrower_ranges(path.ranges):
+        while True:
+            try:
+                return _branch(ctx, partial(_within, ctx, path.graph, within))
+            except Narrowed as found:
+                within = _limits(within, found)
 
 
 def _limits(given: Mapping[str, Range], found: Narrowed) -> dict[str, Range]:
