@@ -202,20 +202,21 @@ def both(one: Truth, other: Truth) -> Truth:
 
 def possible_ranges(truth: Truth) -> dict[str, Range]:
     """For each open dimension that a truth value depends on, by name, a range outside of which it does not hold."""
-    found: dict[str, Range] = {}
-    for var in variables(truth.expr) if isinstance(truth, Condition) else ():
-        own = range_of(var)
+    if not isinstance(truth, Condition):
+        return {}
+    ranges_of = ((var, _possible_range(truth, var, range_of(var))) for var in variables(truth.expr))
+    return {str(var.name): found for var, found in ranges_of if found.least <= found.most}
 
-        def never(least: int, most: int, var: tirx.Var = var, own: Range = own) -> bool:
-            with ranges({**known_ranges(), var: replace(own, least=least, most=most, typical=least)}):
-                return is_never(truth.expr)
 
-        values = range(own.least, own.most + 1)
-        least = own.least + bisect_left(values, True, key=lambda most, own=own: not never(own.least, most))
-        most = own.most - bisect_left(values[::-1], True, key=lambda first, own=own: not never(first, own.most))
-        if least <= most:
-            found[str(var.name)] = replace(own, least=least, most=most, typical=max(least, min(most, own.typical)))
-    return found
+def _possible_range(truth: Condition, var: tirx.Var, own: Range) -> Range:
+    def may_hold(least: int, most: int) -> bool:
+        with ranges({**known_ranges(), var: replace(own, least=least, most=most, typical=least)}):
+            return not is_never(truth.expr)
+
+    upwards = range(own.least, own.most + 1)
+    least = own.least + bisect_left(upwards, True, key=lambda most: may_hold(own.least, most))
+    most = own.most - bisect_left(upwards[::-1], True, key=lambda first: may_hold(first, own.most))
+    return replace(own, least=least, most=most, typical=max(least, min(most, own.typical)))
 
 
 def chosen(truth: Truth, one: Any, other: Any) -> Any:

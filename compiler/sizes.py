@@ -202,6 +202,9 @@ class _Known:
             if var not in self._typical:
                 self._bind(var, _UNKNOWN)
         simple = self._ordered(self._analyzer.simplify(expr))
+        positive = tvm_ffi.structural_map(simple, (tirx.FloorDiv, _of_positive))
+        if not positive.same_as(simple):
+            simple = self._ordered(self._analyzer.simplify(positive))
         if not isinstance(simple, tirx.Add | tirx.Sub) or not _has_sum_as_factor(simple):
             return simple
         expanded = self._ordered(self._analyzer.simplify(_expanded(simple)))  # (2 h + 2) * w - (h + 1) * w * 2 is 0
@@ -682,6 +685,19 @@ def _use_count(expr: tirx.Expr) -> int:
     found: list[tirx.Var] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
     return len(found)
+
+
+def _of_positive(quotient: tirx.FloorDiv) -> tirx.Expr:
+    """`-x // c`, and `x // -c`, as `-((x + c - 1) // c)`: TVM makes the second of the first, and wrong code of that."""
+    match quotient.a, quotient.b:
+        case above, tirx.IntImm() as below if int(below) < 0:
+            divisor = -int(below)
+        case tirx.Sub(a=tirx.IntImm() as zero, b=above), tirx.IntImm() as below if int(zero) == 0:
+            divisor = int(below)
+        case _:
+            return quotient
+    rounded_up = tirx.floordiv(above + tirx.IntImm("int64", divisor - 1), tirx.IntImm("int64", divisor))
+    return tirx.IntImm("int64", 0) - rounded_up
 
 
 def _has_remainder(expr: tirx.Expr) -> bool:

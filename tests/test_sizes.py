@@ -68,6 +68,15 @@ def test_products_of_sums_are_equal_wherever_their_common_factors_are() -> None:
     assert (h + 1) * n != (h + 2) * n
 
 
+def test_quotients_are_by_positive_numbers() -> None:
+    h = dimension(H)
+    up = -(-h // 3)
+    assert up == ceil_div(h, 3)
+    assert substituted(up, {H: 7}) == 3
+    assert "-3" not in str(up)
+    assert (-h // 4) * 2 + 2 * ceil_div(h, 4) == 0
+
+
 def test_products_of_sums_are_multiplied_out_where_they_cancel() -> None:
     h, w = dimension(H), dimension(W)
     assert (h + 1) * (2 * h - 1) - (h * h * 2 + h) == -1

@@ -24,7 +24,7 @@ from nnefc.network import Body, Choice, Loop
 from nnefc.operators.counts import counted
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
-from nnefc.size_numbers import both, chosen, less_or_equal, negated, possible_ranges
+from nnefc.size_numbers import Truth, both, chosen, less_or_equal, negated, possible_ranges
 from nnefc.sizes import Dimension, Range, Size, greatest, narrower_ranges, open_variables, range_of
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
@@ -81,9 +81,9 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
     Raises:
         CompileError: their outputs differ in number, kind or type; neither of them is possible.
     """
-    truth = None if condition.sizes is None else condition.sizes.reshape(())[()]
-    ranges = ({}, {}) if truth is None else (possible_ranges(truth), possible_ranges(negated(truth)))
-    first, second = _branches(ctx, _Path(then, ranges[0]), _Path(other, ranges[1]))
+    truth = True if condition.sizes is None else _truth(condition.sizes)
+    one, two = _Path(then, possible_ranges(truth)), _Path(other, possible_ranges(negated(truth)))
+    first, second = _branches(ctx, one, two)
     return _chosen(ctx, condition, first, second)
 
 
@@ -126,9 +126,15 @@ def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value) -> tuple[Di
     )
 
 
+def _truth(sizes: Array) -> Truth:
+    """The one item of a condition that follows from sizes."""
+    truth: Truth = sizes.reshape(()).item()
+    return truth
+
+
 def _joint_size(ctx: Context, condition: Value, one: Dimension, other: Dimension) -> Dimension:
     if condition.sizes is not None:
-        size: Dimension = chosen(condition.sizes.reshape(())[()], one, other)
+        size: Dimension = chosen(_truth(condition.sizes), one, other)
         return size
     return counted(ctx.at, ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
 

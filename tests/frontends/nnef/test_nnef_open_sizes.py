@@ -115,6 +115,25 @@ def test_automatic_padding_of_open_sizes(tmp_path: Path) -> None:
             library(np.zeros((1, 1, 7, 8), np.float32))
 
 
+def test_automatic_padding_takes_sizes_that_are_no_multiples_of_the_steps(tmp_path: Path) -> None:
+    """As much padding as each size needs, odd amounts too."""
+    text = """graph g(x) -> (y, a, b)
+    {
+        x = external(shape = [1, 1, 0, 0]);
+        k = variable(shape = [1, 1, 3, 3], label = 'k');
+        y = conv(x, k, stride = [3, 2], dilation = [1, 2]);
+        a = avg_pool(x, size = [1, 1, 2, 3], stride = [1, 1, 2, 2], border = 'ignore');
+        b = box(x, size = [1, 1, 4, 3], stride = [1, 1, 3, 2], border = 'constant');
+    }"""
+    path = model(tmp_path, text, {"k": real(1, 1, 3, 3)})
+    with nnefc.compile(path).load(threads=1) as library:
+        for shape in ((1, 1, 7, 9), (1, 1, 5, 12)):
+            x = RNG.standard_normal(shape).astype(np.float32)
+            found = library.run({"x": x})
+            for name, known in nnefc.compile(path, shape={"x": shape}).run({"x": x}).items():
+                np.testing.assert_allclose(found[name], known, rtol=1e-4, atol=1e-5)
+
+
 def test_inputs_whose_sizes_must_be_equal_have_one_dimension(tmp_path: Path) -> None:
     text = """graph g(x, z) -> (y)
     {

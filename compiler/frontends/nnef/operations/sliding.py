@@ -8,6 +8,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.operators.window import Window, no_padding, same_padding
+from nnefc.sizes import ceil_div
 
 __all__ = ["BORDERS", "downsized", "make_window", "upsized"]
 
@@ -51,7 +52,7 @@ def make_window(args: Arguments, size: Sequence[int], large: Shape, small: Shape
             )
         return window
     if small is None:
-        small = tuple(-(-length // step) for length, step in zip(large, stride, strict=True))
+        small = tuple(map(ceil_div, large, stride))
     return window.padded(same_padding(window, large, small))
 
 
