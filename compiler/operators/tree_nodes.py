@@ -21,7 +21,7 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array
 
-__all__ = ["FEW_LANES", "LANES", "MEMBER", "MODES", "Columns", "Filling", "PackedTrees", "Trees", "packed"]
+__all__ = ["LANES", "MEMBER", "MODES", "Columns", "Filling", "PackedTrees", "Trees", "packed"]
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 """How a value is compared with a split, or looked for in a set."""
@@ -115,10 +115,11 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class PackedTrees:
-    """Trees as records, in groups of similar height: the first of `FEW_LANES` each, the others of `LANES`.
+    """Trees as records, in groups of similar height: the first of a few each, the others of `LANES`.
 
     Attributes:
-        few: how many groups are of `FEW_LANES`.
+        few: how many groups are of a few.
+        lanes: how many these are: `FEW_LANES`, or all trees if there are fewer.
         columns: what nodes look at.
         words: of each node, its split or payload and its link: `[nodes, 2]`, uint32 of float32 or int64 of float64.
         shift: bits of a column in a link; above them is the place of the first child.
@@ -128,6 +129,7 @@ class PackedTrees:
     """
 
     few: int
+    lanes: int
     columns: Columns
     words: Array
     shift: int
@@ -150,8 +152,9 @@ def packed(trees: Trees, payloads: Array, filler: float | int, dtype: str) -> Pa
     tests = _tests(trees, dtype)
     heights = _heights(trees, tests)
     order = np.argsort(heights, kind="stable")
-    few = -(-(len(order) % LANES) // FEW_LANES)
-    order = np.concatenate([np.full(few * FEW_LANES - len(order) % LANES, -1), order])
+    lanes = min(FEW_LANES, max(1, len(order)))
+    few = -(-(len(order) % LANES) // lanes)
+    order = np.concatenate([np.full(few * lanes - len(order) % LANES, -1), order])
     roots = np.where(order < 0, -1 - len(payloads), np.asarray(trees.roots, np.int64)[order])
     payloads = np.append(payloads, np.array(filler, payloads.dtype))
     places, begins, count = _places(tests, roots)
@@ -172,9 +175,9 @@ def packed(trees: Trees, payloads: Array, filler: float | int, dtype: str) -> Pa
     column = np.where(is_leaf, columns.count - 1, np.append(looked, 0)[test])
     words[slots, 0] = np.where(is_leaf, contents[leaf], splits[test])
     words[slots, 1] = (first << shift) | column
-    parts = np.split(np.append(heights, 0)[order], [few * FEW_LANES])
-    steps = np.concatenate([part.reshape(-1, n).max(1) for part, n in zip(parts, (FEW_LANES, LANES), strict=True)])
-    return PackedTrees(few, columns, words, shift, begins.astype(np.int32), steps.astype(np.int32), order)
+    parts = np.split(np.append(heights, 0)[order], [few * lanes])
+    steps = np.concatenate([part.reshape(-1, n).max(1) for part, n in zip(parts, (lanes, LANES), strict=True)])
+    return PackedTrees(few, lanes, columns, words, shift, begins.astype(np.int32), steps.astype(np.int32), order)
 
 
 @dataclass(eq=False)

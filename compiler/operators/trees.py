@@ -28,7 +28,7 @@ from nnefc.operators.features import as_samples
 from nnefc.operators.reduction import ArgExtreme
 from nnefc.operators.scores import TRANSFORMS, of_two, positive, transformed
 from nnefc.operators.statements import T, each, looped
-from nnefc.operators.tree_nodes import FEW_LANES, LANES, MEMBER, MODES, Columns, Filling, PackedTrees, Trees, packed
+from nnefc.operators.tree_nodes import LANES, MEMBER, MODES, Columns, Filling, PackedTrees, Trees, packed
 from nnefc.sizes import Dimension, ceil_div, expression
 
 __all__ = ["AGGREGATES", "MEMBER", "MODES", "TRANSFORMS", "TreeClassifier", "TreeEnsemble", "Trees"]
@@ -156,7 +156,7 @@ class _Walk:
     def _steps(self) -> int:
         """Of all trees, for one sample."""
         few = self.trees.few
-        return int(self.trees.steps[:few].sum()) * FEW_LANES + int(self.trees.steps[few:].sum()) * LANES
+        return int(self.trees.steps[:few].sum()) * self.trees.lanes + int(self.trees.steps[few:].sum()) * LANES
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         """The scores `[samples, targets]`, float64, of prepared columns `[samples, columns]`."""
@@ -179,7 +179,7 @@ class _Walk:
         return self._joined(at, parts)
 
     def _write_block(self, tables: _Tables, block: Any, chunk: Any) -> None:
-        samples, few = expression(self.samples), self.trees.few
+        samples, few, lanes = expression(self.samples), self.trees.few, self.trees.lanes
         groups = len(self.trees.steps) - few
         size = -(-groups // self._blocks)
         rows = tirx.min(samples - chunk * _ROWS, tirx.const(_ROWS, "int64"))
@@ -191,11 +191,11 @@ class _Walk:
         if few:
             with self._in_first(block), T.serial(0, few) as group, T.serial(0, rows) as row:
                 scores = begin + row * self.targets
-                self._write_sample(tables, group, group * FEW_LANES, FEW_LANES, first + row, scores)
+                self._write_sample(tables, group, group * lanes, lanes, first + row, scores)
         if groups:
             with T.serial(0, count) as g, T.serial(0, rows) as row:
                 number = T.bind(block * size + g)
-                root = number * LANES + few * FEW_LANES
+                root = number * LANES + few * lanes
                 self._write_sample(tables, number + few, root, LANES, first + row, begin + row * self.targets)
 
     @contextmanager
@@ -213,7 +213,8 @@ class _Walk:
         if self.targets == 1 and not tables.lists:
             weights = [self._real(tables.words[place * 2]).astype("float64") for place in places]
             while len(weights) > 1:  # not one after the other: each would wait for the one before
-                weights = [T.bind(self._of(*pair)) for pair in zip(weights[::2], weights[1::2], strict=True)]
+                pairs = zip(weights[::2], weights[1::2], strict=False)
+                weights = [T.bind(self._of(*pair)) for pair in pairs] + weights[len(weights) & ~1 :]
             tables.out[scores] = self._of(tables.out[scores], weights[0])
             return
         for lane, place in enumerate(places):
