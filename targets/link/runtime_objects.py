@@ -38,9 +38,7 @@ def runtime_objects(sources: Sequence[Path], headers: Path, command: Sequence[st
         CompileError: the compiler cannot be run, or fails.
         OSError: `folder` cannot be written.
     """
-    place = folder / "runtime"
-    place.mkdir()
-    objects = [place / f"{source.stem}.o" for source in sources]
+    objects = [folder / f"runtime_{source.stem}.o" for source in sources]
     kept = _kept(_digest(sources, headers, command))
     if kept is None or not _unpacked(kept, objects):
         with ThreadPoolExecutor(os.cpu_count()) as pool:

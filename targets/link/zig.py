@@ -40,7 +40,7 @@ def run_compiler(command: Sequence[str], folder: Path, failure: str = "the linke
     Raises:
         CompileError: it cannot be run, or fails.
     """
-    environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
+    environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder)}
     cache = user_cache()
     if cache is None:
         environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(folder / "global"))  # slower, for nothing is kept

@@ -45,6 +45,7 @@ class CodeGenerator:
         self._target = target
         self._suffix = suffix
         self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._folder = tempfile.TemporaryDirectory(prefix="nnefc-")  # of all files: some systems remove folders slowly
         self._waiting: list[tirx.PrimFunc] = []
         self._parts: list[Future[bytes]] = []
 
@@ -55,6 +56,7 @@ class CodeGenerator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._folder.cleanup()
 
     def add(self, kernel: tirx.PrimFunc) -> None:
         """Compile `kernel`, a flat function with a symbol, some time before :meth:`finish` returns."""
@@ -66,12 +68,16 @@ class CodeGenerator:
         """The files' contents: first those of the entries, one each, then those of the kernels."""
         if self._waiting:
             self._start()
-        first = [self._pool.submit(_compiled, [entry], self._target, self._suffix) for entry in entries]
+        first = [self._compiled([entry], f"entry{number}") for number, entry in enumerate(entries)]
         return tuple(part.result() for part in (*first, *self._parts))
 
     def _start(self) -> None:
-        self._parts.append(self._pool.submit(_compiled, self._waiting, self._target, self._suffix))
+        self._parts.append(self._compiled(self._waiting, f"kernels{len(self._parts)}"))
         self._waiting = []
+
+    def _compiled(self, functions: Sequence[tirx.PrimFunc], name: str) -> Future[bytes]:
+        path = Path(self._folder.name) / f"{name}.{self._suffix}"
+        return self._pool.submit(_compiled, functions, self._target, path)
 
 
 @dataclass(frozen=True)
@@ -129,14 +135,15 @@ class MachineCode:
         """Nothing to say."""
 
 
-def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, suffix: str) -> bytes:
+def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) -> bytes:
+    """The content of a file of these functions, which is written to `path` and removed."""
     module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
     is_open = any(OF_OPEN_SIZES in func.attrs for func in module.functions.values())
     library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=_PIPELINES[target.pointer_bits, is_open])
-    with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
-        path = Path(folder) / f"part.{suffix}"
-        library.mod.write_to_file(str(path), suffix)
-        return path.read_bytes()
+    library.mod.write_to_file(str(path), path.suffix[1:])
+    content = path.read_bytes()
+    path.unlink()
+    return content
 
 
 def _lowering(pointer_bits: int, is_open: bool) -> tuple[tvm.transform.Pass, object, object]:

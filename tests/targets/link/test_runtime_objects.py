@@ -38,7 +38,7 @@ class Runtime:
         sources, place = [self.folder / "r" / f"{source}.c" for source in ("one", "two")], self.folder / name
         place.mkdir()
         objects = runtime_objects(sources, self.folder / "r", [*self.command, *flags], place)
-        assert [path.name for path in objects] == ["one.o", "two.o"]
+        assert [path.name for path in objects] == ["runtime_one.o", "runtime_two.o"]
         return [path.read_bytes() for path in objects]
 
     def kept(self) -> Path:
