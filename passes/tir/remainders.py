@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import detect_linear_equation
 
-from nnefc.passes.tir.expressions import int64, is_number, substituted, variables_of
+from nnefc.passes.tir.expressions import int64, is_number, loads_of, substituted, variables_of
 
 __all__ = ["TiledAxis", "tiled_axes", "with_remainders", "with_tiled_axis"]
 
@@ -149,7 +149,8 @@ _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> set[tirx.Var]:
     """The loops over the items of a tile: what is compared with the end depends on them; and those that go through the
     tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
-    compared = [node for node in _found(body, (tirx.Min, tirx.LT, tirx.LE)) if axis.end in variables_of([node])]
+    limits = [node for node in _found(body, (tirx.Min, tirx.LT, tirx.LE)) if not loads_of(node)]  # of places, no values
+    compared = [node for node in limits if axis.end in variables_of([node])]
     loops = {loop.loop_var: loop.extent for loop in _found(body, tirx.For)}
     rows = loops.keys() & variables_of(compared)
     indices = [access.indices[0] for access in _found(body, (TensorLoad, tirx.BufferStore)) if _buffer(access) in own]

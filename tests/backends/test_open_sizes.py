@@ -101,6 +101,13 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
         {},
         [{"a": a, "b": b} for a, b in ((1, 1), (5, 7), (64, 33), (3, 200))],
     ),
+    "extremes of every item of a batch": (
+        """x[n, 6, 5, 64] -> y; z
+        y = R.max(x, [1, 2])
+        z = R.min(x, [1])""",
+        {},
+        [{"n": n} for n in (1, 5, 11)],
+    ),
     "rows, softmax and normalizations along open dimensions": (
         """x[n, h, w] -> y; z; t; u
         y = R.nn.softmax(x)
