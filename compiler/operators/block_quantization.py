@@ -191,8 +191,11 @@ class BlockGather(Operator):
         """With the dimensions of the indices; scales have the shape of the blocks."""
         whole = (*data[:-1], data[-1] * (8 // self.packed))
         blocks = tuple(ceil_div(size, self.block) if a == self.along else size for a, size in enumerate(whole))
+        packed_blocks = (*blocks[:-1], ceil_div(blocks[-1], 8 // self.packed))
         if not agree_all(scales, blocks):
             raise CompileError(f"blocks of {self.block} need scales of the shape {list(blocks)}, not {list(scales)}")
+        if zeros is not None and not agree_all(zeros, packed_blocks):
+            raise CompileError(f"zero points should have the shape {list(packed_blocks)}, not {list(zeros)}")
         return (*whole[: self.axis], *indices, *whole[self.axis + 1 :])
 
     def lower(
@@ -207,7 +210,8 @@ class BlockGather(Operator):
             scales: one a block.
             zeros: one a block, of the data's type and packed as they are.
         """
-        shape, rank = self.shape(*map(shape_of, (data, indices, scales))), len(shape_of(indices))
+        parameters = [scales] if zeros is None else [scales, zeros]
+        shape, rank = self.shape(*map(shape_of, (data, indices, *parameters))), len(shape_of(indices))
         size: Dimension = shape_of(data)[self.axis]
         given = [data, indices, at.apply(Cast("float32"), scales), *([] if zeros is None else [zeros])]
         per = 8 // self.packed

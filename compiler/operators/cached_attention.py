@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.attention import Attention, MergeHeads
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, rank_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
 from nnefc.operators.indexing import Gather
 from nnefc.operators.normalization import RootMeanSquare
 from nnefc.operators.rotary import RotaryEmbedding
@@ -69,10 +69,7 @@ class PaddingMask(Operator):
 
 @dataclass(frozen=True)
 class FirstPositions(Operator):
-    """`[N]`, int64: how many positions come before those of this run, which are `length`.
-
-    None, where these are all that there are.
-    """
+    """`[N]`, int64: how many positions come before those of this run, which are `length`; 0 where these are all."""
 
     length: Dimension
 
@@ -103,14 +100,15 @@ class AppendToCache(Operator):
 
     def shape(self, new: Shape, cache: Shape | None, first: Shape) -> Shape:
         """`[N, G, T, E]`."""
-        if cache is not None and not agree_all((*cache[:2], *cache[3:]), (*new[:2], *new[3:])):
-            raise CompileError(f"the cache {list(cache)} does not fit new positions {list(new)}")
+        fits = cache is None or (len(cache) == 4 and agree_all((*cache[:2], cache[3]), (*new[:2], new[3])))
+        if not fits or not agree_all(first, new[:1]):
+            raise CompileError(f"a cache {list(cache or ())} does not fit new positions {list(new)}")
         return (*new[:2], self.total, *new[3:])
 
     def lower(self, at: Emitter, new: Operand, cache: Operand | None, first: Operand) -> Operand:
         """Of `[N, G, S, E]` new positions and `[N, G, P, E]` in the cache; `first`, `[N]`, is the first new one."""
         shape = self.shape(shape_of(new), None if cache is None else shape_of(cache), shape_of(first))
-        count = shape_of(new)[2]
+        count, cache = shape_of(new)[2], None if cache is None or is_empty(shape_of(cache)) else cache
         if cache is None and count == self.total:
             return new
         zero = tirx.const(0, dtype_of(new))

@@ -79,6 +79,15 @@ _TYPES = {
     "H": ["tensor(int16)", "tensor(uint16)"],
     "H2": ["tensor(int16)", "tensor(uint16)"],
     "W": ["tensor(int32)", "tensor(uint32)"],
+    "M": [
+        "tensor(int32)",
+        "tensor(uint32)",
+        "tensor(int64)",
+        "tensor(uint64)",
+        "tensor(float)",
+        "tensor(double)",
+        "tensor(string)",
+    ],
     "A": [
         *_FLOATS,
         *(f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -206,6 +215,8 @@ _SCHEMAS = (
             "scale:FLOAT kv_cache_bit_width:INT", outputs="output:F present_key:F2? present_value:F2? output_qk:F?"),
     _schema("PackedAttention", "input:F weights:F bias:F token_offset:C cumulative_sequence_length:C attention_bias:F?",
             required="num_heads:INT", optional="qkv_hidden_sizes:INTS scale:FLOAT", outputs="output:F"),
+    _schema("PackedMultiHeadAttention", "query:F key:F? value:F? bias:F? token_offset:C cumulative_sequence_length:C "
+            "attention_bias:F?", {"mask_filter_value": -10000.0}, "num_heads:INT", "scale:FLOAT", outputs="output:F"),
     _schema("RotaryEmbedding", "input:F position_ids:L cos_cache:F sin_cache:F",
             {"interleaved": 0, "is_packed_batching": 0, "num_heads": 0, "rotary_embedding_dim": 0, "scale": 1.0},
             outputs="output:F"),
@@ -231,7 +242,7 @@ _SCHEMAS = (
     _schema("ComplexMulConj", "A:F B:F", outputs="C:F"),
     _schema("Rfft", "X:F", {"normalized": 0, "onesided": 1, "signal_ndim": 1}, outputs="Y:F"),
     _schema("Irfft", "X:F", {"normalized": 0, "onesided": 1}, "signal_ndim:INT", outputs="Y:F"),
-    _schema("MurmurHash3", "X:A", {"positive": 1, "seed": 0}, outputs="Y:W"),
+    _schema("MurmurHash3", "X:M", {"positive": 1, "seed": 0}, outputs="Y:W"),
     _schema("NGramRepeatBlock", "input_ids:L scores:S", required="ngram_size:INT", outputs="scores_out:S"),
     _schema("MoE", "input:F router_probs:F fc1_experts_weights:F fc1_experts_bias:F? fc2_experts_weights:F "
             "fc2_experts_bias:F? fc3_experts_weights:F? fc3_experts_bias:F?",

@@ -55,7 +55,7 @@ def decoder(quantize: Callable[[np.ndarray], dict[str, Any]] | None = None) -> o
     graph.constant("cos", np.cos(angles))
     graph.constant("sin", np.sin(angles))
     graph.constant("one", np.array([1], np.int64))
-    graph.node("ReduceSum", "attention_mask one", "summed", keepdims=0)
+    graph.node("ReduceSum", "attention_mask one", "summed")
     graph.node("Sub", "summed one", "last64")
     graph.node("Cast", "last64", "last", to=TensorProto.INT32)
     graph.node("Shape", "attention_mask", "mask_shape")

@@ -98,6 +98,24 @@ def test_packed_operands_are_those_apart() -> None:
     check(given[1:], others, [first] * 3)
 
 
+def test_sequences_without_padding_are_those_with_padding() -> None:
+    lengths, places = int32(5, 2), int32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9).reshape(2, 5)
+    kept = np.concatenate([places[0], places[1, :2]])
+    order = np.concatenate([kept, places[1, 2:]]).reshape(2, 5)
+    x, weights, bias = real(2, 5, 10), real(10, 3 * WIDTH), real(3 * WIDTH)
+    rows, starts = x.reshape(10, 10)[kept], int32(0, 5, 7)
+    parts = np.split(rows @ weights, 3, -1)
+    stacked = np.stack([part.reshape(7, HEADS, SIZE) for part in parts], 2)
+    given = [
+        case("Attention", x, weights, bias, lengths, num_heads=HEADS),
+        case("PackedAttention", rows, weights, bias, order, starts, num_heads=HEADS),
+        case("PackedMultiHeadAttention", *parts, bias, order, starts, num_heads=HEADS),
+        case("PackedMultiHeadAttention", stacked, None, None, bias, order, starts, num_heads=HEADS),
+    ]
+    (whole,), *others = compiled(given, 17)
+    check(given[1:], others, [[whole.reshape(10, WIDTH)[kept]]] * 3, tolerance=1e-4)
+
+
 def grouped(past: int, total: int, last: np.ndarray, *more: np.ndarray | None, **given: Any) -> Case:
     """Attention of 4 heads of queries and 2 of keys to those in caches of `past` positions, `total` afterwards."""
     batch, length, packed = len(last), given.pop("length", 1), given.pop("packed", False)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.quantized_operators import dequantized_product
-from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input
+from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input, spell
 from nnefc.operators.attention import Attention, MergeHeads, SplitHeads, Stage
 from nnefc.operators.cached_attention import CachedAttention, FirstPositions, PaddingMask
 from nnefc.operators.counts import counted
@@ -106,7 +107,7 @@ def _of_joined(ctx: Context, node: Node, joined: Value, past: Value | None, arou
     width = joined.shape[2]
     sizes = tuple(given.get("qkv_hidden_sizes") or (width // 3,) * 3)
     parts = [ctx.apply(SplitHeads(given["num_heads"]), part) for part in ctx.apply(Split(2, sizes), joined)]
-    before: tuple[Value | None, ...] = (None, None) if past is None else tuple(ctx.apply(Unstack(0), past))
+    before = [None, None] if past is None else _unstacked(ctx, node, past, 0, 2)
     around = _Around(around.mask, around.bias, (before[0], before[1]), bool(given["unidirectional"]))
     results, key, value = _attended(ctx, node, parts, around)
     return [*results, ctx.apply(Stack(0), key, value)] if node.wants(1) else results
@@ -149,14 +150,22 @@ def _separate(ctx: Context, node: Node) -> list[Value]:
     """Queries, keys and values, of which two or all may be packed: `[N, L, H, 3, E]`, `[N, L, H, 2, E]`."""
     query, key, value = input_at(node, 0), optional_input(node, 1), optional_input(node, 2)
     if query.rank == 5:
-        return [_flat(ctx, part) for part in ctx.apply(Unstack(3), query)]
+        return [_flat(ctx, part) for part in _unstacked(ctx, node, query, 3, 3)]
     if key is None:
         raise fail(node, "keys and values are missing")
     if key.rank == 5:
-        return [query, *(_flat(ctx, part) for part in ctx.apply(Unstack(3), key))]
+        return [query, *(_flat(ctx, part) for part in _unstacked(ctx, node, key, 3, 2))]
     if value is None:
         raise fail(node, "the values are missing")
     return [query, key, value]
+
+
+def _unstacked(ctx: Context, node: Node, x: Value, axis: int, count: int) -> list[Value]:
+    """The parts of a tensor of five dimensions along one of them, which are so many."""
+    if x.rank != 5 or not agree(x.shape[axis], count):
+        raise fail(node, f"{spell(x.shape)} does not have {count} parts along axis {axis}")
+    made: list[Value] = ctx.apply(Unstack(axis), x)
+    return made
 
 
 def _flat(ctx: Context, x: Value) -> Value:
@@ -175,7 +184,7 @@ def _group_query_attention(ctx: Context, node: Node) -> list[Value]:
     parts = _of_groups(ctx, node)
     caches = optional_input(node, 3), optional_input(node, 4)
     last, total = input_at(node, 5), input_at(node, 6)
-    _, length, heads, _ = parts[0].shape
+    batch, length, heads, _ = parts[0].shape
     before = 0 if caches[0] is None else caches[0].shape[2]
     cached = greatest(before, _whole_length(ctx, total, before + length))
     window = given["local_window_size"]
@@ -199,7 +208,7 @@ def _group_query_attention(ctx: Context, node: Node) -> list[Value]:
         ),
         parts,
         caches,
-        ctx.apply(FirstPositions(length), last, total),
+        ctx.apply(FirstPositions(length), ctx.apply(Reshape((batch,)), last), total),
         [input_at(node, i) for i in (7, 8)] if given["do_rotary"] else [],
         optional_input(node, 9),
         (optional_input(node, 14), optional_input(node, 15)),
@@ -231,8 +240,9 @@ def _of_groups(ctx: Context, node: Node) -> list[Value]:
     """Queries `[N, S, H, E]`, keys and values `[N, S, G, E]`, which may be packed in one tensor."""
     query, key, value = input_at(node, 0), optional_input(node, 1), optional_input(node, 2)
     heads, groups = node.attributes["num_heads"], node.attributes["kv_num_heads"]
-    if heads < 1 or groups < 1:
-        raise CompileError(f"there are {heads} heads and {groups} of keys")
+    given = [part for part in (query, key, value) if part is not None]
+    if heads < 1 or groups < 1 or any(part.rank != 3 for part in given):
+        raise CompileError(f"{heads} heads, and {groups} of keys, are not of tensors of three dimensions")
     counts = (heads, groups, groups)
     if key is None or value is None:
         size = query.shape[2] // sum(counts)
