@@ -13,7 +13,7 @@ from tvm import relax, tirx
 
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.functions import FUNCTIONS, number
 
 __all__ = [
@@ -188,7 +188,14 @@ class Shrink(_Activation):
     limit: float
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        dtype = dtype_of(x)
+
         def element(x: tirx.Expr) -> tirx.Expr:
+            if "int" in dtype:  # limits and biases are reals
+                return real(x.astype("float64")).astype(dtype)
+            return real(x)
+
+        def real(x: tirx.Expr) -> tirx.Expr:
             low, high, bias = number(-self.limit, x), number(self.limit, x), number(self.bias, x)
             inside = tirx.all(x >= low, x <= high)
             return tirx.Select(inside, number(0, x), tirx.Select(x < low, x + bias, x - bias))

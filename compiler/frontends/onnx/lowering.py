@@ -68,6 +68,7 @@ class Scope:
         attributes: values of the attributes of the function that this is the body of.
         infos: declared types by name.
         outer: the scope around.
+        by_standard: whether this is a body that the standard gives: some use types that its own operators do not take.
         inlined: whether this may be lowered several times, with other sizes each time.
     """
 
@@ -77,6 +78,7 @@ class Scope:
     infos: Mapping[str, ValueInfo] = field(default_factory=dict)
     outer: Scope | None = None
     inlined: bool = False
+    by_standard: bool = False
 
     def find(self, name: str) -> AnyValue | None:
         """The value of a name that is known to be visible."""
@@ -200,7 +202,8 @@ class Interpreter:
         if function is not None:
             return self._call(function, node, operands, {**function.defaults, **attributes})
         schema = schema_of(node, scope.opsets)
-        check_types(node, schema, operands)
+        if not scope.by_standard:
+            check_types(node, schema, operands)
         complete = with_defaults(node, schema, attributes)
         lowering = REGISTRY.get((node.domain, node.op_type), {}).get(schema.since_version)
         sizes = _of_sizes(node, operands, complete)
@@ -216,7 +219,7 @@ class Interpreter:
             raise CompileError(f"{node.description}: {_unsupported(node, schema)}", hint=hint)
         # Some bodies of the standard do not import what they use.
         opsets = {"": onnx.defs.onnx_opset_version(), **scope.opsets, **body.opsets}
-        return self._call(replace(body, opsets=opsets), node, operands, complete)
+        return self._call(replace(body, opsets=opsets), node, operands, complete, by_standard=True)
 
     def _apply(self, lowering: Lowering, node: Node, schema: Schema) -> list[AnyValue]:
         before, self.context.at.hint = self.context.at.hint, _hint(node.outputs)
@@ -233,12 +236,17 @@ class Interpreter:
             self.context.at.hint = before
 
     def _call(
-        self, function: Function, node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]
+        self,
+        function: Function,
+        node: NodeDef,
+        operands: SequenceOf[AnyValue | None],
+        attributes: Mapping[str, Any],
+        by_standard: bool = False,
     ) -> list[AnyValue]:
         """Run a function's body in a scope of its own."""
         inputs: dict[str, AnyValue | None] = dict.fromkeys(function.inputs)
         inputs.update(zip(function.inputs, operands, strict=False))
-        scope = Scope(function.opsets, inputs, attributes, inlined=True)
+        scope = Scope(function.opsets, inputs, attributes, inlined=True, by_standard=by_standard)
         try:
             self.run(function.nodes, scope)
         except CompileError as error:

@@ -10,6 +10,7 @@ import onnx
 from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
+from nnefc.frontends.onnx.operators.casting import converted
 from nnefc.frontends.onnx.operators.tensors import input_at, optional_input
 from nnefc.operators.attention import (
     Attention,
@@ -50,7 +51,7 @@ def _attention(ctx: Context, node: Node) -> list[Value]:
     mask = optional_input(node, 3)
     if mask is not None and mask.rank and node.version >= 24:
         mask = _as_long(ctx, mask, key.shape[2])
-    made = ctx.apply(attention, query, key, value, mask, optional_input(node, 6))
+    made = ctx.apply(attention, query, key, converted(ctx, value, query.dtype), mask, optional_input(node, 6))
     result, *scores = made if node.wants(3) else [made]
     return [ctx.apply(MergeHeads(), result) if flat else result, key, value, *scores][: len(node.outputs)]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from nnefc.agreement import agree_all
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
+from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.random import draw
 from nnefc.frontends.onnx.operators.tensors import (
@@ -98,7 +99,11 @@ def _layer_normalization(ctx: Context, node: Node) -> Any:
     standardization = Standardization(
         tuple(range(axis, len(shape_of(x)))), node.attributes["epsilon"], node.wants(1) or node.wants(2)
     )
-    return ctx.apply(standardization, x, input_at(node, 1), optional_input(node, 2))
+    made = ctx.apply(standardization, x, input_at(node, 1), optional_input(node, 2))
+    if not isinstance(made, list) or dtype_of(x) != "float64":
+        return made  # half floats are computed in the type that the statistics have
+    kind = element_type(node, node.attributes["stash_type"])
+    return [made[0], *(converted(ctx, statistic, kind) for statistic in made[1:])]
 
 
 @operator("RMSNormalization", since=(23,))

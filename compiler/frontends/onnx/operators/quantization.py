@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from nnefc.agreement import agree
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.convolution import check_convolution, kernel_shape, make_window
+from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.tensors import (
     channels_first,
     channels_last,
@@ -23,7 +26,8 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.operators.elementwise import broadcast_shapes
+from nnefc.operators.elementwise import Clip, Elementwise, broadcast_shapes
+from nnefc.operators.matrix import MatMul
 from nnefc.operators.quantization import (
     RANGES,
     Dequantization,
@@ -112,10 +116,32 @@ def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Any:
 
 @operator("QLinearMatMul", since=(10, 21))
 def _qlinear_matmul(ctx: Context, node: Node) -> Value:
+    if any(dtype_of(input_at(node, place)) not in RANGES for place in (0, 3, 7)):
+        return _product_of_narrow_floats(ctx, node)
     sums = integer_product(ctx, node, (0, 3, 2, 5))
     factors = ((1, input_at(node, 0), -2), (4, input_at(node, 3), -1), (6, sums, -2))
     scales = [_along(ctx, node, input_at(node, place), matrix, axis) for place, matrix, axis in factors]
     return _requantized(ctx, node, sums, scales, _along(ctx, node, input_at(node, 7), sums, -2))
+
+
+def _product_of_narrow_floats(ctx: Context, node: Node) -> Value:
+    """The same of floats of 8 bits: their sums are no integers."""
+    factors = []
+    for place, axis in ((0, -2), (3, -1)):
+        matrix = input_at(node, place)
+        scale, zero = (_along(ctx, node, input_at(node, place + more), matrix, axis) for more in (1, 2))
+        distance = binary(ctx, "Sub", *(converted(ctx, part, "float32") for part in (matrix, zero)))
+        factors.append(binary(ctx, "Mul", distance, converted(ctx, scale, "float32")))
+    product: Value = ctx.apply(MatMul(), *factors)
+    scale, zero = (_along(ctx, node, input_at(node, place), product, -2) for place in (6, 7))
+    quotient = binary(ctx, "Div", product, converted(ctx, scale, "float32"))
+    limits = RANGES.get(dtype_of(zero))
+    if limits is not None:
+        quotient = ctx.apply(Elementwise("round"), quotient)
+    shifted = binary(ctx, "Add", quotient, converted(ctx, zero, "float32"))
+    if limits is not None:
+        shifted = ctx.apply(Clip(), shifted, *(ctx.known(np.float32(limit)) for limit in limits))
+    return converted(ctx, shifted, dtype_of(zero))
 
 
 def _requantized(ctx: Context, node: Node, sums: Value, scales: Sequence[Value], zero: Value) -> Value:
@@ -142,6 +168,8 @@ def _quantize_linear(ctx: Context, node: Node) -> Value:
     number, precision = (node.attributes.get(name) or 0 for name in ("output_dtype", "precision"))
     dtype = dtype_of(zero) if zero is not None else element_type(node, number) if number else "uint8"
     work = element_type(node, precision) if precision else dtype_of(scale)
+    if "int" in work:  # quotients of integers are reals all the same
+        work = "float64"
     grid = _grid(node, x, scale)
     if dtype not in RANGES:
         quotients = ctx.apply(Quotients(**grid, work=work), x, scale, zero)
