@@ -19,9 +19,11 @@ from nnefc.agreement import Narrowed
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.size_values import sizes_array
+from nnefc.frontends.onnx.sizes_of_data import sizes_of
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Body, Choice, Loop
 from nnefc.operators.counts import counted
+from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
 from nnefc.size_numbers import Truth, both, chosen, less_or_equal, negated, possible_ranges
@@ -29,7 +31,8 @@ from nnefc.sizes import Dimension, Range, Size, greatest, narrower_ranges, open_
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
 
-Iteration = Callable[[Value, list[AnyValue], list[Value]], tuple[Value, list[AnyValue], list[Value]]]
+_Round = tuple[Value, list[AnyValue], list[Value]]
+Iteration = Callable[[Value, list[AnyValue], list[Value]], _Round]
 
 
 class EndlessLoop(CompileError):
@@ -244,8 +247,8 @@ def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]
     """Run a loop; returns its last states, and the items of each output along a new first axis.
 
     Raises:
-        CompileError: a state changes its kind or type, nothing ends the loop, or the size of an output would be known
-            at run time only.
+        CompileError: a state changes its kind or type, or nothing ends the loop; or the size of an output would be
+            known at run time only, in a branch or in the body of another loop.
     """
     first = [loop.running, *_leaves(loop.states)]
     settled = {k: array for k, leaf in enumerate(first) if (array := ctx.constant(leaf)) is not None}
@@ -261,8 +264,40 @@ def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]
     if not conditional and loop.limit is None and loop.count is None:
         raise EndlessLoop("nothing ends it: it has no trip count, and its condition always holds")
     if body.outputs and (conditional or loop.limit is None):
-        raise CompileError("its trip count is known only at run time, so the sizes of its scan outputs are not known")
+        return repeat(ctx, _with_known_rounds(ctx, loop, conditional))
     return body.call(conditional)
+
+
+def _with_known_rounds(ctx: Context, loop: Repetition, conditional: bool) -> Repetition:
+    """A loop with outputs, of which only a run tells how many rounds it has, with that number for its trip count.
+
+    Where a condition ends it, it is run once without its outputs, to count the rounds.
+
+    Raises:
+        CompileError: it is in the body of another loop, or in a branch.
+    """
+    if not conditional:
+        assert loop.count is not None
+        sizes = sizes_of(ctx, loop.count, "loop")
+        assert sizes is not None
+        return replace(loop, limit=greatest(sizes.reshape(()).item(), 0), count=None)
+
+    def counting(number: Value, states: list[AnyValue], items: list[Value]) -> _Round:
+        running, after, _ = loop.iteration(number, states[1:], items)
+        (rounds,) = _leaves(states[:1])
+        return running, [ctx.apply(Elementwise("add"), rounds, ctx.known(np.int64(1))), *after], []
+
+    def unconditional(number: Value, states: list[AnyValue], items: list[Value]) -> _Round:
+        _, after, outputs = loop.iteration(number, states, items)
+        return ctx.known(np.array(True)), after, outputs
+
+    start = ctx.emit(ctx.expr(ctx.known(np.int64(0))))
+    states, _ = repeat(ctx, replace(loop, iteration=counting, states=[start, *loop.states], reversed_outputs=()))
+    rounds = next(_leaves(states[:1]))
+    known = ctx.constant(rounds)
+    limit = counted(ctx.at, ctx.expr(rounds), loop.limit, "loop") if known is None else int(known)
+    always = ctx.known(np.ones(loop.running.shape, bool))
+    return replace(loop, iteration=unconditional, limit=limit, count=None, running=always)
 
 
 class _LoopBody:

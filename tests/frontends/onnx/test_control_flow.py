@@ -430,19 +430,6 @@ def test_what_cannot_run_as_a_loop_is_refused(tmp_path: Path) -> None:
             [info("x")],
             [info("y", None)],
         ),
-        "its trip count is known only at run time, so the sizes of its scan outputs are not known": model(
-            [
-                node(
-                    "Loop",
-                    ["m", "", "x"],
-                    ["y", "all"],
-                    name="loop",
-                    body=body([GO, node("Neg", ["s0"], ["t0"]), node("Abs", ["s0"], ["o0"])], scans=1),
-                )
-            ],
-            [info("x"), info("m", (), INT64)],
-            [info("y"), info("all", None)],
-        ),
         "its condition must be one bool, it is bool[2]": model(
             [node("Loop", ["", "c", "x"], ["y"], name="loop", body=body([GO, node("Neg", ["s0"], ["t0"])]))],
             [info("x"), info("c", (2,), BOOL)],

@@ -326,6 +326,41 @@ def test_what_is_counted_may_have_to_be_a_number(tmp_path: Path) -> None:
             library.run({**feeds[0], "w": np.ones(5, np.float32)})
 
 
+def rounds(*, condition: bool) -> onnx.ModelProto:
+    """A loop that adds `x` to a state, as often as the sum of `c` says, or until the state is above it."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            node("Add", "before x", "after"),
+            node("Mul", "after after", "row"),
+            node("ReduceMax", "after", "most", keepdims=0),
+            node("LessOrEqual", "most end", "goes_on") if condition else node("Identity", "given", "goes_on"),
+        ],
+        "body",
+        [value("round", 7, []), value("given", 9, []), value("before", 1, None)],
+        [value("goes_on", 9, []), value("after", 1, None), value("row", 1, None)],
+    )
+    nodes = [
+        node("ReduceSum", "c", "end", keepdims=0),
+        node("Cast", "end", "count", to=TensorProto.INT64),
+        node("LessOrEqual", "zero end", "first"),
+        helper.make_node("Loop", ["limit" if condition else "count", "first", "x"], ["last", "rows"], body=body),
+        node("Softmax", "rows", "y"),
+    ]
+    outputs = {"last": TensorProto.FLOAT, "y": TensorProto.FLOAT}
+    constants = {"zero": np.array(0, np.float32), "limit": np.array(1 << 40, np.int64)}
+    return model_of(nodes, {"x": ["n"], "c": [2]}, outputs, **constants)
+
+
+@pytest.mark.parametrize("condition", [False, True])
+def test_loops_give_as_many_rows_as_they_have_rounds(condition: bool, tmp_path: Path) -> None:
+    feeds = []
+    for size, end in ((3, 5), (1, 1), (7, 40), (7, 2)):
+        x = RNG.random(size).astype(np.float32) + 0.5
+        feeds.append({"x": x, "c": np.array([end - 1, 1], np.float32)})
+    check(rounds(condition=condition), tmp_path, {"n": "1..9"}, feeds)
+
+
 def test_sizes_that_a_branch_would_count_are_refused(tmp_path: Path) -> None:
     empty = helper.make_tensor_value_info("z", TensorProto.INT64, None)
     branches = [helper.make_graph([node("NonZero", "x", "z")], name, [], [empty]) for name in ("one", "two")]

@@ -145,6 +145,13 @@ def test_a_loop_that_stops_by_a_computed_condition(tmp_path: Path, limit: float)
     agrees(proto, tmp_path, {"x": np.ones((2, 3), np.float32)})
 
 
+def test_a_loop_that_stops_by_a_computed_condition_gives_as_many_items(tmp_path: Path) -> None:
+    outputs = [info("y"), info("all", None)]
+    inner = body([*UNTIL, node("Neg", ["t0"], ["o0"])], scans=1)
+    proto = looping(inner, ["m", "yes", "x"], outputs, m=np.int64(7), yes=np.True_, limit=np.float32(10))
+    agrees(proto, tmp_path, {"x": np.ones((2, 3), np.float32)})
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_loop_may_not_begin_at_all(tmp_path: Path, first: bool) -> None:
     proto = looping(body(ADD), ["m", "c", "x"], [info("y")], m=np.int64(3))
@@ -153,14 +160,6 @@ def test_a_loop_may_not_begin_at_all(tmp_path: Path, first: bool) -> None:
 
 def test_loops_that_cannot_be_are_refused(tmp_path: Path) -> None:
     cases = {
-        "the sizes of its scan outputs are not known": looping(
-            body([*UNTIL, node("Neg", ["t0"], ["o0"])], scans=1),
-            ["m", "yes", "x"],
-            [info("y"), info("all", None)],
-            m=np.int64(3),
-            yes=np.True_,
-            limit=np.float32(1),
-        ),
         "nothing ends it": looping(body(ADD), ["", "", "x"], [info("y")]),
         "its body takes 2 values from one iteration to the next, the node gives 1": looping(
             body([*ADD, node("Identity", ["s1"], ["t1"])], states=2), ["m", "", "x"], [info("y")], m=np.int64(1)
