@@ -134,6 +134,7 @@ class Emitter:
         has_text: whether a kernel that was built computes with strings.
         count_names: the names that such sizes have been given, also those that turned out to be other ones.
         narrowing: what is known of open sizes, where the network can be built again when more is found out.
+        chosen_by: what is built now is needed only where these conditions, each of one item, hold or do not hold.
         ranges: what a user says of sizes that only the data tell, by name, as far as they have not been met.
     """
 
@@ -143,6 +144,7 @@ class Emitter:
         self.counts: dict[Count, relax.Expr] = {}
         self.has_text = False
         self.count_names: set[str] = set()
+        self.chosen_by: list[tuple[relax.Expr, bool]] = []
         self.narrowing: Narrowing | None = None
         self.ranges: dict[str, OpenSize] = {}
         self._constants: dict[object, tuple[Array, relax.Expr]] = {}

@@ -16,7 +16,6 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from nnefc.agreement import Narrowing
-from nnefc.diagnostics import CompileError
 from nnefc.network import Count
 from nnefc.operators.base import Emitter, rank_of
 from nnefc.operators.statements import T, looped, report
@@ -36,10 +35,17 @@ from nnefc.sizes import (
     widest,
 )
 
-__all__ = ["counted"]
+__all__ = ["CountedInBody", "counted"]
 
 _LIKELY = 256
 """For estimates, a size without a limit."""
+
+
+class CountedInBody(Exception):
+    """A size that only the data tell is computed where it is not known how often that happens."""
+
+    MESSAGE = "its result has a size that only the data tell, which is not supported in bodies of loops"
+    HINT = "compute it before the loop, or let the program do it"
 
 
 def counted(
@@ -56,13 +62,11 @@ def counted(
         from_the_end: whether the limit is added to negative values, as to positions that count from the end.
 
     Raises:
-        CompileError: it is computed in a branch or in the body of a loop.
+        CountedInBody: it is computed in a branch or in the body of a loop.
     """
     if at.in_body:
-        raise CompileError(
-            "its result has a size that only the data tell, which is not supported in branches and bodies of loops",
-            hint="compute it before the branch or the loop, or let the program do it",
-        )
+        raise CountedInBody
+    value = _where_run(at, value)
     name = _unused(at, name)
     own = OpenSize(0, likely=_LIKELY)
     if limit is not None:
@@ -78,6 +82,19 @@ def counted(
     if size.values.least == size.values.most:
         return _checked(at, value, name, size.values.least * size.multiple)
     return _in_range(at, value, name, size, limit)
+
+
+def _where_run(at: Emitter, value: relax.Expr) -> relax.Expr:
+    """The value, or 0 where what is being built is for a branch that the data do not choose."""
+    for condition, holds in at.chosen_by:
+
+        def write(condition: Any, value: Any, made: Any, holds: bool = holds) -> None:
+            is_run = condition[0] if holds else tirx.Not(condition[0])
+            made[0] = tirx.Select(is_run, value[0].astype("int64"), tirx.const(0, "int64"))
+
+        (made,) = looped(at, write, [condition, value], [((1,), "int64")], "where_run")
+        value = at.expr(made)
+    return value
 
 
 def _unused(at: Emitter, name: str) -> str:

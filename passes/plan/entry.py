@@ -43,7 +43,6 @@ from nnefc.sizes import (
     item_count,
     may_exceed,
     substituted,
-    variables,
     widest,
 )
 
@@ -150,12 +149,12 @@ class _Parts:
 
 
 def output_parts(program: Program) -> tuple[int, ...]:
-    """For each output, the part of the workspace with which its shape is known."""
-    parts = program.parts
-    sizes = (
-        [parts.get(var, 0) for s in buffer.shape for var in variables(expression(s))] for buffer in program.outputs
+    """For each output, the part of the workspace with which it is known how large it is at most."""
+    limits = program.limits
+    counts = Counts(limits, program.parts)
+    return tuple(
+        max((counts.part(widest(size, limits)) for size in output.shape), default=0) for output in program.outputs
     )
-    return tuple(max(numbers, default=0) for numbers in sizes)
 
 
 @dataclass(frozen=True)

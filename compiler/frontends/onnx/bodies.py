@@ -22,7 +22,7 @@ from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.sizes_of_data import sizes_of
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Body, Choice, Loop
-from nnefc.operators.counts import counted
+from nnefc.operators.counts import CountedInBody, counted
 from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
@@ -79,14 +79,20 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
 
     One of them may be impossible for the shapes at hand, where the values never choose it: a run that does fails. So
     does one that chooses a branch with open sizes that are impossible there. If sizes choose, each branch is lowered
-    for those that choose it.
+    for those that choose it. Branches with results of sizes that only the data tell are both computed, with none of
+    these in that which is not chosen.
 
     Raises:
         CompileError: their outputs differ in number, kind or type; neither of them is possible.
     """
     truth = True if condition.sizes is None else _truth(condition.sizes)
     one, two = _Path(then, possible_ranges(truth)), _Path(other, possible_ranges(negated(truth)))
-    first, second = _branches(ctx, one, two)
+    try:
+        first, second = _branches(ctx, one, two, _possible)
+    except CountedInBody:
+        if ctx.at.in_body:
+            raise
+        first, second = _branches(ctx, one, two, partial(_computed, condition=condition, then=then))
     return _chosen(ctx, condition, first, second)
 
 
@@ -150,19 +156,21 @@ class _Path:
     ranges: Mapping[str, Range]
 
 
-def _branches(ctx: Context, then: _Path, other: _Path) -> tuple[_Branch, _Branch]:
+def _branches(
+    ctx: Context, then: _Path, other: _Path, lowered: Callable[[Context, _Path], _Branch]
+) -> tuple[_Branch, _Branch]:
     """Both branches lowered; one that is impossible becomes one that fails.
 
     Raises:
         CompileError: neither is possible.
     """
     try:
-        first = _possible(ctx, then)
+        first = lowered(ctx, then)
     except CompileError as error:
-        second = _possible(ctx, other)
+        second = lowered(ctx, other)
         return _failing(ctx, then.graph, error, second.outputs), second
     try:
-        return first, _possible(ctx, other)
+        return first, lowered(ctx, other)
     except CompileError as error:
         return first, _failing(ctx, other.graph, error, first.outputs)
 
@@ -176,6 +184,16 @@ def _possible(ctx: Context, path: _Path) -> _Branch:
                 return _branch(ctx, partial(_within, ctx, path.graph, within))
             except Narrowed as found:
                 within = _limits(within, found)
+
+
+def _computed(ctx: Context, path: _Path, condition: Value, then: Subgraph) -> _Branch:
+    """A branch that only gives what has been computed before it; see `choose`."""
+    ctx.at.chosen_by.append((ctx.expr(condition), path.graph is then))
+    try:
+        outputs = ctx.run_graph(path.graph, [])
+    finally:
+        ctx.at.chosen_by.pop()
+    return _branch(ctx, lambda: outputs)
 
 
 def _limits(given: Mapping[str, Range], found: Narrowed) -> dict[str, Range]:

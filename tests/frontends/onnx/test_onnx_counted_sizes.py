@@ -361,24 +361,61 @@ def test_loops_give_as_many_rows_as_they_have_rounds(condition: bool, tmp_path: 
     check(rounds(condition=condition), tmp_path, {"n": "1..9"}, feeds)
 
 
-def test_sizes_that_a_branch_would_count_are_refused(tmp_path: Path) -> None:
-    empty = helper.make_tensor_value_info("z", TensorProto.INT64, None)
-    branches = [helper.make_graph([node("NonZero", "x", "z")], name, [], [empty]) for name in ("one", "two")]
+def branching(then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """`y` of one of two branches: `then` if any of `c` is positive."""
+    result = helper.make_tensor_value_info("r", TensorProto.INT64, None)
     nodes = [
-        node("ReduceMax", "x", "most", keepdims=0),
-        node("Cast", "most", "flag", to=TensorProto.BOOL),
-        node("If", "flag", "y", then_branch=branches[0], else_branch=branches[1]),
+        node("ReduceMax", "c", "most", keepdims=0),
+        node("Greater", "most zero", "flag"),
+        helper.make_node(
+            "If",
+            ["flag"],
+            ["y"],
+            then_branch=helper.make_graph(list(then), "then", [], [result]),
+            else_branch=helper.make_graph(list(other), "other", [], [result]),
+        ),
     ]
-    proto = model_of(nodes, {"x": [3, 2]}, {"y": TensorProto.INT64})
-    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(CompileError, match="a size that only the data tell, which is not supported in branches"):
-        nnefc.compile(tmp_path / "model.onnx")
+    constants = {"zero": np.array(0, np.float32), "start": np.array(0, np.int64), "step": np.array(1, np.int64)}
+    constants |= {"first": np.array([0], np.int64), "last": np.array([1], np.int64)}
+    return model_of(nodes, {"x": ["n"], "c": [2]}, {"y": TensorProto.INT64}, **constants)
 
 
-def test_slices_along_any_number_of_axes_are_refused(tmp_path: Path) -> None:
-    proto = model_of([node("Slice", "x starts ends", "y")], {"x": [3, 2]}, {"y": TensorProto.FLOAT})
-    for name in ("starts", "ends"):
-        proto.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, ["axes"]))
+def test_branches_may_count(tmp_path: Path) -> None:
+    """Places of what is not zero; else, as many numbers as `c` says. What would fail in the other branch does not."""
+    then = [node("NonZero", "x", "places"), node("Squeeze", "places first", "r")]
+    other = [
+        node("ReduceMin", "c", "least", keepdims=0),
+        node("Neg", "least", "count"),
+        node("Cast", "count", "number", to=TensorProto.INT64),
+        node("Range", "start number step", "r"),
+    ]
+    feeds = [
+        {"x": some(1, size, 0.5)[0], "c": np.array(c, np.float32)}
+        for size, c in ((5, (1, 7)), (9, (-4, -1)), (1, (1, 100)), (3, (0, -30)), (5, (1, 7)))
+    ]
+    check(branching(then, other), tmp_path, {"n": "1..9"}, feeds)
+
+
+def test_sizes_that_a_loop_would_count_are_refused(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            node("NonZero", "s", "places"),
+            node("ReduceSum", "places", "sum", keepdims=0),
+            node("Cast", "sum", "real", to=TensorProto.FLOAT),
+            node("Add", "s real", "t"),
+            node("Identity", "given", "on"),
+        ],
+        "body",
+        [value("round", 7, []), value("given", 9, []), value("s", 1, None)],
+        [value("on", 9, []), value("t", 1, None)],
+    )
+    nodes = [
+        node("ReduceSum", "x", "total", keepdims=0),
+        node("Cast", "total", "count", to=TensorProto.INT64),
+        helper.make_node("Loop", ["count", "", "x"], ["y"], body=body),
+    ]
+    proto = model_of(nodes, {"x": [4]}, {"y": TensorProto.FLOAT})
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(CompileError, match="Slice that makes 'y': its input 'starts' must be known"):
+    with pytest.raises(CompileError, match="a size that only the data tell, which is not supported in bodies of loops"):
         nnefc.compile(tmp_path / "model.onnx")

@@ -175,7 +175,7 @@ def _positions(
     """Where slices begin or end; what the data tell is a size in the range of the dimension."""
     value, name = input_at(node, index), ("starts", "ends")[index - 1]
     known = value.sizes is not None or ctx.constant(value) is not None
-    if known or ctx.at.in_body or min(steps or [1]) < 1 or not is_known(*shape_of(value)):
+    if known or min(steps or [1]) < 1 or not is_known(*shape_of(value)):
         return integers(ctx, node, index, name) or []
     return [
         counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], from_the_end=True)

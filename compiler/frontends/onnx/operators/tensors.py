@@ -117,7 +117,7 @@ def integers(ctx: Context, node: Node, index: int, name: str) -> list[int] | Non
     if not has_input(node, index):
         return None
     value = input_at(node, index)
-    of_data = node.op_type in _OF_DATA and value.dtype.startswith("int") and not ctx.at.in_body
+    of_data = node.op_type in _OF_DATA and value.dtype.startswith("int")
     sizes = sizes_of(ctx, value, node.op_type.lower()) if of_data else value.sizes
     if sizes is not None:
         return list(sizes.reshape(-1).tolist())
