@@ -61,8 +61,11 @@ def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArgumen
         return func, ()
     bare = func.without_attr(OPEN_SIZES).without_attr(SHAPES)
     common = _common_quotients(bare, open_dimensions)
-    values = {var: common[var].value if var in common else dimension(var) for var in open_dimensions}
-    names = {var: named(str(var.name), values[var]) for var in common}
+    taken = _taken_always(bare, [var for var in open_dimensions if var not in common])
+    values = {
+        var: common[var].value if var in common else dimension(var) - taken.get(var, 0) for var in open_dimensions
+    }
+    names = {var: named(str(var.name), values[var]) for var in (*common, *taken)}
 
     def renamed(node: tirx.FloorDiv) -> tirx.Expr:
         quotient = _quotient(node)
@@ -70,7 +73,14 @@ def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArgumen
             return node
         return quotient.by(common[quotient.var], expression(names[quotient.var]))
 
+    def shortened(node: tirx.Sub) -> tirx.Expr:
+        if node.a not in taken or not isinstance(node.b, tirx.IntImm):
+            return node
+        left = taken[node.a] - int(node.b)
+        return expression(names[node.a] + left)
+
     own = tvm_ffi.structural_map(bare, (tirx.FloorDiv, renamed)) if common else bare
+    own = tvm_ffi.structural_map(own, (tirx.Sub, shortened)) if taken else own
     own = tvm_ffi.structural_map(own, (tirx.Sub, _without_steps_back)) if common else own
     arguments = [(expression(names.get(var, dimension(var))), value) for var, value in values.items()]
     return own.with_attr(OPEN_SIZES, [size for size, _ in arguments]), tuple(arguments)
@@ -102,6 +112,24 @@ def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Map
     common = {var: _common(quotients) for var, quotients in only_quotients.items()}
     always = {var: max(numbers) for var, numbers in taken.items() if len(numbers) == len(found[var]) > 0}
     return {var: quotient.less(always.get(var, 0)) for var, quotient in common.items() if quotient.divisor > 1}
+
+
+def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, int]:
+    """The variables that a number is taken from wherever a kernel uses them, and the largest of these numbers."""
+    uses = dict.fromkeys(variables, 0)
+    taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
+
+    def note_difference(node: tirx.Sub) -> None:
+        if node.a in taken and isinstance(node.b, tirx.IntImm) and int(node.b) > 0:
+            taken[node.a].append(int(node.b))
+
+    def note_use(var: tirx.Var) -> None:
+        if var in uses:
+            uses[var] += 1
+
+    if variables:
+        tvm_ffi.structural_walk(func, [(tirx.Sub, note_difference), (tirx.Var, note_use)])
+    return {var: max(numbers) for var, numbers in taken.items() if len(numbers) == uses[var] > 0}
 
 
 def _common(quotients: Sequence[_Quotient]) -> _Quotient:

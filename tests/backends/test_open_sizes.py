@@ -62,6 +62,13 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
         {"u": real(32, 5, 7, 7), "v": real(48, 16, 3, 3), "p": real(20, 48, 3, 3), "q": real(20, 6, 4, 4)},
         [{"n": n, "h": h, "w": w} for n, h, w in ((1, 8, 8), (2, 37, 21), (1, 2, 90))],
     ),
+    "windows without padding along one of two dimensions that is open": (
+        """x[n, 24, 9, w] -> y
+        a = R.nn.conv2d(x, q, groups=24)
+        y = R.nn.max_pool2d(a, (3, 3))""",
+        {"q": real(24, 1, 3, 3)},
+        [{"n": n, "w": w} for n, w in ((1, 5), (2, 22))],
+    ),
     "Winograd's algorithm": (
         """x[n, 64, h, w] -> y
         a = R.nn.conv2d(x, u, padding=1)

@@ -47,6 +47,8 @@ def plain(expr: tirx.Expr) -> str:
         (lambda h: [h // 4, h // 4 - 1], ["h", "h - 1"], "h // 4", 56),
         (lambda h: [(h + 1) // 2, h // 2], ["(h + 1) // 2", "h // 2"], "h", 224),  # neither follows from the other
         (lambda h: [(h + 1) // 2, h + 2], ["(h + 1) // 2", "h + 2"], "h", 224),
+        (lambda h: [h - 2, h - 5], ["h + 3", "h"], "h - 5", 219),
+        (lambda h: [h - 2, h], ["h - 2", "h"], "h", 224),
     ],
 )
 def test_quotients_of_a_dimension_become_the_one_that_all_follow_from(
