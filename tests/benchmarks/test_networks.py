@@ -6,6 +6,7 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 import run
 from click.testing import CliRunner
 from compiled_here import compile_here
+from conditions import Watch
 from measure import Latency, Measurement, Plan, measure
 from models import networks
 from models.onnx_graph import OnnxGraph
@@ -190,6 +192,7 @@ def test_a_network_that_does_not_compile_in_time_does_not_stop_the_others(monkey
         return replace(measurement(network, 1.0), agreement={"nnefc": 1e-6})
 
     monkeypatch.setattr(run, "measure", fake)
+    monkeypatch.setattr(run, "Watch", partial(Watch, 0.05))
     result = CliRunner().invoke(run.main, ["unet", "mlp", "--threads", "1"])
     assert result.exit_code == 1
     assert "| mlp | 1 | 1.00 (1.00) | 3.00 (3.00) | 2.00 (2.00) | 2.00 (2.00) | - |" in result.output

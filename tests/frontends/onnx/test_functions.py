@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import FLOAT, info, loaded, model, node, results
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx import lowering
 from nnefc.frontends.onnx.operator import REGISTRY
 
 X = np.random.default_rng(1).standard_normal((2, 3)).astype(np.float32)
@@ -131,13 +132,15 @@ def test_functions_must_not_call_themselves(tmp_path: Path) -> None:
     assert "calls itself" in message_of(using([a, b], call("A")), tmp_path)
 
 
-def test_bodies_that_grow_exponentially_are_refused(tmp_path: Path) -> None:
+def test_bodies_that_grow_exponentially_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lowering._MAX_NODES == 65536
+    monkeypatch.setattr(lowering, "_MAX_NODES", 1000)
     functions = [SWISH]
     for level in range(40):
         inner = functions[-1].name
         parts = [call(inner, ("a",), ("h",)), call(inner, ("h",), ("b",))]
         functions.append(function(f"F{level}", ["a"], ["b"], parts))
-    assert "more than 65536 nodes" in message_of(using(functions, call("F39")), tmp_path)
+    assert "more than 1000 nodes" in message_of(using(functions, call("F39")), tmp_path)
 
 
 def test_outputs_of_a_body_must_be_made(tmp_path: Path) -> None:
