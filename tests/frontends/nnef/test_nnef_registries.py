@@ -46,6 +46,7 @@ FILTER = real(6, 2, 3, 2)
 """`[outputs, inputs / groups, …]` of two groups, as tract has it."""
 GRID = real(2, 4, 5, 2) * 0.7
 WINDOW = real(6)
+GRU = {"u": real(9, 4), "r": real(9, 3), "b": real(1, 18), "i": real(1, 2, 3)}
 NONE = np.zeros(0, np.float32)
 
 CASES: dict[str, tuple[str, tuple[int, ...], Function]] = {
@@ -122,6 +123,26 @@ CASES: dict[str, tuple[str, tuple[int, ...], Function]] = {
         (6, 3),
         lambda x: unit_norm(x, np.array([0.5, 1, 2]), 0.75),
     ),
+    "the cell of an LSTM": (
+        "h, c = tract_core_lstm_epilogue(x, slice(x, axes = [1], begin = [0], end = [3]), hidden = 3);"
+        "y = concat([h, c], axis = 1);",
+        (2, 12),
+        lambda x: lstm_cell(x, x[:, :3]),
+    ),
+    **{
+        f"a layer of GRUs with a step of {step}": (
+            "y, h = tract_core_gru_seq(x = x, w = u, r = r, b = b, initial_h = i, hidden = 3, "
+            f"chunk = {step}, has_bias = 1);",
+            (2, 5, 4),
+            lambda x, step=step: gru(x, step),
+        )
+        for step in (1, -1)
+    },
+    "the border that repeats the last item": (
+        "y = pad(x, padding = [[0, 0], [2, 1]], border = 'replicated');",
+        (2, 3),
+        lambda x: np.pad(x, ((0, 0), (2, 1)), "edge"),
+    ),
     "scores with a mask": (
         "y = tract_transformers_scaled_masked_softmax(x, x > 0.0, scale = 0.5);",
         (4, 6),
@@ -138,6 +159,25 @@ def frames(x: np.ndarray) -> np.ndarray:
         [np.fft.fft(values[:, start : start + 8] * window[None, :, None], axis=1) for start in range(0, 13, 3)], 1
     )
     return np.stack([spectra.real, spectra.imag], -1)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm_cell(x: np.ndarray, cell: np.ndarray) -> np.ndarray:
+    entry, exit_, forget, new = np.split(x, 4, 1)
+    cell = sigmoid(forget) * cell + sigmoid(entry) * np.tanh(new)
+    return np.concatenate([sigmoid(exit_) * np.tanh(cell), cell], 1)
+
+
+def gru(x: np.ndarray, step: int) -> np.ndarray:
+    """A layer as onnxruntime computes it."""
+    gates = {"hidden_size": 3, "linear_before_reset": 1, "direction": "forward" if step > 0 else "reverse"}
+    lengths, start = np.zeros(0, np.int32), GRU["i"]
+    operands = (GRU["u"][None], GRU["r"][None], GRU["b"], lengths, start)
+    layer = by_onnx("GRU", *operands, **gates)
+    return layer(np.ascontiguousarray(x.transpose(1, 0, 2)))[:, 0].transpose(1, 0, 2)
 
 
 def masked(x: np.ndarray) -> np.ndarray:
@@ -161,7 +201,7 @@ def compiled(folder: Path, body: str, shape: Sequence[int | str], values: Mappin
 def test_operators_of_registries(name: str, tmp_path: Path) -> None:
     body, shape, expected = CASES[name]
     x = np.abs(real(*shape)) + 0.1 if "mask" in name else real(*shape)
-    with compiled(tmp_path, body, shape, {"f": FILTER, "g": GRID, "w": WINDOW}).load() as network:
+    with compiled(tmp_path, body, shape, {"f": FILTER, "g": GRID, "w": WINDOW, **GRU}).load() as network:
         np.testing.assert_allclose(network(x), expected(x), rtol=1e-4, atol=1e-4)
 
 

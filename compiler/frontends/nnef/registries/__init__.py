@@ -1,5 +1,15 @@
 """The registries of operators that documents of tract's dialect name; importing this fills `REGISTRIES`."""
 
-from nnefc.frontends.nnef.registries import core, images, moving, scanning, spectra, standard, streams, transformers
+from nnefc.frontends.nnef.registries import (
+    cells,
+    core,
+    images,
+    moving,
+    scanning,
+    spectra,
+    standard,
+    streams,
+    transformers,
+)
 
-__all__ = ["core", "images", "moving", "scanning", "spectra", "standard", "streams", "transformers"]
+__all__ = ["cells", "core", "images", "moving", "scanning", "spectra", "standard", "streams", "transformers"]

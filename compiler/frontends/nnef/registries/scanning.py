@@ -172,14 +172,19 @@ class _Body:
         names = [name for name, *_ in self._states]
         given: dict[str, Value] = {**self._full, **items, **dict(zip(names, states, strict=True))}
         made = self._context.run_fragment(self._name, self._matched(given))
-        return {name: self._context.at.tensor(value, "float32") for name, value in made.items()}
+        results = {_plain(name): self._context.at.tensor(value, "float32") for name, value in made.items()}
+        wanted = [*(output.name for output in (*self._whole, *self._last)), *(result for *_, result in self._states)]
+        missing = next((name for name in wanted if _plain(name) not in results), None)
+        if missing is not None:
+            raise CompileError(f"the fragment '{self._name}' has no result '{missing}'")
+        return {name: results[_plain(name)] for name in wanted}
 
     def _matched(self, given: Mapping[str, Value]) -> dict[str, Value]:
-        """Arguments by the parameters' names: others than letters and digits may have become `_`."""
-        known = {re.sub(r"[^A-Za-z0-9]", "_", name): value for name, value in given.items()}
-        parameters = self._context.parameters_of(self._name)
-        return {
-            name: given[name] if name in given else known[plain]
-            for name in parameters
-            if name in given or (plain := re.sub(r"[^A-Za-z0-9]", "_", name)) in known
-        }
+        """Arguments by the parameters' names."""
+        known = {_plain(name): value for name, value in given.items()}
+        return {name: known[_plain(name)] for name in self._context.parameters_of(self._name) if _plain(name) in known}
+
+
+def _plain(name: str) -> str:
+    """What names have in common that differ in signs which identifiers cannot have: tract writes `_` for these."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name).lstrip("_")

@@ -131,3 +131,26 @@ def _max_pool(context: Context, args: Arguments) -> Value:
 @_STANDARD.operator(f"fragment max_pool_with_index{_POOL}(output: tensor<scalar>, index: tensor<integer>)")
 def _max_pool_with_index(context: Context, args: Arguments) -> Value:
     return _as_standard(context, "max_pool_with_index", args, border="ignore")
+
+
+@_STANDARD.operator(
+    "fragment pad(input: tensor<scalar>, padding: (integer, integer)[], border: string = 'constant', "
+    "value: scalar = 0.0) -> (output: tensor<scalar>)",
+    promotes=False,
+)
+def _pad(context: Context, args: Arguments) -> Value:
+    """The border that repeats the last item is called `replicated`, too."""
+    return _as_standard(context, "pad", args, border={"replicated": "replicate"}.get(args.border, args.border))
+
+
+def _functions() -> None:
+    """Functions that tract has by other names."""
+    for name, function in (("square", "square"), ("recip", "reciprocal")):
+
+        def lower(context: Context, args: Arguments, function: str = function) -> Operand:
+            return apply(context.at, function, args.x)
+
+        _STANDARD.operator(f"fragment {name}(x: tensor<scalar>) -> (y: tensor<scalar>)")(lower)
+
+
+_functions()

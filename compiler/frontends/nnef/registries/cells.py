@@ -1,0 +1,92 @@
+"""`tract_core`: the cells of recurrent layers as tract writes them, and a whole GRU layer.
+
+Gates are side by side along the last axis: input, output, forget and candidate of an LSTM; update, reset and candidate
+of a GRU, whose reset comes after the product with the hidden state.
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.values import Arguments
+from nnefc.operators.base import Operand, rank_of, shape_of
+from nnefc.operators.elementwise import apply
+from nnefc.operators.matrix import MatMul
+from nnefc.operators.shape import Slice, Transpose, Unsqueeze
+
+__all__: list[str] = []
+
+_CORE = registry("tract_core")
+
+
+def _gates(context: Context, x: Operand, hidden: int, count: int) -> list[Operand]:
+    axis = rank_of(x) - 1
+    if shape_of(x)[axis] != count * hidden:
+        raise CompileError(f"{count} gates of {hidden} are needed, the shape is {list(shape_of(x))}")
+    return [context.at.apply(Slice({axis: (gate * hidden, hidden, 1)}), x) for gate in range(count)]
+
+
+@_CORE.operator(
+    "fragment tract_core_lstm_epilogue(preact: tensor<scalar>, c_prev: tensor<scalar>, hidden: integer) "
+    "-> (ht: tensor<scalar>, ct: tensor<scalar>)"
+)
+def _lstm_epilogue(context: Context, args: Arguments) -> tuple[Operand, Operand]:
+    """What follows the products of an LSTM: the hidden state and the cell."""
+    at = context.at
+    gates = _gates(context, args.preact, args.hidden, 4)
+    entry, exit_, forget = (apply(at, "sigmoid", gate) for gate in gates[:3])
+    kept = apply(at, "multiply", forget, args.c_prev)
+    cell = apply(at, "add", kept, apply(at, "multiply", entry, apply(at, "tanh", gates[3])))
+    return apply(at, "multiply", exit_, apply(at, "tanh", cell)), cell
+
+
+@_CORE.operator(
+    "fragment tract_core_gru_epilogue(xh: tensor<scalar>, rh: tensor<scalar>, h_prev: tensor<scalar>, hidden: integer) "
+    "-> (ht: tensor<scalar>)"
+)
+def _gru_epilogue(context: Context, args: Arguments) -> Operand:
+    """What follows the products of a GRU with the input and with the hidden state."""
+    return _gru_step(context, args.xh, args.rh, args.h_prev, args.hidden)
+
+
+def _gru_step(context: Context, xh: Operand, rh: Operand, before: Operand, hidden: int) -> Operand:
+    at = context.at
+    inputs, states = _gates(context, xh, hidden, 3), _gates(context, rh, hidden, 3)
+    update, reset = (apply(at, "sigmoid", apply(at, "add", x, h)) for x, h in zip(inputs[:2], states[:2], strict=True))
+    new = apply(at, "tanh", apply(at, "add", inputs[2], apply(at, "multiply", reset, states[2])))
+    return apply(at, "add", new, apply(at, "multiply", update, apply(at, "subtract", before, new)))
+
+
+@_CORE.operator(
+    "fragment tract_core_gru_seq(x: tensor<scalar>, w: tensor<scalar> = 0.0, r: tensor<scalar> = 0.0, "
+    "b: tensor<scalar> = 0.0, initial_h: tensor<scalar> = 0.0, hidden: integer, chunk: integer = 1, "
+    "has_bias: logical = false, reset_every_turn: logical = false, emit_y: logical = true, projected: logical = false) "
+    "-> (y: tensor<scalar>, y_h: tensor<scalar>)",
+    limits="chunks of 1 and -1",
+)
+def _gru_seq(context: Context, args: Arguments) -> tuple[Operand, Operand]:
+    """A GRU layer over `[batch, steps, inputs]`; `projected` are the inputs of gates, their bias among them."""
+    at, hidden = context.at, args.hidden
+    if abs(args.chunk) != 1:
+        raise CompileError(f"a layer that goes on by {args.chunk} steps is not supported")
+    x, start = args.x, at.reshaped(args.initial_h, (shape_of(args.x)[0], hidden))
+    biases = _gates(context, at.reshaped(args.b, (6 * hidden,)), 3 * hidden, 2) if args.has_bias else []
+    if not args.projected:
+        x = at.apply(MatMul(transpose_b=True), x, at.reshaped(args.w, (1, *shape_of(args.w)[-2:])))
+        x = apply(at, "add", x, biases[0]) if biases else x
+    recurrent = at.apply(Transpose((1, 0)), args.r)
+
+    def iteration(_: relax.Expr, item: relax.Expr, states: list[relax.Expr]) -> tuple[list[Operand], list[Operand]]:
+        product = at.apply(MatMul(), states[0], recurrent)
+        product = apply(at, "add", product, biases[1]) if biases else product
+        made = _gru_step(context, item, product, states[0], hidden)
+        return [made], [made]
+
+    items = at.apply(Transpose((1, 0, 2)), x)
+    if shape_of(items)[0] == 1:
+        (last,), _ = iteration(at.expr(items), at.expr(at.reshaped(items, shape_of(items)[1:])), [at.expr(start)])
+        return at.apply(Unsqueeze((1,)), last), at.apply(Unsqueeze((1,)), last)
+    (last,), (stacked,) = at.scan(iteration, at.expr(items), [start], backwards=args.chunk < 0)
+    return at.apply(Transpose((1, 0, 2)), stacked), at.apply(Unsqueeze((1,)), last)
