@@ -256,7 +256,9 @@ PIPELINES: dict[str, Pipeline] = {
     "MultinomialNB": Pipeline(bayes.MultinomialNB, "counts"),
     "BernoulliNB": Pipeline(bayes.BernoulliNB),
     "MLPClassifier": Pipeline(lambda: network.MLPClassifier((20,), max_iter=100, random_state=_SEED)),
-    "MLPRegressor": Pipeline(lambda: network.MLPRegressor((20,), max_iter=100, random_state=_SEED), **_VALUE),
+    "MLPRegressor": Pipeline(
+        lambda: network.MLPRegressor(hidden_layer_sizes=(20,), max_iter=100, random_state=_SEED), **_VALUE
+    ),
     "GaussianProcessRegressor": Pipeline(
         lambda: gaussian.GaussianProcessRegressor(
             gaussian.kernels.RBF(3.0) + gaussian.kernels.WhiteKernel(0.1), optimizer=None
@@ -265,9 +267,9 @@ PIPELINES: dict[str, Pipeline] = {
         tolerance=1e-4,
     ),
     "LinearDiscriminantAnalysis": Pipeline(discriminant.LinearDiscriminantAnalysis),
-    "QuadraticDiscriminantAnalysis": Pipeline(discriminant.QuadraticDiscriminantAnalysis),
+    "QuadraticDiscriminantAnalysis": Pipeline(lambda: discriminant.QuadraticDiscriminantAnalysis(reg_param=0.1)),
     "KMeans": Pipeline(lambda: cluster.KMeans(4, n_init=1, random_state=_SEED), methods=("predict", "transform")),
-    "GaussianMixture": Pipeline(lambda: mixture.GaussianMixture(3, random_state=_SEED)),
+    "GaussianMixture": Pipeline(lambda: mixture.GaussianMixture(3, reg_covar=1e-2, random_state=_SEED)),
     "PLSRegression": Pipeline(cross_decomposition.PLSRegression, **_VALUE),
     "PCA": Pipeline(lambda: decomposition.PCA(5), **_STEP),
     "TruncatedSVD": Pipeline(lambda: decomposition.TruncatedSVD(5, random_state=_SEED), **_STEP),
@@ -297,6 +299,9 @@ PIPELINES: dict[str, Pipeline] = {
         lambda: make_pipeline(prep.StandardScaler(), decomposition.PCA(5), svm.SVR()), **_VALUE
     ),
     "LightGBM classifier": Pipeline(_lightgbm("LGBMClassifier"), "classes with gaps", converter="lightgbm"),
+    "LightGBM classifier, categories": Pipeline(
+        _lightgbm("LGBMClassifier", categorical_feature=[8, 9]), "mixed", converter="lightgbm"
+    ),
     "LightGBM regressor": Pipeline(
         _lightgbm("LGBMRegressor"), "values with gaps", methods=("predict",), converter="lightgbm"
     ),

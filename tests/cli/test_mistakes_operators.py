@@ -10,10 +10,6 @@ import pytest
 from cli_mistakes import message
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-SCIKIT = (
-    "skl2onnx writes operators of the standard in its place where it can: to_onnx(model, X, black_op={'Scaler'}); else "
-    "let the program compute it"
-)
 NOT_SUPPORTED = "this operator of onnxruntime's own is not supported"
 REGISTER = "or register what it computes with --operators FILE.py, see docs/how-to/custom-operator.md"
 CUSTOM = "define it in the model, as a function of ONNX's own operators (onnx.helper.make_function)"
@@ -87,17 +83,18 @@ def test_the_producer_says_which_tool_wrote_an_operator(tmp_path: Path, producer
     assert f"hint: {tool} wrote it: " in refused(tmp_path, node, producer=producer)
 
 
-def test_operators_of_classical_learning(tmp_path: Path) -> None:
-    zipmap = helper.make_node("ZipMap", ["x"], ["y"], "n", domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3])
-    assert refused(tmp_path, zipmap) == (
-        "error: node 'n' (ai.onnx.ml.ZipMap): the operator is not supported\n"
-        "hint: skl2onnx writes it to give probabilities as a map: convert again with "
-        "to_onnx(model, X, options={id(model): {'zipmap': False}})"
+def test_maps_are_refused(tmp_path: Path) -> None:
+    node = helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml", int64_vocabulary=[0, 1])
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    graph = helper.make_graph(
+        [node],
+        "net",
+        [helper.make_value_info("x", kind)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     )
-    scaler = helper.make_node("Scaler", ["x"], ["y"], "n", domain="ai.onnx.ml", offset=[0.0], scale=[1.0])
-    assert refused(tmp_path, scaler) == (
-        f"error: node 'n' (ai.onnx.ml.Scaler): the operator is not supported\nhint: {SCIKIT}"
-    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 3)]), tmp_path / "m.onnx")
+    found = message("compile", tmp_path / "m.onnx", "-o", tmp_path / "m.so")
+    assert "'x' is map(int64, tensor(float)), which a library cannot take" in found
 
 
 def test_an_input_that_shapes_depend_on_can_be_given(tmp_path: Path) -> None:

@@ -11,20 +11,11 @@ from nnefc.frontends.onnx.extensions import DOMAIN
 
 __all__ = ["advice_on_data", "advice_on_operator", "made_by"]
 
-_ZIPMAP = (
-    "skl2onnx writes it to give probabilities as a map: convert again with "
-    "to_onnx(model, X, options={id(model): {'zipmap': False}})"
-)
 _TEXT = "let the program prepare the text, and export the part of the pipeline that takes numbers"
-_LABELS = "let the model be trained on integers for classes and categories, and map them to words in the program"
-_SCIKIT = (
-    "skl2onnx writes operators of the standard in its place where it can: "
-    "to_onnx(model, X, black_op={{'{op}'}}); else let the program compute it"
-)
+_MAPS = "a library takes tensors, no maps: convert the part of the pipeline that takes features as a tensor"
 
 _OPERATORS: Mapping[tuple[str, str], str] = {
-    ("ai.onnx.ml", "ZipMap"): _ZIPMAP,
-    **{("ai.onnx.ml", name): _LABELS for name in ("CastMap", "CategoryMapper", "DictVectorizer", "LabelEncoder")},
+    ("ai.onnx.ml", "CastMap"): _MAPS,
     **{("", name): _TEXT for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
     ("", "ImageDecoder"): "let the program decode pictures, and export the network from the decoded pixels on",
 }
@@ -36,7 +27,6 @@ _DOMAINS: Sequence[tuple[str, str]] = (
         "onnxruntime's optimizer wrote it for one processor: save with GraphOptimizationLevel.ORT_ENABLE_BASIC, or "
         "compile the model from before",
     ),
-    (r"ai\.onnx\.ml", _SCIKIT),
     (
         r"ai\.onnx\.contrib",
         "it is of onnxruntime-extensions, which prepare text and pictures: let the program do that, and export the "
@@ -144,7 +134,7 @@ def advice_on_operator(domain: str, op_type: str) -> str | None:
         return f"{_advice_on_onnxruntime(op_type)}; {_REGISTER}"
     for pattern, text in _DOMAINS:
         if re.fullmatch(pattern, domain):
-            return text.format(op=op_type) if text is _SCIKIT else f"{text}; {_REGISTER}"
+            return f"{text}; {_REGISTER}"
     return _CUSTOM
 
 

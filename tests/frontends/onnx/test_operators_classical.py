@@ -12,6 +12,7 @@ from onnx import NodeProto, helper
 from onnx_models import FLOAT, INT64, info, loaded, save
 
 import nnefc
+from nnefc.cli.inspect import library_lines
 from nnefc.diagnostics import CompileError
 from nnefc.loader import RunError
 
@@ -199,7 +200,9 @@ def test_zip_map_gives_its_values_and_names_their_columns(tmp_path: Path) -> Non
     x = RNG.standard_normal((5, 4)).astype(np.float32)
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     label, rows = session.run(None, {"x": x})
-    with nnefc.compile(save(proto, tmp_path)).load() as model:
+    nnefc.compile(save(proto, tmp_path)).export(tmp_path / "model.so")
+    assert any("maps: 7, -2, 40" in line for line in library_lines(tmp_path / "model.so"))
+    with nnefc.load(tmp_path / "model.so") as model:
         assert model.labels == {"maps": tuple(labels)}
         found = model.run({"x": x})
     np.testing.assert_array_equal(found["label"], label)
