@@ -179,11 +179,6 @@ def compile_network(
         raise CompileError(
             "the network has results of sizes that only the data tell, which specializations are not written for"
         )
-    if network.unlimited_counts and network.has_text:
-        raise CompileError(
-            "the network computes with strings, and has sizes that only the data tell and that have no limit",
-            hint=f"give a limit: --shape {network.unlimited_counts[0].var.name}=1..1000",
-        )
     if network.counts and not backend.takes_counts:
         raise CompileError(
             "the network has results of sizes that only the data tell: code for them is for processors, not for the "

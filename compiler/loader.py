@@ -1177,7 +1177,12 @@ def _decoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
 
 def _copied(tensor: Tensor, found: Any) -> np.ndarray:
     """An output in memory of the session's, as an array of its own."""
-    result = np.empty(found.shape[: len(tensor.shape)], _DTYPES[tensor.dtype])
+    shape = tuple(found.shape[: len(tensor.shape)])
+    if tensor.dtype == "string":
+        strings = _room(Tensor(tensor.name, tensor.dtype, shape))
+        ctypes.memmove(strings.ctypes.data, found.data, strings.nbytes if strings.size else 0)
+        return _decoded(Tensor(tensor.name, tensor.dtype, shape), strings)
+    result = np.empty(shape, _DTYPES[tensor.dtype])
     if result.nbytes:
         ctypes.memmove(result.ctypes.data, found.data, result.nbytes)
     return result

@@ -23,7 +23,7 @@ from nnefc.operators.letters import Case, case_table
 from nnefc.operators.regex import automaton
 from nnefc.operators.shape import Expand
 from nnefc.operators.statements import Result, T, each, looped
-from nnefc.sizes import Dimension, expression, typical
+from nnefc.sizes import Dimension, expression
 
 __all__ = [
     "ChangeCase",
@@ -35,7 +35,6 @@ __all__ = [
     "TextEqual",
     "ToNumbers",
     "called",
-    "most_pieces",
     "packed_texts",
     "text_call",
     "utf8",
@@ -203,20 +202,11 @@ class SplitTexts(Operator):
             return np.zeros((*shape, 0), np.int64), np.zeros(shape, np.int64)
         pool, _ = packed_texts([self.delimiter])
         operands = [x, np.frombuffer(pool, np.uint8)]
-        limit = min(most_pieces(count), self.cuts + 1) if self.cuts >= 0 else most_pieces(count)
         sizes = [(shape, "int64"), ((1,), "int64")]
-        counts, most = called(at, "nnefc_text_count_pieces", operands, sizes, count, self.cuts, limit)
-        width = counted(at, at.expr(most), limit, "pieces")
+        counts, most = called(at, "nnefc_text_count_pieces", operands, sizes, count, self.cuts)
+        width = counted(at, at.expr(most), None if self.cuts < 0 else self.cuts + 1, "pieces")
         made = called(at, "nnefc_text_split", operands, [((*shape, width), "int64")], count, self.cuts, width)
         return made[0], counts
-
-
-_FEWEST_PIECES, _MOST_PIECES, _MOST_ROOM = 64, 1 << 12, 1 << 20
-
-
-def most_pieces(count: Dimension) -> int:
-    """How many pieces of each of so many strings a network has room for."""
-    return max(_FEWEST_PIECES, min(_MOST_PIECES, _MOST_ROOM // max(1, typical(count))))
 
 
 @dataclass(frozen=True)

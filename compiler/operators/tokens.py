@@ -11,7 +11,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, is_empty, shape_of
 from nnefc.operators.counts import counted
 from nnefc.operators.regex import automaton
-from nnefc.operators.strings import TextConstant, called, most_pieces
+from nnefc.operators.strings import TextConstant, called
 
 __all__ = ["Tokens"]
 
@@ -55,9 +55,8 @@ class Tokens(Operator):
             pool += machine + bytes(-len(machine) % _ALIGNMENT)
         operands = [x, np.frombuffer(pool, np.uint8), np.array(places, np.int64)]
         rules = (count, len(places), self.least, int(self.keeps_matches), int(self.marks))
-        limit = most_pieces(count)
-        (most,) = called(at, "nnefc_text_count_tokens", operands, [((1,), "int64")], *rules, limit)
-        width = counted(at, at.expr(most), limit, "tokens")
+        (most,) = called(at, "nnefc_text_count_tokens", operands, [((1,), "int64")], *rules)
+        width = counted(at, at.expr(most), None, "tokens")
         fill = TextConstant(np.array([self.pad, _BEGIN, _END], object)).lower(at)
         results = [((*shape, width), "int64")]
         return called(at, "nnefc_text_tokens", [*operands, fill], results, *rules, width)[0]

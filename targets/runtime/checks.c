@@ -83,6 +83,8 @@ static nnefc_status check_pointer(const nnefc_tensor *tensor, uint64_t bytes, co
 #ifdef NNEFC_OPEN
 uint64_t nnefc_element_bytes(int32_t type) { return element_bytes(type); }
 
+uint64_t nnefc_element_alignment(int32_t type) { return alignment_of(type); }
+
 nnefc_status nnefc_check_outputs_known(char *error) {
     for (uint32_t i = 0; i < description->output_count; i++)
         if (nnefc_this_model.open.output_parts[i] > 0)

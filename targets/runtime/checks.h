@@ -18,6 +18,9 @@ nnefc_status nnefc_check_workspace(const nnefc_options *options, uint32_t alignm
 /* The bytes of an element of an nnefc_type. */
 uint64_t nnefc_element_bytes(int32_t type);
 
+/* What their addresses are multiples of. */
+uint64_t nnefc_element_alignment(int32_t type);
+
 /* Whether no pointer is null or misaligned. `bytes` are those of all inputs, then of all outputs; null if no sizes are set,
  * which is refused. */
 nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, const uint64_t *bytes, char *error);

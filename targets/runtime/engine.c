@@ -154,6 +154,9 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
 #endif
     nnefc_pool_leave(outside);
 #ifdef NNEFC_OPEN
+#ifdef NNEFC_TEXT
+    if (engine->status != NNEFC_OK) nnefc_texts_abandon();
+#endif
     if (engine->status != NNEFC_OK) return engine->status;
     nnefc_sizes_counted(&engine->sizes);
 #endif
@@ -179,6 +182,21 @@ nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
 #ifdef NNEFC_OPEN
 void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs) { engine->outputs = outputs; }
 
+#ifdef NNEFC_TEXT
+/* Gives the network's code memory for the handles of outputs whose shapes are known with a part of the workspace. */
+static nnefc_status place_texts(nnefc_engine *engine, uint32_t part) {
+    const uint64_t *bytes = engine->sizes.tensor_bytes + description->input_count;
+    for (uint32_t i = 0; i < description->output_count; i++) {
+        if (nnefc_this_model.open.output_parts[i] != part) continue;
+        void *given = engine->outputs->pointers[i];
+        if (nnefc_texts_place(&engine->texts, i, given, bytes[i]) == NULL && description->outputs[i].type == NNEFC_STRING)
+            return nnefc_fail(NNEFC_OUT_OF_MEMORY, engine->error, "no memory for the strings of output \"%.200s\"",
+                              description->outputs[i].name);
+    }
+    return NNEFC_OK;
+}
+#endif
+
 /* Called by the network's code when it has written the size that a part of the workspace waits for: returns the part, or null if
  * there is no memory for it, or if the size is none. The run ends then. */
 void *nnefc_run_counted(void *run, int32_t part);
@@ -193,6 +211,9 @@ void *nnefc_run_counted(void *run, int32_t part) {
     if (engine->status == NNEFC_OK)
         engine->status = nnefc_outputs_place(engine->outputs, (uint32_t)part, sizes->tensor_bytes + description->input_count,
                                              nnefc_sizes_output(sizes, 0), engine->error);
+#ifdef NNEFC_TEXT
+    if (engine->status == NNEFC_OK) engine->status = place_texts(engine, (uint32_t)part);
+#endif
     if (engine->status != NNEFC_OK) return NULL;
     uint8_t *memory = engine->workspace.parts[part].memory;
     return memory != NULL ? memory : (uint8_t *)engine; /* of no bytes */
@@ -201,7 +222,14 @@ void *nnefc_run_counted(void *run, int32_t part) {
 /* Called after it: where an output goes whose shape is known now. */
 void *nnefc_run_output(void *run, int32_t output);
 
-void *nnefc_run_output(void *run, int32_t output) { return ((nnefc_engine *)run)->outputs->pointers[output]; }
+void *nnefc_run_output(void *run, int32_t output) {
+    nnefc_engine *engine = run;
+#ifdef NNEFC_TEXT
+    return engine->texts.outputs[output];
+#else
+    return engine->outputs->pointers[output];
+#endif
+}
 
 nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error) {
     nnefc_sizes *sizes = &engine->sizes;

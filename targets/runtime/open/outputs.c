@@ -44,7 +44,7 @@ bool nnefc_outputs_grow(nnefc_outputs *outputs, uint32_t output, uint64_t bytes)
 
 /* Says how large an output is; the caller's memory for it must be fit for that. */
 static nnefc_status measure(nnefc_output *given, const nnefc_tensor *tensor, uint64_t bytes, const int64_t *shape, char *error) {
-    uint64_t alignment = nnefc_element_bytes(tensor->type);
+    uint64_t alignment = nnefc_element_alignment(tensor->type);
     given->data = given->memory;
     given->bytes = bytes;
     given->shape = shape;

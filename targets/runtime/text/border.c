@@ -23,6 +23,16 @@ void nnefc_texts_free(nnefc_texts *texts) {
     free(texts->outputs);
 }
 
+/* Whether the size of an output is known before a run. */
+static bool is_placed(uint32_t output) {
+#ifdef NNEFC_OPEN
+    return nnefc_this_model.open.output_parts[output] == 0;
+#else
+    (void)output;
+    return true;
+#endif
+}
+
 static nnefc_status no_memory(uint64_t count, char *error) {
     return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for %llu strings", (unsigned long long)count);
 }
@@ -55,19 +65,24 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
         status = inside != NULL ? enter(tensor, inputs[i], count, inside, error) : no_memory(count, error);
     }
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
-        const nnefc_tensor *tensor = &description->outputs[i];
-        uint64_t count = (bytes != NULL ? *bytes++ : tensor->bytes) / sizeof(nnefc_string);
-        texts->outputs[i] = outputs[i];
-        if (tensor->type != NNEFC_STRING) continue;
-        texts->outputs[i] = nnefc_text_allocate(count * sizeof(nnefc_text));
-        if (texts->outputs[i] == NULL) status = no_memory(count, error);
+        uint64_t size = bytes != NULL ? *bytes++ : description->outputs[i].bytes;
+        texts->outputs[i] = is_placed(i) ? nnefc_texts_place(texts, i, outputs[i], size) : NULL;
+        bool is_text = description->outputs[i].type == NNEFC_STRING && is_placed(i);
+        if (is_text && texts->outputs[i] == NULL) status = no_memory(size / sizeof(nnefc_string), error);
     }
-    if (status != NNEFC_OK) nnefc_text_arena_use(NULL);
+    if (status != NNEFC_OK) nnefc_texts_abandon();
     return status;
 }
 
+void *nnefc_texts_place(nnefc_texts *texts, uint32_t output, void *given, uint64_t bytes) {
+    bool is_text = description->outputs[output].type == NNEFC_STRING;
+    return texts->outputs[output] = is_text ? nnefc_text_allocate(bytes / sizeof(nnefc_string) * sizeof(nnefc_text)) : given;
+}
+
+void nnefc_texts_abandon(void) { nnefc_text_arena_use(NULL); }
+
 void nnefc_texts_end(nnefc_texts *texts, void *const *outputs, const int64_t *shapes, bool failed) {
-    nnefc_text_arena_use(NULL);
+    nnefc_texts_abandon();
     for (uint32_t i = 0; i < description->output_count; i++) {
         const nnefc_tensor *tensor = &description->outputs[i];
         uint64_t count = tensor->bytes / sizeof(nnefc_string);
@@ -75,7 +90,7 @@ void nnefc_texts_end(nnefc_texts *texts, void *const *outputs, const int64_t *sh
             count = 1;
             for (int32_t axis = 0; axis < tensor->rank; axis++) count *= (uint64_t)*shapes++;
         }
-        if (tensor->type != NNEFC_STRING) continue;
+        if (tensor->type != NNEFC_STRING || texts->outputs[i] == NULL) continue;
         nnefc_string *strings = outputs[i];
         const nnefc_text *inside = texts->outputs[i];
         for (uint64_t j = 0; j < count; j++) strings[j] = nnefc_text_bytes(failed ? 0 : inside[j]);

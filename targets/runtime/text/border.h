@@ -24,8 +24,15 @@ void nnefc_texts_free(nnefc_texts *texts);
 nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, void *const *outputs, const uint64_t *bytes,
                                char *error);
 
+/* What the network's code writes an output to whose size, so many bytes outside, is known now, in the middle of a run: the
+ * caller's memory, but for strings. Null if there is no memory. */
+void *nnefc_texts_place(nnefc_texts *texts, uint32_t output, void *given, uint64_t bytes);
+
+/* Ends a run of which nothing comes out. */
+void nnefc_texts_abandon(void);
+
 /* Ends it. `shapes` are those of all outputs, one after the other; null where the description has them. The outputs become
- * what the network has made, or empty if it has failed. */
+ * what the network has made, or empty if it has failed; those that have no memory yet stay without. */
 void nnefc_texts_end(nnefc_texts *texts, void *const *outputs, const int64_t *shapes, bool failed);
 
 #endif

@@ -1,5 +1,4 @@
 /* Strings cut into pieces, as Python's str.split does. Pieces are parts of the bytes of what is cut. */
-#include <stdio.h>
 #include <string.h>
 
 #include "text/text.h"
@@ -63,12 +62,12 @@ static rest rest_of(nnefc_text text, nnefc_string delimiter, int64_t cuts) {
 }
 
 /* How many pieces each text has, and the most of them all. Of each at most `cuts` pieces are cut off, if that is not
- * negative. More pieces than `limit` let the run fail. */
+ * negative. */
 int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_text *delimiter, int64_t *counts, int64_t *most,
-                                int64_t count, int64_t cuts, int64_t limit);
+                                int64_t count, int64_t cuts);
 
 int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_text *delimiter, int64_t *counts, int64_t *most,
-                                int64_t count, int64_t cuts, int64_t limit) {
+                                int64_t count, int64_t cuts) {
     nnefc_string at = {delimiter->data, (size_t)delimiter->size}, piece;
     *most = 0;
     bool failed = nnefc_run_failed();
@@ -78,12 +77,6 @@ int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_tex
         rest text = rest_of(texts[i], at, cuts);
         while (next_piece(&text, &piece)) counts[i]++;
         if (counts[i] > *most) *most = counts[i];
-    }
-    if (*most > limit) {
-        char message[128];
-        snprintf(message, sizeof message, "StringSplit: a string has %lld pieces, and the network has room for %lld",
-                 (long long)*most, (long long)limit);
-        nnefc_kernel_error(message);
     }
     return 0;
 }

@@ -1,5 +1,4 @@
 /* Strings cut into tokens by regular expressions, as onnxruntime's Tokenizer does: of all matches at a place the longest counts. */
-#include <stdio.h>
 #include <string.h>
 
 #include "text/automaton.h"
@@ -94,14 +93,12 @@ static void tokenize(const rules *how, nnefc_text text, tokens *into) {
 }
 
 /* How many tokens the text with the most of them has, those that mark its beginning and its end among them, if `marks` is 1
- * and any text has a token. More than `limit` let the run fail. */
+ * and any text has a token. */
 int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
-                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks,
-                                int64_t limit);
+                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks);
 
 int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
-                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks,
-                                int64_t limit) {
+                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks) {
     rules how = {machines, places, rule_count, least, keeps_matches != 0};
     *most = 0;
     for (int64_t i = 0; i < count && !nnefc_run_failed(); i++) {
@@ -110,12 +107,6 @@ int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines
         if (found.count > *most) *most = found.count;
     }
     if (*most > 0) *most += 2 * marks;
-    if (*most > limit) {
-        char message[128];
-        snprintf(message, sizeof message, "Tokenizer: a string has %lld tokens, and the network has room for %lld",
-                 (long long)*most, (long long)limit);
-        nnefc_kernel_error(message);
-    }
     return 0;
 }
 

@@ -47,8 +47,7 @@ _LIMITS = {
     "ScatterND": "an index out of range is an error where it is constant, and fails the run otherwise",
     "StringNormalizer": "the locale counts for nothing; stop words not in branches and loops that are decided at "
     "run time",
-    "StringSplit": "at most 4,096 pieces of a string, fewer of thousands of strings; not in branches and loops that "
-    "are decided at run time",
+    "StringSplit": "not in branches and loops that are decided at run time",
     "Unique": "not in branches and loops that are decided at run time",
     "ZipMap": "gives the values, a column for each label; the library's description has the labels",
 }

@@ -16,12 +16,11 @@ int32_t nnefc_text_matches(nnefc_text text, const void *machine);
 int32_t nnefc_text_equal(nnefc_text one, nnefc_text other);
 int32_t nnefc_text_order(nnefc_text one, nnefc_text other);
 int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_text *delimiter, int64_t *counts, int64_t *most,
-                                int64_t count, int64_t cuts, int64_t limit);
+                                int64_t count, int64_t cuts);
 int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_counted_text *delimiter, nnefc_text *pieces, int64_t count,
                          int64_t cuts, int64_t width);
 int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
-                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks,
-                                int64_t limit);
+                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks);
 int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, const nnefc_text *fill,
                           nnefc_text *made, int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches,
                           int64_t marks, int64_t width);
@@ -84,7 +83,7 @@ static void check_split(const nnefc_text *texts, int64_t cuts) {
     } delimiter = {{1 + random_number(2)}, ",a"};
     int64_t counts[COUNT], most;
     nnefc_text pieces[COUNT * WIDTH];
-    nnefc_text_count_pieces(texts, (const void *)&delimiter, counts, &most, COUNT, cuts, WIDTH);
+    nnefc_text_count_pieces(texts, (const void *)&delimiter, counts, &most, COUNT, cuts);
     check(failures == 0 && most <= WIDTH, "count");
     nnefc_text_split(texts, (const void *)&delimiter, pieces, COUNT, cuts, most);
     for (int64_t i = 0; i < COUNT; i++) {
@@ -99,7 +98,7 @@ static void check_split(const nnefc_text *texts, int64_t cuts) {
         check(at == whole.size && counts[i] >= 1 && (cuts < 0 || counts[i] <= cuts + 1), "the pieces are not the text");
     }
     delimiter.text.size = 0;
-    nnefc_text_count_pieces(texts, (const void *)&delimiter, counts, &most, COUNT, cuts, WIDTH);
+    nnefc_text_count_pieces(texts, (const void *)&delimiter, counts, &most, COUNT, cuts);
     nnefc_text_split(texts, (const void *)&delimiter, pieces, COUNT, cuts, most);
 }
 
@@ -109,7 +108,7 @@ static void find_tokens(const nnefc_text *texts, const void *machine) {
     nnefc_text made[COUNT * WIDTH];
     int64_t most, keeps = random_number(2), rules = keeps ? 1 : 1 + random_number(2), least = 1 + random_number(3);
     int64_t marks = random_number(2);
-    nnefc_text_count_tokens(texts, machine, places, &most, COUNT, rules, least, keeps, marks, WIDTH);
+    nnefc_text_count_tokens(texts, machine, places, &most, COUNT, rules, least, keeps, marks);
     check(failures == 0 && most <= WIDTH, "tokens");
     nnefc_text_tokens(texts, machine, places, fill, made, COUNT, rules, least, keeps, marks, most);
     for (int64_t i = 0; i < COUNT * most; i++) check(nnefc_text_bytes(made[i]).size <= LONGEST, "a token is too long");
