@@ -306,6 +306,9 @@ def test_modules_of_pnnx_give_their_tensors_to_inputs_of_their_names(tmp_path: P
         file.writestr("b.other", np.float32([1, 2, 3]).tobytes())
     (y,) = nnefc.compile(path).run({"x": X}).values()
     np.testing.assert_array_equal(y, X + np.float32([2, 4, 6]))
+    path.write_text(path.read_text().replace(" times=2", ""))
+    (y,) = nnefc.compile(path).run({"x": X}).values()
+    np.testing.assert_array_equal(y, X + np.float32([1, 2, 3]))
     path.write_text(path.read_text().replace("@bias", "@other"))
     with pytest.raises(CompileError, match=r"'@other' of 'models\.Bias' is none of the inputs"):
         nnefc.compile(path)

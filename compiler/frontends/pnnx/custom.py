@@ -21,6 +21,9 @@ from nnefc.operators.custom_declaration import Attribute, Declared, Input
 
 __all__ = ["is_custom", "lower_custom"]
 
+_LEFT_OUT = object()
+"""The default of attributes whose class has one."""
+
 _ONE: Mapping[type, type] = {bool: bool, int: int, float: float, str: str, np.ndarray: np.ndarray}
 _SEVERAL: Mapping[type, type] = {int: Ints, float: Floats}
 
@@ -46,7 +49,7 @@ def lower_custom(at: Lowering, operator: Operator, operands: Sequence[Any], weig
         )
     declaration = _declaration(declared, operator.type, weights)
     variadic, found = arguments_of(declaration, operator, operands, {})
-    attributes = {a.name: found[a.name] for a in declared.attributes if found[a.name] is not Parameter.empty}
+    attributes = {a.name: found[a.name] for a in declared.attributes if found[a.name] is not _LEFT_OUT}
     given: list[Any] = []
     for formal in declared.inputs:
         given += variadic if formal.variadic else [weights.get(formal.name, found.get(formal.name))]
@@ -72,6 +75,3 @@ def _argument(attribute: Attribute) -> Argument:
         raise CompileError(f"PNNX has no arguments of the type {attribute.spelled}, which '{attribute.name}' has")
     types = (kind,) if attribute.default is not None else (kind, type(None))
     return Argument(attribute.name, types, Parameter.empty if attribute.required else _LEFT_OUT, False)
-
-
-_LEFT_OUT = Parameter.empty
