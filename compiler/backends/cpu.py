@@ -17,7 +17,7 @@ from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.narrow_constants import NarrowConstants
 from nnefc.passes.graph.steps_apart import values_between
-from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul
+from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
 from nnefc.passes.legalize.pack_integer_matmul import PackIntegerMatmul
 from nnefc.passes.legalize.pack_matmul import PackMatmul
 from nnefc.passes.plan.entry import ENTRY, HostMemory, Memory, exported, kernel_symbol
@@ -54,6 +54,7 @@ class CpuBackend(Backend):
             return [
                 ("assign layouts", AssignLayouts(target, algorithms, strict)),
                 ("pack block matmul", PackBlockMatmul(target)),
+                ("widen blocks", WidenBlocks()),
                 ("pack matmul", PackMatmul(target, algorithms)),
                 ("pack integer matmul", PackIntegerMatmul(target)),
             ]

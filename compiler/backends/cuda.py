@@ -13,6 +13,7 @@ from nnefc.c_sources import ATTRIBUTE as C_CALL
 from nnefc.diagnostics import CompileError
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.use_half_precision import UseHalfPrecision
+from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
 from nnefc.passes.plan.device_memory import READERS, DeviceMemory
@@ -65,7 +66,7 @@ class CudaBackend(Backend):
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         return GraphPasses(
-            contractions=lambda _modules: _PRECISIONS[self.target.precision],
+            contractions=lambda _modules: [("widen blocks", WidenBlocks()), *_PRECISIONS[self.target.precision]],
             rows=replace(self.target, load_bytes=1),  # threads share rows of any length
             scans=None,
             computations={**CONTRACTIONS, **WHOLE_SLICES},

@@ -20,12 +20,24 @@ from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype
 from nnefc.operators.casting import Cast
 from nnefc.sizes import Dimension, ceil_div, expression
 
-__all__ = ["DEQUANTIZES_BLOCKS", "BlockDequantization", "BlockGather", "TableDequantization", "packed", "unpacked"]
+__all__ = [
+    "DEQUANTIZES_BLOCKS",
+    "MAY_BE_WIDE",
+    "BlockDequantization",
+    "BlockGather",
+    "TableDequantization",
+    "in_blocks",
+    "packed",
+    "unpacked",
+]
 
 DEQUANTIZES_BLOCKS = "nnefc.dequantizes_blocks"
 """Attribute of the kernel of a `BlockDequantization`: the bits of an integer, or 0 for other formats.
 
 Its result is not computed at compile time: it would be several times as large."""
+
+MAY_BE_WIDE = "nnefc.may_be_wide"
+"""Attribute of such a kernel whose result is computed at compile time after all, if no product widens it."""
 
 _BITS = (2, 4, 8)
 _OPAQUE = 8  # Relax's number for kernels that stay alone
@@ -43,6 +55,18 @@ def packed(items: Array, bits: int) -> Array:
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = items.reshape(*items.shape[:-1], -1, len(shifts)) << shifts
     return np.asarray(np.bitwise_or.reduce(parts, axis=-1))
+
+
+def in_blocks(items: Array, zeros: Array | None, bits: int, block: int, signed: bool) -> tuple[Array, Array | None]:
+    """Integers `[K, N]` and zero points `[blocks, N]`, 0 without them, as a `BlockDequantization` takes them."""
+    half = 1 << (bits - 1)
+    depth, columns = items.shape
+    rows = np.zeros((columns, ceil_div(depth, block) * block), np.uint8)
+    rows[:, :depth] = (items.astype(np.int16) + (half if signed else 0)).T
+    data = packed(rows.reshape(columns, -1, block), bits)
+    origin = np.zeros((data.shape[1], columns)) if zeros is None else zeros.astype(np.float32)
+    moved = (origin.T + (half if signed else 0)).astype(np.float32)
+    return data, None if (moved == half).all() else np.ascontiguousarray(moved)
 
 
 def _code(byte: tirx.Expr, place: Any, bits: int) -> tirx.Expr:
@@ -78,10 +102,12 @@ class BlockDequantization(Operator):
     Attributes:
         depth: K.
         bits: of an integer.
+        may_be_wide: whether it is computed at compile time where no product takes it.
     """
 
     depth: int
     bits: int
+    may_be_wide: bool = False
 
     def shape(self, data: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
         """Of `[N, blocks, bytes]` integers and `[N, blocks]` scales."""
@@ -120,7 +146,7 @@ class BlockDequantization(Operator):
 
             return te.compute(result, element, name="dequantize_blocks")
 
-        attrs = {DEQUANTIZES_BLOCKS: self.bits, "op_pattern": _OPAQUE}
+        attrs = {DEQUANTIZES_BLOCKS: self.bits, "op_pattern": _OPAQUE} | ({MAY_BE_WIDE: 1} if self.may_be_wide else {})
         return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
 
 

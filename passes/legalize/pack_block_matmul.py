@@ -12,14 +12,14 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS
+from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS, MAY_BE_WIDE
 from nnefc.passes.compute.block_matmul import multiply_blocks, pack_blocks
 from nnefc.passes.compute.matmul import padded_rows
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.targets.machine.target import Target
 
-__all__ = ["PackBlockMatmul"]
+__all__ = ["PackBlockMatmul", "WidenBlocks"]
 
 
 @tvm.transform.module_pass(opt_level=0, name="PackBlockMatmul")
@@ -33,6 +33,19 @@ class PackBlockMatmul:
         if not any(func.attrs and DEQUANTIZES_BLOCKS in func.attrs for func in mod.functions.values()):
             return mod
         return relax.transform.DeadCodeElimination()(_Packer(mod, self._target).transform())
+
+
+@tvm.transform.module_pass(opt_level=0, name="WidenBlocks")
+class WidenBlocks:
+    """Let matrices that may be wide be computed at compile time: those that products with blocks have not taken."""
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        found = {gv: func for gv, func in mod.functions.items() if func.attrs and MAY_BE_WIDE in func.attrs}
+        if found:
+            mod = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+        for gv, func in found.items():
+            mod.update_func(gv, func.without_attr(MAY_BE_WIDE).without_attr(DEQUANTIZES_BLOCKS))
+        return mod
 
 
 class _Packer(Rewriter):

@@ -113,6 +113,32 @@ def test_matrices_stay_packed(tmp_path: Path) -> None:
     assert artifact.description.constant_bytes < 1.2 * stored
 
 
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_matrices_that_the_standard_dequantizes_in_blocks_stay_packed(dtype: str, tmp_path: Path) -> None:
+    """Where a product takes them; what else reads them has the same values."""
+    low, high = (-8, 8) if dtype == "int4" else (0, 16)
+    kind = getattr(TensorProto, dtype.upper())
+    items, zeros = RNG.integers(low, high, (192, 256)), RNG.integers(low, high, (6, 256))
+    scales, left, other = abs(real(6, 256)) * 0.1, real(3, 192), real(192, 256)
+    made = [
+        helper.make_tensor("w", kind, items.shape, items.reshape(-1)),
+        numpy_helper.from_array(scales, "s"),
+        helper.make_tensor("z", kind, zeros.shape, zeros.reshape(-1)),
+    ]
+    info, matrix = helper.make_tensor_value_info, (items - np.repeat(zeros, 32, 0)) * np.repeat(scales, 32, 0)
+    wide = helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=0, block_size=32)
+    for op, x, wanted in (("MatMul", left, left @ matrix), ("Add", other, other + matrix)):
+        nodes = [wide, helper.make_node(op, ["x", "d"], ["y"])]
+        inputs, outputs = [info("x", TensorProto.FLOAT, x.shape)], [info("y", TensorProto.FLOAT, None)]
+        graph = helper.make_graph(nodes, "g", inputs, outputs, made)
+        path = tmp_path / f"{op}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+        artifact = nnefc.compile(path)
+        np.testing.assert_allclose(artifact.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-3)
+        stored = items.size / 2 + scales.nbytes + zeros.size
+        assert (artifact.description.constant_bytes < 1.2 * stored) == (op == "MatMul")
+
+
 def table_product(rows: int, depth: int, columns: int, block: int, kind: int) -> Case:
     data, scales = codes((columns * depth + 1) // 2), abs(real(-(-columns * depth // block)))
     shapes = {"K": depth, "N": columns, "block_size": block, "quant_type": kind}

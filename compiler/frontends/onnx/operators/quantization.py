@@ -26,6 +26,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.operators.block_quantization import BlockDequantization, in_blocks
 from nnefc.operators.elementwise import Clip, Elementwise, broadcast_shapes
 from nnefc.operators.matrix import MatMul
 from nnefc.operators.quantization import (
@@ -186,7 +187,30 @@ def _dequantize_linear(ctx: Context, node: Node) -> Value:
     if dtype_of(x) not in (*RANGES, "int32"):
         x = converted(ctx, x, "float32")
     dtype = element_type(node, number) if number else dtype_of(scale)
-    made: Value = ctx.apply(Dequantization(**_grid(node, x, scale), dtype=dtype), x, scale, zero)
+    grid = _grid(node, x, scale)
+    made = _in_blocks(ctx, (x, scale, zero), grid) if dtype == "float32" else None
+    return ctx.apply(Dequantization(**grid, dtype=dtype), x, scale, zero) if made is None else made
+
+
+_LEAST_ITEMS = 1 << 14
+"""Of a matrix that is kept as integers of few bits."""
+
+
+def _in_blocks(ctx: Context, parts: tuple[Value, Value, Value | None], grid: dict[str, Any]) -> Value | None:
+    """A large known matrix with blocks along its rows, in a form that products take as it is."""
+    x, scale, zero = parts
+    block = grid.get("block", 0)
+    if x.rank != 2 or grid.get("axis") != 0 or block < 16 or block & (block - 1) or math.prod(x.shape) < _LEAST_ITEMS:
+        return None
+    arrays = [None if part is None else ctx.constant(part) for part in parts]
+    bits = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8}.get(dtype_of(x))
+    if bits is None or arrays[0] is None or arrays[1] is None or (zero is not None and arrays[2] is None):
+        return None
+    Dequantization(**grid).shape(x.shape, scale.shape, None if zero is None else zero.shape)
+    zeros = None if arrays[2] is None else arrays[2].reshape(scale.shape)
+    data, moved = in_blocks(arrays[0], zeros, bits, block, signed=dtype_of(x).startswith("int"))
+    given = [ctx.known(data), ctx.known(arrays[1].T), *([] if moved is None else [ctx.known(moved)])]
+    made: Value = ctx.apply(BlockDequantization(x.shape[0], bits, may_be_wide=True), *given)
     return made
 
 
