@@ -79,7 +79,9 @@ def load(
         def build(narrowing: Narrowing) -> Network:
             if document.is_dynamic:
                 limits = Limits(max_depth, max_operations, max(MAX_STEPS, _STEPS_AN_OPERATION * max_operations))
-                return dynamic_network(document, chosen, files, shape or {}, limits, output_tensors, narrowing)
+                return dynamic_network(
+                    document, chosen, files, shape or {}, limits, output_tensors, narrowing, random_weights
+                )
             shapes, opened = open_shapes(chosen, shape or {}, narrowing)
             with leaving_open(opened, shapes):
                 flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)

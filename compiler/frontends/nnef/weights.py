@@ -18,7 +18,7 @@ from nnefc.frontends.nnef.quantization import Quantization, dequantize, parse_al
 from nnefc.frontends.nnef.tensor_file import ItemType, StoredTensor, parse_tensor
 from nnefc.frontends.nnef.values import Shape, Tensor
 
-__all__ = ["load_variables"]
+__all__ = ["load_variables", "random_values"]
 
 Array = npt.NDArray[Any]
 
@@ -64,7 +64,10 @@ def load_variables(
             stored = parse_tensor(content, files.describe(name))
             values[variable.label] = _fitted(variable, stored, files.describe(name), quantization)
         elif random_weights is not None:
-            values[variable.label] = _random(variable, roles.get(variable.label), random_weights)
+            role = roles.get(variable.label)
+            values[variable.label] = random_values(
+                variable.label, variable.content, variable.shape, role, random_weights
+            )
         else:
             raise CompileError(
                 f"there is no file '{files.describe(name)}' for the variable labelled '{variable.label}'",
@@ -216,14 +219,19 @@ def _usual(rng: np.random.Generator, shape: Shape) -> Array:
     return _near_zero(rng, shape)
 
 
-def _random(variable: _Variable, role: str | None, seed: int) -> Array:
-    """Values that depend on the seed and the label alone, whatever the order of the variables."""
-    rng = np.random.default_rng([seed, *variable.label.encode()])
-    match variable.content:
+def random_values(label: str, content: str, shape: Shape, role: str | None, seed: int) -> Array:
+    """Values that depend on the seed and the label alone, whatever the order of the variables.
+
+    Args:
+        content: "scalar", "integer" or "logical".
+        role: how the variable is used first, `operation.parameter`, if that is known.
+    """
+    rng = np.random.default_rng([seed, *label.encode()])
+    match content:
         case "integer":
-            return np.zeros(variable.shape, np.int32)
+            return np.zeros(shape, np.int32)
         case "logical":
-            return np.asarray(rng.random(variable.shape) < 0.5)
+            return np.asarray(rng.random(shape) < 0.5)
         case _:
-            made = _SAMPLERS.get(role or "", _usual)(rng, variable.shape)
+            made = _SAMPLERS.get(role or "", _usual)(rng, shape)
             return np.asarray(made, np.float32)  # NumPy gives a number, not an array, where there are no axes

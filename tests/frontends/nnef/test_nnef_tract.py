@@ -168,6 +168,14 @@ def test_symbols_are_open_dimensions_and_assertions_their_ranges(tmp_path: Path)
     assert np.asarray(computed(folder, real(1, 5, 4), shape={"S": 5})).shape == (1, 5, 4)
 
 
+def test_variables_without_a_file_are_random_with_a_seed(tmp_path: Path) -> None:
+    body = "x = external(shape = [2, 4]); w = variable<scalar>(label = 'w', shape = [3, 4]); y = linear(x, w);"
+    folder, x = model(tmp_path, body), real(2, 4)
+    one, other, again = (computed(folder, x, random_weights=seed) for seed in (1, 2, 1))
+    assert (one == again).all()
+    assert (one != other).all()
+
+
 SCAN = """
 fragment step( item: tensor<scalar>, total: tensor<scalar>, w: tensor<scalar> )
 -> ( next: tensor<scalar>, out: tensor<scalar> )

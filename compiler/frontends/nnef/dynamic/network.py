@@ -22,6 +22,7 @@ from nnefc.frontends.nnef.dynamic.symbols import Symbols, read_assertions
 from nnefc.frontends.nnef.dynamic.values import Array, Value, coerced, dtype_named, integers
 from nnefc.frontends.nnef.tensor_file import parse_tensor
 from nnefc.frontends.nnef.types import STRING
+from nnefc.frontends.nnef.weights import random_values
 from nnefc.network import Network, State
 from nnefc.operators.base import Operand
 from nnefc.operators.shape import Copy
@@ -39,6 +40,7 @@ class _Network:
 
     files: ModelFiles
     given: Mapping[str, tuple[int | OpenSize, ...]]
+    seed: int | None
     inputs: dict[str, relax.Var] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ def dynamic_network(
     limits: Limits,
     outputs: Sequence[str],
     narrowing: Narrowing,
+    random_weights: int | None = None,
 ) -> Network:
     """Build a document's graph as a network.
 
@@ -88,6 +91,7 @@ def dynamic_network(
         limits: what the document may ask for.
         outputs: names of tensors to return in place of the graph's own outputs.
         narrowing: what is known of open sizes.
+        random_weights: a seed for the values of variables that have no file.
 
     Raises:
         CompileError: with the place.
@@ -102,7 +106,7 @@ def dynamic_network(
         for t in declared
     }
     with leaving_open(opened, shapes):
-        made = _built(document, graph, _Network(files, shape), symbols.sizes, limits, outputs)
+        made = _built(document, graph, _Network(files, shape, random_weights), symbols.sizes, limits, outputs)
         return replace(made, open_dimensions=opened)
 
 
@@ -154,7 +158,7 @@ def _built(
     sources: dict[str, Source] = {
         "external": lambda args, content, target, _: _external(made, args, content, target),
         "tract_core_external": lambda args, content, target, _: _external(made, args, content, target),
-        "variable": lambda args, content, target, place: _variable(made, args),
+        "variable": lambda args, content, target, place: _variable(made, args, content),
     }
     interpreter = Interpreter(document, at, _named_registries(document), symbols, sources, limits)
     failure: BaseException | None = None
@@ -218,15 +222,21 @@ def _external(made: _Network, args: Mapping[str, Value], content: str, target: s
     return made.inputs[target]
 
 
-def _variable(made: _Network, args: Mapping[str, Value]) -> Array:
-    """A trained value, of the element type that its file has."""
+def _variable(made: _Network, args: Mapping[str, Value], content: str) -> Array:
+    """A trained value, of the element type that its file has; or a random one, if a seed is given."""
     label = coerced(args["label"], STRING)
     if label not in made.values:
         name = f"{label.removeprefix('/')}.dat"
-        content = made.files.find(name)
-        if content is None:
-            raise CompileError(f"there is no file '{made.files.describe(name)}' for the variable labelled '{label}'")
-        made.values[label] = parse_tensor(content, made.files.describe(name)).array
+        stored = made.files.find(name)
+        if stored is not None:
+            made.values[label] = parse_tensor(stored, made.files.describe(name)).array
+        elif made.seed is not None and "shape" in args:
+            made.values[label] = random_values(label, content, tuple(integers(args["shape"])), None, made.seed)
+        else:
+            raise CompileError(
+                f"there is no file '{made.files.describe(name)}' for the variable labelled '{label}'",
+                hint="for a network with random weights give a seed: --random-weights SEED",
+            )
     value = made.values[label]
     shape = integers(args["shape"]) if "shape" in args else list(value.shape)
     if list(value.shape) != shape:
