@@ -84,7 +84,8 @@ def _of_numbers(at: Emitter, x: Operand, keys: Array) -> Operand:
         with each(math.prod(shape), math.prod(shape) * 8) as place:
             item, found = source[place], out[place]
             search(sorted_keys, count, item, out, place)
-            out[place] = tirx.Select(found < count, order[tirx.min(found, count - 1)], tirx.const(missing, "int64"))
+            there = order[tirx.min(found, max(count - 1, 0))]
+            out[place] = tirx.Select(found < count, there, tirx.const(missing, "int64"))
             if dtype.startswith("float"):
                 out[place] = tirx.Select(tirx.isnan(item), tirx.const(nan, "int64"), found)
 

@@ -25,8 +25,9 @@
  * nnefc_options.keep_subnormals is set; nnefc_run restores the calling thread's mode. RISC-V and WebAssembly always keep
  * them.
  *
- * Memory. nnefc_create allocates all memory of the session; nnefc_run allocates nothing (the C library itself may set up
- * a few bytes for a thread that calls for the first time). Constants are mapped from the library, or from a separate file
+ * Memory. nnefc_create allocates all memory of the session; nnefc_run allocates nothing, but for strings that it makes and
+ * for sizes that only the data tell (the C library itself may set up a few bytes for a thread that calls for the first time).
+ * Constants are mapped from the library, or from a separate file
  * beside it, and shared by all sessions and processes.
  *
  * Strings. An element of a tensor of strings is an nnefc_string: where its bytes are, and how many. The caller owns those of

@@ -69,15 +69,18 @@ def test_label_encoders_of_tensors_mappers_and_one_hot_encoders(tmp_path: Path) 
         node("CategoryMapper", "s", "c", ML, cats_strings=words, cats_int64s=numbers, default_int64=-9),
         node("CategoryMapper", "c", "w", ML, cats_strings=words, cats_int64s=numbers, default_string="nothing"),
         node("OneHotEncoder", "w", "o", ML, cats_strings=words, zeros=1),
+        node("LabelEncoder", "d", "n", ML, keys_tensor=tensor(np.nan, dtype=np.float64), values_tensor=tensor("nan"),
+             default_tensor=tensor("")),
     ]  # fmt: skip
     inputs = {"d": (DOUBLE, [6]), "s": (STRING, [3, 4])}
-    proto = model_of(nodes, inputs, {"e": STRING, "i": INT16, "c": INT64, "w": STRING, "o": FLOAT})
+    proto = model_of(nodes, inputs, {"e": STRING, "i": INT16, "c": INT64, "w": STRING, "o": FLOAT, "n": STRING})
     artifact_path = tmp_path / "model.onnx"
     artifact_path.write_bytes(proto.SerializeToString())
     given = {"d": np.array([1, 2.5, 2, np.nan, -1, 1]), "s": texts(3, 4)}
     found = nnefc.compile(artifact_path).run(given)
     places = {word: place for place, word in enumerate(words)}
     assert found["e"].tolist() == ["é", "", "?", "?", "?", "é"]
+    assert found["n"].tolist() == ["", "", "", "nan", "", ""]
     mapped = [[numbers[places[word]] if word in places else -9 for word in row] for row in given["s"]]
     np.testing.assert_array_equal(found["c"], mapped)
     np.testing.assert_array_equal(found["i"], np.where(found["c"] == -9, 42, found["c"]))
