@@ -177,7 +177,7 @@ def _values(model: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 @click.command()
 @click.argument("networks", nargs=-1, type=click.Choice(list(NETWORKS)))
-@click.option("--rounds", default=3, show_default=True, help="Turns of each engine.")
+@click.option("--rounds", default=2, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=0.2, show_default=True, help="Length of a turn.")
 @click.option("--quick", is_flag=True, help="Two sizes of each sweep, in short turns; nothing is written.")
 def main(networks: tuple[str, ...], rounds: int, seconds: float, quick: bool) -> None:
