@@ -14,6 +14,7 @@ import pytest
 from runtime_samples import (
     C_SOURCES,
     CONSTANTS,
+    COUNTED_SAMPLE,
     CPP,
     OPEN_SAMPLE,
     SAMPLE,
@@ -165,12 +166,15 @@ def test_the_header_takes_open_sizes(tmp_path: Path) -> None:
     x, y = (TensorDescription(name, "float32", ("n",)) for name in "xy")
     squares = replace(OPEN_SAMPLE, inputs=(x,), outputs=(y,), dimensions=OPEN_SAMPLE.dimensions[:1], lifetimes=())
     link([object_of(SQUARES, "open_squares")], b"", squares, tmp_path / "squares.so")
+    link([object_file("counted_network.c")], b"", COUNTED_SAMPLE, tmp_path / "counted.so")
     flags = ["-std=c++17", *STRICT, *(["-fsanitize=address,undefined"] if CPP == ("g++",) else [])]
     sources = [f"-I{RUNTIME}", f"-I{tmp_path}", str(C_SOURCES / "open_session.cpp"), str(tmp_path / "open_sample.o")]
     program = tmp_path / "open_session"
     made = subprocess.run([*CPP, *flags, *sources, "-ldl", "-lm", "-o", str(program)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     done = subprocess.run(
-        [str(program), str(tmp_path / "plain.so"), str(tmp_path / "squares.so")], capture_output=True, text=True
+        [str(program), *(str(tmp_path / f"{name}.so") for name in ("plain", "squares", "counted"))],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")

@@ -18,7 +18,7 @@ _DOMAINS = {
 }
 
 _LIMITS = {
-    "Compress": "not in branches and loops that are decided at run time",
+    "Compress": "not in bodies of loops that are decided at run time",
     "DFT": "at most 16,384 items; axis and length must be known at compile time",
     "DeformConv": "two spatial dimensions",
     "Det": "no half floats",
@@ -29,16 +29,16 @@ _LIMITS = {
     "GatherND": "an index out of range fails the run",
     "GridSample": "cubic along every dimension",
     "If": "the results of the branches must have equal types and ranks where the condition is computed",
-    "Loop": "no scan outputs where the trip count is computed; states keep their shapes where it is large",
+    "Loop": "states keep their shapes where the trip count is large or computed; scan outputs where it is computed, "
+    "but not in bodies of other loops",
     "MaxRoiPool": "float32, float64",
-    "NonMaxSuppression": "all but boxes and scores must be known at compile time; not in branches and loops that are "
+    "NonMaxSuppression": "all but boxes and scores must be known at compile time; not in bodies of loops that are "
     "decided at run time",
-    "NonZero": "not in branches and loops that are decided at run time",
+    "NonZero": "not in bodies of loops that are decided at run time",
     "OneHot": "the depth must be known at compile time",
     "QuantizeLinear": "no 6-bit floats",
     "RandomNormal": "not in branches and loops that are decided at run time",
     "RandomUniform": "not in branches and loops that are decided at run time",
-    "Range": "all inputs must be constants, or follow from shapes",
     "RegexFullMatch": "no word boundaries, (?m) or Unicode scripts",
     "Resize": "sizes, scales and the region must be known at compile time",
     "STFT": "at most 16,384 items a frame",
@@ -47,8 +47,8 @@ _LIMITS = {
     "ScatterND": "an index out of range is an error where it is constant, and fails the run otherwise",
     "StringNormalizer": "the locale counts for nothing; stop words not in branches and loops that are decided at "
     "run time",
-    "StringSplit": "not in branches and loops that are decided at run time",
-    "Unique": "not in branches and loops that are decided at run time",
+    "StringSplit": "not in bodies of loops that are decided at run time",
+    "Unique": "not in bodies of loops that are decided at run time",
     "ZipMap": "gives the values, a column for each label; the library's description has the labels",
 }
 
@@ -59,7 +59,8 @@ Generated from the declarations by `nnefc.frontends.onnx.operators_table()`; do 
 An operator is lowered directly for the versions in the second column; with *function* it is also, or only, expanded
 into the function by which the standard defines it. Types are those of the newest version that tensors of a program can
 have. Inputs that shapes depend on (axes, sizes, paddings, …) must be known at compile time, as constants or computed
-from them.
+from them, or follow from sizes of inputs. ConstantOfShape, Expand, Pad, Range, Reshape, Slice and Tile take sizes that
+are computed from data too.
 Complex numbers exist at compile time only.
 
 | operator | versions | types | limits |

@@ -72,13 +72,33 @@ static void one_output(nnefc::Session session) { // which the session has memory
     }
 }
 
+static void counted_output(nnefc::Session session) { // as large as the data say
+    CHECK(session.outputs()[0].shape[0] < 0 && session.dimensions()[1].name == "rows");
+    std::vector<float> y(20);
+    std::vector<std::int64_t> total(1);
+    for (float rows : {3.0f, 10.0f, 0.0f}) {
+        const std::vector<float> x = {rows - 1, 1};
+        session.run({x}, {y, total});
+        CHECK((session.outputs()[0].shape == std::vector<std::int64_t>{static_cast<std::int64_t>(rows), 2}));
+        CHECK(total[0] == static_cast<std::int64_t>(rows) && (rows == 0 || y[0] == x[0]));
+    }
+    const std::vector<float> x = {10, 1};
+    refused(NNEFC_TOO_SMALL, "output \"y\" has 88 bytes, but memory for 80", [&] { session.run({x}, {y, total}); });
+    CHECK(session.outputs()[0].elements() == 22);
+    session.reserve({2, 11});
+    y.resize(session.outputs()[0].elements());
+    session.run({x}, {y, total});
+    CHECK(y[20] == 10 && y[21] == 10);
+}
+
 int main(int argc, char **argv) {
-    CHECK(argc == 3);
+    CHECK(argc == 4);
     const nnefc_interface plain = NNEFC_INTERFACE(open_sample);
     runs(nnefc::Session(plain, {}, nullptr, {}, NNEFC_OPEN_INTERFACE(open_sample)));
     refused(NNEFC_BAD_ARGUMENT, "give the session NNEFC_OPEN_INTERFACE", [&] { nnefc::Session session(plain); });
     runs(nnefc::Library(argv[1]).session());
     one_output(nnefc::Library(argv[2]).session());
+    counted_output(nnefc::Library(argv[3]).session());
     std::puts("ok");
     return 0;
 }
