@@ -94,7 +94,7 @@ def test_maps_are_refused(tmp_path: Path) -> None:
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 3)]), tmp_path / "m.onnx")
     found = message("compile", tmp_path / "m.onnx", "-o", tmp_path / "m.so")
-    assert "'x' is map(int64, tensor(float)), which a library cannot take" in found
+    assert "'x' is map(int64,tensor(float)), which a library cannot take" in found
 
 
 def test_an_input_that_shapes_depend_on_can_be_given(tmp_path: Path) -> None:

@@ -12,10 +12,7 @@ from nnefc.frontends.onnx.extensions import DOMAIN
 __all__ = ["advice_on_data", "advice_on_operator", "made_by"]
 
 _TEXT = "let the program prepare the text, and export the part of the pipeline that takes numbers"
-_MAPS = "a library takes tensors, no maps: convert the part of the pipeline that takes features as a tensor"
-
 _OPERATORS: Mapping[tuple[str, str], str] = {
-    ("ai.onnx.ml", "CastMap"): _MAPS,
     **{("", name): _TEXT for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
     ("", "ImageDecoder"): "let the program decode pictures, and export the network from the decoded pixels on",
 }

@@ -32,7 +32,7 @@ from nnefc.frontends.onnx.shapes import (
 )
 from nnefc.frontends.onnx.tolerance import without_dead_nodes
 from nnefc.frontends.onnx.training import check_trainings, training_step
-from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Optional, Sequence, Value
+from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Network, State
 from nnefc.operators.base import build_main, is_empty
 from nnefc.operators.elementwise import Elementwise
@@ -312,7 +312,7 @@ def _value(border: Border, params: Mapping[str, relax.Var]) -> AnyValue:
             return Value(shape, dtype, expr=params[name])
         case Absent(dtype):
             return Optional(None, dtype)
-        case Value():
+        case Value() | Map():
             return border
     items = tuple(_value(item, params) for item in border)
     return Sequence(items, items[0].dtype if items and isinstance(items[0], Value) else "")

@@ -24,7 +24,7 @@ from nnefc.frontends.onnx.types import (
     ValueInfo,
     spelled,
 )
-from nnefc.frontends.onnx.values import AnyValue, Array, Optional, Sequence, Value, numpy_dtype
+from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Value, numpy_dtype
 from nnefc.network import MAX_ITEMS, OpenDimension
 from nnefc.outline import OpenTensor, shape_option
 from nnefc.sizes import Dimension, OpenSize, Size, bounds, greatest, is_known, known_less, least
@@ -48,7 +48,7 @@ class Absent:
     dtype: str
 
 
-Border = Leaf | Value | Absent | tuple["Border", ...]
+Border = Leaf | Value | Map | Absent | tuple["Border", ...]
 """What stands for one input of the model: a tensor given at run time or at compile time, or a sequence of them."""
 
 
@@ -361,7 +361,22 @@ def _known(type_: Type | None, given: Any) -> Border:
             return tuple(_known(item, part) for part in given)
         case TensorType(dtype):
             return Value.known(_array(given, dtype))
+        case MapType(key, item):
+            return Map({_key(name, key): _array(value, _dtype(item))[()] for name, value in _pairs(given)})
     return Value.known(np.asarray(given))
+
+
+def _pairs(given: Any) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(given, Mapping):
+        raise CompileError(f"the value {given!r} of a map is no dictionary")
+    return given.items()
+
+
+def _key(given: Any, dtype: str) -> int | str:
+    if not isinstance(given, str if dtype == "string" else int):
+        raise CompileError(f"the key {given!r} of a map is not of type {dtype}")
+    key: int | str = given
+    return key
 
 
 def _array(given: Any, dtype: str) -> Array:

@@ -217,7 +217,7 @@ def spelled(type_: Type) -> str:
         case OptionalType(item):
             return f"optional({spelled(item)})"
         case MapType(key, item):
-            return f"map({_SPELLED.get(key, key)}, {spelled(item)})"
+            return f"map({_SPELLED.get(key, key)},{spelled(item)})"
 
 
 def proto_of(type_: Type) -> onnx.TypeProto:

@@ -187,6 +187,25 @@ def test_attributes_that_do_not_fit_are_refused(
         loaded(nodes.model(np.float32, (2, 4)), tmp_path)
 
 
+def test_maps_that_are_known_become_rows(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("DictVectorizer", ["m"], ["a"], domain=ML, int64_vocabulary=[5, 1, 3]),
+        helper.make_node("CastMap", ["m"], ["b"], domain=ML, cast_to="TO_INT64"),
+        helper.make_node("CastMap", ["m"], ["c"], domain=ML, map_form="SPARSE", max_map=5),
+    ]
+    kind = helper.make_map_type_proto(INT64, helper.make_tensor_type_proto(FLOAT, None))
+    outputs = [info("a", None, FLOAT), info("b", None, INT64), info("c", None, FLOAT)]
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("m", kind)], outputs)
+    imports = [helper.make_opsetid("", 19), helper.make_opsetid(ML, 1)]
+    path = save(helper.make_model(graph, opset_imports=imports, ir_version=9), tmp_path)
+    with nnefc.compile(path, values={"m": {3: 2.5, 1: 0.5}}).load() as model:
+        found = list(model.run({}).values())
+    for one, wanted in zip(found, ([[0, 0.5, 2.5]], [[0, 2]], [[0, 0.5, 0, 2.5, 0]]), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+    with pytest.raises(CompileError, match="the key '1' of a map is not of type int64"):
+        nnefc.compile(path, values={"m": {"1": 0.5}})
+
+
 def test_zip_map_gives_its_values_and_names_their_columns(tmp_path: Path) -> None:
     labels = [7, -2, 40]
     given = {"classlabels_ints": labels, "coefficients": reals(12), "intercepts": reals(3)}

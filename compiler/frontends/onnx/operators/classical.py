@@ -90,7 +90,35 @@ def _dict_vectorizer(ctx: Context, node: Node) -> Any:
     words = given.get("int64_vocabulary") or given.get("string_vocabulary")
     if not isinstance(source, Map) or not words:
         raise fail(node, "its input must be a map that is known at compile time, and it needs a vocabulary")
-    return ctx.known(np.array([[source.items.get(word, 0) for word in words]]))
+    kind = type(next(iter(source.items.values()), np.float32(0)))
+    return ctx.known(np.array([[source.items.get(word, kind()) for word in words]]))
+
+
+_CASTS: dict[str, Any] = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}
+
+
+@operator("CastMap", since=(1,), domain=_ML)
+def _cast_map(ctx: Context, node: Node) -> Any:
+    """A row of the values of a map that is known when the model is compiled: by ascending keys, or at their places."""
+    given, source = node.attributes, node.operands[0]
+    kind = _CASTS.get(given["cast_to"])
+    if not isinstance(source, Map) or kind is None or given["map_form"] not in ("DENSE", "SPARSE"):
+        raise fail(
+            node, "its input must be a map that is known at compile time, its result floats, integers or strings"
+        )
+    items, width = source.items, len(source.items)
+    places = {key: place for place, key in enumerate(sorted(items))}
+    if given["map_form"] == "SPARSE":
+        places, width = {key: int(key) for key in items}, int(given["max_map"])
+    if not 0 < width <= _MOST_COLUMNS or any(not 0 <= place < width for place in places.values()):
+        raise fail(node, f"the keys of the map are no places in a row of {width}")
+    row = np.full((1, width), "" if kind is object else 0, kind)
+    for key, place in places.items():
+        row[0, place] = str(items[key]) if kind is object else kind(items[key])
+    return ctx.known(row)
+
+
+_MOST_COLUMNS = 1 << 24
 
 
 @operator("ZipMap", since=(1,), domain=_ML)

@@ -22,6 +22,7 @@ _LIMITS = {
     "DFT": "at most 16,384 items; axis and length must be known at compile time",
     "DeformConv": "two spatial dimensions",
     "Det": "no half floats",
+    "CastMap": "of maps that are known at compile time",
     "DictVectorizer": "of maps that are known at compile time",
     "Dropout": "in training, the ratio must be known at compile time",
     "Gather": "an index out of range fails the run",
