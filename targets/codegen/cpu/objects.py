@@ -157,7 +157,8 @@ def _lowering(pointer_bits: int, is_open: bool) -> tuple[tvm.transform.Pass, obj
     every place, but not that sixteen of them are.
 
     Kernels of open sizes have several times as many statements, in tiles of several sizes. Theirs go without what LLVM
-    does too, in less time: conditions moved out of loops, what has no effect and common expressions.
+    does too, in less time: conditions moved out of loops, and what has no effect. Common expressions LLVM does not find
+    behind conditions, as those that say which channel a place of a block holds.
     """
     passes = [
         tirx.transform.BF16ComputeLegalize(),
@@ -171,7 +172,7 @@ def _lowering(pointer_bits: int, is_open: bool) -> tuple[tvm.transform.Pass, obj
         tirx.transform.StmtSimplify(),
         *([] if is_open else [tirx.transform.RemoveNoOp()]),
         s_tir.transform.RewriteUnsafeSelect(),
-        *([] if is_open else [tirx.transform.CommonSubexprElim()]),
+        tirx.transform.CommonSubexprElim(),
         tirx.transform.SplitHostDevice(),
         tirx.transform.MakePackedAPI(),
         tirx.transform.BF16StorageLegalize(),
