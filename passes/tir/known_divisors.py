@@ -33,6 +33,8 @@ def _multiplied(quotient: tirx.Div) -> tirx.Expr:
     divisor, dtype = quotient.b, str(quotient.expr_ty().dtype)
     if not isinstance(divisor, tirx.FloatImm) or dtype not in _RANGES:
         return quotient
+    if _has_quotients(quotient.a):
+        return quotient
     fraction, exponent = math.frexp(float(divisor))
     if abs(fraction) in (0, 0.5) or not abs(exponent) < _FARTHEST:  # LLVM multiplies by powers of two by itself
         return quotient
@@ -48,6 +50,14 @@ def _multiplied(quotient: tirx.Div) -> tirx.Expr:
         return tirx.Select(tirx.abs(q) >= least, tirx.Select(tirx.abs(q) <= most, exact, q), q)
 
     return _named(quotient.a, "x", of)
+
+
+def _has_quotients(expr: tirx.Expr) -> bool:
+    """Whether it divides, or has variables for a quotient: TVM makes no vectors of variables in a variable's value."""
+    found: list[tirx.Expr] = []
+    for kind in (tirx.Div, tirx.Let):
+        tvm_ffi.structural_walk(expr, (kind, found.append))
+    return bool(found)
 
 
 def _named(value: tirx.Expr, name: str, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:

@@ -47,3 +47,13 @@ def test_divisions_are_left_where_they_cost_little_or_others_would_not_be_exact(
     found: list[tirx.Div] = []
     tvm_ffi.structural_walk(with_multiplied_quotients(func).body, (tirx.Div, found.append))
     assert len(found) == left
+
+
+def test_a_quotient_of_a_quotient_becomes_vectors() -> None:
+    text = """x: float32[16, 61] -> y
+    a = R.divide(x, R.const(6.0, "float32"))
+    b = R.round(a)
+    y = R.divide(b, R.const(0.3, "float32"))"""
+    x = np.random.default_rng(3).standard_normal((16, 61)).astype(np.float32) * 100
+    y = compile_network(network_of(program(text)), target("llvm -mcpu=x86-64-v3")).load()(x)
+    np.testing.assert_array_equal(y, np.rint(x / np.float32(6)) / np.float32(0.3))
