@@ -55,6 +55,7 @@ def compile(
     values: Mapping[str, Any] | None = None,
     graph: str | None = None,
     dialect: str | None = None,
+    pedantic: bool = False,
     entry: str | None = None,
     overridable: bool = False,
     output_tensors: tuple[str, ...] = (),
@@ -82,6 +83,7 @@ def compile(
         values: inputs of an ONNX model that become constants, by name; the library does not have these inputs.
         graph: the graph to compile, if an NNEF document has several.
         dialect: `provisional` or `final`, of an NNEF document; by default it is told from the document.
+        pedantic: whether an NNEF document may break no rule; else it may, with a warning, where its meaning is clear.
         entry: the part of an ONNX model to compile instead of its graph: `training:0`, one step of its first training.
         overridable: whether initializers of an ONNX model that are also its inputs are inputs of the library.
         output_tensors: names of tensors to return instead of the network's outputs.
@@ -121,6 +123,7 @@ def compile(
                 values=values,
                 graph=graph,
                 dialect=dialect,
+                pedantic=pedantic,
                 entry=entry,
                 overridable=overridable,
                 output_tensors=tuple(output_tensors),

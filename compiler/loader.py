@@ -1124,8 +1124,9 @@ def _returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
     """What the caller gave to write into, and new arrays for what the caller did not give."""
     for number, given in enumerate(out):
         if given is not None:
-            if results[number].dtype.hasobject:  # strings, which the library did not write there
-                given[...] = results[number]
+            result = results[number]
+            if isinstance(result, np.ndarray) and result.dtype.hasobject:  # strings: the library did not write there
+                given[...] = result
             results[number] = given
     return results
 

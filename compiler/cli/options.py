@@ -110,6 +110,12 @@ def model_options(command: Command) -> Command:
                 help="The dialect of an NNEF document.  [default: told from the document]",
             ),
             click.option(
+                "--pedantic",
+                is_flag=True,
+                default=None,
+                help="Refuse an NNEF document that breaks a rule, even where it is clear what is meant.",
+            ),
+            click.option(
                 "--entry",
                 metavar="NAME",
                 help="The part of an ONNX model to compile: training:0 is one step of its first training.",

@@ -54,6 +54,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (["--shape", "b=1,floor(Max(1, s)/2)=4"], {"shape": {"b": (1,), "floor(Max(1, s)/2)": (4,)}}),
         (["--graph", "second"], {"graph": "second"}),
         (["--dialect", "provisional"], {"dialect": "provisional"}),
+        (["--pedantic"], {"pedantic": True}),
         (["--output-tensor", "a", "--output-tensor", "b"], {"output_tensors": ("a", "b")}),
         (["--max-depth", "9", "--max-operations", "99"], {"max_depth": 9, "max_operations": 99}),
         (["--dump", "folder"], {"dump": Path("folder")}),

@@ -13,7 +13,15 @@ from nnefc.frontends.nnef.declarations import Operation, Registry, Signature, ne
 from nnefc.frontends.nnef.signatures import signature_of
 from nnefc.frontends.nnef.types import Dialect
 
-__all__ = ["Callee", "Environment", "UserFragment", "document_environment", "operators_enabled"]
+__all__ = [
+    "FRAGMENTS",
+    "OPERATORS",
+    "Callee",
+    "Environment",
+    "UserFragment",
+    "document_environment",
+    "operators_enabled",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +62,9 @@ class Environment:
         return f"Did you mean '{nearest}'?"
 
 
-_FRAGMENTS = "KHR_enable_fragment_definitions"
-_OPERATORS = "KHR_enable_operator_expressions"
+FRAGMENTS = "KHR_enable_fragment_definitions"
+OPERATORS = "KHR_enable_operator_expressions"
+"""The extensions of the standard."""
 
 
 def document_environment(document: syntax.Document, registry: Registry) -> Environment:
@@ -66,17 +75,17 @@ def document_environment(document: syntax.Document, registry: Registry) -> Envir
     """
     source = document.source
     for extension in document.extensions:
-        if extension.name not in (_FRAGMENTS, _OPERATORS):
-            nearest = nearest_name(extension.name, (_FRAGMENTS, _OPERATORS))
-            hint = f"Did you mean '{nearest}'?" if nearest else f"Known are {_FRAGMENTS} and {_OPERATORS}."
+        if extension.name not in (FRAGMENTS, OPERATORS):
+            nearest = nearest_name(extension.name, (FRAGMENTS, OPERATORS))
+            hint = f"Did you mean '{nearest}'?" if nearest else f"Known are {FRAGMENTS} and {OPERATORS}."
             location = source.location(extension.at)
             raise CompileError(f"the extension '{extension.name}' is not known", location=location, hint=hint)
         if extension.options:
             message = f"the extension '{extension.name}' takes no options"
             raise CompileError(message, location=source.location(extension.at))
-    if document.fragments and document.dialect is Dialect.FINAL and not _enables(document, _FRAGMENTS):
+    if document.fragments and document.dialect is Dialect.FINAL and not _enables(document, FRAGMENTS):
         location = source.location(document.fragments[0].at)
-        hint = f"Write 'extension {_FRAGMENTS};' after the version."
+        hint = f"Write 'extension {FRAGMENTS};' after the version."
         raise CompileError("fragments are not enabled", location=location, hint=hint)
     fragments: dict[str, UserFragment] = {}
     custom = declared_operations(document.dialect)
@@ -97,7 +106,7 @@ def _enables(document: syntax.Document, name: str) -> bool:
 
 def operators_enabled(document: syntax.Document) -> bool:
     """Whether expressions may hold operators: always in the provisional dialect, by extension in the final one."""
-    return document.dialect is Dialect.PROVISIONAL or _enables(document, _OPERATORS)
+    return document.dialect is Dialect.PROVISIONAL or _enables(document, OPERATORS)
 
 
 def _check_name(

@@ -25,6 +25,7 @@ from nnefc.frontends.nnef.dynamic.network import dynamic_network
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
 from nnefc.frontends.nnef.externals import open_shapes
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation, Tensor
+from nnefc.frontends.nnef.leniency import as_meant
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, by_definition
 from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
@@ -35,7 +36,7 @@ from nnefc.operators.casting import Cast
 from nnefc.operators.shape import Copy
 from nnefc.sizes import Dimension, OpenSize, known_less
 
-__all__ = ["dialect_of", "document_of", "load"]
+__all__ = ["document_of", "load", "read_document"]
 
 
 _STEPS_AN_OPERATION = 20
@@ -51,6 +52,7 @@ def load(
     shape: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
     graph: str | None = None,
     dialect: str | None = None,
+    pedantic: bool = False,
     output_tensors: tuple[str, ...] = (),
     max_depth: int = MAX_DEPTH,
     max_operations: int = MAX_OPERATIONS,
@@ -63,6 +65,7 @@ def load(
         shape: shapes of inputs in place of those that the document gives, by name. Sizes that neither gives stay open.
         graph: the graph to take if the document has several.
         dialect: "provisional" or "final"; None: what the document shows.
+        pedantic: whether breaches of the standard are errors that leave no doubt of what is meant.
         output_tensors: names of tensors to return in place of the graph's own outputs.
         max_depth: how many fragments may be expanded inside each other.
         max_operations: how many operations the flattened graph may have.
@@ -73,7 +76,7 @@ def load(
     if random_weights is not None and random_weights < 0:
         raise CompileError(f"the seed of random weights must not be negative, it is {random_weights}")
     with open_model(path) as files:
-        document = parse(files.text(), files.document, dialect_of(dialect))
+        document = read_document(files, dialect, pedantic)
         chosen = choose_graph(document, graph)
 
         def build(narrowing: Narrowing) -> Network:
@@ -103,6 +106,7 @@ def document_of(
     shape: Mapping[str, tuple[int, ...]] | None = None,
     graph: str | None = None,
     dialect: str | None = None,
+    pedantic: bool = False,
     max_depth: int = MAX_DEPTH,
     max_operations: int = MAX_OPERATIONS,
 ) -> FlatGraph:
@@ -111,7 +115,7 @@ def document_of(
     The arguments are those of `load`.
     """
     with open_model(path) as files:
-        document = parse(files.text(), files.document, dialect_of(dialect))
+        document = read_document(files, dialect, pedantic)
     return _flatten(document, shape, graph, max_depth, max_operations, keep_whole)
 
 
@@ -139,7 +143,22 @@ def _flatten(
     )
 
 
-def dialect_of(name: str | None) -> Dialect | None:
+def read_document(files: ModelFiles, dialect: str | None, pedantic: bool) -> syntax.Document:
+    """The document of a model; what it breaks without a doubt of what is meant is mended, with warnings.
+
+    Raises:
+        CompileError: it is none, or, if `pedantic`, breaks a rule.
+    """
+    document = parse(files.text(), files.document, _dialect_of(dialect))
+    if pedantic:
+        return document
+    document, notes = as_meant(document)
+    for note in notes:
+        warn(f"{files.document}: {note} (--pedantic makes this an error)")
+    return document
+
+
+def _dialect_of(name: str | None) -> Dialect | None:
     """The dialect that a user names; None for none."""
     if name is None:
         return None

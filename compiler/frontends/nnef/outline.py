@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.archive import open_model
@@ -16,9 +14,8 @@ from nnefc.frontends.nnef.dynamic.network import declared_inputs as dynamic_inpu
 from nnefc.frontends.nnef.dynamic.symbols import read_assertions
 from nnefc.frontends.nnef.externals import declared_inputs, written_shape
 from nnefc.frontends.nnef.flat import FlatGraph
-from nnefc.frontends.nnef.frontend import dialect_of, document_of
+from nnefc.frontends.nnef.frontend import document_of, read_document
 from nnefc.frontends.nnef.operations.lowering import DTYPES
-from nnefc.frontends.nnef.parser import parse
 from nnefc.outline import OpenTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
@@ -33,6 +30,7 @@ def outline(
     shape: Mapping[str, tuple[int, ...]] | None = None,
     graph: str | None = None,
     dialect: str | None = None,
+    pedantic: bool = False,
 ) -> Outline:
     """The outline of a model; the arguments are those of `load`.
 
@@ -43,12 +41,12 @@ def outline(
         CompileError: the model is not as it must be.
     """
     with open_model(path) as files:
-        document = parse(files.text(), files.document, dialect_of(dialect))
+        document = read_document(files, dialect, pedantic)
     chosen = choose_graph(document, graph)
     inputs = tuple(dynamic_inputs(chosen) if document.is_dynamic else declared_inputs(chosen, shape or {}))
     option = shape_option(inputs)
     if not option and not document.is_dynamic:
-        return _of_flat(document_of(path, shape=shape, graph=graph, dialect=dialect))
+        return _of_flat(document_of(path, shape=shape, graph=graph, dialect=dialect, pedantic=pedantic))
     operations = Counter(call.name for call in _invocations(chosen.body))
     variables = [written_shape(call) for call in _invocations(chosen.body) if call.name == "variable"]
     parameters = sum(math.prod(e for e in sizes if isinstance(e, int)) for sizes in variables if sizes)
@@ -101,14 +99,6 @@ def _outline(
     return Outline(name, about, inputs, outputs, ordered, parameters, bytes_, option=option, range_option=ranges)
 
 
-def _invocations(part: Any) -> Iterator[syntax.Invocation]:
+def _invocations(part: object) -> Iterator[syntax.Invocation]:
     """All invocations in a part of the tree."""
-    waiting = [part]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, tuple):
-            waiting.extend(node)
-        elif dataclasses.is_dataclass(node):
-            if isinstance(node, syntax.Invocation):
-                yield node
-            waiting.extend(getattr(node, item.name) for item in dataclasses.fields(node))
+    return (node for node in syntax.parts_of(part) if isinstance(node, syntax.Invocation))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Generator
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -37,6 +38,7 @@ __all__ = [
     "Tuple",
     "Unary",
     "identifiers_of",
+    "parts_of",
 ]
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -280,6 +282,18 @@ class Document:
     def is_dynamic(self) -> bool:
         """Whether it is in tract's dialect, which is told apart by its extensions."""
         return any(extension.name.startswith("tract_") for extension in self.extensions)
+
+
+def parts_of(part: object) -> Generator[object, None, None]:
+    """All nodes of a part of the tree, or of several, themselves too."""
+    waiting = [part]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            waiting.extend(node)
+        elif is_dataclass(node):
+            yield node
+            waiting.extend(getattr(node, item.name) for item in fields(node))
 
 
 def identifiers_of(target: Target) -> list[Identifier]:

@@ -101,11 +101,14 @@ def test_sizes_that_are_never_equal_are_refused(tmp_path: Path) -> None:
         nnefc.compile(path, shape={"n": "2..9"})
 
 
-def test_sizes_that_only_the_data_tell_are_not_narrowed(tmp_path: Path) -> None:
+def test_sizes_that_only_the_data_tell_must_be_equal_in_a_run(tmp_path: Path) -> None:
     nodes = [node("NonZero", ["a"], "i"), node("NonZero", ["b"], "j"), node("Add", ["i", "j"], "s")]
     path = written(tmp_path, [*nodes, node("Cast", ["s"], "y", to=TensorProto.FLOAT)], {"a": ["n"], "b": [6]})
-    with pytest.raises(CompileError, match="only the data tell"):
-        nnefc.compile(path)
+    b = np.array([1, 0, 1, 0, 0, 1], np.float32)
+    with nnefc.compile(path).load() as library:
+        np.testing.assert_array_equal(library(np.array([0, 1, 1, 1], np.float32), b), [[1, 4, 8]])
+        with pytest.raises(nnefc.RunError, match="the network's operators need"):
+            library(np.ones(4, np.float32), b)
 
 
 def test_sizes_between_two_ends_leave_one_row_behind_a_window(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import ml_dtypes
 import numpy as np
 import pytest
 from onnx_operator_cases import Case, by_onnxruntime, by_reference, check, compiled
@@ -115,15 +114,6 @@ def test_what_does_not_fit_is_refused(
     arrays = [np.zeros(shape, np.uint8) for shape in (x, w, x_zero, w_zero)]
     with pytest.raises(CompileError, match=message):
         compiled([Case("ConvInteger", arrays, attributes)], 10)
-
-
-def test_products_that_are_requantized_to_floats_of_8_bits_are_refused() -> None:
-    matrices = [np.zeros((2, 2), np.uint8), np.zeros((2, 2), np.uint8)]
-    scale, zero = np.ones((), np.float32), np.zeros((), np.uint8)
-    wanted = np.zeros((), ml_dtypes.float8_e4m3fn)
-    operands = [matrices[0], scale, zero, matrices[1], scale, zero, scale, wanted]
-    with pytest.raises(CompileError, match="a result of float8_e4m3fn is not supported"):
-        compiled([Case("QLinearMatMul", operands, {}, frozenset(range(1, 8)))], 21)
 
 
 def test_integer_matrix_products_agree_with_onnxruntime() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
@@ -66,7 +67,20 @@ def _reshape(ctx: Context, node: Node) -> Any:
                 raise fail(node, f"the shape {spell(wanted)} copies dimension {axis} of {spell(shape)}")
             size = shape[axis]
         target.append(size)
-    return ctx.apply(Reshape(tuple(target)), x)
+    try:
+        return ctx.apply(Reshape(tuple(target)), x)
+    except CompileError:
+        if _tells_at_run_time(ctx, node, 1):
+            required_value(ctx, node, 1, "shape")  # which says what to do
+        raise
+
+
+def _tells_at_run_time(ctx: Context, node: Node, index: int) -> bool:
+    """Whether the sizes in an input are neither known nor follow from others."""
+    if not has_input(node, index):
+        return False
+    value = input_at(node, index)
+    return value.sizes is None and ctx.constant(value) is None
 
 
 @operator("Flatten", since=(1, 9, 11, 13, 21, 23, 24, 25))
@@ -253,8 +267,13 @@ def _tile(ctx: Context, node: Node) -> Any:
 @operator("Expand", since=(8, 13))
 def _expand(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    wanted = tuple(integers(ctx, node, 1, "shape") or [])
-    return ctx.apply(Expand(broadcast_shapes(shape_of(x), wanted)), x)
+    shape, wanted = shape_of(x), tuple(integers(ctx, node, 1, "shape") or [])
+    if _tells_at_run_time(ctx, node, 1):
+        # A size that only the data tell may be 1 where the tensor's own is another number.
+        own = ((1,) * len(wanted) + shape)[len(shape) :]
+        pairs = zip(wanted, own, strict=True)
+        wanted = tuple(1 if not is_known(size) and is_known(n) and n != 1 else size for size, n in pairs)
+    return ctx.apply(Expand(broadcast_shapes(shape, wanted)), x)
 
 
 @operator("DepthToSpace", since=(1, 11, 13, 28))
