@@ -167,6 +167,9 @@ def _watched(backend: type[Backend]) -> type[Backend]:
 
         @classmethod
         def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> BackendRep:
+            # Libraries that are closed in another order than they were opened in leave a few bytes behind, see
+            # "Many libraries" in docs/deployment.md.
+            cls.prepared = None
             try:
                 cls.prepared = super().prepare(model, device, **options)
             except Exception as error:
