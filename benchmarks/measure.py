@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -152,9 +153,9 @@ def compare(
             versions |= {worker.peer: worker.version for worker in workers if worker.peer not in variants}
             answers = answers_of(workers, folder)
             for name, found in answers.items():
-                agreement[name] = max(agreement.get(name, 0.0), _difference(found, answers[REFERENCE]))
+                agreement[name] = max(agreement.get(name, 0.0), difference(found, answers[REFERENCE]))
                 if exact:
-                    error[name] = max(error.get(name, 0.0), _difference(found, exact))
+                    error[name] = max(error.get(name, 0.0), difference(found, exact))
             latency[threads] = take_turns(workers, plan)
             peak[threads] = multiply_adds_per_second(kernel, threads)
             bandwidth[threads] = bytes_per_second(kernel, int(facts["parameter_bytes"]), threads)
@@ -231,9 +232,12 @@ def answers_of(workers: Sequence[Worker], folder: Path) -> dict[str, list[np.nda
     return outputs
 
 
-def _difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
     """The largest difference, over the largest value, of all outputs."""
-    return max(errors(array, other)[0] for array, other in zip(found, wanted, strict=True))
+    pairs = list(zip(found, wanted, strict=True))
+    if any(array.size != other.size for array, other in pairs):  # sizes that only the data tell
+        return math.inf
+    return max(errors(array, other)[0] for array, other in pairs)
 
 
 def take_turns(workers: Sequence[Worker], plan: Plan) -> dict[str, Latency]:

@@ -21,8 +21,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from conditions import RESULTS, Watch, page, write_page
-from exact import errors
-from measure import REFERENCE, Measurement, Plan, compare, compile_library
+from measure import REFERENCE, Measurement, Plan, compare, compile_library, difference
 from real_networks import NETWORKS, TYPES, values_like
 from report import table as table_of
 from report import time_spelled
@@ -103,9 +102,9 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measurement]:
     for number in range(3):
         values = values_at(network, model, number)
         measurement = compare(sizes_spelled(network, number), library, model, values, facts, plan, engines=ENGINES)
-        difference, own = measurement.agreement["nnefc"], own_difference(model, values)
-        if difference > (MOST_DIFFERENT_QUANTIZED if quantizes(model) else MOST_DIFFERENT):
-            raise EngineError(f"other results at {measurement.network}: by {difference:.1e}")
+        apart, own = measurement.agreement["nnefc"], own_difference(model, values)
+        if apart > (MOST_DIFFERENT_QUANTIZED if quantizes(model) else MOST_DIFFERENT):
+            raise EngineError(f"other results at {measurement.network}: by {apart:.1e}")
         found.append(replace(measurement, error={REFERENCE: own}))
         medians = ", ".join(f"{name} {latency.median:.2f}" for name, latency in measurement.latency[1].items())
         click.echo(f"  {measurement.network}: {medians} ms", err=True)
@@ -120,7 +119,7 @@ def own_difference(model: Path, values: dict[str, np.ndarray]) -> float:
         onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"]).run(None, values)
         for options in (onnxruntime.SessionOptions(), plain)
     ]
-    return max(errors(one, other)[0] for one, other in zip(*answers, strict=True))
+    return difference(*answers)
 
 
 def quantizes(model: Path) -> bool:

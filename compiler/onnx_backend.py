@@ -117,7 +117,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         type_ = self._types[name]
         if not isinstance(type_, TensorType) or type_.shape is None or len(type_.shape) < 2:
             return True
-        return any(not isinstance(extent, int) for extent in type_.shape)
+        return any(not isinstance(size, int) for size in type_.shape)
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """Run the model.
