@@ -23,6 +23,7 @@ PAGES = {
     "emulated": ("emulated.py", "NETWORKS"),
     "memory_budget": ("memory_budget.py", "NAMES"),
     "open": ("open_networks.py", "SIZES"),
+    "open_against_static": ("open_against_static.py", "NETWORKS"),
     "pnnx": ("beside_ncnn.py", "SHAPES"),
     "real": ("real_networks.py", "NETWORKS"),
 }
@@ -61,7 +62,7 @@ def test_a_page_says_when_of_which_commit_and_where_it_was_measured(name: str) -
     assert re.search(r"^Measured on \d{4}-\d\d-\d\d \d\d:\d\d UTC, commit [0-9a-f]{12}\. \d+ × .+", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["cpu", "deployment", "open", "pnnx", "real"])
+@pytest.mark.parametrize("name", ["cpu", "deployment", "open", "open_against_static", "pnnx", "real"])
 def test_what_was_timed_was_timed_on_an_idle_machine(name: str) -> None:
     text = (BENCHMARKS / "results" / f"{name}.md").read_text()
     found = re.search(r"kept busy: ([\d.]+) before, ([\d.]+) during, ([\d.]+) after\.", text)
