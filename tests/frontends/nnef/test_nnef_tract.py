@@ -12,7 +12,7 @@ import pytest
 from nnef_tract import HEAD, model, real
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.frontends.nnef.frontend import load
 from nnefc.frontends.nnef.outline import outline
 from nnefc.frontends.nnef.tensor_file import read_tensor
@@ -176,6 +176,13 @@ def test_variables_without_a_file_are_random_with_a_seed(tmp_path: Path) -> None
     assert (one != other).all()
 
 
+def test_an_assertion_that_says_nothing_of_sizes_is_a_warning(tmp_path: Path) -> None:
+    body = "x = tract_core_external(shape = [S], datum_type = 'f32'); y = x;"
+    before = "extension tract_symbol S;\nextension tract_assert S % 2 == 0;"
+    with pytest.warns(ModelWarning, match="the assertion 'S % 2 == 0' is not understood"):
+        load(model(tmp_path, body, before=before))
+
+
 SCAN = """
 fragment step( item: tensor<scalar>, total: tensor<scalar>, w: tensor<scalar> )
 -> ( next: tensor<scalar>, out: tensor<scalar> )
@@ -284,6 +291,10 @@ def test_work_grows_with_the_document(tmp_path: Path) -> None:
     chain = "\n".join(f"a{i + 1} = a{i} * 1.001 + x;" for i in range(1000))
     text = f"    x = external(shape = [2]); a0 = x;\n{chain}\ny = a1000;"
     assert load(model(tmp_path, text)).outputs == ("y",)
+    total = " + ".join(["x"] * 2000)
+    assert load(model(tmp_path, f"x = external(shape = [2]); y = {total};")).outputs == ("y",)
     endless = "fragment f( x: tensor<scalar> ) -> ( y: tensor<scalar> ) { y = f(x); }"
+    with pytest.raises(CompileError, match="expanded more than 2000 deep"):
+        load(model(tmp_path, "x = external(shape = [2]); y = f(x);", before=endless))
     with pytest.raises(CompileError, match="expanded more than 50 deep"):
         load(model(tmp_path, "x = external(shape = [2]); y = f(x);", before=endless), max_depth=50)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -88,14 +87,14 @@ class DynamicEmitter(Lowering):
         """Items of an array as a tensor with one more axis."""
         if all(isinstance(item, np.ndarray) for item in items):
             if any(item.dtype != object for item in items):
-                items = [simplified(item, "") if is_sizes(item) else item for item in items]
+                items = [simplified(item) if is_sizes(item) else item for item in items]
             return np.stack(items)
         dtype = common_type([dtype_of(item) for item in items if not is_sizes(item)])
         return self.apply(Stack(0), *(self.apply(Cast(dtype), self.tensor(item, dtype)) for item in items))
 
     def written(self, sizes: Sizes, dtype: str | None = None) -> Operand:
         """A tensor of sizes as a tensor of numbers: int64, float32 or truth values, or `dtype`."""
-        known = simplified(sizes, "")
+        known = simplified(sizes)
         if known.dtype != object:
             return self.apply(Cast(dtype or str(known.dtype).replace("float64", "float32")), known)
         above, *below = (self.apply(SizeValues(part, "int64")) for part in integer_parts(sizes))
@@ -180,10 +179,6 @@ class DynamicEmitter(Lowering):
         made = Tensor(self.hint, content_of(operand), shape_of(operand), _NOWHERE)
         self.bind(made, operand)
         return made
-
-    def each(self, values: Iterable[Value], function: Callable[[Value], Any]) -> list[Any]:
-        """A function of each value of an array."""
-        return [function(value) for value in values]
 
 
 def _all_numbers(value: Value) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tvm import relax
@@ -15,6 +16,7 @@ from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.archive import ModelFiles
 from nnefc.frontends.nnef.declarations import nearest_name
+from nnefc.frontends.nnef.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Limits, Source
 from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, Registry
@@ -32,6 +34,8 @@ from nnefc.sizes import Dimension, OpenSize
 __all__ = ["declared_inputs", "dynamic_network"]
 
 _ALWAYS = ("standard", "tract_core")
+_FRAMES_A_FRAGMENT = 64
+_FRAMES_AN_EXPRESSION = 100_000
 
 
 @dataclass
@@ -97,6 +101,8 @@ def dynamic_network(
         CompileError: with the place.
     """
     assertions = read_assertions(document)
+    for text in assertions.notes:
+        narrowing.notes[f"assertion {text}"] = f"the assertion '{text}' is not understood, and says nothing of sizes"
     declared = declared_inputs(graph)
     _check_given(shape, declared, assertions.symbols)
     symbols = Symbols(assertions, declared, shape, narrowing)
@@ -106,7 +112,13 @@ def dynamic_network(
         for t in declared
     }
     with leaving_open(opened, shapes):
-        made = _built(document, graph, _Network(files, shape, random_weights), symbols.sizes, limits, outputs)
+        network = _Network(files, shape, random_weights)
+        build = partial(_built, document, graph, network, symbols.sizes, limits, outputs)
+        try:
+            made = call_with_deep_stack(build, _FRAMES_AN_EXPRESSION + _FRAMES_A_FRAGMENT * limits.depth)
+        except RecursionError:
+            hint = "Break up expressions with many thousand operators in a row."
+            raise CompileError(f"'{document.source.file}' is nested too deeply to be evaluated", hint=hint) from None
         return replace(made, open_dimensions=opened)
 
 

@@ -91,10 +91,6 @@ class Registry:
 
         return declare
 
-    def alias(self, name: str, other: str) -> None:
-        """Another name of an operator."""
-        self.operators[name] = self.operators[other]
-
 
 REGISTRIES: dict[str, Registry] = {}
 """By name; filled by importing `nnefc.frontends.nnef.registries`."""

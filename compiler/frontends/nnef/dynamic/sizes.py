@@ -9,7 +9,6 @@ An operation of this table is computed at compile time if its operands are known
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -181,12 +180,10 @@ def _whole(item: Any) -> Any:
     return item.size if isinstance(item, Condition) else item
 
 
-def simplified(x: Sizes, dtype: str) -> Array:
+def simplified(x: Sizes) -> Array:
     """The array of numbers, where all items are; else the tensor of sizes."""
     items = list(x.reshape(-1))
     if all(isinstance(item, bool | int | np.generic) or (_real(item) and item.is_known) for item in items):
         numbers = [float(item) if _real(item) else item for item in items]
-        if dtype == "tdim" and all(isinstance(n, int | np.integer) and not math.isinf(n) for n in numbers):
-            return x
         return np.array(numbers).reshape(x.shape)
     return x

@@ -28,6 +28,7 @@ __all__ = [
     "Array",
     "Sizes",
     "Value",
+    "coerced",
     "common_type",
     "content_of",
     "dtype_named",
@@ -173,11 +174,6 @@ def spelled(value: Value) -> str:
         return f"a tensor of {dtype_of(value)}{list(shape_of(value))}"
     text = repr(value)
     return text if len(text) < 60 else f"{text[:57]}…"
-
-
-def fits_tensor(type_: Type) -> bool:
-    """Whether a parameter's type is that of a tensor."""
-    return isinstance(type_, TensorType)
 
 
 def coerced(value: Value, type_: Type) -> Value:
