@@ -93,7 +93,14 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
         if ctx.at.in_body:
             raise
         first, second = _branches(ctx, one, two, partial(_computed, condition=condition, then=then))
+    if condition.sizes is not None and _ranks(first) != _ranks(second):
+        # One shape for all sizes: they are narrowed to those for which the first branch is possible, if there are any.
+        _branch(ctx, lambda: ctx.run_graph(then, []))
     return _chosen(ctx, condition, first, second)
+
+
+def _ranks(branch: _Branch) -> list[int]:
+    return [leaf.rank for leaf in _leaves(branch.outputs)]
 
 
 def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch) -> list[AnyValue]:

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.loader import RunError
 from nnefc.sizes import LARGEST
 
@@ -176,6 +176,13 @@ def test_branches_that_sizes_choose_hold_for_all_sizes(tmp_path: Path) -> None:
     ]
     few = branches_by_size(3, [node("Neg", "x", "r")], pooled)
     check(few, tmp_path, {"n": "1..4", "s": "1..64"}, sizes)
+
+
+def test_branches_of_different_ranks_hold_for_the_sizes_of_the_first(tmp_path: Path) -> None:
+    """`squeeze` of PyTorch, as its exporter writes it."""
+    proto = branches_by_size(1, [node("Squeeze", "x axis", "r")], [node("Identity", "x", "r")])
+    with pytest.warns(ModelWarning, match="'s' must be 1 for its operators"):
+        check(proto, tmp_path, {"n": "1..4", "s": "1..64"}, [(3, 1), (1, 1)])
 
 
 def test_slices_and_joined_tensors_of_open_sizes(tmp_path: Path) -> None:
