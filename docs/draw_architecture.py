@@ -82,12 +82,21 @@ def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:
             if isinstance(node, ast.Import):
                 named |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                below = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-                named |= {below[name] if below[name] in files else str(node.module) for name in below}
+                origin = _origin(module, path, node)
+                below = {alias.name: f"{origin}.{alias.name}" for alias in node.names}
+                named |= {below[name] if below[name] in files else origin for name in below}
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
                 named.add(node.value)
         graph[module] = {name for name in named if name in files and name != module}
     return graph
+
+
+def _origin(module: str, path: Path, node: ast.ImportFrom) -> str:
+    """The module that names are imported from; dots count from the folder of the one that imports."""
+    if node.level == 0:
+        return str(node.module)
+    folders = module.split(".") if path.stem == "__init__" else module.split(".")[:-1]
+    return ".".join([*folders[: len(folders) - node.level + 1], *([node.module] if node.module else [])])
 
 
 def part_of(module: str) -> str:

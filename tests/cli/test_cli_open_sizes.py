@@ -17,7 +17,8 @@ import nnefc
 from nnefc.cli import main
 from nnefc.cli.arrays import random_inputs
 from nnefc.formats import load_network
-from nnefc.loader import Tensor, _OptionsStruct
+from nnefc.loader import Tensor
+from nnefc.loader.interface import OptionsStruct
 from nnefc.targets.description.library_file import read_metadata
 
 KERNEL = np.random.default_rng(5).standard_normal((8, 3, 3, 3)).astype(np.float32)
@@ -120,7 +121,7 @@ def test_the_workspace_that_is_shown_is_the_one_that_a_session_needs(library: Pa
     with nnefc.load(library) as model:
         dll, memory, session = model._library.dll, np.zeros(128, np.uint8), c_void_p()
         aligned = memory.ctypes.data + -memory.ctypes.data % 64
-        options = _OptionsStruct(_OptionsStruct.weights.offset, 1, aligned, 64)
+        options = OptionsStruct(OptionsStruct.weights.offset, 1, aligned, 64)
         assert dll.nnefc_create(byref(options), byref(session)) == 0
         wanted = (c_int64 * len(sizes))(*(dimension.typical for dimension in sizes))
         assert dll.nnefc_reserve(session, wanted, 0) == 1

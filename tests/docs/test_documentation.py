@@ -88,7 +88,7 @@ def test_the_c_program_of_the_readme(folder: Path, library: Path) -> None:
 def test_the_loader_alone_runs_the_program_of_the_page_on_deploying(folder: Path, library: Path) -> None:
     (program,) = blocks(ROOT / "docs" / "deployment.md", "python")
     shutil.copy(library, folder / "digits.so")
-    shutil.copy(ROOT / "compiler" / "loader.py", folder / "loader.py")
+    shutil.copytree(ROOT / "compiler" / "loader", folder / "loader")
     (folder / "main.py").write_text(f"{program}\nimport sys\nassert 'nnefc' not in sys.modules\n")
     assert "probability: float32[1, 10]" in run([sys.executable, "main.py"], folder)
 

@@ -569,18 +569,18 @@ model(x)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# --- the file itself
+# --- the folder itself
 
 
-def test_loader_works_as_a_single_copied_file(tmp_path: Path) -> None:
-    shutil.copy(nnefc.loader.__file__, tmp_path / "loader.py")
+def test_loader_works_as_a_copied_folder(tmp_path: Path) -> None:
+    shutil.copytree(Path(nnefc.loader.__file__).parent, tmp_path / "other_name")
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", X * WEIGHTS)
     code = f"""
 import sys
 import numpy as np
-import loader
-with loader.load({str(sample_library())!r}) as model:
+import other_name
+with other_name.load({str(sample_library())!r}) as model:
     assert np.array_equal(model(np.load("x.npy"))[0], np.load("y.npy"))
 assert not [name for name in sys.modules if name.split(".")[0] in ("nnefc", "tvm", "onnx")]
 """

@@ -13,8 +13,8 @@ import pytest
 import tvm
 from runtime_samples import INITIAL_COUNT, SAMPLE, WEIGHTS, link, object_of, sample_library
 
-import nnefc.loader as nnefc_loader
 from nnefc.loader import Model, RunError, load
+from nnefc.loader.checks import check_type
 from nnefc.targets.description.library import TensorDescription
 
 X = np.random.default_rng(4).standard_normal(1024).astype(np.float32)
@@ -214,7 +214,7 @@ def test_nan_in_an_output_alone_is_an_error_after_the_run(model: Model) -> None:
 def test_shapes_that_differ_come_with_the_way_between_them(given: Any, wanted: Any, way: str, model: Model) -> None:
     tensor = replace(model.inputs[0], shape=wanted)
     with pytest.raises(RunError, match=way):
-        nnefc_loader._check_type("input", tensor, np.zeros(given, np.float32))
+        check_type("input", tensor, np.zeros(given, np.float32))
 
 
 def test_the_ways_of_other_runtimes_are_told_nnefcs(model: Model) -> None:

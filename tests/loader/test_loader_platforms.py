@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import struct
+import sys
 import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,7 @@ import numpy as np
 import pytest
 from runtime_samples import WEIGHTS, sample_library
 
-import nnefc.loader
-from nnefc.loader import LoadError, load
+from nnefc.loader import LoadError, library, load
 
 X = np.ones(1024, np.float32)
 
@@ -33,11 +33,11 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         freed.append(handle)
         close(handle)
 
-    monkeypatch.setattr(nnefc.loader.sys, "platform", "win32")
-    monkeypatch.setattr(nnefc.loader, "_check_file", lambda path: None)  # it is a library of this system
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(library, "check_file", lambda path: None)  # it is a library of this system
     monkeypatch.delattr(os, "RTLD_NOW")
     monkeypatch.delattr(os, "RTLD_LOCAL")
-    monkeypatch.setattr(nnefc.loader, "_ctypes", SimpleNamespace(FreeLibrary=free))
+    monkeypatch.setattr(library, "_ctypes", SimpleNamespace(FreeLibrary=free))
     monkeypatch.setattr(ctypes, "CDLL", lambda path: open_here(path))
     return freed
 
@@ -85,7 +85,7 @@ def refusal(path: Path, content: bytes) -> str:
 @pytest.fixture(params=["linux", "darwin", "win32"])
 def system(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where the loader believes to be: on a processor of x86-64."""
-    monkeypatch.setattr(nnefc.loader.sys, "platform", request.param)
+    monkeypatch.setattr(sys, "platform", request.param)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(sysconfig, "get_platform", lambda: "win-amd64")
     return {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}[request.param]
@@ -131,7 +131,7 @@ def test_a_folder_of_a_model_is_to_be_compiled_first(tmp_path: Path) -> None:
 def test_windows_may_emulate_the_processor_that_python_was_made_for(
     python: str, works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nnefc.loader.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(platform, "machine", lambda: pytest.fail("asks a service of Windows'"))
     monkeypatch.setattr(sysconfig, "get_platform", lambda: python)
     text = refusal(tmp_path / "net.dll", pe(0x8664))

@@ -1,0 +1,36 @@
+"""Load a compiled network and run it from Python.
+
+This folder needs NumPy and nothing else: copy it beside the library and import it.
+
+    model = load("resnet50.so")
+    probabilities = model(image)                       # one output: an array; several: a tuple
+    probabilities = model.run({"data": image})["prob"]  # by name
+    model(image, out=buffer)                            # into an existing array
+    model.reserve({"batch": 64})                        # memory for all batches up to 64, if sizes are open
+
+Inputs are NumPy arrays, or anything with `__dlpack__`, `__array__` or the buffer protocol. They must have the model's
+element type and shape: nothing is converted silently. Dense row-major arrays are read in place; others are copied
+first. bfloat16, which NumPy lacks, is passed as uint16 bit patterns or as arrays of ml_dtypes' bfloat16. Strings go in
+as arrays of `str_`, StringDType or objects (str, or bytes of UTF-8), and come out as arrays of objects, which are str.
+
+A network compiled for NVIDIA GPUs also takes arrays in the GPU's memory, with `__dlpack__` or
+`__cuda_array_interface__`, and leaves its outputs there on request:
+
+    model = load("resnet50.so", device=1)              # the second GPU; the default is 0, the first
+    logits = model(tensor, out="device")               # a DeviceArray, for torch.from_dlpack or CuPy
+    logits = model(tensor, stream=stream)              # starts the run on a CUDA stream and returns
+
+A `Model` may be used from several threads: its calls take turns. To run in parallel, give each thread its own session,
+`model.session(threads=1)`, which has its own states, workspace and threads and shares the constants.
+"""
+
+from __future__ import annotations
+
+from .gpu import DeviceArray
+from .model import Model, load
+from .tensors import Dimension, LoadError, RunError, Tensor, listed
+
+__all__ = ["DeviceArray", "Dimension", "LoadError", "Model", "RunError", "Tensor", "listed", "load"]
+
+for _public in (DeviceArray, Dimension, LoadError, Model, RunError, Tensor, listed, load):
+    _public.__module__ = __name__  # where users import it from, which errors and pickles say

@@ -1,0 +1,148 @@
+"""Arrays in the memory of the host: what goes into a run and what comes out."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from ctypes import c_char
+from typing import Any
+
+import numpy as np
+
+from .checks import check_type
+from .dlpack import HOST_DEVICES, KINDS, ORDER, Shown, shown_by_capsule
+from .strings import decoded, encoded, room_for
+from .tensors import DTYPES, RunError, Tensor
+
+__all__ = ["address_of", "as_array", "copied", "counted", "returned", "source_of", "target_for"]
+
+_DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
+
+
+def as_array(tensor: Tensor, value: Any) -> np.ndarray:
+    """The value as an array, without a copy where it has its elements in memory."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, Mapping):
+        raise RunError(f'input "{tensor.name}" is a {type(value).__name__}: run(…) takes inputs by name')
+    try:
+        if hasattr(value, "__dlpack__"):
+            return _lent(tensor, value) if tensor.dtype == "bfloat16" else np.from_dlpack(value)
+        return np.asarray(value, np.object_ if tensor.dtype == "string" else None)
+    except Exception as error:  # of the other library, whose errors may be its own
+        raise RunError(
+            f'input "{tensor.name}" is a {type(value).__name__} that NumPy cannot read ({error}): pass an array in the '
+            "machine's own memory; bfloat16 as uint16 bit patterns"
+        ) from error
+
+
+def source_of(tensor: Tensor, value: Any) -> np.ndarray:
+    """The input as a dense, aligned, row-major array of the right type: itself if it is one, else a copy."""
+    array = value if type(value) is np.ndarray else as_array(tensor, value)
+    if tensor.dtype == "string":
+        return encoded(tensor, array)
+    if array.dtype is not DTYPES[tensor.dtype] or array.shape != tensor.shape:
+        check_type("input", tensor, array)
+    return array if array.flags.num & _DENSE == _DENSE else np.require(array, requirements=["C", "A"])
+
+
+def target_for(tensor: Tensor, value: Any) -> np.ndarray:
+    """The array to write an output into: the caller's, which must be fit for it, or a new one."""
+    if value is None:
+        return room_for(tensor) if tensor.dtype == "string" else np.empty(tensor.shape, DTYPES[tensor.dtype])
+    array = value if isinstance(value, np.ndarray) else _lent_for_writing(tensor, value)
+    check_type("out for", tensor, array)
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned and flags.writeable):
+        raise RunError(f'out for "{tensor.name}" must be writable, dense and row-major, as np.empty makes it')
+    return room_for(tensor) if tensor.dtype == "string" else array
+
+
+def returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
+    """What the caller gave to write into, and new arrays for what the caller did not give."""
+    for number, given in enumerate(out):
+        if given is not None:
+            result = results[number]
+            if isinstance(result, np.ndarray) and result.dtype.hasobject:  # strings: the library did not write there
+                given[...] = result
+            results[number] = given
+    return results
+
+
+def copied(tensor: Tensor, found: Any) -> np.ndarray:
+    """An output in memory of the session's, as an array of its own."""
+    shape = tuple(found.shape[: len(tensor.shape)])
+    if tensor.dtype == "string":
+        strings = room_for(Tensor(tensor.name, tensor.dtype, shape))
+        ctypes.memmove(strings.ctypes.data, found.data, strings.nbytes if strings.size else 0)
+        return decoded(Tensor(tensor.name, tensor.dtype, shape), strings)
+    result = np.empty(shape, DTYPES[tensor.dtype])
+    if result.nbytes:
+        ctypes.memmove(result.ctypes.data, found.data, result.nbytes)
+    return result
+
+
+def counted(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The part of an output that a run has written."""
+    return array if array.shape == shape else array.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+
+def address_of(array: Any) -> int:
+    """Where a dense array of NumPy has its elements; `array.ctypes` says the same, in five times as long."""
+    try:
+        return ctypes.addressof(c_char.from_buffer(array))
+    except (TypeError, ValueError):  # an array that may not be written, one without elements
+        return int(array.ctypes.data)
+
+
+# Libraries whose arrays do not change, which they do not say by DLPack.
+_IMMUTABLE = ("jax", "jaxlib", "pyarrow", "tensorflow")
+
+
+def _lent_for_writing(tensor: Tensor, value: Any) -> np.ndarray:
+    """The memory of another library's array."""
+    kind = type(value).__name__
+    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
+        raise RunError(f'out for "{tensor.name}" is a {kind}, neither a NumPy array nor another with __dlpack__')
+    if type(value).__module__.partition(".")[0] in _IMMUTABLE:
+        raise RunError(f'out for "{tensor.name}" is a {kind}, which cannot be written: use np.empty, or omit out')
+    try:
+        return _lent(tensor, value)
+    except Exception as error:  # of the other library, whose errors may be its own
+        raise RunError(f'out for "{tensor.name}" is a {kind} that cannot be written ({error})') from error
+
+
+class _Lent:
+    """Another library's array in the host's memory, as NumPy wants to be shown it; NumPy's array keeps this."""
+
+    def __init__(self, shown: Shown, typestr: str) -> None:
+        self._owner = shown.owner
+        size = shown.item_bytes
+        strides = None if shown.strides is None else tuple(size * stride for stride in shown.strides)
+        data = shown.address, shown.read_only
+        self.__array_interface__ = {
+            "shape": shown.shape,
+            "typestr": typestr,
+            "data": data,
+            "strides": strides,
+            "version": 3,
+        }
+
+
+def _lent(tensor: Tensor, value: Any) -> np.ndarray:
+    """Another library's array as one of NumPy's, which may be written where that may be; bfloat16 as uint16.
+
+    NumPy's own `from_dlpack` knows no bfloat16, and takes arrays of libraries with the older DLPack for read-only.
+    """
+    if value.__dlpack_device__()[0] not in HOST_DEVICES:
+        raise RunError("it is not in the host's memory")
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+    except TypeError:  # an older version
+        capsule = value.__dlpack__()
+    shown = shown_by_capsule(capsule, value)
+    kind = "u" if shown.kind == "bfloat" and tensor.dtype == "bfloat16" else shown.kind
+    if kind not in KINDS:
+        raise RunError(f"its elements are of a type that NumPy lacks, but the model has {tensor.dtype}")
+    return np.asarray(_Lent(shown, f"{'|' if shown.item_bytes == 1 else ORDER}{kind}{shown.item_bytes}"))

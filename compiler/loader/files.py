@@ -1,0 +1,167 @@
+"""Files before they are loaded: what they are, for which machine, whether they are whole; and what their text says."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import platform
+import struct
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from .tensors import LoadError
+
+__all__ = ["check_file", "labels_of"]
+
+# sys.platform → whose libraries load. Not platform.system(), which asks a service of Windows' that may not answer.
+_SYSTEMS = {"android": "Linux", "darwin": "macOS", "linux": "Linux", "win32": "Windows"}
+
+_MACHINES = {  # e_machine of ELF → bits → what Python's platform.machine() calls it
+    3: {32: "i686"},
+    40: {32: "armv7l"},
+    62: {64: "x86_64"},
+    183: {64: "aarch64"},
+    243: {32: "riscv32", 64: "riscv64"},
+    258: {64: "loongarch64"},
+}
+
+_MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "aarch64"}
+_PE_MACHINES = {0x014C: "i686", 0x8664: "x86_64", 0xAA64: "aarch64"}
+_SUFFIXES = {"Linux": ".so", "macOS": ".dylib", "Windows": ".dll"}
+
+
+def check_file(path: Path) -> None:
+    """Read the header of a file before the system's loader does, whose messages say little."""
+    system = _SYSTEMS.get(sys.platform)
+    try:
+        with path.open("rb") as file:
+            header = file.read(4096)
+            size = os.fstat(file.fileno()).st_size
+            if system is None:
+                return
+            _check_kind(path, header, system)
+            if system == "Linux":
+                _check_elf(path, header)
+                _check_segments(path, file, header, size)
+    except FileNotFoundError:
+        raise LoadError(f"{path} does not exist") from None
+    except OSError as error:
+        if path.is_dir() and (path / "graph.nnef").exists():
+            raise LoadError(_model_text(path)) from None
+        raise LoadError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _check_kind(path: Path, header: bytes, system: str) -> None:
+    """Refuse files that are no shared libraries of this system, and say what they are."""
+    write = f"write a shared one, nnefc compile MODEL -o {path.stem}{_SUFFIXES[system]}"
+    if header.startswith(b"!<arch>\n"):
+        raise LoadError(f"{path} is a static library, to be linked into a program: {write}")
+    if header.startswith(b"NNEFCWTS"):
+        raise LoadError(f"{path} is the weights file of a library: load the library that was written beside it")
+    machine = _machine(header)
+    if machine is None:
+        if path.suffix.lower() in (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz"):
+            raise LoadError(_model_text(path))
+        raise LoadError(f"{path} is not a shared library: compile the model with nnefc and load what it writes")
+    found, name = machine
+    here = _processor()
+    if found != system:
+        raise LoadError(f"{path} was compiled for {found}, but this is {system}: compile the model for this machine")
+    if system != "Linux" and name != here:
+        raise LoadError(f"{path} was compiled for {name}, but this is {here}: compile the model for this machine")
+
+
+def _model_text(path: Path) -> str:
+    name = path.name.partition(".")[0]
+    return f"{path} is a model, and this loads what is compiled: nnefc compile {path} -o {name}.so, then load that"
+
+
+def _machine(header: bytes) -> tuple[str, str] | None:
+    """The system and the processor that a library is for; None for other files. :func:`_check_elf` says more of ELF."""
+    if header[:4] == b"\x7fELF" and len(header) >= 20 and header[4] in (1, 2) and header[5] in (1, 2):
+        return "Linux", ""
+    if header[:4] == b"\xcf\xfa\xed\xfe" and len(header) >= 8:
+        (number,) = struct.unpack_from("<I", header, 4)
+        return "macOS", _MACH_O_MACHINES.get(number, f"machine {number}")
+    if header[:4] == b"\0asm":
+        return "WebAssembly", ""
+    if header[:2] == b"MZ" and len(header) >= 64:
+        (start,) = struct.unpack_from("<I", header, 60)
+        if header[start : start + 4] == b"PE\0\0" and start + 6 <= len(header):
+            (number,) = struct.unpack_from("<H", header, start + 4)
+            return "Windows", _PE_MACHINES.get(number, f"machine {number}")
+    return None
+
+
+def _processor() -> str:
+    """What this Python runs on: of Windows the kind that Python was made for, which the system may emulate."""
+    name = (
+        sysconfig.get_platform().removeprefix("win-") if _SYSTEMS.get(sys.platform) == "Windows" else platform.machine()
+    )
+    return {"amd64": "x86_64", "arm64": "aarch64", "win32": "i686"}.get(name.lower(), name)
+
+
+def _check_elf(path: Path, header: bytes) -> None:
+    order = "<" if header[5] == 1 else ">"
+    kind, machine = struct.unpack_from(order + "HH", header, 16)
+    if kind == 1:
+        raise LoadError(
+            f"{path} is an object file, to be linked into a program: write a shared library, "
+            f"nnefc compile MODEL -o {path.stem}.so"
+        )
+    if kind != 3:
+        raise LoadError(f"{path} is an ELF file, but not a shared library")
+    bits = 32 if header[4] == 1 else 64
+    name = _MACHINES.get(machine, {}).get(bits, f"machine {machine} with {bits} bits")
+    here = platform.machine()
+    known = machine in _MACHINES or any(here in names.values() for names in _MACHINES.values())
+    if struct.calcsize("P") * 8 != bits or (known and not _same_machine(name, here)):
+        raise LoadError(
+            f"{path} was compiled for {name}, but this is {here}: compile the model for this machine, as nnefc compile "
+            "does without --target"
+        )
+
+
+def _same_machine(name: str, here: str) -> bool:
+    """Whether libraries for `name` load here; a 32-bit Python may run on a 64-bit system of the same family."""
+    families = ({"i686", "i586", "i386", "x86_64"}, {"armv7l", "armv8l", "armv6l", "aarch64"})
+    return name == here or (struct.calcsize("P") == 4 and any(name in f and here in f for f in families))
+
+
+def _check_segments(path: Path, file: Any, header: bytes, size: int) -> None:
+    """Refuse a file that ends before its segments do: mapping it would end the process with a bus error."""
+    wide, order = header[4] == 2, "<" if header[5] == 1 else ">"
+    if len(header) < (64 if wide else 52):
+        raise LoadError(f"{path} is cut off: copy it again")
+    (start,) = struct.unpack_from(order + ("Q" if wide else "I"), header, 32 if wide else 28)
+    entry, count = struct.unpack_from(order + "HH", header, 54 if wide else 42)
+    if entry < (56 if wide else 32) or start + entry * count > size:
+        raise LoadError(f"{path} is cut off: copy it again")
+    file.seek(start)
+    table = file.read(entry * count)
+    for i in range(count):
+        if wide:
+            offset, length = struct.unpack_from(order + "8xQ16xQ", table, i * entry)
+        else:
+            offset, length = struct.unpack_from(order + "4xI8xI", table, i * entry)
+        if offset + length > size:
+            raise LoadError(f"{path} is cut off: it has {size} bytes of {offset + length}; copy it again")
+
+
+_RECORD = b"\x89nnefc record\r\n\x01"  # of the description that stands in the file as text
+
+
+def labels_of(path: Path) -> dict[str, tuple[int | str, ...]]:
+    """What the columns of outputs stand for: of all that a library says of itself, this is in the text alone."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = content.find(_RECORD) + len(_RECORD)
+        if start < len(_RECORD):
+            return {}
+        (length,) = struct.unpack_from("<I", content, start)
+        text = content[start + 4 : start + 4 + length]
+    if b'"labels"' not in text:
+        return {}
+    return {name: tuple(labels) for name, labels in json.loads(text).get("labels", {}).items()}

@@ -1,0 +1,191 @@
+"""A GPU's memory and streams through NVIDIA's driver, and outputs there."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .dlpack import BFLOAT, CUDA, KINDS, capsule_of
+from .tensors import DTYPES, RunError, Tensor
+
+__all__ = ["DEFAULT_STREAM", "DeviceArray", "Gpu", "Span", "stream_handle"]
+
+DEFAULT_STREAM = 1  # CUDA's number of the stream that programs use which name none
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where an array is; `owner` keeps it there."""
+
+    address: int
+    bytes: int
+    is_host: bool
+    owner: Any
+
+
+class Gpu:
+    """NVIDIA's driver, as far as arrays need it, for one GPU. The network's library has opened it before."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        signatures: dict[str, list[Any]] = {
+            "cuCtxPopCurrent_v2": [POINTER(c_void_p)],
+            "cuCtxPushCurrent_v2": [c_void_p],
+            "cuDeviceGet": [POINTER(c_int), c_int],
+            "cuDevicePrimaryCtxRelease_v2": [c_int],
+            "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
+            "cuGetErrorString": [c_int, POINTER(c_char_p)],
+            "cuMemAlloc_v2": [POINTER(c_uint64), c_size_t],
+            "cuMemFree_v2": [c_uint64],
+            "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
+            "cuStreamSynchronize": [c_void_p],
+        }
+        for name, arguments in signatures.items():
+            getattr(self._driver, name).argtypes = arguments
+        self._context = c_void_p()
+        self._device = c_int()
+        self._call("cuDeviceGet", byref(self._device), number)
+        self._call("cuDevicePrimaryCtxRetain", byref(self._context), self._device)
+
+    def allocate(self, size: int) -> int:
+        """The address of so many new bytes, which keep the context alive: this object may end before they do."""
+        memory = c_uint64()
+        with self._current():
+            self._call("cuMemAlloc_v2", byref(memory), max(size, 1))
+        self._call("cuDevicePrimaryCtxRetain", byref(self._context), self._device)
+        return int(memory.value)
+
+    def free(self, address: int) -> None:
+        """Free what :meth:`allocate` gave."""
+        with self._current():
+            self._call("cuMemFree_v2", address)
+        self._call("cuDevicePrimaryCtxRelease_v2", self._device)
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for what a stream has to do."""
+        with self._current():
+            self._call("cuStreamSynchronize", stream)
+
+    def fetch(self, address: int, array: np.ndarray) -> None:
+        """Copy from the GPU."""
+        with self._current():
+            self._call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
+
+    def __del__(self) -> None:
+        if getattr(self, "_context", None):
+            self._driver.cuDevicePrimaryCtxRelease_v2(self._device)
+
+    def host_array(self, tensor: Tensor, span: Span) -> np.ndarray:
+        """The elements of an array, copied if they are on the GPU."""
+        if span.is_host:
+            return np.asarray(span.owner)
+        array = np.empty(tensor.shape, DTYPES[tensor.dtype])
+        self.fetch(span.address, array)
+        return array
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        before = c_void_p()
+        self._call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._driver.cuCtxPopCurrent_v2(byref(before))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        result = getattr(self._driver, name)(*arguments)
+        if result != 0:
+            text = c_char_p()
+            self._driver.cuGetErrorString(result, byref(text))
+            reason = text.value.decode(errors="replace") if text.value is not None else f"error {result}"
+            raise RunError(f"GPU {self.number}: {name} failed: {reason}")
+
+
+class DeviceArray:
+    """An output in the memory of a GPU: dense, row-major, freed when nothing refers to it any more.
+
+    Libraries that know `__dlpack__` or `__cuda_array_interface__` take it without a copy, and find its elements there
+    even if it comes from a run that has only begun.
+
+    Attributes:
+        shape, dtype: NumPy's; bfloat16 as uint16, its bit patterns.
+        device: the GPU's number.
+        address: of its first element.
+    """
+
+    def __init__(self, gpu: Gpu, tensor: Tensor, stream: int | None) -> None:
+        self._gpu = gpu
+        self._stream = stream  # on which its elements are made; None if they are there
+        self._is_bfloat = tensor.dtype == "bfloat16"
+        self.shape = tensor.shape
+        self.dtype = DTYPES[tensor.dtype]
+        self.device = gpu.number
+        self.address = gpu.allocate(self.nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its elements."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def numpy(self) -> np.ndarray:
+        """A copy in the memory of the host."""
+        self._wait()
+        array = np.empty(self.shape, self.dtype)
+        self._gpu.fetch(self.address, array)
+        return array
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "strides": None,
+            "version": 3,
+            "stream": self._stream,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, self.device
+
+    def __dlpack__(self, *, stream: int | None = None, copy: bool | None = None, **_: Any) -> Any:
+        if copy:
+            raise BufferError("a DeviceArray is given without a copy")
+        if stream != self._stream:
+            self._wait()
+        return capsule_of(self, BFLOAT if self._is_bfloat else KINDS[self.dtype.kind])
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies: two objects would free the same memory."""
+        raise TypeError("a DeviceArray cannot be copied or pickled: numpy() copies its elements")
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {self.dtype}{list(self.shape)} on cuda:{self.device}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "address", None) is not None:
+            with suppress(RunError):  # the driver ends before the interpreter does
+                self._gpu.free(self.address)
+
+    def _wait(self) -> None:
+        if self._stream is not None:
+            self._gpu.synchronize(self._stream)
+
+
+def stream_handle(stream: Any) -> int:
+    """CUDA's number of a stream, of its own or of another library's object for one."""
+    if hasattr(stream, "__cuda_stream__"):
+        stream = stream.__cuda_stream__()[1]
+    for name in ("cuda_stream", "ptr", "handle"):  # of PyTorch, CuPy, CUDA's own
+        stream = getattr(stream, name, stream)
+    try:
+        return int(stream) or DEFAULT_STREAM  # a library's 0 is the default stream
+    except (TypeError, ValueError):
+        raise RunError(f"stream is a {type(stream).__name__}, which is not a CUDA stream") from None

@@ -1,0 +1,127 @@
+"""Arrays in the memory of a GPU or of the host, for a run on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .arrays import address_of, source_of, target_for
+from .dlpack import CUDA, CUDA_MANAGED, Shown, shown_by_capsule
+from .gpu import DEFAULT_STREAM, DeviceArray, Gpu, Span
+from .tensors import DTYPES, RunError, Tensor
+
+__all__ = ["check_apart", "gpu_results", "gpu_source", "is_host", "shape_of"]
+
+
+def is_host(value: Any) -> bool:
+    """Whether an array is in the host's memory, as far as it says; None is: a new one will be."""
+    if value is None or isinstance(value, np.ndarray):
+        return True
+    if hasattr(value, "__dlpack_device__"):
+        return value.__dlpack_device__()[0] not in (CUDA, CUDA_MANAGED)
+    return not hasattr(value, "__cuda_array_interface__")
+
+
+def gpu_source(gpu: Gpu, tensor: Tensor, value: Any, stream: int | None) -> Span:
+    if is_host(value):
+        if stream is not None:
+            raise RunError(f'input "{tensor.name}" is in the host\'s memory: runs on a stream take arrays on the GPU')
+        array = source_of(tensor, value)
+        return Span(address_of(array), array.nbytes, True, array)
+    return _device_span(gpu, "input", tensor, value, stream)
+
+
+def _gpu_target(gpu: Gpu, tensor: Tensor, value: Any, stream: int | None) -> Span:
+    if not is_host(value):
+        return _device_span(gpu, "out for", tensor, value, stream)
+    if stream is not None:
+        raise RunError(f'out for "{tensor.name}" is in the host\'s memory: runs on a stream give arrays on the GPU')
+    return Span(address_of(value), value.nbytes, True, value)
+
+
+def gpu_results(
+    gpu: Gpu, outputs: tuple[Tensor, ...], out: Sequence[Any] | str | None, stream: int | None
+) -> tuple[list[Any], list[Span]]:
+    """What a run returns, and where it writes."""
+    if out is None and stream is None:
+        results: list[Any] = [target_for(tensor, None) for tensor in outputs]
+    elif out is None or isinstance(out, str):
+        results = [DeviceArray(gpu, tensor, stream) for tensor in outputs]
+    else:
+        results = [target_for(*p) if is_host(p[1]) else p[1] for p in zip(outputs, out, strict=True)]
+    return results, [_gpu_target(gpu, *pair, stream) for pair in zip(outputs, results, strict=True)]
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of an array, in whatever memory it is."""
+    return tuple(value.shape if hasattr(value, "shape") else value.__cuda_array_interface__["shape"])
+
+
+def _device_span(gpu: Gpu, role: str, tensor: Tensor, value: Any, stream: int | None) -> Span:
+    """Where an array on the GPU is, which must be what the model has."""
+    try:
+        show = _shown_by_dlpack if hasattr(value, "__dlpack_device__") else _shown_by_interface
+        shown = show(value, stream, gpu)
+    except RunError:
+        raise
+    except Exception as error:  # of the other library, whose errors may be its own
+        raise RunError(f'{role} "{tensor.name}" is a {type(value).__name__} that cannot be read: {error}') from error
+    wanted = DTYPES[tensor.dtype]
+    kinds = {"bfloat16": ("bfloat", "u"), "bool": ("b",)}.get(tensor.dtype, (wanted.kind,))
+    if shown.kind not in kinds or shown.item_bytes != wanted.itemsize:
+        raise RunError(
+            f'{role} "{tensor.name}" has elements of another type than the model, which has {tensor.dtype}: convert it'
+        )
+    if shown.shape != tensor.shape:
+        raise RunError(
+            f'{role} "{tensor.name}" has the shape {list(shown.shape)}, but the model has {list(tensor.shape)}'
+        )
+    size = int(np.prod(tensor.shape, dtype=np.int64))
+    if size > 0 and shown.strides is not None and not _is_dense(shown.shape, shown.strides):
+        raise RunError(f'{role} "{tensor.name}" is not dense and row-major: pass a copy that is')
+    if shown.device not in (None, gpu.number):
+        raise RunError(f'{role} "{tensor.name}" is on GPU {shown.device}, but the session is on GPU {gpu.number}')
+    if shown.read_only and role != "input":
+        raise RunError(f'{role} "{tensor.name}" may not be written')
+    return Span(shown.address, size * wanted.itemsize, False, shown.owner)
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def _shown_by_interface(value: Any, stream: int | None, gpu: Gpu) -> Shown:
+    """By `__cuda_array_interface__`, version 2 or 3."""
+    interface = value.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise RunError("arrays with a mask are not supported")
+    dtype, (address, read_only) = np.dtype(interface["typestr"]), interface["data"]
+    producer = interface.get("stream")
+    if producer is not None and producer != stream:
+        gpu.synchronize(producer)
+    strides = interface.get("strides")
+    elements = None if strides is None else tuple(stride // dtype.itemsize for stride in strides)
+    shape = tuple(interface["shape"])
+    return Shown(address or 0, None, dtype.kind, dtype.itemsize, shape, elements, bool(read_only), value)
+
+
+def _shown_by_dlpack(value: Any, stream: int | None, _: Gpu) -> Shown:
+    return shown_by_capsule(value.__dlpack__(stream=DEFAULT_STREAM if stream is None else stream), value)
+
+
+def check_apart(
+    inputs: tuple[Tensor, ...], sources: list[Span], outputs: tuple[Tensor, ...], targets: list[Span]
+) -> None:
+    """Refuse outputs that lie over another tensor."""
+    for i, target in enumerate(targets):
+        others = [*zip(inputs, sources, strict=True), *zip(outputs[:i], targets[:i], strict=True)]
+        for tensor, other in others:
+            if target.address < other.address + other.bytes and other.address < target.address + target.bytes:
+                raise RunError(f'out for "{outputs[i].name}" overlaps "{tensor.name}": use an array of its own')

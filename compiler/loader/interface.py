@@ -1,0 +1,106 @@
+"""The structs and numbers of `nnefc.h`."""
+
+from __future__ import annotations
+
+from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+
+__all__ = [
+    "ABI_VERSION",
+    "BUSY",
+    "COUNTED",
+    "DESCRIPTION_BYTES",
+    "OK",
+    "OPEN_ABI_VERSION",
+    "OPTIONS_BYTES",
+    "UNSUPPORTED_CPU",
+    "DescriptionStruct",
+    "InputStruct",
+    "OptionsStruct",
+    "OutputStruct",
+]
+
+ABI_VERSION, OPEN_ABI_VERSION = 1, 2
+COUNTED = 1 - (1 << 63)  # in the shape of an output: only a run tells
+OK, UNSUPPORTED_CPU, BUSY = 0, 3, 6  # of nnefc_status, those that need words of their own
+
+
+class _TensorStruct(Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("type", c_int32),
+        ("rank", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("bytes", c_uint64),
+    )
+
+
+class _DimensionStruct(Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("least", c_int64),
+        ("most", c_int64),
+        ("multiple", c_int64),
+        ("typical", c_int64),
+    )
+
+
+class DescriptionStruct(Structure):
+    _fields_ = (
+        ("abi_version", c_uint32),
+        ("struct_size", c_uint32),
+        ("model", c_char_p),
+        ("target", c_char_p),
+        ("compiler", c_char_p),
+        ("inputs", POINTER(_TensorStruct)),
+        ("outputs", POINTER(_TensorStruct)),
+        ("states", POINTER(_TensorStruct)),
+        ("input_count", c_uint32),
+        ("output_count", c_uint32),
+        ("state_count", c_uint32),
+        ("cpu_feature_count", c_uint32),
+        ("cpu_features", POINTER(c_char_p)),
+        ("workspace_bytes", c_uint64),
+        ("scratch_bytes", c_uint64),
+        ("constant_bytes", c_uint64),
+        ("state_bytes", c_uint64),
+        ("variable_count", c_uint32),
+        ("variables", POINTER(c_char_p)),
+        ("source", c_char_p),
+        ("weights", c_char_p),
+        ("device", c_char_p),
+        ("device_bytes", c_uint64),
+        ("dimension_count", c_uint32),
+        ("dimensions", POINTER(_DimensionStruct)),
+    )
+
+
+class InputStruct(Structure):
+    _fields_ = (("data", c_void_p), ("bytes", c_uint64), ("shape", c_void_p))
+
+
+class OutputStruct(Structure):
+    _fields_ = (
+        ("memory", c_void_p),
+        ("capacity", c_uint64),
+        ("data", c_void_p),
+        ("bytes", c_uint64),
+        ("shape", POINTER(c_int64)),
+    )
+
+
+DESCRIPTION_BYTES = DescriptionStruct.source.offset  # what the first libraries have; later ones may have more
+
+
+class OptionsStruct(Structure):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("threads", c_int32),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_uint64),
+        ("weights", c_char_p),
+        ("device", c_int64),
+        ("keep_subnormals", c_int32),
+    )
+
+
+OPTIONS_BYTES = OptionsStruct.weights.offset  # what all libraries take

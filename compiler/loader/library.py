@@ -1,0 +1,215 @@
+"""A shared library: opened, its description read, its sessions made, closed with the last of them."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint32, c_void_p
+from pathlib import Path
+from typing import Any
+
+from .files import check_file, labels_of
+from .forks import keep_lock
+from .interface import (
+    ABI_VERSION,
+    BUSY,
+    COUNTED,
+    DESCRIPTION_BYTES,
+    OK,
+    OPEN_ABI_VERSION,
+    OPTIONS_BYTES,
+    UNSUPPORTED_CPU,
+    DescriptionStruct,
+    OptionsStruct,
+)
+from .spellings import SPELLINGS
+from .tensors import TYPES, Dimension, LoadError, RunError, Tensor
+
+__all__ = ["Library"]
+
+_MOST_THREADS = 1024  # of a session
+
+
+class Library:
+    """The shared library itself: opened, its description read, closed with its last session."""
+
+    def __init__(self, path: Path, weights: Path | None) -> None:
+        self.path = path
+        self._weights_path = weights
+        check_file(path)
+        self._spelling = SPELLINGS.claim(path)
+        try:
+            self.dll = _open_library(self._spelling)
+        except OSError as error:
+            SPELLINGS.release(self._spelling)
+            raise LoadError(f"{path} cannot be loaded: {error}") from error
+        self._lock: threading.RLock
+        keep_lock(self, threading.RLock)  # a garbage collection in the middle may close another session
+        self._sessions = 0
+        self._unloaded = False
+        try:
+            self._declare()
+            self._describe()
+            self.labels = labels_of(path)
+        except LoadError:
+            self._unload()
+            raise
+
+    def _declare(self) -> None:
+        dll, session = self.dll, c_void_p
+        signatures: dict[str, tuple[Any, list[Any]]] = {
+            "nnefc_describe": (POINTER(DescriptionStruct), []),
+            "nnefc_create": (c_int32, [POINTER(OptionsStruct), POINTER(session)]),
+            "nnefc_destroy": (c_int32, [session]),
+            "nnefc_run": (c_int32, [session, c_void_p, c_void_p]),  # not POINTER(c_void_p): that is slow to check
+            "nnefc_reset": (c_int32, [session]),
+            "nnefc_last_error": (c_char_p, [session]),
+            "nnefc_status_name": (c_char_p, [c_int32]),
+        }
+        on_device: dict[str, tuple[Any, list[Any]]] = {
+            "nnefc_enqueue": (c_int32, [session, c_void_p, c_void_p, c_void_p]),
+            "nnefc_synchronize": (c_int32, [session]),
+        }
+        where_open: dict[str, tuple[Any, list[Any]]] = {
+            "nnefc_resize": (c_int32, [session, c_void_p]),
+            "nnefc_reserve": (c_int32, [session, c_void_p, c_int32]),
+            "nnefc_output_shape": (POINTER(c_int64), [session, c_uint32]),
+            "nnefc_run_sized": (c_int32, [session, c_void_p, c_void_p]),
+        }
+        for name, (result, arguments) in (signatures | on_device | where_open).items():
+            try:
+                function = getattr(dll, name)
+            except AttributeError:
+                if name in on_device or name in where_open:
+                    continue
+                raise LoadError(f"{self.path} is a shared library, but not a network compiled by nnefc") from None
+            function.restype, function.argtypes = result, arguments
+
+    def _describe(self) -> None:
+        description = self.dll.nnefc_describe().contents
+        if (
+            description.abi_version not in (ABI_VERSION, OPEN_ABI_VERSION)
+            or description.struct_size < DESCRIPTION_BYTES
+        ):
+            raise LoadError(
+                f"{self.path} has version {description.abi_version} of nnefc's interface, but this loader knows "
+                f"version {ABI_VERSION}: compile the model again, or use the loader of the nnefc that compiled it"
+            )
+        self.name = description.model.decode()
+        self.target = description.target.decode()
+        self.compiler = description.compiler.decode()
+        self.is_open = description.abi_version == OPEN_ABI_VERSION
+        outputs = (description.outputs[index] for index in range(description.output_count))
+        self.is_counted = any(COUNTED in tensor.shape[: tensor.rank] for tensor in outputs)
+        inputs = (description.inputs[index] for index in range(description.input_count))
+        said = {size for tensor in inputs for size in tensor.shape[: tensor.rank] if size < 0}
+        self.finds_sizes = self.is_open and len(said) < description.dimension_count  # only the data tell the others
+        self.dimensions = _dimensions(description)
+        names = [dimension.name for dimension in self.dimensions]
+        self.inputs = _tensors(description.inputs, description.input_count, names)
+        self.outputs = _tensors(description.outputs, description.output_count, names)
+        self.states = _tensors(description.states, description.state_count)
+        self.workspace_bytes = int(description.workspace_bytes)
+        self.constant_bytes = int(description.constant_bytes)
+        self.state_bytes = int(description.state_bytes)
+        self.cpu_features = tuple(description.cpu_features[i].decode() for i in range(description.cpu_feature_count))
+        self.variables = tuple(description.variables[i].decode() for i in range(description.variable_count))
+        size = description.struct_size
+        has_source = size >= DescriptionStruct.device.offset
+        has_device = size >= DescriptionStruct.dimension_count.offset
+        self.source = description.source.decode() if has_source else ""
+        self.weights = description.weights.decode() if has_source and description.weights is not None else None
+        self.device = description.device.decode() if has_device else "cpu"
+        self.device_bytes = int(description.device_bytes) if has_device else 0
+        if self._weights_path is not None and self.weights is None:
+            raise LoadError(f"{self.path} contains its weights: load it without a weights file")
+
+    def create(self, threads: int | None, device: int, flush_subnormals: bool) -> c_void_p:
+        if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
+            raise LoadError(
+                f"threads is {threads!r}, not a number from 1 to {_MOST_THREADS}; more than this machine's "
+                f"{os.cpu_count()} processors do not help, and as many are the default"
+            )
+        if type(device) is not int or not 0 <= device < 1 << 31:
+            raise LoadError(f"device is {device!r}, not the number of a GPU")
+        if device != 0 and self.device == "cpu":
+            raise LoadError(f"device is {device}, but the model {self.name} runs on processors")
+        options = OptionsStruct(OPTIONS_BYTES, threads or 0, None, 0, None, device, not flush_subnormals)
+        if self._weights_path is not None:
+            options.struct_size = OptionsStruct.device.offset
+            options.weights = os.fsencode(self._weights_path)
+        if self.device != "cpu":
+            options.struct_size = OptionsStruct.keep_subnormals.offset
+        if not flush_subnormals:
+            options.struct_size = ctypes.sizeof(OptionsStruct)
+        session = c_void_p()
+        with self._lock:
+            if self._unloaded:
+                raise RunError(f"the model {self.name} is closed: load it again")
+            status = self.dll.nnefc_create(byref(options), byref(session))
+            if status != OK:
+                error = LoadError(self._reason(status, None))
+                if self._sessions == 0:
+                    self._unload()
+                raise error
+            self._sessions += 1
+        return session
+
+    def destroy(self, session: c_void_p) -> None:
+        with self._lock:
+            self.check(self.dll.nnefc_destroy(session), session)
+            self._sessions -= 1
+            if self._sessions == 0:
+                self._unload()
+
+    def _unload(self) -> None:
+        self._unloaded = True
+        _close_library(self.dll)
+        SPELLINGS.release(self._spelling)
+
+    def check(self, status: int, session: c_void_p) -> None:
+        if status != OK:
+            raise RunError(self._reason(status, session))
+
+    def _reason(self, status: int, session: c_void_p | None) -> str:
+        if status == BUSY:
+            return f"the model {self.name} was running when the process forked: load it again in the child"
+        reason = self.dll.nnefc_last_error(session).decode(errors="replace")
+        if status == UNSUPPORTED_CPU:
+            return f"{self.path} cannot run here: {reason}; compile the model for this processor"
+        return f"{self.path}: {self.dll.nnefc_status_name(status).decode()}: {reason}"
+
+
+def _open_library(path: str) -> ctypes.CDLL:
+    if sys.platform == "win32":  # names are a library's own there
+        return ctypes.CDLL(path)
+    # each library keeps its names to itself: all of them have the same
+    return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+
+
+def _close_library(dll: ctypes.CDLL) -> None:
+    if sys.platform == "win32":
+        _ctypes.FreeLibrary(dll._handle)
+    else:
+        _ctypes.dlclose(dll._handle)
+
+
+def _dimensions(description: Any) -> tuple[Dimension, ...]:
+    if description.abi_version != OPEN_ABI_VERSION:
+        return ()
+    structs = (description.dimensions[i] for i in range(description.dimension_count))
+    return tuple(Dimension(s.name.decode(), s.least, s.most, s.multiple, s.typical) for s in structs)
+
+
+def _tensors(structs: Any, count: int, names: Sequence[str] = ()) -> tuple[Tensor, ...]:
+    def size(number: int) -> int | str:
+        return number if number >= 0 else names[-1 - number] if -number <= len(names) else "?"
+
+    return tuple(
+        Tensor(s.name.decode(), TYPES[s.type][0], tuple(size(s.shape[axis]) for axis in range(s.rank)))
+        for s in (structs[i] for i in range(count))
+    )

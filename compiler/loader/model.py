@@ -1,0 +1,416 @@
+"""A loaded network with its session."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from ctypes import c_int64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .arrays import address_of, as_array, copied, counted, returned, source_of, target_for
+from .checks import check_overlap, refuse_nan
+from .forks import keep_lock
+from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
+from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of
+from .interface import OK, InputStruct, OutputStruct
+from .library import Library
+from .strings import decoded
+from .tensors import MOST_LISTED, LoadError, RunError, Tensor, check_names, listed
+
+__all__ = ["Model", "load"]
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    device: int = 0,
+    flush_subnormals: bool = True,
+) -> Model:
+    """Load a compiled network.
+
+    Args:
+        path: the library.
+        threads: of the session; None: the environment variable NNEFC_NUM_THREADS, or else all processors that this
+            process may use.
+        weights: the weights file of a library compiled with `--weights separate`; None: the file that it was compiled
+            with, in the library's folder.
+        device: the number of the GPU to run on, as NVIDIA's driver counts; 0 for a network that runs on CPUs.
+        flush_subnormals: whether runs treat subnormal numbers, smaller than about 1e-38, as zero. Runs that keep them
+            can take several times as long.
+
+    Raises:
+        LoadError: there is no such file, it is not a compiled network, it is for another machine, processor or version
+            of the interface, or there is no GPU of this number that can run it.
+    """
+    return Model(Library(Path(path), None if weights is None else Path(weights)), threads, device, flush_subnormals)
+
+
+class Model:
+    """A loaded network with its own session, made by :func:`load`; a context manager.
+
+    Attributes:
+        name: the network's name.
+        target: what it was compiled for.
+        compiler: the compiler and its version.
+        inputs, outputs, states: tuples of :class:`Tensor`.
+        dimensions: the open ones, a tuple of :class:`Dimension`; empty if all sizes are known.
+        workspace_bytes, constant_bytes, state_bytes: memory of the workspace, the constants, the states.
+        cpu_features: the instruction sets that the code needs.
+        variables: the model's names of its constants.
+        labels: what the columns of outputs stand for, by the outputs' names: integers or texts that name classes.
+        source: "sha256:" and the digest of the model's files; "" if unknown.
+        weights: the name of the weights file; None if the constants are in the library.
+        device: what it runs on: "cpu", or "cuda:0" with the GPU's number.
+        device_bytes: GPU memory of a session, without the constants.
+    """
+
+    def __init__(self, library: Library, threads: int | None, device: int, flush_subnormals: bool) -> None:
+        self._library = library
+        self._lock: threading.Lock
+        keep_lock(self, threading.Lock)
+        self._session: c_void_p | None = None
+        self._session = library.create(threads, device, flush_subnormals)
+        try:
+            self._gpu = None if library.device == "cpu" else Gpu(device)
+        except RunError as error:
+            raise LoadError(str(error)) from error
+        self._number = device
+        self._flush_subnormals = flush_subnormals
+        self._sized: _Sized | None = None
+        self._run_native = library.dll.nnefc_run
+        self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
+        self._result_pointers = (c_void_p * len(library.outputs))()
+        self.name = library.name
+        self.target = library.target
+        self.compiler = library.compiler
+        self.inputs = library.inputs
+        self.outputs = library.outputs
+        self.states = library.states
+        self.dimensions = library.dimensions
+        self._is_open = library.is_open
+        self._is_counted = library.is_counted
+        self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
+        self._finds_sizes = library.finds_sizes
+        self.workspace_bytes = library.workspace_bytes
+        self.constant_bytes = library.constant_bytes
+        self.state_bytes = library.state_bytes
+        self.cpu_features = library.cpu_features
+        self.variables = library.variables
+        self.labels = library.labels
+        self.source = library.source
+        self.weights = library.weights
+        self.device = "cpu" if self._gpu is None else f"{library.device}:{device}"
+        self.device_bytes = library.device_bytes
+
+    def __call__(
+        self, /, *arrays: Any, out: Any = None, stream: Any = None, check_nan: bool = False, **named: Any
+    ) -> Any:
+        """Run on inputs by position, by name, or both; return the output, or a tuple if there are several.
+
+        `out` is an array (for one output) or a sequence of arrays, one for each output, to write into and return: NumPy
+        arrays, or other writable ones with `__dlpack__`, such as PyTorch tensors. With `check_nan`, a NaN in an input
+        is an error before the run, and a NaN in an output is one after it. An input with the name of one of these
+        keywords can be given by position, or to :meth:`run`.
+
+        On a GPU, arrays may be in its memory, and `out` may be "device" for outputs there, as :class:`DeviceArray`.
+        With a `stream` (a number as in CUDA's C interfaces, or another library's object) the run starts after earlier
+        work on the stream, and the call returns; all arrays must then be on the GPU, and the inputs must not change
+        until the stream has finished the run. If such a run fails, the next call raises the error.
+
+        Raises:
+            RunError: inputs or arrays of `out` do not fit, the model is closed, the network's code fails, or there is a
+                NaN and `check_nan` is set.
+        """
+        values = self._by_position(arrays, named) if named or len(arrays) != len(self.inputs) else arrays
+        targets = out if out is None or isinstance(out, (str, tuple, list)) else [out]
+        if targets is not None and not isinstance(targets, str) and len(targets) != len(self.outputs):
+            raise RunError(f"out has {len(targets)} arrays, but the model has {len(self.outputs)} outputs")
+        results = self._run(values, targets, stream, check_nan)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, Any] | str | None = None,
+        *,
+        stream: Any = None,
+        check_nan: bool = False,
+    ) -> dict[str, Any]:
+        """Run on inputs by name; return the outputs by name. `out` has arrays for some or all outputs, by name."""
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
+            kind = "None" if inputs is None else f"a {type(inputs).__name__}"
+            raise RunError(f"run got {kind} in place of inputs by name: {self._usage()}; all outputs are returned")
+        if out is not None and not isinstance(out, (str, dict, Mapping)):
+            raise RunError(f"out of run is a {type(out).__name__}, not arrays by the names of outputs")
+        check_names("input", inputs, self.inputs, complete=True)
+        targets: Sequence[Any] | str | None = None
+        if isinstance(out, str):
+            targets = out
+        elif out is not None:
+            check_names("output", out, self.outputs, complete=False)
+            targets = [out.get(tensor.name) for tensor in self.outputs]
+        results = self._run([inputs[tensor.name] for tensor in self.inputs], targets, stream, check_nan)
+        return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
+
+    def synchronize(self) -> None:
+        """Wait for runs that were started on streams, and raise their errors."""
+        with self._lock:
+            session = self._open()
+            if self._gpu is not None:
+                self._library.check(self._library.dll.nnefc_synchronize(session), session)
+
+    def reserve(self, sizes: Mapping[str, int] | None = None) -> None:
+        """Allocate memory for all open dimensions up to these sizes, by name, so that later calls need no more of it.
+
+        A dimension that is not named counts with the greatest size that it may have.
+
+        Raises:
+            RunError: the network has no such dimension, or does not take the size; or there is not as much memory.
+        """
+        names = [dimension.name for dimension in self.dimensions]
+        for name in sizes or {}:
+            if name not in names:
+                known = f"its open dimensions are {', '.join(names)}" if names else "all its sizes are known"
+                raise RunError(f'the model has no open dimension "{name}": {known}')
+        wanted = [(sizes or {}).get(dimension.name, dimension.most) for dimension in self.dimensions]
+        with self._lock:
+            session = self._open()
+            if wanted:
+                self._sized = None  # without memory the session loses its sizes
+                numbers = (c_int64 * len(wanted))(*wanted)
+                self._library.check(self._library.dll.nnefc_reserve(session, numbers, 0), session)
+
+    def reset(self) -> None:
+        """Restore the initial values of the states."""
+        with self._lock:
+            self._library.check(self._library.dll.nnefc_reset(self._open()), self._open())
+
+    def session(self, *, threads: int | None = None, device: int | None = None) -> Model:
+        """Another session of the same network, with its own states, for another thread or on another GPU."""
+        self._open()
+        number = self._number if device is None else device
+        return Model(self._library, threads, number, self._flush_subnormals)
+
+    def close(self) -> None:
+        """Free the session. The library is unloaded when its last session is closed. Closing twice does nothing."""
+        with self._lock:
+            session, self._session = self._session, None
+            self._gpu = None
+            if session is not None:
+                self._library.destroy(session)
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_session", None) is not None:
+            with suppress(RunError):  # a session that a fork caught in a run cannot be freed in the child
+                self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies: two objects would free one session."""
+        raise TypeError(
+            f"a loaded model cannot be copied or pickled: model.session() makes a further session of {self.name}; "
+            "another process loads the library by its path"
+        )
+
+    def __repr__(self) -> str:
+        arrow = f"{listed(self.inputs)} -> {listed(self.outputs)}"
+        return f"<Model {self.name} for {self.target}: {arrow}>"
+
+    def _open(self) -> c_void_p:
+        if self._session is None:
+            raise RunError(f"the model {self.name} is closed: load it again")
+        return self._session
+
+    def _usage(self) -> str:
+        """How arrays are given, by name and by position."""
+        names = [tensor.name for tensor in self.inputs[:MOST_LISTED]]
+        more = ", …" if len(self.inputs) > len(names) else ""
+        by_name = ", ".join(f'"{name}": array' for name in names)
+        return f"write model.run({{{by_name}{more}}}), or model({', '.join(['array'] * len(names))}{more})"
+
+    def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """The inputs in the model's order."""
+        if len(arrays) > len(self.inputs):
+            raise RunError(f"{len(arrays)} inputs given, but the model has {len(self.inputs)}: {listed(self.inputs)}")
+        given = {tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=False)}
+        doubled = [name for name in named if name in given]
+        if doubled:
+            raise RunError(f'input "{doubled[0]}" is given twice, by position and by name')
+        given |= named
+        check_names("input", given, self.inputs, complete=True)
+        return [given[tensor.name] for tensor in self.inputs]
+
+    def _run(self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool) -> list[Any]:
+        """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here."""
+        if self._gpu is not None:
+            return self._run_on_gpu(self._gpu, values, out, stream, check_nan)
+        if stream is not None or isinstance(out, str):
+            self._open()
+            raise RunError(f"the model {self.name} runs on processors: it has neither streams nor outputs on a device")
+        if self._is_open:
+            return self._run_resized(values, out, check_nan)
+        sources = list(map(source_of, self.inputs, values))
+        results = list(map(target_for, self.outputs, out or [None] * len(self.outputs)))
+        if out is not None:
+            check_overlap(self.inputs, sources, self.outputs, results)
+        if check_nan:
+            refuse_nan("input", self.inputs, sources)
+        with self._lock:
+            session = self._open()
+            self._source_pointers[:] = list(map(address_of, sources))
+            self._result_pointers[:] = list(map(address_of, results))
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+            if status != OK:
+                self._library.check(status, session)
+            if self._gives_text:
+                results = list(map(decoded, self.outputs, results))
+        if check_nan:
+            refuse_nan("output", self.outputs, results, self._cause_of_nan())
+        return results if out is None else returned(out, results)
+
+    def _run_resized(self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool) -> list[Any]:
+        """The same for a network with open dimensions: the inputs say how large they are this time."""
+        arrays = list(map(as_array, self.inputs, values))
+        shapes, sized = [array.shape for array in arrays], self._sized
+        if sized is None or sized.shapes != shapes:
+            inputs = tuple(Tensor(t.name, t.dtype, array.shape) for t, array in zip(self.inputs, arrays, strict=True))
+        else:
+            inputs = sized.inputs
+        sources = list(map(source_of, inputs, arrays))
+        if check_nan:
+            refuse_nan("input", inputs, sources)
+        if self._finds_sizes:
+            return self._run_sized(inputs, sources, out, check_nan)
+        with self._lock:
+            session, sized = self._open(), self._sized  # another thread may have been here
+            outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
+            results = list(map(target_for, outputs, out or [None] * len(outputs)))
+            if out is not None:
+                check_overlap(inputs, sources, outputs, results)
+            self._source_pointers[:] = list(map(address_of, sources))
+            self._result_pointers[:] = list(map(address_of, results))
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+            if status != OK:
+                self._library.check(status, session)
+            if self._is_counted:
+                shapes = self._shapes_of_outputs()
+                outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
+            if self._gives_text:
+                results = list(map(decoded, outputs, results))
+            if self._is_counted:
+                results = list(map(counted, results, shapes))
+        if check_nan:
+            refuse_nan("output", outputs, results, self._cause_of_nan())
+        return results if out is None or self._is_counted else returned(out, results)
+
+    def _run_sized(
+        self, inputs: tuple[Tensor, ...], sources: Sequence[np.ndarray], out: Sequence[Any] | None, check_nan: bool
+    ) -> list[Any]:
+        """The same where only a run tells how large outputs are: copies of what it leaves in the session's memory."""
+        if out is not None and any(given is not None for given in out):
+            raise RunError(f"only a run tells how large the outputs of {self.name} are: it takes no arrays for them")
+        shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self.inputs, strict=True)]
+        given = (InputStruct * max(1, len(inputs)))()
+        for place, source, shape in zip(given, sources, shapes, strict=False):
+            place.data, place.bytes, place.shape = address_of(source), source.nbytes, ctypes.addressof(shape)
+        with self._lock:
+            session, found = self._open(), (OutputStruct * max(1, len(self.outputs)))()
+            self._library.check(self._library.dll.nnefc_run_sized(session, given, found), session)
+            results = [copied(*pair) for pair in zip(self.outputs, found, strict=False)]
+        if check_nan:
+            refuse_nan("output", self.outputs, results, self._cause_of_nan())
+        return results
+
+    def _numbers(self, tensor: Tensor, own: Tensor) -> Any:
+        """The shape of an input as C has it."""
+        if len(tensor.shape) != len(own.shape):
+            raise RunError(f'input "{own.name}" has the shape {list(tensor.shape)}, but the model has {own}')
+        return (c_int64 * max(1, len(tensor.shape)))(*tensor.shape)
+
+    def _resize(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Tell the session the inputs' shapes; returns the outputs with the shapes that follow."""
+        session, dll = self._open(), self._library.dll
+        shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self.inputs, strict=True)]
+        pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
+        self._sized = None
+        self._library.check(dll.nnefc_resize(session, pointers), session)
+        outputs = tuple(
+            Tensor(t.name, t.dtype, shape) for t, shape in zip(self.outputs, self._shapes_of_outputs(), strict=True)
+        )
+        if not self._is_counted:
+            self._sized = _Sized([tensor.shape for tensor in inputs], inputs, outputs)
+        return outputs
+
+    def _shapes_of_outputs(self) -> list[tuple[int, ...]]:
+        """Those that they have now; before a run as large as they may be, where only the data tell."""
+        session, shape_of = self._open(), self._library.dll.nnefc_output_shape
+        found = (shape_of(session, index) for index in range(len(self.outputs)))
+        return [tuple(shape[: len(t.shape)]) for t, shape in zip(self.outputs, found, strict=True)]
+
+    def _cause_of_nan(self) -> str:
+        """Said of an output with NaN; inputs have none then."""
+        states = "; a state may have it from an earlier run: reset() brings back the start" if self.states else ""
+        return f", though no input has one{states}"
+
+    def _run_on_gpu(
+        self, gpu: Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
+    ) -> list[Any]:
+        """The same, with arrays in the memory of the host or of the GPU."""
+        if check_nan and stream is not None:
+            raise RunError("check_nan looks at outputs, and a run on a stream has only begun: leave one of them out")
+        if isinstance(out, str) and out != "device":
+            raise RunError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
+        handle = None if stream is None else stream_handle(stream)
+        inputs, is_open = self.inputs, bool(self.dimensions)
+        if is_open:
+            values = [as_array(t, value) if is_host(value) else value for t, value in zip(inputs, values, strict=True)]
+            inputs = tuple(Tensor(t.name, t.dtype, shape_of(v)) for t, v in zip(inputs, values, strict=True))
+        sources = [gpu_source(gpu, *pair, handle) for pair in zip(inputs, values, strict=True)]
+        with self._lock if is_open else nullcontext():  # between setting the sizes and running nobody may set others
+            outputs = self._resize(inputs) if is_open else self.outputs
+            results, targets = gpu_results(gpu, outputs, out, handle)
+            check_apart(inputs, sources, outputs, targets)
+            if handle is None and any(not span.is_host for span in (*sources, *targets)):
+                gpu.synchronize(DEFAULT_STREAM)  # where their libraries have been told that they are needed
+            if check_nan:
+                refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
+            with nullcontext() if is_open else self._lock:
+                self._start_on_gpu(sources, targets, handle)
+        if check_nan:
+            refuse_nan("output", outputs, list(map(gpu.host_array, outputs, targets)), self._cause_of_nan())
+        return results if out is None or isinstance(out, str) else returned(out, results)
+
+    def _start_on_gpu(self, sources: Sequence[Span], targets: Sequence[Span], handle: int | None) -> None:
+        """Run, or begin to run on a stream, between these arrays."""
+        session = self._open()
+        self._source_pointers[:] = [span.address for span in sources]
+        self._result_pointers[:] = [span.address for span in targets]
+        if handle is None:
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+        else:
+            enqueue = self._library.dll.nnefc_enqueue
+            status = enqueue(session, self._source_pointers, self._result_pointers, handle)
+        self._library.check(status, session)
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """The sizes of a session with open dimensions: the inputs' shapes, and inputs and outputs as they are with them."""
+
+    shapes: list[tuple[int, ...]]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]

@@ -1,0 +1,66 @@
+"""Paths under which libraries are opened.
+
+The system's loader takes a path that it has open for the same library, even if another file has been moved there since.
+So each open file gets a spelling of its path of its own; Windows sees through spellings.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from .forks import keep_lock
+from .tensors import LoadError
+
+__all__ = ["SPELLINGS"]
+
+
+@dataclass
+class _Opened:
+    """A file by device and inode, and how many libraries have it open."""
+
+    identity: tuple[int, int]
+    users: int
+
+
+class _Spellings:
+    """Those in use. Entries are never removed, for a garbage collection in the middle may release one."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, _Opened] = {}
+        self._lock: threading.RLock
+        keep_lock(self, threading.RLock)
+
+    def claim(self, path: Path) -> str:
+        """The spelling under which a file is to be opened.
+
+        Raises:
+            LoadError: another file is open under it, and there is no second one.
+        """
+        folder, name = os.path.split(os.path.realpath(path))
+        status = os.stat(path)
+        identity = (status.st_dev, status.st_ino)
+        with self._lock:
+            while True:
+                spelling = os.path.join(folder, name)
+                opened = self._opened.setdefault(spelling, _Opened(identity, 0))
+                if opened.identity == identity or opened.users == 0:
+                    opened.identity = identity
+                    opened.users += 1
+                    return spelling
+                if sys.platform == "win32":
+                    raise LoadError(
+                        f"{path} was loaded before it was replaced, and is still open: close that model first"
+                    )
+                folder = os.path.join(folder, ".")
+
+    def release(self, spelling: str) -> None:
+        """One library less is open under it."""
+        with self._lock:
+            self._opened[spelling].users -= 1
+
+
+SPELLINGS = _Spellings()

@@ -1,0 +1,61 @@
+"""Strings of NumPy as `nnefc_string`, and back."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import numpy as np
+
+from .checks import check_type
+from .tensors import RunError, Tensor
+
+__all__ = ["decoded", "encoded", "room_for"]
+
+_UNDECODABLE = "surrogateescape"  # how bytes that are no UTF-8 go through str and come out as they were
+
+
+def room_for(tensor: Tensor) -> np.ndarray:
+    """Memory for the nnefc_string of each element: `[elements, 2]`, an address and a number of bytes."""
+    return np.zeros((math.prod(tensor.shape), 2), np.uintp)
+
+
+def encoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    """An input of strings as nnefc_string, with the bytes behind them in the same memory."""
+    if array.dtype.kind not in "OSTU":
+        raise RunError(
+            f'input "{tensor.name}" is an array of {array.dtype}, but the model has strings: use .astype(str)'
+        )
+    if array.shape != tensor.shape:
+        check_type("input", tensor, array.astype(object))
+    texts = [_utf8(tensor, item) for item in array.reshape(-1).tolist()]
+    sizes = np.fromiter(map(len, texts), np.uintp, len(texts))
+    room = np.empty((len(texts), 2), np.uintp)
+    memory = np.empty(room.nbytes + int(sizes.sum()), np.uint8)
+    memory[room.nbytes :] = np.frombuffer(b"".join(texts), np.uint8)
+    strings = memory[: room.nbytes].view(np.uintp).reshape(room.shape)
+    strings[:, 0] = memory.ctypes.data + room.nbytes + np.cumsum(sizes) - sizes
+    strings[:, 1] = sizes
+    return strings
+
+
+def _utf8(tensor: Tensor, item: Any) -> bytes:
+    if isinstance(item, bytes):
+        return item
+    if not isinstance(item, str):
+        raise RunError(f'input "{tensor.name}" has an element that is a {type(item).__name__}, not a str: {item!r}')
+    try:
+        return item.encode("utf-8", _UNDECODABLE)
+    except UnicodeEncodeError:
+        raise RunError(f'input "{tensor.name}" has an element that UTF-8 cannot encode: {item!r}') from None
+
+
+def decoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    """An output; of one of strings, whose bytes are there until the next run, the strings."""
+    if tensor.dtype != "string":
+        return array
+    count, made = math.prod(tensor.shape), np.empty(tensor.shape, np.object_)
+    pairs = array[:count].tolist()
+    made.reshape(-1)[:] = [ctypes.string_at(*pair).decode("utf-8", _UNDECODABLE) if pair[1] else "" for pair in pairs]
+    return made

@@ -1,0 +1,87 @@
+"""Tensors by name, element type and shape, and the errors of the loader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["DTYPES", "MOST_LISTED", "TYPES", "Dimension", "LoadError", "RunError", "Tensor", "check_names", "listed"]
+
+TYPES = {  # nnefc_type → the name of the element type, NumPy's type for it
+    1: ("bool", np.dtype(np.bool_)),
+    2: ("int8", np.dtype(np.int8)),
+    3: ("int16", np.dtype(np.int16)),
+    4: ("int32", np.dtype(np.int32)),
+    5: ("int64", np.dtype(np.int64)),
+    6: ("uint8", np.dtype(np.uint8)),
+    7: ("uint16", np.dtype(np.uint16)),
+    8: ("uint32", np.dtype(np.uint32)),
+    9: ("uint64", np.dtype(np.uint64)),
+    10: ("float16", np.dtype(np.float16)),
+    11: ("bfloat16", np.dtype(np.uint16)),
+    12: ("float32", np.dtype(np.float32)),
+    13: ("float64", np.dtype(np.float64)),
+    14: ("string", np.dtype(np.object_)),
+}
+
+DTYPES = dict(TYPES.values())
+
+
+class LoadError(Exception):
+    """A library that cannot be loaded here. The message says why, and what to do."""
+
+
+class RunError(RuntimeError):
+    """A run that fails: arrays that do not fit the model, a closed model, a failure of the network's code."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """An open dimension: its name, the sizes that it may have, which are multiples of a number, and a typical one."""
+
+    name: str
+    least: int
+    most: int
+    multiple: int
+    typical: int
+
+    def __str__(self) -> str:
+        of = f" in steps of {self.multiple}" if self.multiple > 1 else ""
+        return f"{self.name}: {self.least} to {self.most}{of}"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input, output or state: its name, its element type (NumPy's name, or bfloat16) and its shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+MOST_LISTED = 8
+
+
+def listed(tensors: Sequence[object]) -> str:
+    """The tensors in one line, or as many of them as one reads."""
+    if len(tensors) > MOST_LISTED + 1:
+        return f"{listed(tensors[:MOST_LISTED])} and {len(tensors) - MOST_LISTED} more"
+    return ", ".join(map(str, tensors)) or "none"
+
+
+def check_names(role: str, given: Mapping[str, Any], tensors: tuple[Tensor, ...], *, complete: bool) -> None:
+    names = [tensor.name for tensor in tensors]
+    if list(given) == names:
+        return
+    unknown = [name for name in given if name not in names]
+    missing = [name for name in names if name not in given]
+    if unknown:
+        raise RunError(f'the model has no {role} "{unknown[0]}"; its {role}s are {listed(tensors)}')
+    if complete and missing:
+        raise RunError(f'{role} "{missing[0]}" is missing; the {role}s are {listed(tensors)}')
