@@ -56,6 +56,7 @@ def compile(
     graph: str | None = None,
     dialect: str | None = None,
     pedantic: bool = False,
+    scan_states: str | None = None,
     entry: str | None = None,
     overridable: bool = False,
     output_tensors: tuple[str, ...] = (),
@@ -84,6 +85,8 @@ def compile(
         graph: the graph to compile, if an NNEF document has several.
         dialect: `provisional` or `final`, of an NNEF document; by default it is told from the document.
         pedantic: whether an NNEF document may break no rule; else it may, with a warning, where its meaning is clear.
+        scan_states: `keep` lets scans of a model in tract's dialect go on where the last one ended, `anew` lets
+            each run begin anew; by default models that tract made for pieces of streams keep them.
         entry: the part of an ONNX model to compile instead of its graph: `training:0`, one step of its first training.
         overridable: whether initializers of an ONNX model that are also its inputs are inputs of the library.
         output_tensors: names of tensors to return instead of the network's outputs.
@@ -124,6 +127,7 @@ def compile(
                 graph=graph,
                 dialect=dialect,
                 pedantic=pedantic,
+                scan_states=scan_states,
                 entry=entry,
                 overridable=overridable,
                 output_tensors=tuple(output_tensors),

@@ -116,6 +116,12 @@ def model_options(command: Command) -> Command:
                 help="Refuse an NNEF document that breaks a rule, even where it is clear what is meant.",
             ),
             click.option(
+                "--scan-states",
+                type=click.Choice(["keep", "anew"]),
+                help="Whether scans of tract's dialect of NNEF go on in a run where the last one ended.  "
+                "[default: in models that tract made for pieces of streams]",
+            ),
+            click.option(
                 "--entry",
                 metavar="NAME",
                 help="The part of an ONNX model to compile: training:0 is one step of its first training.",

@@ -55,6 +55,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (["--graph", "second"], {"graph": "second"}),
         (["--dialect", "provisional"], {"dialect": "provisional"}),
         (["--pedantic"], {"pedantic": True}),
+        (["--scan-states", "keep"], {"scan_states": "keep"}),
         (["--output-tensor", "a", "--output-tensor", "b"], {"output_tensors": ("a", "b")}),
         (["--max-depth", "9", "--max-operations", "99"], {"max_depth": 9, "max_operations": 99}),
         (["--dump", "folder"], {"dump": Path("folder")}),

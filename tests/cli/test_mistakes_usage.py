@@ -41,11 +41,11 @@ COMPILE = [
     (["-o", "x.so", "--shape", "imag=1,1,8,8"], "error: the graph 'digits' has no input 'imag'\n"
      "hint: Did you mean 'image'?"),
     (["-o", "x.so", "--value", "image=3"], "error: --value (in Python values=) is not an option for NNEF models\n"
-     "hint: they have --random-weights, --shape, --graph, --dialect, --pedantic, --output-tensor, "
-      "--max-depth, --max-operations"),
+     "hint: they have --random-weights, --shape, --graph, --dialect, --pedantic, --scan-states, "
+      "--output-tensor, --max-depth, --max-operations"),
     (["-o", "x.so", "--entry", "training:0"], "error: --entry (in Python entry=) is not an option for NNEF models\n"
-     "hint: they have --random-weights, --shape, --graph, --dialect, --pedantic, --output-tensor, "
-      "--max-depth, --max-operations"),
+     "hint: they have --random-weights, --shape, --graph, --dialect, --pedantic, --scan-states, "
+      "--output-tensor, --max-depth, --max-operations"),
     (["-o", "x.so", "--precision", "fp16"], "error: code for the target 'llvm' has no precision fp16\n"
      "hint: that is for the target cuda"),
     (["-o", "x.so", "--cc", "nogcc"], "error: cannot run the compiler nogcc: there is no such program\n"

@@ -53,6 +53,7 @@ def load(
     graph: str | None = None,
     dialect: str | None = None,
     pedantic: bool = False,
+    scan_states: str | None = None,
     output_tensors: tuple[str, ...] = (),
     max_depth: int = MAX_DEPTH,
     max_operations: int = MAX_OPERATIONS,
@@ -66,6 +67,8 @@ def load(
         graph: the graph to take if the document has several.
         dialect: "provisional" or "final"; None: what the document shows.
         pedantic: whether breaches of the standard are errors that leave no doubt of what is meant.
+        scan_states: whether the states of tract's scans "keep" their values for the next run, or begin "anew" in each;
+            None: they are kept in networks that tract made for pieces of streams.
         output_tensors: names of tensors to return in place of the graph's own outputs.
         max_depth: how many fragments may be expanded inside each other.
         max_operations: how many operations the flattened graph may have.
@@ -75,6 +78,8 @@ def load(
     """
     if random_weights is not None and random_weights < 0:
         raise CompileError(f"the seed of random weights must not be negative, it is {random_weights}")
+    if scan_states not in (None, "keep", "anew"):
+        raise CompileError(f"states of scans cannot be '{scan_states}'", hint="give 'keep' or 'anew'")
     with open_model(path) as files:
         document = read_document(files, dialect, pedantic)
         chosen = choose_graph(document, graph)
@@ -83,7 +88,7 @@ def load(
             if document.is_dynamic:
                 limits = Limits(max_depth, max_operations, max(MAX_STEPS, _STEPS_AN_OPERATION * max_operations))
                 return dynamic_network(
-                    document, chosen, files, shape or {}, limits, output_tensors, narrowing, random_weights
+                    document, chosen, files, shape or {}, limits, output_tensors, narrowing, random_weights, scan_states
                 )
             shapes, opened = open_shapes(chosen, shape or {}, narrowing)
             with leaving_open(opened, shapes):

@@ -28,10 +28,10 @@ from nnefc.frontends.nnef.values import Tensor
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, shape_of
 from nnefc.operators.casting import Cast
 from nnefc.operators.creation import SizeValues
-from nnefc.operators.elementwise import apply
+from nnefc.operators.elementwise import Where, apply
 from nnefc.operators.shape import Stack
 from nnefc.size_numbers import Quotient, integer_parts
-from nnefc.sizes import Size
+from nnefc.sizes import Dimension, Size, is_known
 
 __all__ = ["DynamicEmitter"]
 
@@ -51,6 +51,7 @@ class DynamicEmitter(Lowering):
         super().__init__(builder)
         self.updates: dict[str, tuple[Array, Operand]] = {}
         self.state_variables: dict[str, relax.Var] = {}
+        self._counters: dict[str, relax.Var] = {}
         self._budget = Budget()
 
     # Operands
@@ -141,6 +142,36 @@ class DynamicEmitter(Lowering):
     def update(self, state: relax.Var, value: Operand) -> None:
         """What a state is after the run."""
         self.updates[str(state.name)] = self.updates[str(state.name)][0], value
+
+    def kept(self, initial: Operand) -> tuple[Operand, relax.Var]:
+        """What is `initial` before the first run, and before others what it was updated to; and the state to update.
+
+        Where no constant says what it is at first, the first run takes that from its inputs.
+
+        Raises:
+            CompileError: only a run knows its shape.
+        """
+        shape, known = shape_of(initial), self.known(initial)
+        if isinstance(known, np.ndarray):
+            state = self.state(f"{self.hint}_state", np.ascontiguousarray(known).reshape(known.shape))
+            return state, state
+        if not is_known(*shape):
+            raise CompileError(
+                f"a state that is kept between runs has the shape {list(shape)}, which only a run knows",
+                hint="give the sizes with --shape, or let each run begin anew with --scan-states anew",
+            )
+        state = self.state(f"{self.hint}_state", np.zeros(shape, numpy_dtype(dtype_of(initial))))
+        is_first = apply(self, "equal", self.counter("runs", 1), np.array(0))
+        return self.apply(Where(), is_first, initial, state), state
+
+    def counter(self, name: str, step: Dimension) -> relax.Var:
+        """A state, an int64 without axes, that counts what runs have brought: `step` each; one for each step."""
+        key = str(step)
+        if key not in self._counters or self.in_body:
+            state = self.state(name, np.array(0))
+            self.update(state, apply(self, "add", state, self.tensor(step, "int64")))
+            self._counters[key] = state
+        return self._counters[key]
 
     # Known values
 

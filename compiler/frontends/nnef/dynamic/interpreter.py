@@ -7,7 +7,7 @@ evaluated; sizes and small tensors that follow from them are computed at compile
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ from nnefc.frontends.nnef.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
 from nnefc.frontends.nnef.operations.lowering import by_definition
 from nnefc.frontends.nnef.signatures import literal_value
 from nnefc.frontends.nnef.types import Dialect
-from nnefc.sizes import Dimension, Size
+from nnefc.sizes import Dimension, Size, expression, variables
 
 __all__ = ["Interpreter", "Limits"]
 
@@ -62,6 +62,8 @@ class Interpreter:
         symbols: sizes by the names of symbols.
         sources: what makes the values of `external` and `variable`, by the names of operations.
         limits: what it may ask for.
+        keeps_states: whether scans go on in a run where the one before ended.
+        absent: symbols that no input has.
     """
 
     def __init__(
@@ -72,8 +74,12 @@ class Interpreter:
         symbols: Mapping[str, Dimension],
         sources: Mapping[str, Source],
         limits: Limits,
+        keeps_states: bool = False,
+        absent: Set[str] = frozenset(),
     ) -> None:
         self.at = at
+        self.keeps_states = keeps_states
+        self._absent = absent
         self._document = document
         self._registries = registries
         self._symbols = symbols
@@ -82,6 +88,10 @@ class Interpreter:
         self._fragments = {fragment.name: fragment for fragment in document.fragments}
         self._definitions: dict[str, syntax.Fragment] = {}
         self._depth = self._calls = self._steps = 0
+
+    def is_endless(self, size: Dimension) -> bool:
+        """Whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
+        return any(str(var.name) in self._absent for var in variables(expression(size)))
 
     # Bodies
 

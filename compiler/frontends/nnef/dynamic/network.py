@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import tvm
 from tvm import relax
 
 from nnefc.agreement import Narrowing
@@ -25,14 +26,15 @@ from nnefc.frontends.nnef.dynamic.values import Array, Value, coerced, dtype_nam
 from nnefc.frontends.nnef.tensor_file import parse_tensor
 from nnefc.frontends.nnef.types import STRING
 from nnefc.frontends.nnef.weights import random_values
-from nnefc.network import Network, State
+from nnefc.network import Network, OpenDimension, State
 from nnefc.operators.base import Operand
 from nnefc.operators.shape import Copy
 from nnefc.outline import OpenTensor
-from nnefc.sizes import Dimension, OpenSize
+from nnefc.sizes import OpenSize
 
 __all__ = ["declared_inputs", "dynamic_network"]
 
+_INPUTS = ("external", "tract_core_external")
 _ALWAYS = ("standard", "tract_core")
 _FRAMES_A_FRAGMENT = 64
 _FRAMES_AN_EXPRESSION = 100_000
@@ -56,13 +58,20 @@ def declared_inputs(graph: syntax.Graph) -> list[OpenTensor]:
         call = assignment.value
         if not (isinstance(assignment.target, syntax.Identifier) and isinstance(call, syntax.Invocation)):
             continue
-        if call.name in ("external", "tract_core_external"):
+        if call.name in _INPUTS:
             named = {argument.name: argument.value for argument in call.arguments}
             shape, datum = named.get("shape"), named.get("datum_type")
             dtype = dtype_named(str(datum.value)) if isinstance(datum, syntax.Literal) else "float32"
             sizes = tuple(_declared_size(item) for item in shape.items) if isinstance(shape, syntax.Array) else None
             made[assignment.target.name] = OpenTensor(assignment.target.name, dtype, sizes)
     return [made.get(each.name, OpenTensor(each.name, "", None)) for each in graph.inputs]
+
+
+def _named_in_inputs(graph: syntax.Graph) -> set[str]:
+    """All names in the sizes of inputs."""
+    calls = [assignment.value for assignment in graph.body if isinstance(assignment.value, syntax.Invocation)]
+    shapes = [a.value for call in calls if call.name in _INPUTS for a in call.arguments if a.name == "shape"]
+    return {n.name for shape in shapes for n in syntax.parts_of(shape) if isinstance(n, syntax.Identifier)}
 
 
 def _declared_size(item: syntax.Expression) -> int | str | None:
@@ -84,6 +93,7 @@ def dynamic_network(
     outputs: Sequence[str],
     narrowing: Narrowing,
     random_weights: int | None = None,
+    scan_states: str | None = None,
 ) -> Network:
     """Build a document's graph as a network.
 
@@ -96,6 +106,8 @@ def dynamic_network(
         outputs: names of tensors to return in place of the graph's own outputs.
         narrowing: what is known of open sizes.
         random_weights: a seed for the values of variables that have no file.
+        scan_states: whether states of scans "keep" their values for the next run or begin "anew" in each; None: they
+            are kept where the graph is one of tract's for pieces of streams.
 
     Raises:
         CompileError: with the place.
@@ -105,21 +117,48 @@ def dynamic_network(
         narrowing.notes[f"assertion {text}"] = f"the assertion '{text}' is not understood, and says nothing of sizes"
     declared = declared_inputs(graph)
     _check_given(shape, declared, assertions.symbols)
-    symbols = Symbols(assertions, declared, shape, narrowing)
+    symbols = Symbols(assertions, declared, _named_in_inputs(graph), shape, narrowing)
     opened = tuple(symbols.dimensions.values())
+    keeps_states = scan_states == "keep" or (scan_states is None and _is_pulse(graph))
     shapes = {
         t.name: tuple(symbols.sizes.get(s, 1) if isinstance(s, str) else s or 1 for s in t.shape or ())
         for t in declared
     }
     with leaving_open(opened, shapes):
         network = _Network(files, shape, random_weights)
-        build = partial(_built, document, graph, network, symbols.sizes, limits, outputs)
+        build = partial(_built, document, graph, network, symbols, limits, outputs, keeps_states)
         try:
             made = call_with_deep_stack(build, _FRAMES_AN_EXPRESSION + _FRAMES_A_FRAGMENT * limits.depth)
         except RecursionError:
             hint = "Break up expressions with many thousand operators in a row."
             raise CompileError(f"'{document.source.file}' is nested too deeply to be evaluated", hint=hint) from None
-        return replace(made, open_dimensions=opened)
+        return replace(made, open_dimensions=_present(opened, symbols.absent, made.module))
+
+
+def _present(opened: Sequence[OpenDimension], absent: Set[str], module: tvm.IRModule) -> tuple[OpenDimension, ...]:
+    """The open dimensions without those that no input has.
+
+    Raises:
+        CompileError: one of these is needed.
+    """
+    used = {
+        var
+        for function in module.functions.values()
+        if isinstance(function, relax.Function)
+        for var in relax.analysis.all_vars(function)
+    }
+    for dimension in opened:
+        if dimension.name in absent and any(dimension.var.same_as(var) for var in used):
+            raise CompileError(
+                f"no input tells the size of the symbol '{dimension.name}', which the graph needs",
+                hint=f"give it: --shape {dimension.name}=64",
+            )
+    return tuple(dimension for dimension in opened if dimension.name not in absent)
+
+
+def _is_pulse(graph: syntax.Graph) -> bool:
+    """Whether tract made the graph to compute a stream in pieces, one a run."""
+    return any(isinstance(n, syntax.Invocation) and n.name.startswith("tract_pulse_") for n in syntax.parts_of(graph))
 
 
 def _check_given(
@@ -160,9 +199,10 @@ def _built(
     document: syntax.Document,
     graph: syntax.Graph,
     made: _Network,
-    symbols: Mapping[str, Dimension],
+    symbols: Symbols,
     limits: Limits,
     outputs: Sequence[str],
+    keeps_states: bool,
 ) -> Network:
     builder = relax.BlockBuilder()
     at = DynamicEmitter(builder)
@@ -172,7 +212,8 @@ def _built(
         "tract_core_external": lambda args, content, target, _: _external(made, args, content, target),
         "variable": lambda args, content, target, place: _variable(made, args, content),
     }
-    interpreter = Interpreter(document, at, _named_registries(document), symbols, sources, limits)
+    registries = _named_registries(document)
+    interpreter = Interpreter(document, at, registries, symbols.sizes, sources, limits, keeps_states, symbols.absent)
     failure: BaseException | None = None
     results: list[Operand] = []
     with builder.function("main"):

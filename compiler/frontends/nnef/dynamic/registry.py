@@ -21,6 +21,7 @@ from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.parser import parse_signature
 from nnefc.frontends.nnef.signatures import Signature
 from nnefc.frontends.nnef.types import Dialect
+from nnefc.sizes import Dimension
 
 __all__ = ["REGISTRIES", "Context", "ExtensionOperator", "Registry", "operator_of", "registry"]
 
@@ -28,9 +29,18 @@ Lower = Callable[..., Any]
 
 
 class Context(Protocol):
-    """What an operator is lowered with: the emitter, and the document's fragments for those that have bodies."""
+    """What an operator is lowered with: the emitter, and what the document says besides the operator's arguments.
+
+    Attributes:
+        at: the emitter.
+        keeps_states: whether scans go on in a run where the one before ended.
+    """
 
     at: DynamicEmitter
+    keeps_states: bool
+
+    def is_endless(self, size: Dimension) -> bool:
+        """Whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
 
     def parameters_of(self, name: str) -> list[str]:
         """The names of the parameters of a fragment of the document; none if there is no such fragment."""

@@ -9,7 +9,7 @@ extension tract_assert tg: S==1;        a scenario, for which a specialization m
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from nnefc.agreement import Narrowing
@@ -52,7 +52,7 @@ def read_assertions(document: syntax.Document) -> Assertions:
     for extension in document.extensions:
         if extension.name == "tract_symbol":
             names = extension.options[0].split() if extension.options else []
-            if len(names) != 1 or not re.fullmatch(r"[A-Za-z_]\w*", names[0]):
+            if len(names) != 1:
                 location = document.source.location(extension.at)
                 raise CompileError("a symbol needs one name", location=location, hint="write extension tract_symbol S;")
             symbols.append(names[0])
@@ -132,16 +132,31 @@ def _linear(text: str) -> tuple[dict[str, int], int] | None:
 
 
 class Symbols:
-    """The sizes of a document's symbols: open dimensions, or what a user gives for them."""
+    """The sizes of a document's symbols: open dimensions, or what a user gives for them.
+
+    Args:
+        assertions: what the document says of them.
+        inputs: of the graph.
+        named: symbols in the sizes of inputs.
+        given: by a user: sizes of symbols and shapes of inputs.
+        narrowing: what is known of open sizes.
+
+    Attributes:
+        sizes: by name.
+        dimensions: the open ones.
+        absent: symbols that are in no input's sizes, and that no user gives.
+    """
 
     def __init__(
         self,
         assertions: Assertions,
         inputs: Sequence[OpenTensor],
+        named: Set[str],
         given: Mapping[str, tuple[int | OpenSize, ...]],
         narrowing: Narrowing,
     ) -> None:
         self.sizes: dict[str, Dimension] = {}
+        self.absent = frozenset(set(assertions.symbols) - named - set(given))
         self.dimensions: dict[str, OpenDimension] = {}
         for name in assertions.symbols:
             self.sizes[name] = self._size(name, assertions.ranges[name], inputs, given, narrowing)

@@ -5,6 +5,7 @@ from nnefc.frontends.nnef.registries import (
     core,
     images,
     moving,
+    pulses,
     scanning,
     spectra,
     standard,
@@ -12,4 +13,4 @@ from nnefc.frontends.nnef.registries import (
     transformers,
 )
 
-__all__ = ["cells", "core", "images", "moving", "scanning", "spectra", "standard", "streams", "transformers"]
+__all__ = ["cells", "core", "images", "moving", "pulses", "scanning", "spectra", "standard", "streams", "transformers"]

@@ -72,6 +72,9 @@ def _gru_seq(context: Context, args: Arguments) -> tuple[Operand, Operand]:
     if abs(args.chunk) != 1:
         raise CompileError(f"a layer that goes on by {args.chunk} steps is not supported")
     x, start = args.x, at.reshaped(args.initial_h, (shape_of(args.x)[0], hidden))
+    kept = None
+    if context.keeps_states and not args.reset_every_turn:
+        start, kept = at.kept(start)
     biases = _gates(context, at.reshaped(args.b, (6 * hidden,)), 3 * hidden, 2) if args.has_bias else []
     if not args.projected:
         x = at.apply(MatMul(transpose_b=True), x, at.reshaped(args.w, (1, *shape_of(args.w)[-2:])))
@@ -87,6 +90,10 @@ def _gru_seq(context: Context, args: Arguments) -> tuple[Operand, Operand]:
     items = at.apply(Transpose((1, 0, 2)), x)
     if shape_of(items)[0] == 1:
         (last,), _ = iteration(at.expr(items), at.expr(at.reshaped(items, shape_of(items)[1:])), [at.expr(start)])
-        return at.apply(Unsqueeze((1,)), last), at.apply(Unsqueeze((1,)), last)
-    (last,), (stacked,) = at.scan(iteration, at.expr(items), [start], backwards=args.chunk < 0)
-    return at.apply(Transpose((1, 0, 2)), stacked), at.apply(Unsqueeze((1,)), last)
+        sequence = at.apply(Unsqueeze((1,)), last)
+    else:
+        (last,), (stacked,) = at.scan(iteration, at.expr(items), [start], backwards=args.chunk < 0)
+        sequence = at.apply(Transpose((1, 0, 2)), stacked)
+    if kept is not None:
+        at.update(kept, last)
+    return sequence, at.apply(Unsqueeze((1,)), last)

@@ -58,9 +58,13 @@ def _stft(context: Context, args: Arguments) -> Operand:
     return at.apply(Transpose(order), apart)
 
 
-@_CORE.operator("fragment tract_core_cumsum(input: tensor<scalar>, axis: integer) -> (output: tensor<scalar>)")
+@_CORE.operator(
+    "fragment tract_core_cumsum(input: tensor<scalar>, axis: integer, exclusive: logical = false, "
+    "reverse: logical = false) -> (output: tensor<scalar>)"
+)
 def _cumsum(context: Context, args: Arguments) -> Operand:
-    return context.at.apply(Cumulative(args.axis % rank_of(args.input)), args.input)
+    operator = Cumulative(args.axis % rank_of(args.input), exclusive=args.exclusive, reverse=args.reverse)
+    return context.at.apply(operator, args.input)
 
 
 @_CORE.operator("fragment tract_core_complex_to_inner_dim(input: tensor<scalar>) -> (output: tensor<scalar>)")

@@ -1,0 +1,139 @@
+"""`tract_pulse`: a network that tract made to compute a stream piece by piece; what is to be kept is a state.
+
+A run takes the next piece, a *pulse*. Operators that look back keep the end of what came before; those that treat the
+begin and the end of a stream in another way count the items that have come.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.values import Arguments
+from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
+from nnefc.operators.creation import Arange
+from nnefc.operators.elementwise import Where, apply
+from nnefc.operators.indexing import Gather
+from nnefc.operators.reduction import Cumulative
+from nnefc.operators.shape import Concat, Slice
+from nnefc.sizes import Dimension, is_known
+
+__all__: list[str] = []
+
+_PULSE = registry("tract_pulse")
+
+
+@_PULSE.operator(
+    "fragment tract_pulse_delay(input: tensor<scalar>, axis: integer, delay: integer, overlap: integer) "
+    "-> (output: tensor<scalar>)",
+    promotes=False,
+)
+def _delay(context: Context, args: Arguments) -> Operand:
+    """What came before, then the input: the last `delay + overlap` items are kept, zeros at first."""
+    at, x = context.at, args.input
+    shape, kept = list(shape_of(x)), args.delay + args.overlap
+    if kept == 0:
+        return x
+    axis, size = args.axis, shape_of(x)[args.axis]
+    own = [*shape[:axis], kept, *shape[axis + 1 :]]
+    if not is_known(*own):
+        raise CompileError(f"a delay needs known sizes but for that of its axis, the input is {shape}")
+    before = at.state(f"{at.hint}_delayed", np.zeros(own, numpy_dtype(dtype_of(x))))
+    whole = at.apply(Concat(axis), before, x)
+    at.update(before, at.apply(Slice({axis: (size, kept, 1)}), whole))
+    return at.apply(Slice({axis: (0, size + args.overlap, 1)}), whole)
+
+
+@_PULSE.operator(
+    "fragment tract_pulse_pulse_pad(input: tensor<scalar>, axis: integer, before: integer, begin_input: integer, "
+    "overlap: integer = 0, after: integer = 0, end_input: integer, border: string = 'constant', value: scalar = 0.0) "
+    "-> (output: tensor<scalar>)",
+    promotes=False,
+    limits="borders `constant` and `replicated`",
+)
+def _pulse_pad(context: Context, args: Arguments) -> Operand:
+    """What lies before `begin_input` and from `end_input` on in the stream is padding.
+
+    Args:
+        args: a run goes on `overlap` items before the end of the last one; a stream whose end no input tells has none.
+    """
+    at, x, axis = context.at, args.input, args.axis
+    size = shape_of(x)[axis]
+    position = _position(context, size - args.overlap)
+    if args.border == "constant":
+        return _outside(context, x, axis, position, args.begin_input, args.end_input, at.number(args.value, x))
+    if args.border != "replicated":
+        raise CompileError(f"a stream cannot be padded with the border '{args.border}'")
+    begin = apply(at, "subtract", at.tensor(args.begin_input, "int64"), position)
+    made = _outside(context, x, axis, position, args.begin_input, None, _item(context, x, axis, begin))
+    if context.is_endless(args.end_input):
+        return made
+    end = at.tensor(args.end_input, "int64")
+    last = _item(context, x, axis, apply(at, "subtract", at.tensor(args.end_input - 1, "int64"), position))
+    kept = at.state(f"{at.hint}_last", np.zeros(shape_of(last), numpy_dtype(dtype_of(x))))
+    last = at.apply(Where(), apply(at, "less", position, end), last, kept)
+    at.update(kept, last)
+    return _outside(context, made, axis, position, 0, args.end_input, last)
+
+
+@_PULSE.operator(
+    "fragment tract_pulse_mask(input: tensor<scalar>, axis: integer, begin: integer = 0, end: integer, "
+    "value: scalar = 0.0) -> (output: tensor<scalar>)",
+    promotes=False,
+)
+def _mask(context: Context, args: Arguments) -> Operand:
+    """Items of the stream before `begin` and from `end` on are overwritten."""
+    at, x = context.at, args.input
+    position = _position(context, shape_of(x)[args.axis])
+    return _outside(context, x, args.axis, position, args.begin, args.end, at.number(args.value, x))
+
+
+@_PULSE.operator(
+    "fragment tract_pulse_cumsum(input: tensor<scalar>, axis: integer, exclusive: logical = false, skip: integer = 0) "
+    "-> (output: tensor<scalar>)",
+    promotes=False,
+)
+def _cumsum(context: Context, args: Arguments) -> Operand:
+    """The sum of the stream up to each item; the first `skip` items do not count."""
+    at, x, axis = context.at, args.input, args.axis
+    if args.skip:
+        position = _position(context, shape_of(x)[axis])
+        x = _outside(context, x, axis, position, args.skip, None, at.number(0, x))
+    own = [1 if i == axis else size for i, size in enumerate(shape_of(x))]
+    if not is_known(*own):
+        raise CompileError(
+            f"a running sum needs known sizes but for that of its axis, the input is {list(shape_of(x))}"
+        )
+    before = at.state(f"{at.hint}_sum", np.zeros(own, numpy_dtype(dtype_of(x))))
+    sums = apply(at, "add", at.apply(Cumulative(axis), x), before)
+    size = shape_of(x)[axis]
+    at.update(before, at.apply(Slice({axis: (size - 1, 1, 1)}), sums))
+    if not args.exclusive:
+        return sums
+    return at.apply(Slice({axis: (0, size, 1)}), at.apply(Concat(axis), before, sums))
+
+
+def _position(context: Context, step: Dimension) -> Operand:
+    """How many items came before this run, an int64 without axes, if each run brings `step`."""
+    return context.at.counter("position", step)
+
+
+def _outside(
+    context: Context, x: Operand, axis: int, position: Operand, begin: Dimension, end: Dimension | None, fill: Operand
+) -> Operand:
+    """The items at positions from `begin` to `end` of the stream, and `fill` in the place of others."""
+    at, size = context.at, shape_of(x)[axis]
+    places = apply(at, "add", at.apply(Arange(0, size, 1, "int64")), position)
+    shape = [size if i == axis else 1 for i in range(rank_of(x))]
+    places = at.reshaped(places, shape)
+    if not (isinstance(begin, int) and begin <= 0):
+        x = at.apply(Where(), apply(at, "less", places, at.tensor(begin, "int64")), fill, x)
+    if end is None or context.is_endless(end):
+        return x
+    return at.apply(Where(), apply(at, "less", places, at.tensor(end, "int64")), x, fill)
+
+
+def _item(context: Context, x: Operand, axis: int, index: Operand) -> Operand:
+    """The item at an index, an int64 without axes, along an axis, which stays; or the nearest one that there is."""
+    return context.at.apply(Gather(axis, "clip"), x, context.at.reshaped(index, (1,)))
