@@ -27,7 +27,8 @@ LIBRARIES = Path(__file__).resolve().parent.parent / "build" / "real_networks"
 TITLE = "Pretrained networks beside nnefc's peers"
 
 # By network and input: the shape, and the values: "audio" in -1..1, "image" in 0..1, "features" (normal), an integer n
-# for whole numbers below n, or a list of one number, which all items are.
+# for whole numbers below n, or a list of one number, which all items are, or of them all. The scales of a voice's noise
+# are 0: no two engines draw the same noise.
 NETWORKS = {
     "aecmos": {"input": ([1, 3, 300, 160], "features"), "h0": ([4, 1, 64], [0])},
     "basic_pitch": {"serving_default_input_2:0": ([2, 43844, 1], "audio")},
@@ -42,7 +43,7 @@ NETWORKS = {
     "kokoro_int8": {"tokens": ([1, 48], 150), "style": ([1, 256], "features"), "speed": ([1], [1])},
     "magika": {"bytes": ([8, 2048], 256)},
     "open_nsfw": {"input_0": ([1, 224, 224, 3], "image")},
-    "piper_joe": {"input": ([1, 64], 120), "input_lengths": ([1], [64]), "scales": ([3], [0.6])},
+    "piper_joe": {"input": ([1, 64], 120), "input_lengths": ([1], [64]), "scales": ([3], [0.0, 1.0, 0.0])},
     "piper_tashkeel": {"char_inputs": ([1, 64], 36), "diac_inputs": ([1, 64], [0]), "input_lengths": ([1], [64])},
     "ppocr4_det": {"x": ([1, 3, 736, 480], "features")},
     "ppocr4_rec": {"x": ([1, 3, 48, 773], "features")},
@@ -153,8 +154,8 @@ def values_like(rng: np.random.Generator, shape: list[int], kind: object) -> np.
             return np.asarray(rng.standard_normal(shape))
         case int():
             return rng.integers(0, kind, shape)
-        case [number]:
-            return np.full(shape, number)
+        case list(numbers):
+            return np.resize(numbers, shape)
     raise ValueError(f"no such values: {kind!r}")
 
 

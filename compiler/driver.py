@@ -182,11 +182,11 @@ def compile_network(
             f"code of its own for some sizes is for processors, not for the target {target.name}",
             hint="compile a library for each of these sizes: --shape NAME=SIZE",
         )
-    if special.networks and network.counts:
+    if special.networks and network.all_counts:
         raise CompileError(
             "the network has results of sizes that only the data tell, which specializations are not written for"
         )
-    if network.counts and not backend.takes_counts:
+    if network.all_counts and not backend.takes_counts:
         raise CompileError(
             "the network has results of sizes that only the data tell: code for them is for processors, not for the "
             f"target {target.name}"
@@ -203,7 +203,7 @@ def compile_network(
     ):
         place = Place(has_others=bool(special.networks))
         with progress.phase("lower"), in_turn():
-            with leaving_open(network.open_dimensions, network.input_shapes, network.counts):
+            with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
                 if special.only:
                     programs = [without_code(network, generator.add)]
                 else:
@@ -216,7 +216,7 @@ def compile_network(
             lowered = joined(programs)
             objects += c_objects(c_files(lowered.module), target.host)
             code = backend.finish(lowered, objects, folder.text)
-        with leaving_open(network.open_dimensions, network.input_shapes, network.counts):
+        with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
             return build(network, target, programs, code, special)
 
 

@@ -10,7 +10,7 @@ which no pass looks into: tensors that go in and come out are in plain layout, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,7 @@ __all__ = [
     "Quantized",
     "State",
     "call_control",
+    "called_controls",
     "check_sizes",
     "control_index",
     "result_types",
@@ -154,14 +155,16 @@ class Body:
 
     Attributes:
         module: as a network's: the parameters of `main` are the inputs, then the states; it returns a tuple of the
-            outputs, then the states' new values.
+            outputs, then the states' new values, then one int64 for each of `counts`.
         states: how many of the parameters are states.
         controls: of the calls inside.
+        counts: sizes that only the data tell, which hold for one run of the body.
     """
 
     module: tvm.IRModule
     states: int
     controls: tuple[Control, ...]
+    counts: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -251,12 +254,17 @@ class Network:
     @property
     def ranges(self) -> dict[tirx.Var, Range]:
         """What is known of the sizes that are known at run time."""
-        return {d.var: d.values for d in self.open_dimensions} | {c.var: c.values for c in self.counts}
+        return {d.var: d.values for d in self.open_dimensions} | {c.var: c.values for c in self.all_counts}
 
     @property
     def unlimited_counts(self) -> tuple[Count, ...]:
         """The sizes that only the data tell, and that have no limit."""
-        return tuple(count for count in self.counts if count.limit is None)
+        return tuple(count for count in self.all_counts if count.limit is None)
+
+    @property
+    def all_counts(self) -> tuple[Count, ...]:
+        """The sizes that only the data tell, those of the bodies that are called among them."""
+        return tuple(_all_counts(self))
 
     @property
     def input_shapes(self) -> dict[str, tuple[Dimension, ...]]:
@@ -265,6 +273,20 @@ class Network:
             name: dimensions(param.ty.shape)
             for name, param in zip(self.inputs, self.module["main"].params, strict=False)
         }
+
+
+def called_controls(part: Network | Body) -> set[int | None]:
+    """Which of its choices and loops a network or a body calls."""
+    return {control_index(binding.value) for block in part.module["main"].body.blocks for binding in block.bindings}
+
+
+def _all_counts(part: Network | Body) -> Iterator[Count]:
+    yield from part.counts
+    called = called_controls(part) if part.controls else ()
+    for index, control in enumerate(part.controls):
+        if index in called:
+            for body in control.bodies:
+                yield from _all_counts(body)
 
 
 def result_types(main: relax.Function) -> list[relax.TensorType]:

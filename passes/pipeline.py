@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
-from nnefc.network import Body, Choice, Control, Loop, Network, control_index
+from nnefc.network import Body, Choice, Control, Loop, Network, called_controls
 from nnefc.passes.backend import MEMORY_BUDGET, Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.vector_math import use_vector_math
@@ -107,7 +107,8 @@ def through_graph_passes(part: _Part, passes: Sequence[NamedPass], observe: Obse
     for name, transform in passes:
         module = transform(module)
         observe(name, module)
-    called = _called(module)
+    part = replace(part, module=module)
+    called = called_controls(part)
     controls: list[Control] = []
     for index, control in enumerate(part.controls):
         match control:
@@ -118,18 +119,13 @@ def through_graph_passes(part: _Part, passes: Sequence[NamedPass], observe: Obse
                 controls.append(Choice(*bodies))
             case Loop(body):
                 controls.append(replace(control, body=through_graph_passes(body, passes, observe_body)))
-    return replace(part, module=module, controls=tuple(controls))
-
-
-def _called(module: tvm.IRModule) -> set[int | None]:
-    """Which choices and loops a module calls."""
-    return {control_index(binding.value) for block in module["main"].body.blocks for binding in block.bindings}
+    return replace(part, controls=tuple(controls))
 
 
 def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
     """Those of a network or a body, and of the bodies in it."""
     yield part.module
-    called = _called(part.module)
+    called = called_controls(part)
     for index, control in enumerate(part.controls):
         if index in called:
             for body in control.bodies:
@@ -234,7 +230,7 @@ def lower(
     plan = plan.with_room() if place.has_others and open_dimensions else plan
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
     entry, called = entry_function(program, plan, signatures, backend.memory(), open_dimensions, place.symbol)
-    if open_dimensions or network.counts:
+    if open_dimensions or network.all_counts:
         receive(sizes_function(program, plan, open_dimensions, backend.most_items))
     on_host = [kernels[gv].host for gv in called]
     module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})

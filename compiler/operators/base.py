@@ -111,12 +111,16 @@ class _Frame:
         params: the body's own parameters; none for the network's function.
         captured: variables of the functions around it that the body uses, and the parameters that stand for them here.
         controls: the choices and loops that it calls.
+        counts: sizes that only the data tell, each with the tensor that has it.
+        sizes: those that items of tensors are, by the item's place.
     """
 
     builder: relax.BlockBuilder
     params: tuple[relax.Var, ...] = ()
     captured: dict[relax.Var, relax.Var] = field(default_factory=dict)
     controls: list[Control] = field(default_factory=list)
+    counts: dict[Count, relax.Expr] = field(default_factory=dict)
+    sizes: dict[tuple[relax.Expr, int], Dimension] = field(default_factory=dict)
 
     def owns(self, var: relax.Var) -> bool:
         """Whether a variable is this function's own."""
@@ -130,7 +134,6 @@ class Emitter:
     Attributes:
         hint: what the tensors that are built now should be called.
         frames: from the network's function to the body that is being built.
-        counts: sizes that only the data tell, each with the tensor that has it.
         has_text: whether a kernel that was built computes with strings.
         count_names: the names that such sizes have been given, also those that turned out to be other ones.
         narrowing: what is known of open sizes, where the network can be built again when more is found out.
@@ -141,7 +144,6 @@ class Emitter:
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.hint = ""
         self.frames = [_Frame(builder)]
-        self.counts: dict[Count, relax.Expr] = {}
         self.has_text = False
         self.count_names: set[str] = set()
         self.chosen_by: list[tuple[relax.Expr, bool]] = []
@@ -158,6 +160,11 @@ class Emitter:
     def controls(self) -> tuple[Control, ...]:
         """The choices and loops that the function that is being built calls."""
         return tuple(self.frames[-1].controls)
+
+    @property
+    def counts(self) -> dict[Count, relax.Expr]:
+        """The sizes that only the data tell of the function that is being built, each with the tensor that has it."""
+        return self.frames[-1].counts
 
     def expr(self, operand: Operand) -> relax.Expr:
         """The operand as an expression of Relax; one array becomes one constant, however often it is used.
@@ -287,12 +294,15 @@ class Emitter:
         try:
             module = build_main(
                 frame.builder,
-                lambda: list(map(self.expr, make(params[: len(inputs)], params[len(inputs) :]))),
+                lambda: [
+                    *map(self.expr, make(params[: len(inputs)], params[len(inputs) :])),
+                    *frame.counts.values(),
+                ],
                 lambda: [*params[:leading], *frame.captured.values(), *params[leading:]],
             )
         finally:
             self.frames.pop()
-        return Body(module, len(states), tuple(frame.controls)), list(frame.captured)
+        return Body(module, len(states), tuple(frame.controls), tuple(frame.counts)), list(frame.captured)
 
     def control(
         self, control: Control, operands: Sequence[Operand], results: Sequence[relax.TensorType]

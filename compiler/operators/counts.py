@@ -35,23 +35,16 @@ from nnefc.sizes import (
     widest,
 )
 
-__all__ = ["CountedInBody", "counted"]
+__all__ = ["counted"]
 
 _LIKELY = 256
 """For estimates, a size without a limit."""
 
 
-class CountedInBody(Exception):
-    """A size that only the data tell is computed where it is not known how often that happens."""
-
-    MESSAGE = "its result has a size that only the data tell, which is not supported in bodies of loops"
-    HINT = "compute it before the loop, or let the program do it"
-
-
 def counted(
     at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, from_the_end: bool = False
 ) -> Dimension:
-    """A size that only the data tell: the value of a tensor of one integer.
+    """A size that only the data tell: the value of a tensor of one integer. In a body, of one run of the body.
 
     Args:
         at: where it is computed.
@@ -60,17 +53,13 @@ def counted(
             limit: values of more than `LARGEST`, and negative ones, fail the run.
         name: of the variable that stands for it; a number is added if there is such a variable.
         from_the_end: whether the limit is added to negative values, as to positions that count from the end.
-
-    Raises:
-        CountedInBody: it is computed in a branch or in the body of a loop.
     """
-    if at.in_body:
-        raise CountedInBody
     value = _where_run(at, value)
     name = _unused(at, name)
     own = OpenSize(0, likely=_LIKELY)
     if limit is not None:
-        limit = widest(limit, {each.var: each.limit for each in at.counts if each.limit is not None})
+        around = (each for frame in at.frames for each in frame.counts)
+        limit = widest(limit, {each.var: each.limit for each in around if each.limit is not None})
         own = OpenSize(0, max(bounds(limit)[1], 0))
         value = _clipped(at, value, limit, from_the_end)
     given = at.ranges.pop(name, own)

@@ -31,7 +31,7 @@ from tvm import tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, Counts, MemoryPlan, Place
-from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, kernel_steps
+from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, all_counts, kernel_steps
 from nnefc.passes.tir.expressions import in_floats, int64
 from nnefc.sizes import (
     MAX_ITEMS,
@@ -281,8 +281,8 @@ def entry_function(
     if program.parts:
         parameters.append(run := _byte_pointer("run"))
         parts = _Parts(program, table, run)
-    writer = _Writer(signatures, memory, {buffer: count.var for buffer, count in program.counts.items()}, parts)
-    body += writer.statements(plan, areas)
+    writer = _Writer(signatures, memory, {buffer: count.var for buffer, count in all_counts(program)}, parts)
+    body += writer.statements(program, plan, areas)
     for place, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
         body.append(tirx.BufferStore(numbers, size, [int64(len(known) + place)]))
@@ -404,10 +404,10 @@ class _Writer:
         self._parts = parts
         self.used: dict[GlobalVar, None] = {}
 
-    def statements(self, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
-        """The actions of a plan whose places are in these areas."""
-        made: list[tirx.Stmt] = []
+    def statements(self, program: Program, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
+        """The actions of a program's plan whose places are in these areas."""
         areas = dict(areas)
+        made = self._counted(program.borders, plan, areas)
         for time, action in enumerate(plan.actions):
             place = plan.step_workspaces.get(time)
             workspace = None if place is None else _area(place, areas)
@@ -424,15 +424,24 @@ class _Writer:
                         self._copy(_area(plan.places[action.source], areas), _area(action.target, areas), action.bytes)
                     )
                     continue
-            for buffer in action.writes:
-                if buffer in self._counts:
-                    count = self._counts[buffer]
-                    declared, value = self._memory.item(_area(plan.places[buffer], areas).address, "int64")
-                    made += [*declared, tirx.Bind(count, value)]
-                    if self._parts is not None and self._parts.waits_for(count):
-                        more, found = self._parts.asked_for(count)
-                        made += more
-                        areas |= found
+            made += self._counted(action.writes, plan, areas)
+        return made
+
+    def _counted(
+        self, buffers: Iterable[Buffer], plan: MemoryPlan, areas: dict[tuple[str, int], _Area]
+    ) -> list[tirx.Stmt]:
+        """Read the sizes that some of these buffers tell; `areas` then has the parts that waited for them."""
+        made: list[tirx.Stmt] = []
+        for buffer in buffers:
+            if buffer not in self._counts:
+                continue
+            count = self._counts[buffer]
+            declared, value = self._memory.item(_area(plan.places[buffer], areas).address, "int64")
+            made += [*declared, tirx.Bind(count, value)]
+            if self._parts is not None and self._parts.waits_for(count):
+                more, found = self._parts.asked_for(count)
+                made += more
+                areas |= found
         return made
 
     def _call(self, step: Step, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> tirx.Stmt:
@@ -455,7 +464,7 @@ class _Writer:
             inputs, operands = operands[: len(body.inputs)], operands[len(body.inputs) :]
             inner = around | {("input", i): area for i, area in enumerate(inputs)}
             inner |= _workspace_of(body_plan, areas, workspace)
-            branches.append(_sequence(self.statements(body_plan, inner)))
+            branches.append(_sequence(self.statements(body, body_plan, inner)))
         declared, holds = self._memory.item(condition.address, "int8")
         return [*declared, tirx.IfThenElse(holds != 0, *branches)]
 
@@ -474,7 +483,7 @@ class _Writer:
         inner |= loop.of_body(step, iteration)
         body = [
             tirx.Bind(iteration, counter.value),
-            *self.statements(plan.bodies[step][0], inner),
+            *self.statements(step.body, plan.bodies[step][0], inner),
             counter.become(iteration + 1),
         ]
         return [

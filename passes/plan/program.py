@@ -31,6 +31,7 @@ __all__ = [
     "Pool",
     "Program",
     "Step",
+    "all_counts",
     "called_with_items",
     "face_of",
     "kernel_steps",
@@ -120,8 +121,8 @@ class LoopStep:
 class Program:
     """All steps in order, and which buffers the network's results are.
 
-    Bodies of choices and loops are programs too; the constants and kernels of all are those of the outermost, and so
-    are the counts: sizes that only the data tell, by the buffers that have them.
+    Bodies of choices and loops are programs too; the constants and kernels of all are those of the outermost. The
+    counts are sizes that only the data tell, by the buffers that have them.
     """
 
     steps: tuple[Step | ChoiceStep | LoopStep, ...]
@@ -135,15 +136,18 @@ class Program:
 
     @property
     def limits(self) -> dict[tirx.Var, Dimension]:
-        """What sizes that only the data tell are at most, where there is a limit."""
-        return {count.var: count.limit for count in self.counts.values() if count.limit is not None}
+        """What sizes that only the data tell are at most, where there is a limit; in bodies too."""
+        return {count.var: count.limit for _, count in all_counts(self) if count.limit is not None}
 
     @property
     def parts(self) -> dict[tirx.Var, int]:
         """The part of the workspace that waits for each size without a limit, from 1 on in the order of the steps."""
-        written = (buffer for step in self.steps for buffer in step.writes)
-        waited = (self.counts[buffer] for buffer in written if buffer in self.counts)
-        return {count.var: part for part, count in enumerate((c for c in waited if c.limit is None), 1)}
+        return {count.var: part for part, count in enumerate((c for _, c in all_counts(self) if c.limit is None), 1)}
+
+    @property
+    def borders(self) -> tuple[Buffer, ...]:
+        """What is given before the first step."""
+        return (*self.inputs, *self.states)
 
     @property
     def is_straight(self) -> bool:
@@ -165,6 +169,15 @@ def kernel_steps(program: Program) -> Iterator[Step]:
         else:
             for body in step.bodies:
                 yield from kernel_steps(body)
+
+
+def all_counts(program: Program) -> Iterator[tuple[Buffer, Count]]:
+    """The sizes that only the data tell, with the buffers that have them, in the order in which they become known."""
+    yield from ((buffer, program.counts[buffer]) for buffer in program.borders if buffer in program.counts)
+    for step in program.steps:
+        for body in () if isinstance(step, Step) else step.bodies:
+            yield from all_counts(body)
+        yield from ((buffer, program.counts[buffer]) for buffer in step.writes if buffer in program.counts)
 
 
 def called_with_items(program: Program, alignment: int) -> Iterator[tvm.ir.GlobalVar]:
@@ -195,14 +208,13 @@ def program_of(network: Network, earlier: Pool | None = None) -> Program:
     """
     pool = Pool() if earlier is None else earlier.following()
     program = _Reader(network.module, len(network.states), network.controls, pool, network.counts).program()
-    steps = _counted_before(program) if program.counts else program.steps
-    return replace(program, steps=steps, constants=tuple(pool.constants), kernels=pool.kernels)
+    return replace(program, constants=tuple(pool.constants), kernels=pool.kernels)
 
 
 def _counted_before(program: Program) -> tuple[Step | ChoiceStep | LoopStep, ...]:
     """The steps, in an order in which each comes after those that compute sizes that it needs."""
     writers: dict[Buffer, int] = {buffer: i for i, step in enumerate(program.steps) for buffer in step.writes}
-    counters = {count.var: writers[buffer] for buffer, count in program.counts.items()}
+    counters = {count.var: writers[buffer] for buffer, count in program.counts.items() if buffer in writers}
     ordered: dict[int, None] = {}
     for last in range(len(program.steps)):
         waiting = [last]
@@ -338,7 +350,7 @@ class _Reader:
         results = self.buffers(self._main.body.body)
         end = len(results) - len(self._counts)
         count = end - len(self._states)
-        return Program(
+        program = Program(
             steps=tuple(self._steps),
             inputs=self._inputs,
             states=self._states,
@@ -348,6 +360,7 @@ class _Reader:
             kernels={},
             counts=dict(zip(results[end:], self._counts, strict=True)),
         )
+        return replace(program, steps=_counted_before(program)) if program.counts else program
 
     def buffers(self, expr: relax.Expr) -> list[Buffer]:
         """The tensors that `expr` stands for."""
@@ -384,7 +397,7 @@ class _Reader:
         return list(writes)
 
     def _body(self, body: Body) -> Program:
-        return _Reader(body.module, body.states, body.controls, self._pool).program()
+        return _Reader(body.module, body.states, body.controls, self._pool, body.counts).program()
 
     def _temporary(self, ty: relax.TensorType) -> Buffer:
         self._temporaries += 1

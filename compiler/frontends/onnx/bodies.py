@@ -22,12 +22,22 @@ from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.sizes_of_data import sizes_of
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
 from nnefc.network import Body, Choice, Loop
-from nnefc.operators.counts import CountedInBody, counted
+from nnefc.operators.counts import counted
 from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.shape import Reshape
 from nnefc.operators.statements import Failure
 from nnefc.size_numbers import Truth, both, chosen, less_or_equal, negated, possible_ranges
-from nnefc.sizes import Dimension, Range, Size, greatest, narrower_ranges, open_variables, range_of
+from nnefc.sizes import (
+    Dimension,
+    Range,
+    Size,
+    expression,
+    greatest,
+    narrower_ranges,
+    open_variables,
+    range_of,
+    variables,
+)
 
 __all__ = ["EndlessLoop", "Repetition", "choose", "repeat"]
 
@@ -65,6 +75,10 @@ class Repetition:
     reversed_outputs: tuple[bool, ...]
 
 
+class _CountedInside(Exception):
+    """A result of a branch has a size that only the branch's own data tell."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Branch:
     """A branch of a choice: its body, the values of the function around it that it reads, and its outputs."""
@@ -89,9 +103,7 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
     one, two = _Path(then, possible_ranges(truth)), _Path(other, possible_ranges(negated(truth)))
     try:
         first, second = _branches(ctx, one, two, _possible)
-    except CountedInBody:
-        if ctx.at.in_body:
-            raise
+    except _CountedInside:
         first, second = _branches(ctx, one, two, partial(_computed, condition=condition, then=then))
     if condition.sizes is not None and _ranks(first) != _ranks(second):
         # One shape for all sizes: they are narrowed to those for which the first branch is possible, if there are any.
@@ -241,7 +253,15 @@ def _branch(ctx: Context, lower: Callable[[], list[AnyValue]]) -> _Branch:
         return [leaf for leaf in _leaves(made) if 0 not in leaf.shape]
 
     body, captured = ctx.build_body([], [], make)
+    if _told_inside(body, _leaves(made)):
+        raise _CountedInside
     return _Branch(body, captured, made)
+
+
+def _told_inside(body: Body, results: Iterable[Value]) -> bool:
+    """Whether some of these results of a body have sizes that only its own data tell."""
+    own = {count.var for count in body.counts}
+    return any(own.intersection(variables(expression(size))) for value in results for size in value.shape)
 
 
 def _failing(ctx: Context, graph: Subgraph, error: CompileError, like: list[AnyValue], when: str = "") -> _Branch:
@@ -272,8 +292,7 @@ def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]
     """Run a loop; returns its last states, and the items of each output along a new first axis.
 
     Raises:
-        CompileError: a state changes its kind or type, or nothing ends the loop; or the size of an output would be
-            known at run time only, in a branch or in the body of another loop.
+        CompileError: a state changes its kind or type, or nothing ends the loop.
     """
     first = [loop.running, *_leaves(loop.states)]
     settled = {k: array for k, leaf in enumerate(first) if (array := ctx.constant(leaf)) is not None}
@@ -297,9 +316,6 @@ def _with_known_rounds(ctx: Context, loop: Repetition, conditional: bool) -> Rep
     """A loop with outputs, of which only a run tells how many rounds it has, with that number for its trip count.
 
     Where a condition ends it, it is run once without its outputs, to count the rounds.
-
-    Raises:
-        CompileError: it is in the body of another loop, or in a branch.
     """
     if not conditional:
         assert loop.count is not None
@@ -349,6 +365,11 @@ class _LoopBody:
         inputs = [Value((), "int64"), *(Value(item.shape[1:], item.dtype) for item in items)]
         states = [self._first[k] for k in self._moving]
         self._body, self._captured = self._ctx.build_body(inputs, states, self._iteration, leading=1)
+        if _told_inside(self._body, self.outputs):
+            raise CompileError(
+                "a scan output has a size in each iteration that only the data tell, and need not be the same in all",
+                hint="pad the items to one size in the loop's body",
+            )
 
     def _iteration(self, inputs: list[Value], moving: list[Value]) -> list[Value]:
         number, *given = inputs

@@ -19,7 +19,6 @@ from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Val
 from nnefc.frontends.onnx.operators.tensors import settled
 from nnefc.frontends.onnx.types import TensorType
 from nnefc.frontends.onnx.values import Array
-from nnefc.operators.counts import CountedInBody
 from nnefc.operators.shape import Concat, Reshape, Slice, Transpose, Unsqueeze
 from nnefc.sizes import Dimension, greatest, is_known
 
@@ -105,10 +104,8 @@ def _run(ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int]) 
         states, outputs = repeat(ctx, loop)
     except EndlessLoop:
         raise
-    except (CompileError, CountedInBody) as error:
+    except CompileError:
         made = _unrolled(ctx, loop, body, axes, None)
-        if made is None and isinstance(error, CountedInBody) and not ctx.at.in_body:
-            raise CompileError(CountedInBody.MESSAGE, hint=CountedInBody.HINT) from None
         if made is None:
             raise
         return made

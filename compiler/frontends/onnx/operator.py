@@ -29,7 +29,7 @@ from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.creation import SizeValues
 from nnefc.operators.strings import TextConstant
 from nnefc.size_numbers import integer_parts
-from nnefc.sizes import Dimension, dimensions, mentions_open
+from nnefc.sizes import dimensions, mentions_open
 
 __all__ = [
     "REGISTRY",
@@ -146,7 +146,6 @@ class Context:
         warnings: what the user should know of the model, in sentences.
         labels: what the columns of tensors stand for, by the tensors' names.
         origins: how small tensors of integers were computed, by their variables; see `sizes_of_data`.
-        found_sizes: sizes that items of such tensors are, by the item's place.
     """
 
     start: InitVar[relax.BlockBuilder]
@@ -158,7 +157,6 @@ class Context:
     warnings: list[str] = field(default_factory=list)
     labels: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
     origins: dict[relax.Expr, Origin] = field(default_factory=dict)
-    found_sizes: dict[tuple[relax.Expr, int], Dimension] = field(default_factory=dict)
     _draws: int = 0
     _budget: Budget = field(default_factory=Budget)
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)

@@ -71,8 +71,9 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
     flat = ctx.apply(Reshape((math.prod(value.shape),)), value)
     items = []
     for place in range(math.prod(value.shape)):
-        key = value.expr, place
-        if key not in ctx.found_sizes:
-            ctx.found_sizes[key] = counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (place, 1, 1)}), flat)), None, name)
-        items.append(ctx.found_sizes[key])
+        found = next((f.sizes[key] for f in ctx.at.frames if (key := (value.expr, place)) in f.sizes), None)
+        if found is None:
+            found = counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (place, 1, 1)}), flat)), None, name)
+            ctx.at.frames[-1].sizes[value.expr, place] = found
+        items.append(found)
     return sizes_array(items, value.shape)

@@ -292,16 +292,6 @@ def test_loops_inside_each_other(tmp_path: Path) -> None:
         [info("x"), info("m", (), INT64), info("limit", ())],
         [info("y")],
     )
-    with pytest.raises(CompileError, match=r"\(Loop\): its result has a size that only the data tell"):
-        loaded(proto, tmp_path)
-    inner.output.pop()
-    nodes[0] = node("Loop", ["i", "", "x"], ["z"], name="inside", body=inner)
-    nodes[1] = node("ReduceSum", ["z"], ["total"], keepdims=0)
-    proto = model(
-        [node("Loop", ["m", "", "x"], ["y"], name="around", body=body(nodes))],
-        [info("x"), info("m", (), INT64), info("limit", ())],
-        [info("y")],
-    )
     agrees(
         proto, tmp_path, *({"x": X, "m": np.int64(m), "limit": np.float32(v)} for m, v in [(9, 50), (9, -1), (0, 0)])
     )

@@ -394,28 +394,3 @@ def test_branches_may_count(tmp_path: Path) -> None:
         for size, c in ((5, (1, 7)), (9, (-4, -1)), (1, (1, 100)), (3, (0, -30)), (5, (1, 7)))
     ]
     check(branching(then, other), tmp_path, {"n": "1..9"}, feeds)
-
-
-def test_sizes_that_a_loop_would_count_are_refused(tmp_path: Path) -> None:
-    value = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [
-            node("NonZero", "s", "places"),
-            node("ReduceSum", "places", "sum", keepdims=0),
-            node("Cast", "sum", "real", to=TensorProto.FLOAT),
-            node("Add", "s real", "t"),
-            node("Identity", "given", "on"),
-        ],
-        "body",
-        [value("round", 7, []), value("given", 9, []), value("s", 1, None)],
-        [value("on", 9, []), value("t", 1, None)],
-    )
-    nodes = [
-        node("ReduceSum", "x", "total", keepdims=0),
-        node("Cast", "total", "count", to=TensorProto.INT64),
-        helper.make_node("Loop", ["count", "", "x"], ["y"], body=body),
-    ]
-    proto = model_of(nodes, {"x": [4]}, {"y": TensorProto.FLOAT})
-    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(CompileError, match="a size that only the data tell, which is not supported in bodies of loops"):
-        nnefc.compile(tmp_path / "model.onnx")
