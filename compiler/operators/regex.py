@@ -11,7 +11,7 @@ import numpy as np
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array
-from nnefc.operators.regex_syntax import Anchor, Choice, Letters, Repeat, Sequence, Tree, parsed
+from nnefc.operators.regex_syntax import WORD, Anchor, Choice, Letters, Repeat, Sequence, Side, Tree, parsed
 
 __all__ = ["automaton"]
 
@@ -29,7 +29,7 @@ def automaton(pattern: str, is_part: bool = False) -> Array:
 
     Args:
         pattern: of RE2's.
-        is_part: whether matches are parts of a text: then nothing may depend on where this begins and ends.
+        is_part: whether matches are parts of a text: then nothing may depend on where the whole begins and ends.
 
     Raises:
         CompileError: the pattern is no regular expression of RE2's, has what is not supported, or is too large.
@@ -37,12 +37,15 @@ def automaton(pattern: str, is_part: bool = False) -> Array:
     parts = _Parts(pattern)
     start, end = parts.state(), parts.state()
     parts.add(parsed(pattern), start, end)
-    if is_part and any(anchor is not None for free in parts.free for _, anchor in free):
+    if is_part and not parts.anchors.isdisjoint((Anchor.BEGIN, Anchor.END, Anchor.LINE_BEGIN, Anchor.LINE_END)):
         raise CompileError(f"the pattern {pattern[:80]!r} cannot be compiled: ^ and $ are for whole strings here")
-    following, accepting, class_of = _Determined(parts, start, end).tables()
+    machine = _Determined(parts, start, end)
+    following, accepting, class_of = machine.tables()
+    starts = np.array(machine.starts)
     if len(following) <= _MOST_MINIMIZED:
-        following, accepting = _smallest(following, accepting)
-    head = np.array(following.shape, "<u4")
+        following, accepting, place = _smallest(following, accepting)
+        starts = place[starts]
+    head = np.array([*following.shape, *starts], "<u4")
     words = np.concatenate([following.reshape(-1), accepting]).astype("<u4")
     return np.frombuffer(head.tobytes() + class_of.tobytes() + words.tobytes(), np.uint8)
 
@@ -52,13 +55,15 @@ class _Parts:
 
     Attributes:
         edges: from each state by a byte in a range to another.
-        free: from each state to others without a byte; where an anchor says so, at that end of the text alone.
+        free: from each state to others without a byte; where there is an anchor, at its places alone.
+        anchors: all of them.
     """
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.edges: list[list[tuple[int, int, int]]] = []
         self.free: list[list[tuple[int, Anchor | None]]] = []
+        self.anchors: set[Anchor] = set()
 
     def state(self) -> int:
         """A new state."""
@@ -91,6 +96,7 @@ class _Parts:
                     self.add(part, own, end)
             case Anchor():
                 self.free[start].append((end, tree))
+                self.anchors.add(tree)
             case Repeat(part, least, most):
                 self._repeat(part, least, most, start, end)
 
@@ -112,15 +118,24 @@ class _Parts:
             start = after
         self.free[start].append((end, None))
 
-    def reached(self, states: frozenset[int], at_end: bool | None) -> frozenset[int]:
-        """What is reached without a byte: at the beginning of the text (False), at its end (True), or between."""
+    def reached(self, states: frozenset[int], sides: tuple[Side, Side] | None = None) -> frozenset[int]:
+        """What is reached without a byte at a place: before the byte that follows is known, or with both sides."""
         found, waiting = set(states), list(states)
         while waiting:
             for other, anchor in self.free[waiting.pop()]:
-                if other not in found and (anchor is None or anchor.at_end is at_end):
+                if other not in found and (anchor is None or (sides is not None and anchor.holds(*sides))):
                     found.add(other)
                     waiting.append(other)
         return frozenset(found)
+
+    def told_apart(self, side: Side) -> Side:
+        """The same side, or one for several that no anchor tells apart."""
+        needed = {
+            Side.EDGE: {Anchor.BEGIN, Anchor.LINE_BEGIN},
+            Side.WORD: {Anchor.BOUNDARY, Anchor.NO_BOUNDARY},
+            Side.NEWLINE: {Anchor.LINE_BEGIN},
+        }.get(side, self.anchors)
+        return Side.OTHER if self.anchors.isdisjoint(needed) else side
 
 
 def too_large(pattern: str) -> CompileError:
@@ -132,10 +147,13 @@ def too_large(pattern: str) -> CompileError:
 
 
 class _Determined:
-    """The same automaton in one state at a time, each a set of those of the other.
+    """The same automaton in one state at a time, each a set of those of the other, and what is before the place.
 
-    They are numbered as they are met: 0 is the one from which nothing matches, and 1 the first, which no byte leads to,
-    for anchors hold there that hold nowhere else.
+    What they reach by anchors is found when the byte that follows is known. They are numbered as they are met: 0 is the
+    one from which nothing matches.
+
+    Attributes:
+        starts: the first state, by the side that is before.
     """
 
     def __init__(self, parts: _Parts, start: int, end: int) -> None:
@@ -143,50 +161,67 @@ class _Determined:
         self._end = end
         self._left = _MOST_WORK
         bounds = {0, 256}
+        if parts.anchors:
+            bounds |= {0x0A, 0x0B, *(bound for low, high in WORD for bound in (low, high + 1))}
         for edges in parts.edges:
             for low, high, _ in edges:
                 bounds |= {low, high + 1}
         self._firsts = sorted(bounds)[:-1]
-        self._sets = [frozenset[int](), parts.reached(frozenset([start]), False)]
-        self._numbers = {frozenset[int](): 0}
+        self._sets: list[tuple[frozenset[int], Side]] = [(frozenset(), Side.OTHER)]
+        self._numbers = {self._sets[0]: 0}
+        first = parts.reached(frozenset([start]))
+        self.starts = [self._number(first, side) for side in Side]
 
     def tables(self) -> tuple[Array, Array, Array]:
-        """Of each state, those after a byte of each class, and whether a text may end there; the class of each byte."""
-        following = [list(map(self._number, self._after(states))) for states in self._sets]  # which grows meanwhile
-        accepting = [self._end in self._parts.reached(states, True) for states in self._sets]
-        accepting[1] = self._takes_nothing()
+        """Of each state, those after a byte of each class, and a bit for each side that may follow a match.
+
+        The third array has the class of each byte.
+        """
+        following = [list(self._after(*state)) for state in self._sets]  # which grows meanwhile
+        accepting = [
+            sum((self._end in self._parts.reached(states, (before, after))) << after.value for after in Side)
+            for states, before in self._sets
+        ]
         class_of = np.searchsorted(self._firsts, np.arange(256), "right") - 1
         return np.array(following), np.array(accepting), class_of.astype(np.uint8)
 
-    def _takes_nothing(self) -> bool:
-        """Whether a text without bytes matches: its beginning is its end."""
-        before, states = frozenset[int](), self._sets[1]
-        while states != before:
-            before, states = states, self._parts.reached(self._parts.reached(states, True), False)
-        return self._end in states
-
-    def _number(self, states: frozenset[int]) -> int:
-        if states not in self._numbers:
+    def _number(self, states: frozenset[int], before: Side) -> int:
+        key = states, self._parts.told_apart(before) if states else Side.OTHER
+        if key not in self._numbers:
             if len(self._sets) == _MOST_STATES:
                 raise too_large(self._parts.pattern)
-            self._numbers[states] = len(self._sets)
-            self._sets.append(states)
-        return self._numbers[states]
+            self._numbers[key] = len(self._sets)
+            self._sets.append(key)
+        return self._numbers[key]
 
-    def _after(self, states: frozenset[int]) -> Iterator[frozenset[int]]:
-        """The states after a byte of each class."""
-        edges = [edge for state in states for edge in self._parts.edges[state]]
+    def _after(self, states: frozenset[int], before: Side) -> Iterator[int]:
+        """The state after a byte of each class."""
+        edges: dict[Side, list[tuple[int, int, int]]] = {}
         for first in self._firsts:
-            after = frozenset(other for low, high, other in edges if low <= first <= high)
-            found = self._parts.reached(after, None)
-            self._left -= len(edges) + len(found) + 1
+            side = _side(first) if self._parts.anchors else Side.OTHER
+            if side not in edges:
+                here = self._parts.reached(states, (before, side)) if self._parts.anchors else states
+                edges[side] = [edge for state in here for edge in self._parts.edges[state]]
+            after = frozenset(other for low, high, other in edges[side] if low <= first <= high)
+            found = self._parts.reached(after)
+            self._left -= len(edges[side]) + len(found) + 1
             if self._left < 0:
                 raise too_large(self._parts.pattern)
-            yield found
+            yield self._number(found, _side(first))
 
 
-def _smallest(following: Array, accepting: Array) -> tuple[Array, Array]:
-    """The automaton of the fewest states that takes the same texts; the first two stay where they are."""
+def _side(byte: int) -> Side:
+    """The kind of a byte; those of a character that is not of ASCII are of no word."""
+    if byte == 0x0A:
+        return Side.NEWLINE
+    return Side.WORD if any(low <= byte <= high for low, high in WORD) else Side.OTHER
+
+
+def _smallest(following: Array, accepting: Array) -> tuple[Array, Array, Array]:
+    """The automaton of the fewest states that takes the same texts; the last array has the new number of each state.
+
+    The first state stays the first, and of the others each group of equal ones comes where its first one was.
+    """
     groups = accepting.astype(np.int64)
     while True:
         rows = np.column_stack([groups, groups[following]])
@@ -195,12 +230,10 @@ def _smallest(following: Array, accepting: Array) -> tuple[Array, Array]:
         if len(firsts) == len(np.unique(groups)):
             break
         groups = made
-    if made[0] == made[1]:  # no text matches
-        return np.zeros((2, following.shape[1]), np.int64), np.zeros(2, bool)
-    order = [made[0], made[1], *(group for group in range(len(firsts)) if group not in (made[0], made[1]))]
+    order = np.argsort(firsts)
     place = np.empty(len(firsts), np.int64)
     place[order] = np.arange(len(firsts))
-    return place[made[following[firsts[order]]]], accepting[firsts[order]]
+    return place[made[following[firsts[order]]]], accepting[firsts[order]], place[made]
 
 
 def _paths(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[tuple[int, int], ...]]:

@@ -1,7 +1,7 @@
 """Regular expressions as RE2 writes them, parsed: https://github.com/google/re2/wiki/Syntax.
 
-What a pattern says of the first of several matches, as `*?` does, has no meaning for whole strings. Word boundaries,
-lines as `(?m)` has them and Unicode's scripts are refused.
+What a pattern says of the first of several matches, as `*?` does, has no meaning for whole strings. Unicode's scripts
+are refused.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cache
 from typing import TypeAlias
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["ANY_BYTE", "Anchor", "Choice", "Letters", "Repeat", "Sequence", "Tree", "parsed"]
+__all__ = ["ANY_BYTE", "WORD", "Anchor", "Choice", "Letters", "Repeat", "Sequence", "Side", "Tree", "parsed"]
 
 Range: TypeAlias = tuple[int, int]
 """Code points from the first to the last."""
@@ -58,11 +59,37 @@ class Repeat:
     most: int | None
 
 
-@dataclass(frozen=True)
-class Anchor:
-    """Nothing, at the beginning or the end of the text."""
+class Side(Enum):
+    """What is on a side of a place in a text: its beginning or end, or a byte of one of three kinds."""
 
-    at_end: bool
+    EDGE = 0
+    WORD = 1
+    NEWLINE = 2
+    OTHER = 3
+
+
+class Anchor(Enum):
+    """Nothing, at places that are told by what is on both sides."""
+
+    BEGIN = "the beginning of the text"
+    END = "the end of the text"
+    LINE_BEGIN = "the beginning of a line"
+    LINE_END = "the end of a line"
+    BOUNDARY = "the beginning or the end of a word"
+    NO_BOUNDARY = "another place"
+
+    def holds(self, before: Side, after: Side) -> bool:
+        """Whether a place is one of these."""
+        match self:
+            case Anchor.BEGIN:
+                return before is Side.EDGE
+            case Anchor.END:
+                return after is Side.EDGE
+            case Anchor.LINE_BEGIN:
+                return before in (Side.EDGE, Side.NEWLINE)
+            case Anchor.LINE_END:
+                return after in (Side.EDGE, Side.NEWLINE)
+        return ((before is Side.WORD) is not (after is Side.WORD)) is (self is Anchor.BOUNDARY)
 
 
 Tree: TypeAlias = "Letters | Sequence | Choice | Repeat | Anchor"
@@ -99,9 +126,9 @@ def _unquoted(found: re.Match[str]) -> str:
 
 
 _DIGITS: tuple[Range, ...] = ((0x30, 0x39),)
-_WORD: tuple[Range, ...] = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+WORD: tuple[Range, ...] = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 _SPACES: tuple[Range, ...] = ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20))
-_PERL = {"d": _DIGITS, "w": _WORD, "s": _SPACES}
+_PERL = {"d": _DIGITS, "w": WORD, "s": _SPACES}
 _POSIX: dict[str, tuple[Range, ...]] = {
     "alnum": ((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A)),
     "alpha": ((0x41, 0x5A), (0x61, 0x7A)),
@@ -115,8 +142,15 @@ _POSIX: dict[str, tuple[Range, ...]] = {
     "punct": ((0x21, 0x2F), (0x3A, 0x40), (0x5B, 0x60), (0x7B, 0x7E)),
     "space": ((0x09, 0x0D), (0x20, 0x20)),
     "upper": ((0x41, 0x5A),),
-    "word": _WORD,
+    "word": WORD,
     "xdigit": ((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)),
+}
+_ESCAPED: dict[str, Tree] = {
+    "A": Anchor.BEGIN,
+    "z": Anchor.END,
+    "b": Anchor.BOUNDARY,
+    "B": Anchor.NO_BOUNDARY,
+    "C": ANY_BYTE,
 }
 _CONTROLS = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 
@@ -205,9 +239,8 @@ class _Parser:
             case ".":
                 return Letters(((0, _LAST),) if flags.dot_is_all else ((0, 9), (11, _LAST)))
             case "^" | "$":
-                if flags.lines:
-                    raise self.wrong("beginnings and ends of lines, (?m), are not supported")
-                return Anchor(character == "$")
+                begin, end = (Anchor.LINE_BEGIN, Anchor.LINE_END) if flags.lines else (Anchor.BEGIN, Anchor.END)
+                return begin if character == "^" else end
             case "*" | "+" | "?":
                 raise self.wrong(f"there is nothing to repeat before '{character}'")
             case "\\":
@@ -247,11 +280,9 @@ class _Parser:
         return repeat
 
     def _escaped(self, flags: _Flags) -> Tree:
-        for name, tree in (("A", Anchor(False)), ("z", Anchor(True)), ("C", ANY_BYTE)):
+        for name, tree in _ESCAPED.items():
             if self._next(name):
                 return tree
-        if self._next("b") or self._next("B"):
-            raise self.wrong("word boundaries are not supported")
         ranges = self._set()
         if ranges is not None:
             return _letters(ranges, flags)

@@ -22,13 +22,17 @@ typedef struct tokens {
     int64_t count, room;
 } tokens;
 
-/* The bytes of the longest match that begins at `data`; NO_MATCH if there is none. */
-static size_t longest(const nnefc_automaton *machine, const char *data, size_t size) {
-    uint32_t state = 1;
-    size_t found = nnefc_accepts(machine, state) ? 0 : NO_MATCH;
-    for (size_t i = 0; i < size && state != 0; i++) {
-        state = nnefc_state_after(machine, state, data[i]);
-        if (nnefc_accepts(machine, state)) found = i + 1;
+static nnefc_side side_after(nnefc_string text, size_t at) {
+    return at < text.size ? nnefc_side_of(text.data[at]) : NNEFC_EDGE;
+}
+
+/* The bytes of the longest match that begins at a place of a text; NO_MATCH if there is none. */
+static size_t longest(const nnefc_automaton *machine, nnefc_string text, size_t at) {
+    uint32_t state = machine->starts[at > 0 ? nnefc_side_of(text.data[at - 1]) : NNEFC_EDGE];
+    size_t found = nnefc_accepts(machine, state, side_after(text, at)) ? 0 : NO_MATCH;
+    for (size_t i = at; i < text.size && state != 0; i++) {
+        state = nnefc_state_after(machine, state, text.data[i]);
+        if (nnefc_accepts(machine, state, side_after(text, i + 1))) found = i + 1 - at;
     }
     return found;
 }
@@ -54,7 +58,7 @@ static const nnefc_automaton *machine_at(const rules *how, int64_t number) {
 static void keep_matches(const rules *how, nnefc_string text, tokens *into) {
     const nnefc_automaton *machine = machine_at(how, 0);
     for (size_t at = 0; at < text.size;) {
-        size_t size = longest(machine, text.data + at, text.size - at);
+        size_t size = longest(machine, text, at);
         bool is_match = size != NO_MATCH && size > 0;
         nnefc_string match = {text.data + at, size};
         if (is_match && is_long_enough(match, how->least)) add(into, match);
@@ -70,7 +74,7 @@ static void cut(const rules *how, int64_t number, nnefc_string text, tokens *int
     }
     size_t start = 0;
     for (size_t at = 0; at <= text.size;) {
-        size_t size = at < text.size ? longest(machine_at(how, number), text.data + at, text.size - at) : 0;
+        size_t size = at < text.size ? longest(machine_at(how, number), text, at) : 0;
         if (size == NO_MATCH) {
             at += nnefc_next_code_point(text.data + at, text.size - at).size;
             continue;

@@ -86,6 +86,8 @@ def test_patterns_match_whole_strings(tmp_path: Path) -> None:
     patterns = [
         r"a*b|", r"[\w.]+@[a-z]+\.(com|org)", "[^a-c]{2,}", "é|日+", "(?i)straße|k+", r"(ab|a)(c|bcd)*", "^a.b$",
         r"\d+(\.\d*)?", r"[[:alpha:]]+\s?", r"(?s).*", r"\p{Lu}\PL*", r"\x41\x{65e5}?", "(^)*a", r"\Qa.b\E*", "[]a-]+",
+        r"\bab?\b.*", r"(\w+\b\W*)+", r".*\Bb\B.*", r"(?s).*\b", r"(?ms).*^a.*$", r"(?m)(^a$|\n|b)*",
+        r"\b|\B0", r"(\bé\b|日)*",
     ]  # fmt: skip
     nodes = [node("RegexFullMatch", "x", f"y{i}", pattern=pattern) for i, pattern in enumerate(patterns)]
     letters = list("abcABCkKs\u212a\u017fßé日 .com@w1-]z\n0")
@@ -108,7 +110,6 @@ def test_patterns_that_cannot_be_compiled_are_refused() -> None:
         ("a**", "two repetitions"),
         ("[a", "ends too early"),
         ("[b-a]", "is empty"),
-        (r"\bword\b", "word boundaries are not supported"),
         (r"(a)\1", "references to groups"),
         (r"(?=a)", "is no group of RE2's"),
         (r"\p{Greek}", "scripts are not supported"),
@@ -241,6 +242,9 @@ TOKENIZERS: list[dict[str, Any]] = [
     {"tokenexp": "é|日.|a*", "mincharnum": 2, "mark": 1},
     {"separators": [""], "mark": 1},
     {"separators": [" ", ",+|b"]},
+    {"tokenexp": r"\b[a-z]\w*\b"},
+    {"tokenexp": r"\B\w|\bé"},
+    {"separators": [r"\b", "a"]},
     {"separators": ["a", " *"], "mincharnum": 2},
 ]
 
@@ -269,7 +273,7 @@ def test_tokens_that_cannot_be_found_are_refused(tmp_path: Path) -> None:
         ({}, "either 'separators' or 'tokenexp'"),
         ({"tokenexp": "a", "separators": ["b"]}, "either 'separators' or 'tokenexp'"),
         ({"tokenexp": "a", "mincharnum": 0}, "tokens of 0 characters"),
-        ({"tokenexp": "^a"}, "are for whole strings"),
+        ({"tokenexp": "(?m)^a"}, "are for whole strings"),
     ):
         made = node("Tokenizer", "x", "y", "com.microsoft", **{"mark": 0, "mincharnum": 1, "pad_value": "", **given})
         proto = model_of([made], {"x": (STRING, [1])}, {"y": STRING})

@@ -40,7 +40,7 @@ _LIMITS = {
     "QuantizeLinear": "no 6-bit floats",
     "RandomNormal": "not in branches and loops that are decided at run time",
     "RandomUniform": "not in branches and loops that are decided at run time",
-    "RegexFullMatch": "no word boundaries, (?m) or Unicode scripts",
+    "RegexFullMatch": "no Unicode scripts",
     "Resize": "sizes, scales and the region must be known at compile time",
     "STFT": "at most 16,384 items a frame",
     "Scatter": "an index out of range is an error where it is constant, and fails the run otherwise",
