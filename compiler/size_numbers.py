@@ -247,7 +247,14 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def integer_parts(items: Any) -> list[Any]:
-    """Arrays of integers that an array's quotients are of, above and below; of its truth values, 1 and 0."""
+    """Arrays of integers that an array's quotients are of, above and below; of its truth values, 1 and 0; its sizes."""
     if any(isinstance(item, Quotient) for item in items.flat):
         return [elementwise(lambda q: q.above)(items), elementwise(lambda q: q.below)(items)]
-    return [elementwise(lambda truth: truth.size if isinstance(truth, Condition) else int(truth))(items)]
+    return [elementwise(_integer)(items)]
+
+
+def _integer(item: Any) -> Dimension:
+    """A size, or a truth value as 1 or 0."""
+    if isinstance(item, Condition):
+        return item.size
+    return item if isinstance(item, Size) else int(item)

@@ -22,6 +22,7 @@ from nnefc.passes.graph.own_sizes import SHAPES
 from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
 from nnefc.passes.tir.expressions import int64
 from nnefc.sizes import Dimension, bounds, dimension, expression, named
+from nnefc.sizes import variables as size_variables
 
 __all__ = ["SizeArguments", "with_size_arguments"]
 
@@ -115,7 +116,10 @@ def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Map
 
 
 def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, int]:
-    """The variables that a number is taken from wherever a kernel uses them, and the largest of these numbers."""
+    """The variables that a number is taken from wherever a kernel uses them, and the largest of these numbers.
+
+    Where the rest may be negative, a kernel does nothing: only one whose results have no items then may be so.
+    """
     uses = dict.fromkeys(variables, 0)
     taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
 
@@ -129,7 +133,10 @@ def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping
 
     if variables:
         tvm_ffi.structural_walk(func, [(tirx.Sub, note_difference), (tirx.Var, note_use)])
-    return {var: max(numbers) for var, numbers in taken.items() if len(numbers) == uses[var] > 0}
+    found = {var: max(numbers) for var, numbers in taken.items() if len(numbers) == uses[var] > 0}
+    shapes = [param.shape for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    shown = {var for shape in shapes for size in shape for var in size_variables(size)}
+    return {var: n for var, n in found.items() if var in shown or bounds(dimension(var))[0] >= n}
 
 
 def _common(quotients: Sequence[_Quotient]) -> _Quotient:

@@ -130,3 +130,56 @@ def test_states_whose_shape_only_a_run_knows_are_refused(tmp_path: Path) -> None
     with pytest.raises(CompileError, match="which only a run knows") as caught:
         nnefc.compile(folder, scan_states="keep")
     assert "--scan-states anew" in str(caught.value.hint)
+
+
+CACHE = "extension tract_symbol S;\nextension tract_symbol P;\nextension tract_assert S + P < 9;"
+CACHED = """x = tract_core_external(shape = [1, 2, S, 3], datum_type = 'f32');
+k = tract_transformers_{}dyn_kv_cache(x, name = 'k', axis = 2, datum_type = 'f32', {}
+                                    past_sequence_shape = [1, 2, P, 3], input_sequence_shape = [1, 2, S, 3]);
+p = tract_core_cast(tract_core_range(P, P + S, 1), to = 'f32');
+y = concat([k, x + unsqueeze(p, axes = [0, 1, 3])], axis = 2);"""
+
+
+@pytest.mark.parametrize(("kind", "more"), [("", ""), ("quantized_", "bits = 8,")])
+def test_caches_hold_what_all_runs_brought(kind: str, more: str, tmp_path: Path) -> None:
+    """At most 7 positions before a run: fewer than 9 in all, and a run brings at least one."""
+    folder = model(tmp_path, CACHED.format(kind, more), before=f"{CACHE}\nextension tract_assert S >= 1;")
+    with nnefc.compile(folder).load() as network:
+        for _ in range(2):
+            pieces: list[np.ndarray] = []
+            for size in (3, 1, 2, 1):
+                past = sum(piece.shape[2] for piece in pieces)
+                pieces.append(real(1, 2, size, 3))
+                places = np.arange(past, past + size, dtype=np.float32)[None, None, :, None]
+                expected = np.concatenate([*pieces, pieces[-1] + places], 2)
+                np.testing.assert_allclose(network(pieces[-1]), expected, rtol=1e-6)
+            network(pieces[1])
+            with pytest.raises(nnefc.RunError, match="a size 'P' that the network does not take: it takes 0 to 7"):
+                network(pieces[1])
+            network.reset()
+
+
+def test_caches_without_a_limit_need_one(tmp_path: Path) -> None:
+    folder = model(tmp_path, CACHED.format("", ""), before=CACHE.replace("S + P < 9", "P >= 0"))
+    with pytest.raises(CompileError, match="how much the caches may hold") as caught:
+        nnefc.compile(folder)
+    assert "--shape P=0..2048" in str(caught.value.hint)
+    artifact = nnefc.compile(folder, shape={"P": "0..4"})
+    assert [state.shape for state in artifact.description.states] == [(), (2, 1, 4, 3)]
+    assert not nnefc.compile(folder, shape={"P": 0}).description.states
+
+
+def test_a_window_of_keys_is_what_attention_sees(tmp_path: Path) -> None:
+    """More queries than keys have heads: two of a group."""
+    body = """x = tract_core_external(shape = [1, 4, S, 8], datum_type = 'f32');
+    k = slice(x, axes = [1], begin = [1], end = [3]);
+    y = tract_transformers_window_kv_sdpa(x, k, k * 2.0, axis = 2, window = 4);"""
+    keys = np.zeros((1, 2, 0, 8))
+    with nnefc.compile(model(tmp_path, body, before=CACHE)).load() as network:
+        for size in (1, 2, 3, 6):
+            x = real(1, 4, size, 8)
+            keys = np.concatenate([keys, x[:, 1:3]], 2)[:, :, -4:]
+            seen = np.repeat(keys, 2, 1)
+            powers = np.exp(x @ seen.swapaxes(2, 3) / np.sqrt(8))
+            expected = powers / powers.sum(-1, keepdims=True) @ (2 * seen)
+            np.testing.assert_allclose(network(x), expected, rtol=1e-4, atol=1e-5)

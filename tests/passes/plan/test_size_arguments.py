@@ -90,3 +90,14 @@ def test_what_a_kernel_reads_is_written_out_twice() -> None:
     loads: list[TensorLoad] = []
     tvm_ffi.structural_walk(made, (TensorLoad, loads.append))
     assert len(loads) < 4 * count  # by whole vectors, and one by one; and where the operands are
+
+
+@pytest.mark.parametrize(("least", "stands_for"), [(4, "h - 4"), (1, "h")])
+def test_what_is_only_written_may_be_negative_but_no_size(least: int, stands_for: str) -> None:
+    """A kernel does nothing where one of its sizes is negative."""
+    h = tirx.Var("h", "int64")
+    result = te.compute((2,), lambda _: h - 4)
+    with ranges({h: Range(least, 4096, 224)}):
+        func = te.create_prim_func([result], "int64").with_attr(OPEN_SIZES, [h])
+        ((_, value),) = with_size_arguments(func)[1]
+        assert plain(expression(value)) == stands_for

@@ -27,11 +27,12 @@ from nnefc.frontends.nnef.operations.lowering import Lowering
 from nnefc.frontends.nnef.values import Tensor
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, shape_of
 from nnefc.operators.casting import Cast
+from nnefc.operators.counts import counted
 from nnefc.operators.creation import SizeValues
 from nnefc.operators.elementwise import Where, apply
 from nnefc.operators.shape import Stack
 from nnefc.size_numbers import Quotient, integer_parts
-from nnefc.sizes import Dimension, Size, is_known
+from nnefc.sizes import Dimension, OpenSize, Size, is_known
 
 __all__ = ["DynamicEmitter"]
 
@@ -45,12 +46,14 @@ class DynamicEmitter(Lowering):
     Attributes:
         updates: by the names of the network's states, what each is before the first run, and its new value.
         state_variables: what stands for each in a run.
+        lengths: how much caches hold before the run, each a size and the state that says it.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         super().__init__(builder)
         self.updates: dict[str, tuple[Array, Operand]] = {}
         self.state_variables: dict[str, relax.Var] = {}
+        self.lengths: list[tuple[Dimension, relax.Var]] = []
         self._counters: dict[str, relax.Var] = {}
         self._budget = Budget()
 
@@ -142,6 +145,14 @@ class DynamicEmitter(Lowering):
     def update(self, state: relax.Var, value: Operand) -> None:
         """What a state is after the run."""
         self.updates[str(state.name)] = self.updates[str(state.name)][0], value
+
+    def length(self, name: str, most: int) -> Dimension:
+        """How many positions caches hold before the run, a size that a state says; `most` at most."""
+        state = self.state(name, np.array(0))
+        self.ranges[name] = OpenSize(0, most)
+        size = counted(self, state, None, name)
+        self.lengths.append((size, state))
+        return size
 
     def kept(self, initial: Operand) -> tuple[Operand, relax.Var]:
         """What is `initial` before the first run, and before others what it was updated to; and the state to update.

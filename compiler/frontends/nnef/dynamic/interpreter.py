@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
+from tvm import relax
 
 from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.nnef import syntax
@@ -92,6 +93,10 @@ class Interpreter:
     def is_endless(self, size: Dimension) -> bool:
         """Whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
         return any(str(var.name) in self._absent for var in variables(expression(size)))
+
+    def length_state(self, size: Dimension) -> relax.Var | None:
+        """The state that counts what caches hold, if a size is the symbol of that; else None."""
+        return next((state for length, state in self.at.lengths if length == size), None)
 
     # Bodies
 

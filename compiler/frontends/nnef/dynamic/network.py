@@ -35,6 +35,7 @@ from nnefc.sizes import OpenSize
 __all__ = ["declared_inputs", "dynamic_network"]
 
 _INPUTS = ("external", "tract_core_external")
+_CACHES = ("tract_transformers_dyn_kv_cache", "tract_transformers_quantized_dyn_kv_cache")
 _ALWAYS = ("standard", "tract_core")
 _FRAMES_A_FRAGMENT = 64
 _FRAMES_AN_EXPRESSION = 100_000
@@ -72,6 +73,19 @@ def _named_in_inputs(graph: syntax.Graph) -> set[str]:
     calls = [assignment.value for assignment in graph.body if isinstance(assignment.value, syntax.Invocation)]
     shapes = [a.value for call in calls if call.name in _INPUTS for a in call.arguments if a.name == "shape"]
     return {n.name for shape in shapes for n in syntax.parts_of(shape) if isinstance(n, syntax.Identifier)}
+
+
+def _lengths(graph: syntax.Graph) -> set[str]:
+    """The symbols that say how many positions caches hold."""
+    found: set[str] = set()
+    for call in syntax.parts_of(graph):
+        if isinstance(call, syntax.Invocation) and call.name in _CACHES:
+            named = {argument.name: argument.value for argument in call.arguments}
+            shape, axis = named.get("past_sequence_shape"), named.get("axis")
+            match shape, axis:
+                case syntax.Array(_, items), syntax.Literal(_, int() as place) if place < len(items):
+                    found |= {item.name for item in items[place : place + 1] if isinstance(item, syntax.Identifier)}
+    return found
 
 
 def _declared_size(item: syntax.Expression) -> int | str | None:
@@ -117,7 +131,7 @@ def dynamic_network(
         narrowing.notes[f"assertion {text}"] = f"the assertion '{text}' is not understood, and says nothing of sizes"
     declared = declared_inputs(graph)
     _check_given(shape, declared, assertions.symbols)
-    symbols = Symbols(assertions, declared, _named_in_inputs(graph), shape, narrowing)
+    symbols = Symbols(assertions, declared, _named_in_inputs(graph), _lengths(graph), shape, narrowing)
     opened = tuple(symbols.dimensions.values())
     keeps_states = scan_states == "keep" or (scan_states is None and _is_pulse(graph))
     shapes = {
@@ -213,18 +227,20 @@ def _built(
         "variable": lambda args, content, target, place: _variable(made, args, content),
     }
     registries = _named_registries(document)
-    interpreter = Interpreter(document, at, registries, symbols.sizes, sources, limits, keeps_states, symbols.absent)
+    sizes = dict(symbols.sizes)
+    interpreter = Interpreter(document, at, registries, sizes, sources, limits, keeps_states, symbols.absent)
     failure: BaseException | None = None
     results: list[Operand] = []
     with builder.function("main"):
         with builder.dataflow():
             try:
+                sizes.update({name: at.length(name, most) for name, most in symbols.lengths.items()})
                 values = interpreter.run_graph(graph)
                 results = [at.tensor(_named(values, name, graph)) for name in names]
             except BaseException as error:
                 failure = error
             distinct = _distinct(at, results + [update for _, update in at.updates.values()])
-            emitted = builder.emit_output(relax.Tuple(distinct))
+            emitted = builder.emit_output(relax.Tuple([*distinct, *at.counts.values()]))
         order = [made.inputs[each.name] for each in graph.inputs if each.name in made.inputs]
         builder.emit_func_output(emitted, [*order, *at.state_variables.values()])
     if failure is not None:
@@ -244,6 +260,7 @@ def _built(
         {},
         tuple(made.values),
         controls=at.controls,
+        counts=tuple(at.counts),
     )
 
 

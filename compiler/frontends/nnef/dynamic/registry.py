@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from tvm import relax
+
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.parser import parse_signature
@@ -41,6 +43,9 @@ class Context(Protocol):
 
     def is_endless(self, size: Dimension) -> bool:
         """Whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
+
+    def length_state(self, size: Dimension) -> relax.Var | None:
+        """The state that counts what caches hold, if a size is the symbol of that; else None."""
 
     def parameters_of(self, name: str) -> list[str]:
         """The names of the parameters of a fragment of the document; none if there is no such fragment."""

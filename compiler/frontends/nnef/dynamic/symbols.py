@@ -58,13 +58,10 @@ def read_assertions(document: syntax.Document) -> Assertions:
             symbols.append(names[0])
     ranges = {name: OpenSize(least=0) for name in symbols}
     scenarios: dict[str, dict[str, int]] = {}
-    notes: list[str] = []
-    for extension in document.extensions:
-        if extension.name == "tract_assert":
-            text = extension.options[0] if extension.options else ""
-            if not _note(text, ranges, scenarios):
-                notes.append(text)
-    return Assertions(tuple(dict.fromkeys(symbols)), ranges, scenarios, tuple(notes))
+    texts = [each.options[0] if each.options else "" for each in document.extensions if each.name == "tract_assert"]
+    for _ in range(2):  # what one says of a symbol, bounds others in those before it
+        notes = tuple(text for text in texts if not _note(text, ranges, scenarios))
+    return Assertions(tuple(dict.fromkeys(symbols)), ranges, scenarios, notes)
 
 
 def _note(text: str, ranges: dict[str, OpenSize], scenarios: dict[str, dict[str, int]]) -> bool:
@@ -138,6 +135,7 @@ class Symbols:
         assertions: what the document says of them.
         inputs: of the graph.
         named: symbols in the sizes of inputs.
+        lengths: symbols of what caches hold.
         given: by a user: sizes of symbols and shapes of inputs.
         narrowing: what is known of open sizes.
 
@@ -145,6 +143,7 @@ class Symbols:
         sizes: by name.
         dimensions: the open ones.
         absent: symbols that are in no input's sizes, and that no user gives.
+        lengths: by the symbols of what caches hold, which no input has, the most that these may hold before a run.
     """
 
     def __init__(
@@ -152,13 +151,18 @@ class Symbols:
         assertions: Assertions,
         inputs: Sequence[OpenTensor],
         named: Set[str],
+        lengths: Set[str],
         given: Mapping[str, tuple[int | OpenSize, ...]],
         narrowing: Narrowing,
     ) -> None:
         self.sizes: dict[str, Dimension] = {}
-        self.absent = frozenset(set(assertions.symbols) - named - set(given))
+        self.absent = frozenset(set(assertions.symbols) - named - set(given) - lengths)
+        self.lengths: dict[str, int] = {}
         self.dimensions: dict[str, OpenDimension] = {}
         for name in assertions.symbols:
+            if name in lengths - named and not _is_one_size(given.get(name)):
+                self.lengths[name] = _most_of_length(name, assertions.ranges[name], given)
+                continue
             self.sizes[name] = self._size(name, assertions.ranges[name], inputs, given, narrowing)
 
     def of(self, declared: int | str | None) -> Dimension:
@@ -190,3 +194,18 @@ class Symbols:
         if opened.values.least == opened.values.most:
             return opened.values.least * opened.multiple
         return self.dimensions.setdefault(own, OpenDimension.of(own, opened)).size
+
+
+def _is_one_size(given: tuple[int | OpenSize, ...] | None) -> bool:
+    return given is not None and isinstance(given[0], int)
+
+
+def _most_of_length(name: str, asserted: OpenSize, given: Mapping[str, tuple[int | OpenSize, ...]]) -> int:
+    wanted = [given[name][0] if name in given else asserted, asserted]
+    most = min((size.most for size in wanted if isinstance(size, OpenSize) and size.most is not None), default=None)
+    if most is None:
+        raise CompileError(
+            f"nothing says how much the caches may hold, whose size is the symbol '{name}'",
+            hint=f"give a range: --shape {name}=0..2048",
+        )
+    return most

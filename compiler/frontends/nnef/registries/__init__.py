@@ -1,6 +1,7 @@
 """The registries of operators that documents of tract's dialect name; importing this fills `REGISTRIES`."""
 
 from nnefc.frontends.nnef.registries import (
+    caches,
     cells,
     core,
     images,
@@ -13,4 +14,16 @@ from nnefc.frontends.nnef.registries import (
     transformers,
 )
 
-__all__ = ["cells", "core", "images", "moving", "pulses", "scanning", "spectra", "standard", "streams", "transformers"]
+__all__ = [
+    "caches",
+    "cells",
+    "core",
+    "images",
+    "moving",
+    "pulses",
+    "scanning",
+    "spectra",
+    "standard",
+    "streams",
+    "transformers",
+]
