@@ -17,6 +17,7 @@ from tvm.ir import GlobalVar
 from nnefc.network import Body, Choice, Control, Loop, Network, called_controls
 from nnefc.passes.backend import MEMORY_BUDGET, Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.compute.dot_product import use_dot_products
+from nnefc.passes.compute.packed_items import use_packed_items
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
@@ -202,6 +203,7 @@ def lower(
     """
     use_vector_math()
     use_dot_products()
+    use_packed_items()
     with backend.target.host.to_tvm():
         network = optimized(network, backend, observe, strict, memory_budget)
 

@@ -13,8 +13,9 @@ import tvm
 from tvm import relax
 
 from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS, MAY_BE_WIDE
-from nnefc.passes.compute.block_matmul import multiply_blocks, pack_blocks
+from nnefc.passes.compute.block_matmul import multiply_blocks, pack_blocks, pack_items, sums_of_blocks
 from nnefc.passes.compute.matmul import padded_rows
+from nnefc.passes.compute.packed_items import looks_up_items
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.targets.machine.target import Target
@@ -64,18 +65,23 @@ class _Packer(Rewriter):
             return call
         data, scales, *zeros = definition.args[1].fields
         if right not in self._packed:
-            tensors = [_narrow(array_of(part), self._target) for part in (data, scales, *zeros)]
             lanes = self._target.lanes("float32")
-            self._packed[right] = [constant(pack_blocks(tensor, lanes)) for tensor in tensors]
+            tensors = [pack_items(array_of(data), bits, lanes)]
+            tensors += [pack_blocks(_narrow(array_of(part), self._target), lanes) for part in (scales, *zeros)]
+            self._packed[right] = [constant(tensor) for tensor in tensors]
+        block = shape_of(data)[2] * 8 // bits
         depth = shape_of(data)[1] * shape_of(data)[2] * 8 // bits
         missing = depth - shape_of(left)[-1]
         if missing:
             widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]
             left = self.builder.emit(relax.op.nn.pad(left, widths))
+        factor, *more = self._packed[right]
+        if zeros:
+            more.insert(1, self.emit_te(sums_of_blocks, left, block))
         rows = padded_rows(shape_of(left)[-2], self._target.vector_registers)
-        rest = (bits, shape_of(data)[0], rows)
+        rest = (bits, shape_of(data)[0], rows, looks_up_items(self._target))
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
-        return self.emit_te(multiply_blocks, left, *self._packed[right], *rest, name="block_matmul", attrs=attrs)
+        return self.emit_te(multiply_blocks, left, factor, *more, *rest, name="block_matmul", attrs=attrs)
 
     def _bits(self, definition: Any) -> int:
         """Bits of the integers of a matrix that a call dequantizes, all of them constants; 0 for anything else."""

@@ -265,8 +265,10 @@ def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
 
 def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
     """The factors of `sum + a * b`, or of a dot product of narrow integers added to a sum; none of anything else."""
-    if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
-        return value.b.a, value.b.b
+    if isinstance(value, tirx.Add):
+        term = value.b.a if isinstance(value.b, tirx.Add) else value.b  # without what a zero point adds
+        if isinstance(term, tirx.Mul):
+            return term.a, term.b
     return value.args[1:] if is_dot_product(value) else ()
 
 

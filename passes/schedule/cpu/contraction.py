@@ -19,6 +19,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
+from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_open_tile, choose_tile
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
@@ -80,7 +81,12 @@ class ContractionRule:
             tile = choose_tile(outer_size, size, columns, target, roles.steps)
         else:
             sch, block, epilogue = tiled
-        parts = sum_in_parts(sch, block)
+        if roles.steps:
+            name = str(sch.get(epilogue).name_hint)
+            sch, block, parts = sum_block_by_block(sch, block)
+            epilogue = sch.get_sblock(name)
+        else:
+            parts = sum_in_parts(sch, block)
         loops = sch.get_loops(block)
 
         vector_outer, lane = sch.split(loops[vector], [None, lanes])
@@ -111,6 +117,8 @@ class ContractionRule:
         sides = sum(trip_count(sch, loop) > 1 for loop in (*row_loops, column_inner))
         if parts is not None:
             reduced = [reduced[0], *_schedule_parts(sch, parts, rows, column, vector, lanes)]
+            if roles.steps:
+                sch.unroll(reduced[-1])  # items of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
         if apart is not None:
             sch.annotate(reduced[-1], NEXT_PANEL, apart)

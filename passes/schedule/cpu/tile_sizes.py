@@ -52,8 +52,13 @@ class Tile:
         """Of the peak, estimated."""
         return self.outer_rows * self.rows * self.columns / target.costs.multiply_adds / self.cycles(target, steps)
 
-    def fits(self, target: Target) -> bool:
-        """Whether the registers hold it, and what is loaded for it."""
+    def fits(self, target: Target, steps: int = 0) -> bool:
+        """Whether the registers hold it, and what is loaded for it.
+
+        Where columns are computed in `steps`, the first cache holds lines of all rows of A: their columns are few.
+        """
+        if steps and self.outer_rows * self.rows > target.costs.l1_ways:
+            return False
         registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
         # Each column is read along a line of its own, and these often fall into the same few places of the cache.
         most_columns = max(2, target.costs.l1_ways - 2)
@@ -69,7 +74,7 @@ def choose_tile(outer_extent: int, extent: int, columns: int, target: Target, st
         return tile.share(target, steps), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
     candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
-    return max((tile for tile in candidates if tile.fits(target)), key=rank)
+    return max((tile for tile in candidates if tile.fits(target, steps)), key=rank)
 
 
 def _divisors(extent: int) -> list[int]:
@@ -97,7 +102,7 @@ def _best_for(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int
 ) -> tuple[Tile, tuple[int, ...]]:
     """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
-    candidates = list(_candidates(columns, target))
+    candidates = list(_candidates(columns, target, steps))
     found = np.array([_cycles(extents, tile, smaller, terms, target, steps) for tile, smaller in candidates])
     weights = [_USUAL if extent % 8 == 0 or _is_halved_image(extent) else 1 for extent in extents]
     excess = found / found.min(axis=0) @ weights / sum(weights)
@@ -110,10 +115,10 @@ def _is_halved_image(extent: int) -> bool:
     return 224 % extent == 0 and extent % 7 == 0
 
 
-def _candidates(columns: tuple[int, ...], target: Target) -> Iterator[tuple[Tile, tuple[int, ...]]]:
+def _candidates(columns: tuple[int, ...], target: Target, steps: int) -> Iterator[tuple[Tile, tuple[int, ...]]]:
     for rows, count in product(range(1, _MOST_ROWS + 1), columns):
         tile = Tile(1, rows, count)
-        if tile.fits(target):
+        if tile.fits(target, steps):
             half, third, quarter = (-(-rows // part) for part in (2, 3, 4))
             smaller = {
                 (rows,),

@@ -1,0 +1,82 @@
+"""Signed integers of 2 and 4 bits, of which 16 or 8 lie in a word, as the numbers that they are.
+
+A word is an int32 whose lowest bits are its first item. Where a register of float32 has 16 lanes, it holds all numbers
+of 4 bits, and one instruction looks up one for each lane (`vpermps`); elsewhere two shifts and a conversion make it.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tvm
+from tvm import tirx
+from tvm.ir import _ffi_api as ir_ffi
+from tvm.ir import register_op_attr
+
+from nnefc.targets.machine.target import Target
+
+__all__ = ["item_of", "looks_up_items", "use_packed_items"]
+
+_ITEMS = {bits: f"nnefc.item_of_{bits}_bits" for bits in (2, 4)}
+_LOOK_UP = "nnefc.look_up_4_bits"
+_PERMUTE = "llvm.x86.avx512.permvar.sf.512"
+_LANES = 16
+_PURE = 1  # TVM's CallEffectKind
+
+
+def looks_up_items(target: Target) -> bool:
+    """Whether one instruction of the target makes float32 of items of 4 bits."""
+    return "avx512f" in target.features and target.lanes("float32") == _LANES
+
+
+def item_of(word: tirx.Expr, place: tirx.Expr, bits: int, look_up: bool) -> tirx.Expr:
+    """The item of `bits` bits at a place of a word, float32."""
+    return tirx.call_intrin("float32", _LOOK_UP if look_up and bits == 4 else _ITEMS[bits], word, place)
+
+
+@functools.cache  # TVM refuses a second registration
+def use_packed_items() -> None:
+    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    for name in (*_ITEMS.values(), _LOOK_UP):
+        ir_ffi.RegisterOp(name, "an item of few bits as a float")
+        register_op_attr(name, "TCallEffectKind", _PURE)
+        register_op_attr(name, "TVectorizable", True)
+        register_op_attr(name, "TScriptPrinterName", name)
+    for bits, name in _ITEMS.items():
+        tirx.register_intrin_lowering(name, target="llvm", f=functools.partial(_shifted, bits), level=100)
+    tirx.register_intrin_lowering(_LOOK_UP, target="llvm", f=_looked_up, level=100)
+
+
+def _shifted(bits: int, call: tvm.ir.Call) -> tirx.Expr:
+    """To the highest bits, and down again as a signed number."""
+    word, place = call.args
+    lanes = _lanes_of(call)
+    up = _all_lanes(32 - bits - _scalar(place) * bits, lanes)
+    return (word << up >> _all_lanes(tirx.const(32 - bits, "int32"), lanes)).astype(str(call.expr_ty().dtype))
+
+
+def _looked_up(call: tvm.ir.Call) -> tirx.Expr:
+    """The instruction reads the lowest 4 bits of each lane."""
+    lanes = _lanes_of(call)
+    if lanes != _LANES:
+        return _shifted(4, call)
+    word, place = call.args
+    numbers = [tirx.const(float(code - 16 if code > 7 else code), "float32") for code in range(16)]
+    table = tirx.Shuffle(numbers, list(range(_LANES)))
+    moved = word >> _all_lanes(_scalar(place) * 4, lanes)
+    return tirx.call_llvm_pure_intrin(f"float32x{lanes}", _PERMUTE, table, moved)
+
+
+def _lanes_of(call: tvm.ir.Call) -> int:
+    return int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+
+
+def _scalar(place: tirx.Expr) -> tirx.Expr:
+    """A place that is the same in all lanes, int32."""
+    if isinstance(place, tirx.Broadcast):
+        place = place.value
+    return tirx.const(int(place), "int32") if isinstance(place, tirx.IntImm) else place.astype("int32")
+
+
+def _all_lanes(value: tirx.Expr, lanes: int) -> tirx.Expr:
+    return value if lanes == 1 else tirx.Broadcast(value, lanes)
