@@ -23,6 +23,7 @@ from nnefc.sizes import Dimension, ceil_div, expression
 __all__ = [
     "DEQUANTIZES_BLOCKS",
     "MAY_BE_WIDE",
+    "MAY_NARROW_ROWS",
     "BlockDequantization",
     "BlockGather",
     "TableDequantization",
@@ -38,6 +39,9 @@ Its result is not computed at compile time: it would be several times as large."
 
 MAY_BE_WIDE = "nnefc.may_be_wide"
 """Attribute of such a kernel whose result is computed at compile time after all, if no product widens it."""
+
+MAY_NARROW_ROWS = "nnefc.may_narrow_rows"
+"""Attribute of such a kernel of whose products the other factor may be rounded to 8 bits, a scale for each block."""
 
 _BITS = (2, 4, 8)
 _OPAQUE = 8  # Relax's number for kernels that stay alone
@@ -103,11 +107,13 @@ class BlockDequantization(Operator):
         depth: K.
         bits: of an integer.
         may_be_wide: whether it is computed at compile time where no product takes it.
+        may_narrow_rows: whether a product may round its other factor to 8 bits, with a scale for each block.
     """
 
     depth: int
     bits: int
     may_be_wide: bool = False
+    may_narrow_rows: bool = False
 
     def shape(self, data: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
         """Of `[N, blocks, bytes]` integers and `[N, blocks]` scales."""
@@ -146,7 +152,9 @@ class BlockDequantization(Operator):
 
             return te.compute(result, element, name="dequantize_blocks")
 
-        attrs = {DEQUANTIZES_BLOCKS: self.bits, "op_pattern": _OPAQUE} | ({MAY_BE_WIDE: 1} if self.may_be_wide else {})
+        attrs = {DEQUANTIZES_BLOCKS: self.bits, "op_pattern": _OPAQUE}
+        attrs |= {MAY_BE_WIDE: 1} if self.may_be_wide else {}
+        attrs |= {MAY_NARROW_ROWS: 1} if self.may_narrow_rows else {}
         return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
 
 

@@ -118,6 +118,11 @@ class Multiplication:
     stored: str | None = None
 
     @property
+    def signed(self) -> bool:
+        """Whether weights are."""
+        return self.weights.startswith("int")
+
+    @property
     def terms(self) -> int:
         """Products that are one step of the sum."""
         return 1 if self.dot is None else self.dot.terms

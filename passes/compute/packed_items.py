@@ -1,7 +1,8 @@
-"""Signed integers of 2 and 4 bits, of which 16 or 8 lie in a word, as the numbers that they are.
+"""Integers of 2 and 4 bits, of which 16 or 8 lie in a word, as what is multiplied: floats, or four bytes at once.
 
-A word is an int32 whose lowest bits are its first item. Where a register of float32 has 16 lanes, it holds all numbers
-of 4 bits, and one instruction looks up one for each lane (`vpermps`); elsewhere two shifts and a conversion make it.
+A word is an int32. As floats its items are signed, the lowest bits the first one. Where a register of float32 has 16
+lanes, it holds all numbers of 4 bits, and one instruction looks up one for each lane (`vpermps`); elsewhere two shifts
+and a conversion make it. As bytes they are unsigned: the lowest bits of the word's bytes are the first four items.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from tvm.ir import register_op_attr
 
 from nnefc.targets.machine.target import Target
 
-__all__ = ["item_of", "looks_up_items", "use_packed_items"]
+__all__ = ["bytes_of", "item_of", "looks_up_items", "use_packed_items"]
 
 _ITEMS = {bits: f"nnefc.item_of_{bits}_bits" for bits in (2, 4)}
+_BYTES = {bits: f"nnefc.bytes_of_{bits}_bits" for bits in (2, 4)}
 _LOOK_UP = "nnefc.look_up_4_bits"
 _PERMUTE = "llvm.x86.avx512.permvar.sf.512"
 _LANES = 16
@@ -34,16 +36,23 @@ def item_of(word: tirx.Expr, place: tirx.Expr, bits: int, look_up: bool) -> tirx
     return tirx.call_intrin("float32", _LOOK_UP if look_up and bits == 4 else _ITEMS[bits], word, place)
 
 
+def bytes_of(word: tirx.Expr, place: tirx.Expr, bits: int) -> tirx.Expr:
+    """The items at a place of the four bytes of a word, as four bytes; of 8 bits, the word itself."""
+    return word if bits == 8 else tirx.call_intrin("int32", _BYTES[bits], word, place)
+
+
 @functools.cache  # TVM refuses a second registration
 def use_packed_items() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
-    for name in (*_ITEMS.values(), _LOOK_UP):
-        ir_ffi.RegisterOp(name, "an item of few bits as a float")
+    for name in (*_ITEMS.values(), *_BYTES.values(), _LOOK_UP):
+        ir_ffi.RegisterOp(name, "items of few bits")
         register_op_attr(name, "TCallEffectKind", _PURE)
         register_op_attr(name, "TVectorizable", True)
         register_op_attr(name, "TScriptPrinterName", name)
     for bits, name in _ITEMS.items():
         tirx.register_intrin_lowering(name, target="llvm", f=functools.partial(_shifted, bits), level=100)
+    for bits, name in _BYTES.items():
+        tirx.register_intrin_lowering(name, target="llvm", f=functools.partial(_masked, bits), level=100)
     tirx.register_intrin_lowering(_LOOK_UP, target="llvm", f=_looked_up, level=100)
 
 
@@ -53,6 +62,12 @@ def _shifted(bits: int, call: tvm.ir.Call) -> tirx.Expr:
     lanes = _lanes_of(call)
     up = _all_lanes(32 - bits - _scalar(place) * bits, lanes)
     return (word << up >> _all_lanes(tirx.const(32 - bits, "int32"), lanes)).astype(str(call.expr_ty().dtype))
+
+
+def _masked(bits: int, call: tvm.ir.Call) -> tirx.Expr:
+    word, place = call.args
+    lanes, mask = _lanes_of(call), ((1 << bits) - 1) * 0x01010101
+    return (word >> _all_lanes(_scalar(place) * bits, lanes)) & _all_lanes(tirx.const(mask, "int32"), lanes)
 
 
 def _looked_up(call: tvm.ir.Call) -> tirx.Expr:

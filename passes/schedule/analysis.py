@@ -268,7 +268,8 @@ def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
     if isinstance(value, tirx.Add):
         term = value.b.a if isinstance(value.b, tirx.Add) else value.b  # without what a zero point adds
         if isinstance(term, tirx.Mul):
-            return term.a, term.b
+            whole = term.a.value if isinstance(term.a, tirx.Cast) else term.a
+            return whole.args[1:] if is_dot_product(whole) else (term.a, term.b)
     return value.args[1:] if is_dot_product(value) else ()
 
 

@@ -5,7 +5,8 @@
                                                                for k in 32: P += A[kb, k] W[kb, k]
                                                                C += P scale[kb]
 
-A term without a factor that changes within a block is counted as often as a block has items.
+A term without a factor that changes within a block is counted as often as a block has items. Integers are added up as
+integers in a block.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
+from nnefc.passes.compute.dot_product import accumulated, is_dot_product
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import schedule_of, without_open_sizes
 from nnefc.passes.tir.expressions import int64, loads_of, substituted, variables_of
@@ -36,21 +38,31 @@ def sum_block_by_block(sch: s_tir.Schedule, block: SBlockRV) -> tuple[s_tir.Sche
     loops = sch.get_loops(block)[-len(step_of(sch, block).reduced) :]
     inner = sch.get(sch.rfactor(loops[0], 0))
     outer = sch.get(block)
-    within = {axis.var for axis in inner.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
+    within = [axis for axis in inner.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
+    items = math.prod(int(axis.dom.extent) for axis in within)
     part, total = inner.body, outer.body
-    moving, fixed = _apart(part.value.b, within, math.prod(int(a.dom.extent) for a in inner.iter_vars if a.var in within))
+    moving, fixed = _apart(part.value.b, {axis.var for axis in within}, items)
     names = dict(zip(part.indices, total.value.b.indices, strict=True))
     product, *others = [substituted(factor, names) for factor in fixed]
-    value = sum(others, total.value.b * product)
+
+    sums, init = part.buffer, inner.init
+    if isinstance(moving, tirx.Cast):
+        moving = moving.value
+        sums = tirx.decl_buffer(sums.shape, str(moving.expr_ty().dtype), sums.name, layout=None)
+        init = tirx.BufferStore(sums, tirx.const(0, sums.dtype), part.indices)
+    before, load = tirx.BufferLoad(sums, part.indices), tirx.BufferLoad(sums, total.value.b.indices)
+    added = accumulated(moving, before) if is_dot_product(moving) else before + moving
+    summed = sum(others, total.value.a + load.astype("float32") * product)
     made = {
-        str(inner.name_hint): _with_value(inner, part.value.a + moving),
-        str(outer.name_hint): _with_value(outer, total.value.a + value),
+        str(inner.name_hint): _with_body(inner, tirx.BufferStore(sums, added, part.indices), init),
+        str(outer.name_hint): _with_body(outer, tirx.BufferStore(total.buffer, summed, total.indices), outer.init),
     }
     func = tvm_ffi.structural_map(
-        without_open_sizes(sch.mod["main"]), (s_tir.SBlock, lambda node: made.get(str(node.name_hint), node))
+        without_open_sizes(sch.mod["main"]),
+        (s_tir.SBlock, lambda node: made.get(str(node.name_hint)) or _with_tensor(node, part.buffer, sums)),
     )
     changed = schedule_of(func)
-    return changed, *(changed.get_sblock(str(node.name_hint)) for node in (outer, inner))
+    return changed, changed.get_sblock(str(outer.name_hint)), changed.get_sblock(str(inner.name_hint))
 
 
 def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Expr, list[tirx.Expr]]:
@@ -71,19 +83,28 @@ def _product(factors: Sequence[tirx.Expr]) -> tirx.Expr:
     """Of the factors; numbers are multiplied here."""
     number = math.prod(float(factor.value) for factor in factors if isinstance(factor, tirx.FloatImm))
     others = [factor for factor in factors if not isinstance(factor, tirx.FloatImm)]
-    return math.prod(others, start=tirx.const(number, "float32")) if number != 1 else math.prod(others[1:], start=others[0])
+    first, *rest = others if number == 1 else [tirx.const(number, "float32"), *others]
+    return math.prod(rest, start=first)
 
 
-def _with_value(node: s_tir.SBlock, value: tirx.Expr) -> s_tir.SBlock:
-    """A block that stores another value in the same place."""
-    store = node.body
-    own = store.buffer
-    reads = [
-        TensorRegion(load.source, [Range.from_min_extent(i, int64(1)) for i in load.indices], load.source.ty)
-        for load in loads_of(value)
-        if not load.source.same_as(own)
-    ]
+def _with_tensor(node: s_tir.SBlock, old: tirx.Var, new: tirx.Var) -> s_tir.SBlock:
+    """A block with another tensor among its own."""
+    if not any(tensor.same_as(old) for tensor in node.alloc_buffers):
+        return node
     return s_tir.SBlock(
-        node.iter_vars, [*node.writes, *reads], node.writes, node.name_hint,
-        tirx.BufferStore(own, value, store.indices), node.init, node.alloc_buffers, node.match_buffers, node.annotations,
+        node.iter_vars, node.reads, node.writes, node.name_hint, node.body, node.init,
+        [new if tensor.same_as(old) else tensor for tensor in node.alloc_buffers], node.match_buffers, node.annotations,
     )  # fmt: skip
+
+
+def _with_body(node: s_tir.SBlock, store: tirx.BufferStore, init: tirx.Stmt) -> s_tir.SBlock:
+    """A block that stores something else."""
+    reads = [_region(load.source, load.indices) for load in loads_of(store.value)]
+    return s_tir.SBlock(
+        node.iter_vars, reads, [_region(store.buffer, store.indices)], node.name_hint, store, init, node.alloc_buffers,
+        node.match_buffers, node.annotations,
+    )  # fmt: skip
+
+
+def _region(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> TensorRegion:
+    return TensorRegion(tensor, [Range.from_min_extent(i, int64(1)) for i in indices], tensor.ty)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from emulation import MACHINES, run_on
 from onnx import TensorProto, helper, numpy_helper
-from onnx_operator_cases import Case, by_onnxruntime, check, compiled, model_of
+from onnx_operator_cases import Case, by_onnxruntime, check, compiled, feeds_of, model_of
 
 import nnefc
 from nnefc.backends import backend_of
@@ -50,6 +52,8 @@ def product(rows: tuple[int, ...], depth: int, columns: int, block: int, bits: i
     bias = real(columns) if options.get("bias") else None
     constant = options.get("constant", (1, 2, 3, 4, 5))
     shapes = {"K": depth, "N": columns, "bits": bits, "block_size": block}
+    if options.get("bytes"):
+        shapes["accuracy_level"] = 4
     return case("MatMulNBits", real(*rows, depth), data, scales, zeros, groups, bias, constant=constant, **shapes)
 
 
@@ -68,6 +72,78 @@ def test_products_agree_with_onnxruntime() -> None:
         product((3,), 64, 40, 32, zeros="packed", constant=()),
     ]
     check(given, compiled(given, 21), by_onnxruntime(given, 21), tolerance=1e-4)
+
+
+def rounded_product(given: Case) -> np.ndarray:
+    """What a product is whose left factor is rounded to 8 bits, a scale for each block, in double precision."""
+    x, data, scales, zeros = given.inputs[:4]
+    depth, columns, bits, block = (given.attributes[name] for name in ("K", "N", "bits", "block_size"))
+    blocks = -(-depth // block)
+    padded = np.zeros((*x.shape[:-1], blocks * block), np.float32)
+    padded[..., :depth] = x
+    parts = padded.reshape(*x.shape[:-1], blocks, block)
+    ranges = np.maximum(abs(parts).max(-1, keepdims=True), np.float32(1e-30)) * np.float32(1 / 127)
+    rows = (np.round(parts / ranges) * ranges.astype(np.float64)).reshape(padded.shape)
+    points = unpacked(zeros, bits)[:, :blocks] if zeros is not None else np.full((columns, blocks), 1 << (bits - 1))
+    items = unpacked(data, bits).reshape(columns, blocks, block) - points[..., None].astype(np.float64)
+    return np.asarray(rows @ (items * scales[..., None]).reshape(columns, -1).T)
+
+
+BYTES = [
+    product((1,), 256, 64, 32, bytes=True),
+    product((3,), 256, 40, 32, zeros="packed", bytes=True),
+    product((2, 5), 100, 33, 16, zeros="packed", bytes=True),
+    product((17,), 128, 48, 128, bits=8, bytes=True),
+    product((4,), 128, 48, 32, bits=8, zeros="packed", bytes=True),
+    product((4,), 64, 32, 16, bits=2, zeros="packed", bytes=True),
+]
+
+
+def test_rows_are_rounded_to_bytes_where_the_model_lets_them(tmp_path: Path) -> None:
+    """And one instruction multiplies four bytes."""
+    wanted = [[rounded_product(each).astype(np.float32)] for each in BYTES]
+    check(BYTES, compiled(BYTES, 21, target="llvm -mcpu=x86-64-v4 -mattr=+avx512vnni"), wanted, tolerance=2e-6)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(BYTES, 21).SerializeToString())
+    machine = next(machine for machine in MACHINES if machine.name == "cortex-a76")
+    found = run_on(machine, nnefc.compile(path, target=machine.target), feeds_of(BYTES))
+    check(BYTES, [[array] for array in found.values()], wanted, tolerance=2e-6)
+
+
+def test_rows_stay_floats_without_such_an_instruction() -> None:
+    floats = [replace(each, attributes=each.attributes | {"accuracy_level": 0}) for each in BYTES]
+    found, wanted = (compiled(cases, 21, target="x86-64-v3") for cases in (BYTES, floats))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_products_of_blocks_take_any_number_of_rows(rounded: bool, tmp_path: Path) -> None:
+    given = product((1,), 96, 80, 32, zeros="packed", bytes=rounded)
+    model = model_of([given], 21)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    artifact = nnefc.compile(path, target="llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", shape={"rows": "1..40"})
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for rows in (1, 2, 7, 12, 33, 40):
+        feeds = {model.graph.input[0].name: real(rows, 96)}
+        found, wanted = next(iter(artifact.run(feeds).values())), session.run(None, feeds)[0]
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("zeros", [None, "packed"])
+def test_items_of_four_bits_are_looked_up(zeros: str | None, tmp_path: Path) -> None:
+    """By one instruction, in registers; a scale is applied once a block."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of([product((1,), 512, 256, 32, zeros=zeros)], 21).SerializeToString())
+    nnefc.compile(path, target="x86-64-v4").emit("asm", tmp_path / "code")
+    lines = [line.split() for path in (tmp_path / "code").glob("*.s") for line in path.read_text().splitlines()]
+    looked_up = sum(line[0] in ("vpermps", "vpermd") for line in lines if line)
+    multiplied = sum(line[0].startswith("vfmadd") and "zmm" in line[-1] for line in lines if line)
+    assert 0 < looked_up <= multiplied < 1.5 * looked_up
 
 
 def test_zero_points_of_groups_agree_with_the_definition() -> None:

@@ -18,6 +18,8 @@ from nnefc.sizes import ceil_div
 
 __all__: list[str] = []
 
+_BYTES = 4  # the `accuracy_level` that lets the other factor be integers of 8 bits
+
 _FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 _NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
@@ -45,7 +47,8 @@ def _matmul_n_bits(ctx: Context, node: Node) -> Value:
         zeros = ctx.apply(Reshape((columns, width)), zeros)
     if optional_input(node, 4) is not None:
         x, data = _in_groups(ctx, node, x, data, bits)
-    weights = ctx.apply(BlockDequantization(depth, bits), data, scales, zeros)
+    narrow = given["accuracy_level"] == _BYTES
+    weights = ctx.apply(BlockDequantization(depth, bits, may_narrow_rows=narrow), data, scales, zeros)
     made: Value = ctx.apply(MatMul(), x, weights)
     return made if bias is None else binary(ctx, "Add", made, bias)
 
