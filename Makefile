@@ -3,6 +3,7 @@
 #   make run        compile the digits example and classify its held-back pictures
 #   make test       the tests, in two processes (WORKERS=n for another number)
 #   make test-all   the same and the slow ones: whole networks, minutes
+#   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
 #   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
 #   make lint       ruff and mypy
 #   make clean      remove everything that the goals above made, .venv included
@@ -19,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all bench lint clean
+.PHONY: run test test-all test-gpu bench lint clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -31,6 +32,9 @@ test: $(VENV)/installed-test
 
 test-all: $(VENV)/installed-test
 	@$(PYTEST)
+
+test-gpu: $(VENV)/installed-test
+	@$(PYTEST) tests/cuda/test_on_device.py
 
 bench: $(VENV)/installed-bench
 	@$(BIN)/python benchmarks/run.py $(BENCH)
