@@ -20,6 +20,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.passes.graph.layout_rules.convolution import integers
 from nnefc.passes.graph.quantized import (
     Grid,
@@ -292,7 +293,7 @@ def _added(rewriter: _Rewriter, call: relax.Call) -> relax.Expr | None:
     two, value = rewriter.sum_of(right), rewriter.known(right)
     if two is not None and shape_of(left) == shape_of(right) and len(one.terms + two.terms) <= _MOST_TERMS:
         return rewriter.summed(one.plus(two), call)
-    if value is None or np.broadcast_shapes(shape_of(left), value.shape) != shape_of(left):
+    if value is None or broadcast_shapes(shape_of(left), value.shape) != shape_of(left):
         return None
     return _with_bias(rewriter, one, value) if rewriter.is_product(left) else None
 

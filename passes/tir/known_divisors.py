@@ -11,16 +11,17 @@ the smallest normal numbers, where it may differ in the last bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import Call, Op
 
 __all__ = ["with_multiplied_quotients"]
 
 # By type: quotients of at least this size have remainders that are normal numbers; and the greatest number.
 _RANGES = {"float32": (2.0**-100, float(np.finfo(np.float32).max)), "float64": (2.0**-960, float(np.finfo(float).max))}
+_INTRINSIC = Op.get("tirx.call_llvm_pure_intrin")
 _FARTHEST = 100  # powers of two between a divisor and one
 
 
@@ -42,27 +43,18 @@ def _multiplied(quotient: tirx.Div) -> tirx.Expr:
     inverse = tirx.const(float(kind(1) / kind(divisor.value)), dtype)
     least, most = (tirx.const(bound, dtype) for bound in _RANGES[dtype])
 
-    def of(dividend: tirx.Expr) -> tirx.Expr:
-        return _named(dividend * inverse, "q", lambda q: _refined(q, dividend))
-
-    def _refined(q: tirx.Expr, dividend: tirx.Expr) -> tirx.Expr:
-        exact = _multiply_add(_multiply_add(-q, divisor, dividend), inverse, q)
-        return tirx.Select(tirx.abs(q) >= least, tirx.Select(tirx.abs(q) <= most, exact, q), q)
-
-    return _named(quotient.a, "x", of)
+    q = quotient.a * inverse  # is there several times, which LLVM joins: TVM makes no vectors of variables in factors
+    exact = _multiply_add(_multiply_add(-q, divisor, quotient.a), inverse, q)
+    return tirx.Select(tirx.abs(q) >= least, tirx.Select(tirx.abs(q) <= most, exact, q), q)
 
 
 def _has_quotients(expr: tirx.Expr) -> bool:
-    """Whether it divides, or has variables for a quotient: TVM makes no vectors of variables in a variable's value."""
+    """Whether it divides, by these means or others: then it is too long to be there several times."""
     found: list[tirx.Expr] = []
-    for kind in (tirx.Div, tirx.Let):
-        tvm_ffi.structural_walk(expr, (kind, found.append))
+    tvm_ffi.structural_walk(expr, (tirx.Div, found.append))
+    tvm_ffi.structural_walk(expr, (tirx.Let, found.append))
+    tvm_ffi.structural_walk(expr, (Call, lambda call: found.append(call) if call.op == _INTRINSIC else None))
     return bool(found)
-
-
-def _named(value: tirx.Expr, name: str, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    var = tirx.Var(name, value.expr_ty())
-    return tirx.Let(var, value, body(var))
 
 
 def _multiply_add(a: tirx.Expr, b: tirx.Expr, c: tirx.Expr) -> tirx.Expr:

@@ -25,7 +25,7 @@ def with_decided_extremes(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tir
     known = set(sizes)
 
     def decided(node: tirx.Min | tirx.Max) -> tirx.Expr:
-        if not variables_of([node]) <= known:
+        if str(node.expr_ty().dtype) != "int64" or not variables_of([node]) <= known:
             return node
         one, other = (Size(side) for side in (node.a, node.b))
         least, greatest = (node.a, node.b) if isinstance(node, tirx.Min) else (node.b, node.a)

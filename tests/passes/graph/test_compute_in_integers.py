@@ -104,6 +104,15 @@ def sequences(seed: int) -> onnx.ModelProto:
     return g.model((1, tokens, width), x)
 
 
+def rows(seed: int) -> onnx.ModelProto:
+    """Layers of each row by itself."""
+    g, width = Graph(seed), 24
+    a = g.node("Relu", g.node("Add", g.node("MatMul", "x", g.weight(width, 40)), g.weight(40)))
+    b = g.node("Erf", g.node("Div", a, g.array(np.float32(1.5))))
+    c = g.node("Mul", g.node("Mul", a, b), g.array(np.float32(0.5)))
+    return g.model((3, width), g.node("Gemm", c, g.weight(10, 40), g.weight(10), transB=1))
+
+
 class Samples(CalibrationDataReader):  # type: ignore[misc]
     """Random data to find ranges with."""
 
@@ -192,6 +201,21 @@ def test_quantized_networks_agree_with_onnxruntime(
     # Single steps may be rounded otherwise in each of the layers, and are carried on by the next ones.
     assert np.abs(made - wanted).max() <= 4 * step_of(path) + 1e-4
     assert np.abs(made - wanted).mean() <= 0.6 * step_of(path) + 1e-5
+
+
+@pytest.mark.parametrize("activations", ["QUInt8", "QUInt16"])
+def test_quantized_networks_take_any_number_of_rows(tmp_path: Path, activations: str) -> None:
+    path = quantized(tmp_path, rows, "QDQ", activations)
+    model = onnx.load(path)
+    del model.graph.value_info[:]
+    for tensor in (*model.graph.input, *model.graph.output):
+        tensor.type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(model, path)
+    with nnefc.compile(path).load(threads=1) as library:
+        for count in (1, 7):
+            x = np.random.default_rng(count).standard_normal((count, 24), np.float32)
+            (wanted,) = by_onnxruntime(path, {"x": x})
+            assert np.abs(library(x) - wanted).max() <= 2 * step_of(path) + 1e-6
 
 
 @pytest.mark.parametrize(("make", "weights"), [(images, "QUInt8"), (sequences, "QInt8")])

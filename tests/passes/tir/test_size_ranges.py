@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import tvm_ffi
 from tvm import te, tirx
 
 from nnefc.passes.tir.kernels import lower_kernel
@@ -26,6 +27,15 @@ def test_the_least_and_the_greatest_of_sizes_are_what_their_ranges_say() -> None
         for index, expected in indices.items():
             func = tirx.PrimFunc([], tirx.BufferStore(buffer, value, [index]))
             assert str(with_decided_extremes(func, [s, t]).body.indices[0]).replace("T.int64(12)", "12") == expected
+
+
+def test_the_least_of_real_numbers_is_left_as_it_is() -> None:
+    """Those of a quantization whose operand is constant: they have no variable that is no size."""
+    s = tirx.Var("s", "int64")
+    value = tirx.min(tirx.nearbyint(tirx.const(0.0, "float32")), tirx.const(255.0, "float32"))
+    func = tirx.PrimFunc([], tirx.BufferStore(tirx.decl_buffer((64,), "float32"), value, [s]))
+    with ranges({s: Range(0, 63, 10)}):
+        assert tvm_ffi.structural_equal(with_decided_extremes(func, [s]), func)
 
 
 def test_statements_are_under_the_condition_that_sizes_are_in_range() -> None:
