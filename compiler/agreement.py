@@ -68,6 +68,11 @@ class Narrowed(Exception):
         super().__init__("open dimensions must be narrowed")
         self.same, self.multiples, self.fixed, self.ends = same or {}, multiples or {}, fixed or {}, ends or {}
 
+    @property
+    def names(self) -> set[str]:
+        """Of the dimensions."""
+        return {*self.same, *self.same.values(), *self.multiples, *self.fixed, *self.ends}
+
 
 @dataclass
 class Narrowing:
@@ -95,9 +100,8 @@ class Narrowing:
         Raises:
             CompileError: no size is left, or only the data tell a size.
         """
-        named = {*found.same, *found.same.values(), *found.multiples, *found.fixed, *found.ends}
-        if not named <= set(self.sizes):
-            sizes = " and ".join(f"'{name}'" for name in sorted(named))
+        if not found.names <= set(self.sizes):
+            sizes = " and ".join(f"'{name}'" for name in sorted(found.names))
             raise CompileError(
                 f"the network's operators fit each other for some values of {sizes} only, "
                 "and not all of these are sizes of inputs: only the data tell"

@@ -102,6 +102,10 @@ def check_table(entries: int) -> None:
         )
 
 
+_Chosen: TypeAlias = tuple[tuple[relax.Expr, bool], ...]
+"""Conditions that hold, or do not hold, where what is built is needed."""
+
+
 @dataclass(eq=False)
 class _Frame:
     """The function that is being built: the network's own, or a body inside it.
@@ -112,7 +116,8 @@ class _Frame:
         captured: variables of the functions around it that the body uses, and the parameters that stand for them here.
         controls: the choices and loops that it calls.
         counts: sizes that only the data tell, each with the tensor that has it.
-        sizes: those that items of tensors are, by the item's place.
+        sizes: those that items of tensors are, by the item's place and by what chooses what is built.
+        places: of the items that are not zero among the first of a flat tensor, by what chooses what is built too.
     """
 
     builder: relax.BlockBuilder
@@ -120,7 +125,8 @@ class _Frame:
     captured: dict[relax.Var, relax.Var] = field(default_factory=dict)
     controls: list[Control] = field(default_factory=list)
     counts: dict[Count, relax.Expr] = field(default_factory=dict)
-    sizes: dict[tuple[relax.Expr, int], Dimension] = field(default_factory=dict)
+    sizes: dict[tuple[relax.Expr, int, _Chosen], Dimension] = field(default_factory=dict)
+    places: dict[tuple[relax.Expr, Dimension, _Chosen], relax.Expr] = field(default_factory=dict)
 
     def owns(self, var: relax.Var) -> bool:
         """Whether a variable is this function's own."""

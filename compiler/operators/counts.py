@@ -22,6 +22,7 @@ from nnefc.operators.statements import T, looped, report
 from nnefc.sizes import (
     Dimension,
     OpenSize,
+    Range,
     Size,
     also_counted,
     bounds,
@@ -35,7 +36,7 @@ from nnefc.sizes import (
     widest,
 )
 
-__all__ = ["counted"]
+__all__ = ["counted", "new_count"]
 
 _LIKELY = 256
 """For estimates, a size without a limit."""
@@ -71,6 +72,19 @@ def counted(
     if size.values.least == size.values.most:
         return _checked(at, value, name, size.values.least * size.multiple)
     return _in_range(at, value, name, size, limit)
+
+
+def new_count(name: str, limit: Dimension | None, values: Range | None = None) -> Count:
+    """A size that a tensor will have: up to a limit, or in a range."""
+    taken = {str(var.name) for var in open_variables()}
+    var = tirx.Var(next(each for n in counting() if (each := f"{name}{n or ''}") not in taken), "int64")
+    if limit is not None:
+        made = Count.up_to(limit, var)
+    else:
+        assert values is not None
+        made = Count(var, None, values)
+    also_counted(var, made.values, has_limit=limit is not None)
+    return made
 
 
 def _where_run(at: Emitter, value: relax.Expr) -> relax.Expr:

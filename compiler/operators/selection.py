@@ -38,8 +38,14 @@ def _int64(value: int) -> tirx.Expr:
 
 
 def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> relax.Expr:
-    """The positions `[n]` of the items of a flat tensor that are not zero, of the first `limit` items; int64."""
-    (items,) = shape_of(x)
+    """The positions `[n]` of the items of a flat tensor that are not zero, of the first `limit` items; int64.
+
+    Whoever asks again for those of one tensor gets the same ones, so that their sizes are known to be equal.
+    """
+    (items,), places = shape_of(x), at.frames[-1].places
+    key = at.expr(x), limit, tuple(at.chosen_by)
+    if key in places:
+        return places[key]
 
     def holds(item: Any) -> Any:
         return item if dtype_of(x) == "bool" else item != tirx.const(0, dtype_of(x))
@@ -51,7 +57,8 @@ def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> relax.Ex
             count[0] = count[0] + 1
 
     found, count = looped(at, write, [x], [((items,), "int64"), ((1,), "int64")], name)
-    return first_of(at, found, counted(at, at.expr(count), limit, name))
+    places[key] = first_of(at, found, counted(at, at.expr(count), limit, name))
+    return places[key]
 
 
 @dataclass(frozen=True)

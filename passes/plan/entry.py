@@ -513,11 +513,11 @@ class _Writer:
     def _first_states(self, step: LoopStep, plan: MemoryPlan, areas: _LoopAreas) -> list[tirx.Stmt]:
         """Bring the states' first values to where the states live, but for those that are there."""
         return [
-            self._copy(first, area, state.bytes)
-            for index, (state, first, area) in enumerate(
-                zip(step.body.states, areas.first_states, areas.states, strict=True)
+            self._copy(first, area, before.bytes)
+            for before, after, first, area in zip(
+                step.reads[step.first_state :], step.writes, areas.first_states, areas.states, strict=False
             )
-            if plan.places[step.writes[index]] != plan.places[step.reads[step.first_state + state.index]]
+            if plan.places[before] != plan.places[after]
         ]
 
     def _copy(self, source: _Area, target: _Area, count: Dimension) -> tirx.Stmt:

@@ -410,7 +410,7 @@ class _Addresses:
 
     def of_all(self, program: Program, steps: _Steps) -> dict[Buffer, Place]:
         """Where all buffers live."""
-        buffers = [*program.outputs, *program.new_states, *program.states]
+        buffers = [*program.outputs, *program.new_states, *program.states, *program.counts]
         for step in (*program.steps, *steps):
             buffers += _touched(step)
         return {buffer: self.of(buffer) for buffer in buffers}
@@ -446,8 +446,9 @@ def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buff
     """New values of states that are the old values of others: each is saved before any state changes."""
     saved: dict[Buffer, tuple[Buffer, Storage]] = {}
     for state, new in zip(program.states, program.new_states, strict=True):
-        root, _ = aliases.root(new)
-        if root.kind is Kind.STATE and root is not state and new not in saved:
+        root, offset = aliases.root(new)
+        is_there = root is state and isinstance(offset, int) and offset == 0
+        if root.kind is Kind.STATE and not is_there and new not in saved:
             copy = Buffer(Kind.WORKSPACE, -1 - len(saved), new.shape, new.dtype)
             saved[new] = copy, Storage(new.bytes, time, time)
     return saved
@@ -456,7 +457,7 @@ def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buff
 def _state_updates(program: Program, places: Mapping[Buffer, Place], saved: Mapping[Buffer, Buffer]) -> list[Copy]:
     """Bring the states' new values to their place, after everything that reads the old ones."""
     copies = [Copy(new, places[copy], new.bytes) for new, copy in saved.items()]
-    for index, (state, new) in enumerate(zip(program.states, program.new_states, strict=True)):
+    for index, new in enumerate(program.new_states):
         if places[new] != Place("state", index, 0):
-            copies.append(Copy(saved.get(new, new), Place("state", index, 0), state.bytes))
+            copies.append(Copy(saved.get(new, new), Place("state", index, 0), new.bytes))
     return copies

@@ -2,7 +2,7 @@
 
 A condition that is known picks its branch; one that the program computes picks a body of the network when it runs. A
 loop with a small, known trip count is unrolled: iterations then know their number, and states may change their types
-from one to the next. Any other runs as a loop, unless it can only be unrolled: see `bodies`.
+from one to the next. Any other runs as a loop, unless it can only be unrolled: see `loops`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import onnx.defs
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.bodies import EndlessLoop, Repetition, choose, repeat
+from nnefc.frontends.onnx.branches import choose
+from nnefc.frontends.onnx.loops import EndlessLoop, Repetition, repeat
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Value, operator
 from nnefc.frontends.onnx.operators.tensors import settled
 from nnefc.frontends.onnx.types import TensorType

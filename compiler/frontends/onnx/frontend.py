@@ -32,7 +32,7 @@ from nnefc.frontends.onnx.shapes import (
 )
 from nnefc.frontends.onnx.tolerance import without_dead_nodes
 from nnefc.frontends.onnx.training import check_trainings, training_step
-from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Value
+from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Stacked, Value
 from nnefc.network import Network, State
 from nnefc.operators.base import build_main, is_empty
 from nnefc.operators.elementwise import Elementwise
@@ -325,6 +325,8 @@ def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
             if value.dtype.startswith("complex"):
                 raise CompileError(f"the output '{name}' is of type {value.dtype}, which a library cannot return")
             return {name: value}
+        case Stacked(tensor):
+            return {name: tensor}
         case Optional(item):
             return {} if item is None else _tensors(name, item)
         case Sequence(items):

@@ -216,7 +216,8 @@ class Context:
             return self._written(value.sizes, value.dtype)
         if value.expr is not None:
             return self._visible(value.expr, value)
-        assert value.array is not None
+        if value.array is None:
+            return self.builder.emit(relax.op.zeros(value.shape, STORAGE.get(value.dtype, value.dtype)), self.at.hint)
         if value.dtype.startswith("complex"):
             raise CompileError(f"tensors of type {value.dtype} can only be used where they are known at compile time")
         array = value.array

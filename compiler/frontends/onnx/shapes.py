@@ -24,7 +24,7 @@ from nnefc.frontends.onnx.types import (
     ValueInfo,
     spelled,
 )
-from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Value, numpy_dtype
+from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Stacked, Value, numpy_dtype
 from nnefc.network import MAX_ITEMS, OpenDimension
 from nnefc.outline import OpenTensor, shape_option
 from nnefc.sizes import Dimension, OpenSize, Size, bounds, greatest, is_known, known_less, least
@@ -429,7 +429,7 @@ def check_declared(
                     unify(_possible(shape, value.shape, symbols), value.shape, f"'{info.name}'", symbols)
                 except CompileError as error:
                     symbols.contradictions.setdefault(info.name, error.message)
-        case (SequenceType(), Sequence()) | (OptionalType(), Optional()) | (None, _):
+        case (SequenceType(), Sequence() | Stacked()) | (OptionalType(), Optional()) | (None, _):
             return
         case (SequenceType(MapType()) | MapType(), Value()):
             return  # of ZipMap: the values of its maps

@@ -71,9 +71,10 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
     flat = ctx.apply(Reshape((math.prod(value.shape),)), value)
     items = []
     for place in range(math.prod(value.shape)):
-        found = next((f.sizes[key] for f in ctx.at.frames if (key := (value.expr, place)) in f.sizes), None)
+        key = value.expr, place, tuple(ctx.at.chosen_by)
+        found = next((frame.sizes[key] for frame in ctx.at.frames if key in frame.sizes), None)
         if found is None:
             found = counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (place, 1, 1)}), flat)), None, name)
-            ctx.at.frames[-1].sizes[value.expr, place] = found
+            ctx.at.frames[-1].sizes[key] = found
         items.append(found)
     return sizes_array(items, value.shape)

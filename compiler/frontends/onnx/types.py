@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Sequence, Value
+from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Sequence, Stacked, Value
 
 __all__ = [
     "DTYPES",
@@ -199,6 +199,8 @@ def type_of(value: AnyValue) -> Type:
             return TensorType(value.dtype, value.shape)
         case Sequence(items, dtype):
             return SequenceType(type_of(items[0]) if items else TensorType(dtype, None))
+        case Stacked():
+            return SequenceType(type_of(value.item))
         case Optional(item, dtype):
             return OptionalType(type_of(item) if item is not None else TensorType(dtype, None))
         case Map(items):

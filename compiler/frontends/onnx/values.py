@@ -12,6 +12,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.size_values import is_open
 from nnefc.operators.dtypes import HALF_FLOATS, STORAGE, dtype_name, numpy_dtype
+from nnefc.sizes import Dimension, is_known
 
 __all__ = [
     "HALF_FLOATS",
@@ -22,6 +23,7 @@ __all__ = [
     "Optional",
     "Sequence",
     "SparseTensor",
+    "Stacked",
     "Value",
     "dtype_name",
     "numpy_dtype",
@@ -76,11 +78,13 @@ class Value:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: str) -> Value:
-        """A tensor without items, and so known.
+        """A tensor without items, and so known: an array, or neither that nor a variable if other sizes are open.
 
         Raises:
             CompileError: NumPy has no such array: its other sizes are too large.
         """
+        if not is_known(*shape):
+            return cls(shape, dtype)
         try:
             return cls.known(np.zeros(shape, numpy_dtype(dtype)))
         except ValueError:
@@ -98,6 +102,32 @@ class Sequence:
 
     items: tuple[AnyValue, ...]
     dtype: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """A sequence of tensors of one shape, of any length.
+
+    Attributes:
+        tensor: the items along its first dimension.
+    """
+
+    tensor: Value
+
+    @property
+    def length(self) -> Dimension:
+        """How many items there are."""
+        return self.tensor.shape[0]
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the items."""
+        return self.tensor.dtype
+
+    @property
+    def item(self) -> Value:
+        """An item's shape and type."""
+        return Value(self.tensor.shape[1:], self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,4 +166,4 @@ class SparseTensor:
         return result.reshape(self.shape)
 
 
-AnyValue: TypeAlias = "Value | Sequence | Optional | Map"
+AnyValue: TypeAlias = "Value | Sequence | Stacked | Optional | Map"

@@ -214,15 +214,15 @@ def test_loops_inside_each_other(tmp_path: Path) -> None:
 
 
 def test_unrolling_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three loops of 100 iterations inside each other, whose states grow: they cannot run as loops."""
+    """Three loops of 100 iterations inside each other, whose states get more dimensions: they must be unrolled."""
     assert lowering._MAX_NODES == 65536
     monkeypatch.setattr(lowering, "_MAX_NODES", 2000)
-    made = body([node("Identity", ["go"], ["on"]), *chain("s0", "c0", 10), node("Concat", ["c0", "x"], ["t0"], axis=0)])
+    made = body([node("Identity", ["go"], ["on"]), *chain("s0", "c0", 10), node("Unsqueeze", ["c0", "axes"], ["t0"])])
     for level in range(3):
         inner = rename(made, f"_{level}")
         made = body([node("Identity", ["go"], ["on"]), node("Loop", ["m", "", "s0"], ["t0"], body=inner)])
     with pytest.raises(CompileError, match="more than 2000 nodes"):
-        loaded(looping(made, ["m", "", "x"], [info("y")], m=np.int64(100)), tmp_path)
+        loaded(looping(made, ["m", "", "x"], [info("y")], m=np.int64(100), axes=np.array([0])), tmp_path)
 
 
 def chain(first: str, last: str, count: int) -> list[onnx.NodeProto]:
@@ -231,12 +231,12 @@ def chain(first: str, last: str, count: int) -> list[onnx.NodeProto]:
 
 
 def rename(made: onnx.GraphProto, suffix: str) -> onnx.GraphProto:
-    """The graph with other names for all that it defines, `m` and what is inside subgraphs left alone."""
+    """The graph with other names for all that it defines, constants and what is inside subgraphs left alone."""
     copy = onnx.GraphProto()
     copy.CopyFrom(made)
     for value in (*copy.input, *copy.output):
         value.name += suffix
     for item in copy.node:
         for names in (item.input, item.output):
-            names[:] = [name if name in ("m", "x", "") else name + suffix for name in names]
+            names[:] = [name if name in ("m", "x", "axes", "") else name + suffix for name in names]
     return copy

@@ -1,9 +1,14 @@
-"""Sequences and optionals: which tensors they hold, and how many, is known at compile time."""
+"""Sequences and optionals. Of most it is known at compile time which tensors they hold, and how many.
+
+Others are one tensor, see `stacks`: such as grow in a loop, or whose items are chosen by what is computed.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from nnefc.agreement import agree
+from nnefc.frontends.onnx.loops import Repetition, repeat
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Sequence, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.tensors import (
@@ -15,8 +20,11 @@ from nnefc.frontends.onnx.operators.tensors import (
     required_value,
     shape_of,
 )
-from nnefc.frontends.onnx.values import Optional
+from nnefc.frontends.onnx.size_values import sizes_array
+from nnefc.frontends.onnx.stacks import at_position, concatenated, inserted, split, stacked, without
+from nnefc.frontends.onnx.values import Optional, Stacked
 from nnefc.operators.shape import Concat, Split, Squeeze, Stack
+from nnefc.sizes import is_known
 
 __all__: list[str] = []
 
@@ -24,33 +32,39 @@ _MOST_PARTS = 16_384
 """Items of a sequence; how many it would be is not in the model, but in a shape, or the trip count of a loop."""
 
 
-def _sequence(node: Node, index: int = 0) -> Sequence:
+def _sequence(node: Node, index: int = 0) -> Sequence | Stacked:
     """An input that must be a sequence.
 
     Raises:
         CompileError: it is not.
     """
     value = node.operands[index] if index < len(node.operands) else None
-    if not isinstance(value, Sequence):
+    if not isinstance(value, Sequence | Stacked):
         raise fail(node, f"input {index} is not a sequence")
     return value
 
 
-def _position(ctx: Context, node: Node, index: int, length: int) -> int:
-    """A position in a sequence, counted from the front."""
-    value = required_value_at(ctx, node, index)
-    if not -length <= value < max(length, 1):
+def _position(ctx: Context, node: Node, index: int, length: int, end: int) -> int | None:
+    """A position below `end` in a sequence, counted from the front; None if it is known only at run time."""
+    array = ctx.constant(_position_tensor(node, index))
+    if array is None:
+        return None
+    value = int(array.reshape(-1)[0])
+    if not -length <= value < end:
         raise fail(node, f"the position {value} is out of range for a sequence of {length} tensors")
     return value + length if value < 0 else value
 
 
-def required_value_at(ctx: Context, node: Node, index: int) -> int:
-    """An integer input that must be known at compile time; other inputs may be sequences."""
+def _position_tensor(node: Node, index: int) -> Value:
+    """An input that must be one integer; other inputs may be sequences."""
     operand = node.operands[index]
-    array = ctx.constant(operand) if isinstance(operand, Value) else None
-    if array is None or array.size != 1:
-        raise fail(node, "the position in a sequence must be known at compile time")
-    return int(array.reshape(-1)[0])
+    if not isinstance(operand, Value) or any(size != 1 for size in operand.shape):
+        raise fail(node, "a position in a sequence must be one integer")
+    return operand
+
+
+def _given(node: Node, index: int) -> bool:
+    return index < len(node.operands) and node.operands[index] is not None
 
 
 @operator("SequenceEmpty", since=(11,))
@@ -66,25 +80,31 @@ def _construct(_ctx: Context, node: Node) -> AnyValue:
 
 @operator("SequenceAt", since=(11,))
 def _at(ctx: Context, node: Node) -> AnyValue:
-    items = _sequence(node).items
-    place = _position(ctx, node, 1, len(items))
-    if not items:
-        raise fail(node, "the sequence is empty")
-    return items[place]
+    sequence = _sequence(node)
+    if isinstance(sequence, Sequence):
+        if not sequence.items:
+            raise fail(node, "the sequence is empty")
+        place = _position(ctx, node, 1, len(sequence.items), len(sequence.items))
+        if place is not None:
+            return sequence.items[place]
+    return at_position(ctx, stacked(ctx, sequence), _position_tensor(node, 1))
 
 
 @operator("SequenceInsert", since=(11,))
 def _insert(ctx: Context, node: Node) -> AnyValue:
-    sequence = _sequence(node)
-    items, item = list(sequence.items), node.operands[1]
+    sequence, item = _sequence(node), node.operands[1]
     if item is None:
         raise fail(node, "there is nothing to insert")
-    place = len(items)
-    if len(node.operands) > 2 and node.operands[2] is not None:
-        place = required_value_at(ctx, node, 2)
-        if not -len(items) <= place <= len(items):
-            raise fail(node, f"the position {place} is not in a sequence of {len(items)}")
-        place += len(items) if place < 0 else 0
+    place: int | None = None
+    if isinstance(sequence, Sequence):
+        length = len(sequence.items)
+        place = _position(ctx, node, 2, length, length + 1) if _given(node, 2) else length
+    if isinstance(sequence, Stacked) or place is None:
+        if not isinstance(item, Value):
+            raise fail(node, "a sequence whose length is known only at run time holds tensors alone")
+        position = _position_tensor(node, 2) if _given(node, 2) else None
+        return inserted(ctx, stacked(ctx, sequence, item), item, position)
+    items = list(sequence.items)
     _check_count(node, len(items) + 1)
     items.insert(place, item)
     return Sequence(tuple(items), sequence.dtype)
@@ -93,17 +113,22 @@ def _insert(ctx: Context, node: Node) -> AnyValue:
 @operator("SequenceErase", since=(11,))
 def _erase(ctx: Context, node: Node) -> AnyValue:
     sequence = _sequence(node)
-    items = list(sequence.items)
-    if not items:
-        raise fail(node, "the sequence is empty")
-    given = len(node.operands) > 1 and node.operands[1] is not None
-    del items[_position(ctx, node, 1, len(items)) if given else -1]
-    return Sequence(tuple(items), sequence.dtype)
+    position = _position_tensor(node, 1) if _given(node, 1) else known(ctx, np.array(-1))
+    if isinstance(sequence, Sequence):
+        if not sequence.items:
+            raise fail(node, "the sequence is empty")
+        length = len(sequence.items)
+        place = _position(ctx, node, 1, length, length) if _given(node, 1) else length - 1
+        if place is not None:
+            return Sequence((*sequence.items[:place], *sequence.items[place + 1 :]), sequence.dtype)
+    return without(ctx, stacked(ctx, sequence), position)
 
 
 @operator("SequenceLength", since=(11,))
 def _length(ctx: Context, node: Node) -> AnyValue:
-    return known(ctx, np.array(len(_sequence(node).items), np.int64))
+    sequence = _sequence(node)
+    length = sequence.length if isinstance(sequence, Stacked) else len(sequence.items)
+    return Value.of_sizes(sizes_array([length], ()), "int64")
 
 
 @operator("SplitToSequence", since=(11, 24))
@@ -111,9 +136,13 @@ def _split(ctx: Context, node: Node) -> AnyValue:
     x = input_at(node, 0)
     shape = shape_of(x)
     axis, keep = normal_axis(node, node.attributes["axis"], len(shape)), bool(node.attributes["keepdims"])
+    if not has_input(node, 1) and not is_known(shape[axis]):
+        return split(ctx, x, axis, 1, keep)
     if has_input(node, 1):
         given = required_value(ctx, node, 1, "split")
         keep = True
+        if given.ndim == 0 and given > 0 and not is_known(shape[axis]):
+            return split(ctx, x, axis, int(given), keep)
         sizes = [int(size) for size in given.reshape(-1)]
         if given.ndim == 0:
             if sizes[0] < 1:
@@ -134,10 +163,13 @@ def _check_count(node: Node, count: int) -> None:
 
 @operator("ConcatFromSequence", since=(11,))
 def _concat(ctx: Context, node: Node) -> AnyValue:
-    values = [item for item in _sequence(node).items if isinstance(item, Value)]
+    sequence, new = _sequence(node), bool(node.attributes["new_axis"])
+    if isinstance(sequence, Stacked):
+        axis = normal_axis(node, node.attributes["axis"], sequence.tensor.rank - 1 + new)
+        return concatenated(ctx, sequence, axis, new)
+    values = [item for item in sequence.items if isinstance(item, Value)]
     if not values:
         raise fail(node, "the sequence has no tensors")
-    new = bool(node.attributes["new_axis"])
     axis = normal_axis(node, node.attributes["axis"], values[0].rank + new)
     made: Value = ctx.apply(Stack(axis) if new else Concat(axis), *values)
     return made
@@ -168,10 +200,14 @@ def _get_element(_ctx: Context, node: Node) -> AnyValue:
 @operator("SequenceMap", since=(17,))
 def _map(ctx: Context, node: Node) -> list[AnyValue]:
     """The body once for every place of the first sequence; tensors go to all of them."""
-    length = len(_sequence(node).items)
-    for operand in node.operands[1:]:
-        if isinstance(operand, Sequence) and len(operand.items) != length:
-            raise fail(node, f"the sequences have {length} and {len(operand.items)} items")
+    _sequence(node)
+    if any(isinstance(operand, Stacked) for operand in node.operands):
+        return _mapped_in_a_loop(ctx, node)
+    sequences = [operand for operand in node.operands if isinstance(operand, Sequence)]
+    length = len(sequences[0].items)
+    for other in sequences[1:]:
+        if len(other.items) != length:
+            raise fail(node, f"the sequences have {length} and {len(other.items)} items")
     body, made_of_each = node.attributes["body"], []
     for place in range(length):
         given = [operand.items[place] if isinstance(operand, Sequence) else operand for operand in node.operands]
@@ -181,3 +217,35 @@ def _map(ctx: Context, node: Node) -> list[AnyValue]:
         items = tuple(results[index] for results in made_of_each)
         made.append(Sequence(items, getattr(items[0], "dtype", "") if items else ""))
     return made
+
+
+def _mapped_in_a_loop(ctx: Context, node: Node) -> list[AnyValue]:
+    """As `_map`, where a loop goes over sequences of lengths that are known only at run time."""
+    operands = [operand for operand in node.operands if operand is not None]
+    over = [index for index, operand in enumerate(operands) if isinstance(operand, Sequence | Stacked)]
+    sequences = [stacked(ctx, operand) for operand in operands if isinstance(operand, Sequence | Stacked)]
+    if not all(agree(sequences[0].length, other.length) for other in sequences):
+        raise fail(node, f"the sequences have {' and '.join(str(other.length) for other in sequences)} items")
+
+    def iteration(
+        _number: Value, _states: list[AnyValue], items: list[Value]
+    ) -> tuple[Value, list[AnyValue], list[Value]]:
+        given = list(operands)
+        for index, item in zip(over, items, strict=True):
+            given[index] = item
+        made = ctx.run_graph(node.attributes["body"], given)
+        if not all(isinstance(value, Value) for value in made):
+            raise fail(node, "a sequence whose length is known only at run time holds tensors alone")
+        return ctx.known(np.array(True)), [], [value for value in made if isinstance(value, Value)]
+
+    loop = Repetition(
+        iteration,
+        states=[],
+        limit=sequences[0].length,
+        count=None,
+        running=ctx.known(np.array(True)),
+        scanned=tuple(sequence.tensor for sequence in sequences),
+        reversed_inputs=(False,) * len(sequences),
+        reversed_outputs=(False,) * len(node.attributes["body"].output_names),
+    )
+    return [Stacked(output) for output in repeat(ctx, loop)[1]]

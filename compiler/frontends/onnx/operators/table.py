@@ -18,7 +18,6 @@ _DOMAINS = {
 }
 
 _LIMITS = {
-    "Compress": "not in bodies of loops that are decided at run time",
     "DFT": "at most 16,384 items; axis and length must be known at compile time",
     "DeformConv": "two spatial dimensions",
     "Det": "no half floats",
@@ -30,12 +29,10 @@ _LIMITS = {
     "GatherND": "an index out of range fails the run",
     "GridSample": "cubic along every dimension",
     "If": "the results of the branches must have equal types and ranks where the condition is computed",
-    "Loop": "states keep their shapes where the trip count is large or computed; scan outputs where it is computed, "
-    "but not in bodies of other loops",
+    "Loop": "where it is not unrolled, states keep their types and ranks, and their sizes have a limit that is known "
+    "before the loop",
     "MaxRoiPool": "float32, float64",
-    "NonMaxSuppression": "all but boxes and scores must be known at compile time; not in bodies of loops that are "
-    "decided at run time",
-    "NonZero": "not in bodies of loops that are decided at run time",
+    "NonMaxSuppression": "all but boxes and scores must be known at compile time",
     "OneHot": "the depth must be known at compile time",
     "QuantizeLinear": "no 6-bit floats",
     "RandomNormal": "not in branches and loops that are decided at run time",
@@ -48,8 +45,6 @@ _LIMITS = {
     "ScatterND": "an index out of range is an error where it is constant, and fails the run otherwise",
     "StringNormalizer": "the locale counts for nothing; stop words not in branches and loops that are decided at "
     "run time",
-    "StringSplit": "not in bodies of loops that are decided at run time",
-    "Unique": "not in bodies of loops that are decided at run time",
     "ZipMap": "gives the values, a column for each label; the library's description has the labels",
 }
 
