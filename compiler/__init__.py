@@ -19,10 +19,11 @@ from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
 
 if TYPE_CHECKING:
     from nnefc.artifact import Artifact
+    from nnefc.conversion import convert
     from nnefc.driver import compile
     from nnefc.loader import LoadError, Model, RunError, load
 
-__all__ = ["Artifact", "CompileError", "LoadError", "Model", "ModelWarning", "RunError", "compile", "load"]
+__all__ = ["Artifact", "CompileError", "LoadError", "Model", "ModelWarning", "RunError", "compile", "convert", "load"]
 
 _LOADER = "nnefc.loader"
 _LAZY = {
@@ -31,6 +32,7 @@ _LAZY = {
     "Model": _LOADER,
     "RunError": _LOADER,
     "compile": "nnefc.driver",
+    "convert": "nnefc.conversion",
     "load": _LOADER,
 }
 

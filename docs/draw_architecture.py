@@ -21,8 +21,8 @@ PICTURE = Path(__file__).with_name("architecture.svg")
 _FOLDERS = {"compiler": "nnefc", "passes": "nnefc.passes", "targets": "nnefc.targets"}
 
 _DRIVER = (
-    *("", "artifact", "driver", "formats", "inspection", "onnx_backend", "provenance", "signatures", "specializations"),
-    "turns",
+    *("", "artifact", "conversion", "driver", "formats", "inspection", "onnx_backend", "provenance", "signatures"),
+    *("specializations", "turns"),
 )
 _SHARED = (
     *("agreement", "c_sources", "diagnostics", "element_types", "evaluation", "network", "outline", "size_numbers"),

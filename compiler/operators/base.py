@@ -18,6 +18,7 @@ from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
 from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
 from nnefc.operators.dtypes import numpy_dtype
+from nnefc.operators.recording import recorded
 from nnefc.sizes import (
     Dimension,
     OpenSize,
@@ -410,6 +411,8 @@ class Operator:
         super().__init_subclass__(**options)
         if listed:
             Operator.KINDS.append(cls)
+        for name in {"lower"} & vars(cls).keys():
+            setattr(cls, name, recorded(vars(cls)[name]))
 
     def shape(self, *shapes: Any) -> Any:
         """The shape of the result, from those of the operands."""

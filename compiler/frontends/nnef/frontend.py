@@ -33,6 +33,7 @@ from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.weights import load_variables
 from nnefc.network import MAX_ITEMS, Network, Quantized, State
 from nnefc.operators.casting import Cast
+from nnefc.operators.recording import note_name, note_place
 from nnefc.operators.shape import Copy
 from nnefc.sizes import Dimension, OpenSize, known_less
 
@@ -267,9 +268,11 @@ def _lower(
         case "variable":
             label = invocation.args.label
             lowering.bind(invocation.tensors[0], states.get(label, values[label]))
+            note_name(np.asarray(values[label]), label)
             return
     tensors = invocation.tensors
     lowering.hint = tensors[0].name
+    note_place(f"'{invocation.operation.name}' in {invocation.location}")
     try:
         made = invocation.operation.lower(lowering, invocation.args)
     except CompileError as error:
@@ -280,6 +283,7 @@ def _lower(
     for tensor, operand in zip(tensors, operands, strict=True):
         if not isinstance(operand, np.ndarray | relax.Var | GenericConst):
             operand = lowering.builder.emit(operand, tensor.name)
+        note_name(operand, tensor.name)
         lowering.bind(tensor, operand)
 
 

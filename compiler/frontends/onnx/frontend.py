@@ -36,6 +36,7 @@ from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional,
 from nnefc.network import Network, State
 from nnefc.operators.base import build_main, is_empty
 from nnefc.operators.elementwise import Elementwise
+from nnefc.operators.recording import note_name
 from nnefc.operators.shape import Copy
 
 __all__ = ["load"]
@@ -138,7 +139,12 @@ def _evaluated(model: Model, graph: Graph, what: str) -> dict[str, Array]:
 
 
 def _initial(graph: Graph) -> dict[str, AnyValue | None]:
-    return {name: initial_value(array) for name, array in graph.initializers.items()}
+    found: dict[str, AnyValue | None] = {}
+    for name, array in graph.initializers.items():
+        value = found[name] = initial_value(array)
+        if value.array is not None:
+            note_name(value.array, name)
+    return found
 
 
 class _Builder:

@@ -45,6 +45,7 @@ from nnefc.frontends.onnx.types import (
 )
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, SparseTensor, Value
 from nnefc.frontends.refusals import REFUSALS, reason_of
+from nnefc.operators.recording import note_name, note_place
 
 __all__ = ["Interpreter", "Scope", "is_supported"]
 
@@ -169,6 +170,8 @@ class Interpreter:
         for name, result in zip(node.outputs, results, strict=False):
             if name:
                 scope.values[name] = result
+                if isinstance(result, Value):
+                    note_name(result.expr if result.array is None else result.array, name)
                 info = scope.infos.get(name)
                 if info is not None:
                     check_declared(result, info, self.symbols, node.description, strict=not scope.inlined, inside=True)
@@ -223,6 +226,7 @@ class Interpreter:
 
     def _apply(self, lowering: Lowering, node: Node, schema: Schema) -> list[AnyValue]:
         before, self.context.at.hint = self.context.at.hint, _hint(node.outputs)
+        note_place(node.description)
         try:
             check_strings(node)
             return with_strings(node, schema, lower_in_single(self.context, node, schema, lowering))

@@ -24,6 +24,7 @@ from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.network import Network, OpenDimension
 from nnefc.operators.base import build_main, check_size
+from nnefc.operators.recording import note_name, note_place
 from nnefc.operators.shape import Copy
 from nnefc.sizes import OpenSize, dimensions
 
@@ -207,8 +208,14 @@ def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[
     """The values of the operator's results, all bound: TVM checks an expression when it is."""
     at.hint = _identifier(operator.name)
     at.results = len(operator.outputs)
+    note_place(f"'{operator.name}' ({operator.type})")
+    for name, array in weights.items():
+        note_name(array, f"{operator.name}.{name}")
     try:
-        return _named(at, operator, _made(at, operator, operands, weights))
+        made = _named(at, operator, _made(at, operator, operands, weights))
+        if len(made) == 1:
+            note_name(made[0], operator.name)
+        return made
     except CompileError as error:
         if error.location is None:
             raise CompileError(error.message, location=operator.location, hint=error.hint) from None

@@ -11,7 +11,7 @@ from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
 from nnefc.operators.elementwise import Clip, Elementwise
 from nnefc.operators.functions import FUNCTIONS
 
-__all__ = ["declare"]
+__all__ = ["FUNCTIONS_SAID", "declare"]
 
 _NAMES = {
     "rcp": "reciprocal",
@@ -37,6 +37,9 @@ _NAMES = {
 }
 """What the library calls functions that have another name there."""
 
+FUNCTIONS_SAID: dict[str, str] = {}
+"""The operation that says a function of the library, by the function's name."""
+
 
 def declare(name: str, *parameters: str, operand: str = "scalar", result: str = "scalar", **options: Any) -> None:
     """Declare an operation that is a function of the library.
@@ -47,6 +50,7 @@ def declare(name: str, *parameters: str, operand: str = "scalar", result: str = 
         options: of `operation`.
     """
     function = _NAMES.get(name, name)
+    FUNCTIONS_SAID[function] = name
     to = "y" if len(parameters) == 1 else "z"
     declared = ", ".join(f"{parameter}: tensor<{operand}>" for parameter in parameters)
     operation(

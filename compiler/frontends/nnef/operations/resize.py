@@ -10,9 +10,9 @@ from nnefc.operators.interpolation import Interpolation, Scaling
 from nnefc.operators.resize import Resize
 from nnefc.operators.window import Window
 
-__all__: list[str] = []
+__all__ = ["METHODS"]
 
-_METHODS = {"symmetric": "half_pixel", "asymmetric": "asymmetric", "aligned": "align_corners"}
+METHODS = {"symmetric": "half_pixel", "asymmetric": "asymmetric", "aligned": "align_corners"}
 """Where results lie, as `Interpolation` names it."""
 
 _LINEAR_BORDERS = ("replicate", "constant")
@@ -98,8 +98,8 @@ def _resized(lowering: Lowering, args: Arguments, interpolation: Interpolation) 
 
 
 def _linear_shape(args: Arguments) -> Shape:
-    if args.method not in _METHODS:
-        raise ShapeError(f"unknown method '{args.method}'", "method", hint=f"known are {', '.join(_METHODS)}")
+    if args.method not in METHODS:
+        raise ShapeError(f"unknown method '{args.method}'", "method", hint=f"known are {', '.join(METHODS)}")
     if args.border not in _LINEAR_BORDERS:
         raise ShapeError(
             f"the border '{args.border}' is not defined here", "border", hint=f"give {' or '.join(_LINEAR_BORDERS)}"
@@ -117,4 +117,4 @@ def _linear_shape(args: Arguments) -> Shape:
 def _multilinear_upsample(lowering: Lowering, args: Arguments) -> Operand:
     """With the border 'constant' neighbours outside are zeros: their weights vanish."""
     outside = "zero" if args.border == "constant" else "edge"
-    return _resized(lowering, args, Interpolation("linear", _METHODS[args.method], outside=outside))
+    return _resized(lowering, args, Interpolation("linear", METHODS[args.method], outside=outside))

@@ -1,0 +1,6 @@
+"""Networks of any format as models of NNEF."""
+
+from nnefc.frontends.nnef.writing.files import check_output, document_text, write_model
+from nnefc.frontends.nnef.writing.network import Written, written
+
+__all__ = ["Written", "check_output", "document_text", "write_model", "written"]

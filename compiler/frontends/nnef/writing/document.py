@@ -1,0 +1,271 @@
+"""A document in the making: invocations one after the other, of the operations that the declarations know.
+
+Every invocation is checked as one that is read: against its operation's signature, and by its shape rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+from tvm.ir import GenericConst
+
+from nnefc.diagnostics import Location
+from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
+from nnefc.frontends.nnef.declarations import MISSING, STANDARD, Arguments, Dialect, Shape, ShapeError, Tensor
+from nnefc.frontends.nnef.flat import Invocation
+from nnefc.frontends.nnef.types import ArrayType, TensorType
+from nnefc.sizes import is_known
+
+__all__ = ["Document", "Unsayable", "Value", "content_of"]
+
+Array: TypeAlias = npt.NDArray[Any]
+Value: TypeAlias = "Tensor | float | int | bool"
+"""What stands for a tensor in an invocation: a tensor of the document, or a number for one without dimensions."""
+
+Operand: TypeAlias = "Array | relax.Expr | Value"
+
+_NOWHERE = Location("", 0, 0)
+_CONTENTS = {"float32": "scalar", "bool": "logical"}
+_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"})
+_MOST_DIMENSIONS = 8
+_FEW = 64
+"""Items of constants that are one variable where their values are equal."""
+
+_INT32 = np.iinfo(np.int32)
+
+
+class Unsayable(Exception):
+    """Why something of a network cannot be written.
+
+    Attributes:
+        reason: a clause without a subject's place, such as "NNEF has no operation 'Erf'".
+        place: what of the model it is, once that is known.
+    """
+
+    def __init__(self, reason: str, place: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.place = place
+
+
+def content_of(dtype: str) -> str:
+    """The content of tensors of an element type: "scalar", "integer" or "logical".
+
+    Raises:
+        Unsayable: NNEF has none.
+    """
+    content = "integer" if dtype in _INTEGERS else _CONTENTS.get(dtype)
+    if content is None:
+        raise Unsayable(f"NNEF has no tensors of {dtype}: its scalars are 32-bit floats")
+    return content
+
+
+@dataclass
+class Document:
+    """What has been written.
+
+    Attributes:
+        invocations: in order.
+        values: what is written for variables of Relax, or why nothing can be.
+        variables: the values of variables, by their tensors.
+        hints: what tensors may be called.
+        named: what the model calls them.
+        hint: what those that are made now should be called.
+        constant_name: what the model calls a constant.
+    """
+
+    invocations: list[Invocation] = field(default_factory=list)
+    values: dict[relax.Expr, Value | list[Tensor] | Unsayable] = field(default_factory=dict)
+    variables: dict[Tensor, Array] = field(default_factory=dict)
+    hints: dict[Tensor, str] = field(default_factory=dict)
+    named: dict[Tensor, str] = field(default_factory=dict)
+    hint: str = ""
+    constant_name: Callable[[Array], str | None] = lambda _: None
+    _constants: dict[object, tuple[Array, Tensor]] = field(default_factory=dict)
+
+    def value(self, operand: Operand) -> Value:
+        """What stands for an operand: numbers stand for constants without dimensions.
+
+        Raises:
+            Unsayable: it could not be written.
+        """
+        if isinstance(operand, GenericConst):
+            operand = operand.value.numpy()
+        if isinstance(operand, np.ndarray):
+            return self.constant(operand)
+        if not isinstance(operand, relax.Expr):
+            return operand
+        found = self.values.get(operand)
+        if found is None:
+            raise Unsayable("it uses a value that was not written")
+        if isinstance(found, Unsayable):
+            raise Unsayable(found.reason, found.place)
+        assert not isinstance(found, list)
+        return found
+
+    def tensor(self, operand: Operand) -> Tensor:
+        """The same as a tensor, also of a number."""
+        value = self.value(operand)
+        if isinstance(value, Tensor):
+            return value
+        return self.variable(np.array(value, np.float32 if isinstance(value, float) else None))
+
+    def constant(self, array: Array) -> Value:
+        """A number, or a variable with the values in its file."""
+        content = content_of(str(array.dtype))
+        if array.ndim == 0 and (content != "scalar" or np.isfinite(array)):
+            return _number(array, content)
+        return self.variable(array)
+
+    def variable(self, array: Array) -> Tensor:
+        """A variable with these values; one for all that are the same array."""
+        key: object = (str(array.dtype), array.shape, array.tobytes())
+        if array.size > _FEW:
+            key = (array.__array_interface__["data"][0], array.shape, array.strides, str(array.dtype))
+        if key not in self._constants:
+            content = content_of(str(array.dtype))
+            if 0 in array.shape:
+                raise Unsayable(f"NNEF has no tensors without items, such as one of the shape {list(array.shape)}")
+            if array.ndim > _MOST_DIMENSIONS:
+                raise Unsayable(f"files of NNEF hold at most {_MOST_DIMENSIONS} dimensions, not {array.ndim}")
+            stored = _narrow(array) if content == "integer" else array
+            # The label is given when all are known.
+            made = self.call("variable", content=content, shape=list(array.shape), label="")
+            self.variables[made] = stored
+            self.hints[made] = f"{self.hint}_constant"
+            self._constants[key] = (array, made)
+        found = self._constants[key][1]
+        name = self.constant_name(array)
+        if name is not None:
+            self.named.setdefault(found, name)
+        return found
+
+    def external(self, content: str, shape: Sequence[int], real: Shape) -> Tensor:
+        """An input: `shape` is written, with 0 for what is open, `real` is its shape."""
+        declared = STANDARD.lookup("external", Dialect.FINAL)
+        assert declared is not None
+        made = self._tensor(content, real)
+        arguments = {"shape": list(shape)}
+        self.invocations.append(Invocation(declared, arguments, {"output": made}, content, _NOWHERE))
+        return made
+
+    def state(self, initial: Array) -> Tensor:
+        """A variable of its own, for a value that is updated."""
+        content = content_of(str(initial.dtype))
+        made: Tensor = self.call("variable", content=content, shape=list(initial.shape), label="")
+        self.variables[made] = _narrow(initial) if content == "integer" else initial
+        self.named[made] = self.hint
+        return made
+
+    def call(self, operation: str, /, **arguments: Any) -> Any:
+        """Add an invocation of an operation of the standard.
+
+        Args:
+            arguments: tensors as operands, or lists of them; attributes as values. What is not given has its default.
+                Besides, `content` is what `?` stands for, by default that of the first tensor.
+
+        Returns:
+            The result, or a list of them.
+
+        Raises:
+            Unsayable: the operation does not take these arguments.
+        """
+        declared = STANDARD.lookup(operation, Dialect.FINAL)
+        assert declared is not None, operation
+        given: dict[str, Any] = {}
+        content = arguments.pop("content", "")
+        for parameter in declared.signature.parameters:
+            value = arguments.pop(parameter.name, parameter.default)
+            assert value is not MISSING, (operation, parameter.name)
+            if isinstance(parameter.type, TensorType):
+                value = self.value(value)
+                _check_content(operation, parameter.type.content, value)
+            elif isinstance(parameter.type, ArrayType) and isinstance(parameter.type.item, TensorType):
+                value = [self.tensor(item) for item in value]
+            else:
+                _check_known(operation, parameter.name, value)
+            given[parameter.name] = value
+        assert not arguments, (operation, arguments)
+        if declared.signature.generic and not content:
+            content = _content(given.values())
+        return self._add(declared, given, content)
+
+    def _add(self, declared: Any, given: Mapping[str, Any], content: str) -> Any:
+        try:
+            shapes = declared.shape(Arguments(given, content))
+        except ShapeError as error:
+            raise Unsayable(f"'{declared.name}' of NNEF does not take it: {error.message}") from None
+        results: dict[str, Any] = {}
+        for result in declared.signature.results:
+            own = shapes[result.name] if isinstance(shapes, Mapping) else shapes
+            kind = result.type.item if isinstance(result.type, ArrayType) else result.type
+            assert isinstance(kind, TensorType)
+            inside = content if kind.content == "?" else kind.content
+            if isinstance(result.type, ArrayType):
+                results[result.name] = [self._tensor(inside, shape) for shape in own]
+            else:
+                results[result.name] = self._tensor(inside, own)
+        invocation = Invocation(declared, given, results, content or None, _NOWHERE)
+        self.invocations.append(invocation)
+        made = list(results.values())
+        return made[0] if len(made) == 1 else made
+
+    def _tensor(self, content: str, shape: Shape) -> Tensor:
+        made = Tensor(self.hint, content, tuple(shape), _NOWHERE)
+        self.hints[made] = self.hint
+        return made
+
+
+def _number(array: Array, content: str) -> Value:
+    """The number of an array without dimensions, written with as few digits as tell it from other 32-bit floats."""
+    if content == "logical":
+        return bool(array)
+    if content == "integer":
+        return int(_narrow(array))
+    short = float(str(np.float32(array)))
+    return short if np.float32(short) == array else float(array)
+
+
+def _narrow(array: Array) -> Array:
+    """Integers as NNEF's, which have no width of their own: here 32 bits.
+
+    Raises:
+        Unsayable: one needs more.
+    """
+    if array.dtype == np.int32:
+        return array
+    if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
+        raise Unsayable("a constant has integers of more than 32 bits")
+    return array.astype(np.int32)
+
+
+def _check_content(operation: str, wanted: str, value: Value) -> None:
+    held = value.content if isinstance(value, Tensor) else _content([value])
+    if wanted not in ("", "?", held):
+        raise Unsayable(f"'{operation}' of NNEF takes tensors of {wanted}s, here it is given {held}s")
+
+
+def _content(values: Any) -> str:
+    """The content of the first tensor among arguments; of a number where there is no tensor."""
+    flat: list[Any] = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    for value in flat:
+        if isinstance(value, Tensor) and value.content != "logical":
+            return value.content
+    first = flat[0]
+    if isinstance(first, Tensor):
+        return first.content
+    return "logical" if isinstance(first, bool) else "integer" if isinstance(first, int) else "scalar"
+
+
+def _check_known(operation: str, parameter: str, value: Any) -> None:
+    if not is_known(*_flat(value)):
+        raise Unsayable(f"'{parameter}' of '{operation}' depends on an open size, and NNEF has numbers only there")
+
+
+def _flat(value: Any) -> Sequence[Any]:
+    return [item for part in value for item in _flat(part)] if isinstance(value, list | tuple) else [value]

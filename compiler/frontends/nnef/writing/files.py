@@ -1,0 +1,134 @@
+"""A written document as files: a folder, or an archive of one. Either all of it is there in the end, or nothing.
+
+model.nnef/graph.nnef, model.nnef/conv1.weight.dat, …       model.nnef.tgz
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.archive import DOCUMENT, QUANTIZATION
+from nnefc.frontends.nnef.flat import print_flat
+from nnefc.frontends.nnef.tensor_file import write_tensor
+from nnefc.frontends.nnef.writing.network import Written
+
+__all__ = ["check_output", "write_model"]
+
+_ARCHIVES = {".tgz": "gz", ".tar.gz": "gz", ".tar": ""}
+
+
+def _compression(output: Path) -> str | None:
+    """How an archive is compressed, "" for not at all; None for a folder."""
+    return next((how for suffix, how in _ARCHIVES.items() if output.name.lower().endswith(suffix)), None)
+
+
+def check_output(output: Path) -> None:
+    """Say before the work that a model cannot be written there.
+
+    Raises:
+        CompileError: there is no folder for it, or something else that must not be replaced.
+    """
+    parent = output.parent
+    if not parent.is_dir():
+        raise CompileError(
+            f"cannot write {output}: there is no folder {parent}", hint=f"make it first: mkdir -p {parent}"
+        )
+    if _compression(output) is not None:
+        if output.exists() and not output.is_file():
+            raise CompileError(f"cannot write {output}: it exists and is not a regular file")
+    elif output.is_dir():
+        if any(output.iterdir()) and not (output / DOCUMENT).is_file():
+            raise CompileError(
+                f"cannot write {output}: it is a folder with other files in it, and would be replaced",
+                hint="give the name of a new folder, or of an archive, such as model.nnef.tgz",
+            )
+    elif output.exists():
+        raise CompileError(
+            f"cannot write {output}: it is a file, and the model would be a folder",
+            hint="give another name, or that of an archive, such as model.nnef.tgz",
+        )
+
+
+def write_model(written: Written, output: Path) -> None:
+    """Write the model; what was there is replaced in the end.
+
+    Raises:
+        CompileError: it cannot be written.
+    """
+    check_output(output)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
+            folder = Path(scratch) / "model"
+            _write_folder(written, folder)
+            compression = _compression(output)
+            if compression is None:
+                _replace_folder(folder, output, Path(scratch) / "old")
+            else:
+                archive = Path(scratch) / "archive"
+                _write_archive(folder, archive, compression)
+                os.replace(archive, output)
+    except OSError as error:
+        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def _write_folder(written: Written, folder: Path) -> None:
+    folder.mkdir()
+    (folder / DOCUMENT).write_text(document_text(written), encoding="utf-8")
+    if written.quantization:
+        (folder / QUANTIZATION).write_text(written.quantization, encoding="utf-8")
+    for label, array in written.values.items():
+        path = folder / f"{label}.dat"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensor(path, array)
+
+
+def document_text(written: Written) -> str:
+    """The document, with a comment for each tensor that the network calls by another name."""
+    renamed = "".join(f"# {name} is {_printable(own)}\n" for name, own in written.renamed.items())
+    first, rest = print_flat(written.graph).split("\n", 1)
+    return f"{first}\n{rest}" if not renamed else f"{first}\n\n{renamed}{rest}"
+
+
+def _printable(name: str) -> str:
+    """A name in a comment, which ends with its line."""
+    return repr(name)
+
+
+def _replace_folder(folder: Path, output: Path, old: Path) -> None:
+    if output.is_dir():
+        os.replace(output, old)
+    os.replace(folder, output)
+    if old.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _write_archive(folder: Path, archive: Path, compression: str) -> None:
+    """The same files give the same bytes: no times, no owners, sorted."""
+    with _opened(archive, compression) as tar:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            member = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            member.size, member.mode = path.stat().st_size, 0o644
+            with path.open("rb") as file:
+                tar.addfile(member, file)
+
+
+@contextmanager
+def _opened(archive: Path, compression: str) -> Iterator[tarfile.TarFile]:
+    if not compression:
+        with tarfile.open(archive, "w", format=tarfile.GNU_FORMAT) as tar:
+            yield tar
+        return
+    with (
+        archive.open("wb") as file,
+        gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        yield tar

@@ -1,0 +1,314 @@
+"""A network of any format as a document of NNEF: its operators, as they were recorded, one after the other.
+
+For every variable of the network's function, the outermost operator that gave it and that NNEF can say is written;
+where NNEF has none for it, what it is made of is. What nothing needs in the end is left out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import relax
+from tvm.ir import GenericConst
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.flat import FlatGraph, Invocation
+from nnefc.frontends.nnef.types import Dialect
+from nnefc.frontends.nnef.values import Tensor
+from nnefc.frontends.nnef.writing import elementwise, movements, products, reductions, regions, windows
+from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable, content_of
+from nnefc.frontends.nnef.writing.names import Names, identifier, label
+from nnefc.frontends.nnef.writing.relax_calls import operator_of
+from nnefc.frontends.nnef.writing.rules import RULES
+from nnefc.network import Network
+from nnefc.operators.base import dtype_of, shape_of
+from nnefc.operators.recording import Application, Recording
+
+__all__ = ["Written", "written"]
+
+_RULES = (elementwise, movements, products, reductions, regions, windows)
+"""Modules that declare rules when they are imported."""
+
+_HINT = "convert a part of the network that ends before it, with --output-tensor NAME; nnefc compile takes all of it"
+
+_WIDTHS = {"scalar": "float32", "integer": "int32", "logical": "bool"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A document, and what goes with it.
+
+    Attributes:
+        graph: flat.
+        values: of the variables, by their labels.
+        renamed: what the network calls tensors that have another name in the document, by that name.
+        widths: element types of inputs and outputs that NNEF has no name for, by their names in the document.
+        quantization: the text of `graph.quant`; empty for none.
+    """
+
+    graph: FlatGraph
+    values: Mapping[str, Array]
+    renamed: Mapping[str, str]
+    widths: Mapping[str, str]
+    quantization: str = ""
+
+
+def written(network: Network, recording: Recording) -> Written:
+    """The network as a document.
+
+    Raises:
+        CompileError: NNEF cannot say something that the network needs; with its place in the model.
+    """
+    _check(network)
+    writer = _Writer(network, recording)
+    try:
+        return writer.written()
+    except Unsayable as error:
+        place = f"{error.place}: " if error.place else ""
+        raise CompileError(f"{place}{error.reason}", hint=_HINT) from None
+
+
+def _check(network: Network) -> None:
+    if network.counts:
+        raise CompileError("the network has sizes that only the data tell, which NNEF cannot say")
+    if network.texts or network.has_text:
+        raise CompileError("the network computes with strings, which NNEF does not have")
+
+
+class _Writer:
+    def __init__(self, network: Network, recording: Recording) -> None:
+        self._network = network
+        self._recording = recording
+        self._document = Document(constant_name=recording.constant_name)
+        self._made: dict[Application, list[Any]] = {}
+
+    def written(self) -> Written:
+        """All of it."""
+        main = self._network.module["main"]
+        inputs = self._inputs(main.params[: len(self._network.inputs)])
+        states = self._states(main.params[len(self._network.inputs) :])
+        for var, value in _bindings(main):
+            self._write(var, value)
+        results = self._results(main.body.body)
+        outputs, updated = results[: len(self._network.outputs)], results[len(self._network.outputs) :]
+        updates = [
+            self._document.call("update", variable=state, value=value)
+            for state, value in zip(states, updated, strict=True)
+        ]
+        return _finished(self._network, self._recording, self._document, inputs, outputs, updates)
+
+    def _inputs(self, params: Any) -> list[Tensor]:
+        made = []
+        for name, var in zip(self._network.inputs, params, strict=True):
+            shape = [size if isinstance(size, int) else 0 for size in shape_of(var)]
+            self._document.hint = name
+            tensor = self._document.external(content_of(dtype_of(var)), shape, shape_of(var))
+            self._document.values[var] = tensor
+            made.append(tensor)
+        return made
+
+    def _states(self, params: Any) -> list[Tensor]:
+        made = []
+        for state, var in zip(self._network.states, params, strict=True):
+            self._document.hint = state.name
+            tensor = self._document.state(state.initial)
+            self._document.values[var] = tensor
+            made.append(tensor)
+        return made
+
+    def _results(self, var: relax.Expr) -> list[Tensor]:
+        found = self._document.values[var]
+        if isinstance(found, Unsayable):
+            raise found
+        assert isinstance(found, list)
+        return found
+
+    def _write(self, var: relax.Expr, value: relax.Expr) -> None:
+        """Write a binding, or note why it cannot be."""
+        document = self._document
+        document.hint = self._recording.names.get(var, str(var.name))
+        try:
+            document.values[var] = self._said(var, value)
+        except Unsayable as error:
+            document.values[var] = error
+            return
+        name = self._recording.names.get(var)
+        made = document.values[var]
+        if name is not None and isinstance(made, Tensor):
+            document.named.setdefault(made, name)
+
+    def _said(self, var: relax.Expr, value: relax.Expr) -> Any:
+        """By the outermost operator that can be said; else as a call of Relax."""
+        first: Unsayable | None = None
+        applications = [*self._recording.applications.get(var, []), *self._recording.applications.get(value, [])]
+        place = applications[0][0].place if applications else ""
+        for application, index in applications:
+            try:
+                made = self._applied(application)
+            except Unsayable as error:
+                first = first or error
+                if error.place:  # an operand could not be written: there is nothing to be made of what is in it
+                    continue
+            else:
+                return made if index is None else made[index]
+        try:
+            return self._called(value)
+        except Unsayable as error:
+            found = _most_telling(first, error, applications)
+            found.place = found.place or place
+            raise found from None
+
+    def _applied(self, application: Application) -> Any:
+        """What an application makes; written once where it has several results."""
+        known = self._made.get(application)
+        if known is not None:
+            return known
+        operator = application.operator
+        rule = RULES.get(type(operator))
+        if rule is None:
+            raise Unsayable(f"NNEF has no operation for {type(operator).__name__}")
+        made = rule(self._document, operator, *application.operands)
+        if isinstance(made, list):
+            self._made[application] = made
+        return made
+
+    def _called(self, value: relax.Expr) -> Any:
+        document = self._document
+        match value:
+            case relax.TupleGetItem():
+                whole = document.values.get(value.tuple_value)
+                if isinstance(whole, Unsayable):
+                    raise whole
+                assert isinstance(whole, list)
+                return whole[value.index]
+            case relax.Tuple():
+                return [document.tensor(field) for field in value.fields]
+            case relax.Call():
+                operator, operands = operator_of(value)
+                rule = RULES.get(type(operator))
+                if rule is None:
+                    raise Unsayable(f"NNEF has no operation for {type(operator).__name__}")
+                return rule(document, operator, *operands)
+            case relax.Var() | GenericConst():
+                return document.value(value)
+        raise Unsayable("it is nothing that NNEF has")
+
+
+def _most_telling(first: Unsayable | None, last: Unsayable, applications: Any) -> Unsayable:
+    """Why the outermost operator could not be said; a kernel's name tells less."""
+    for error in (first, last):
+        if error is not None and error.place:
+            return error
+    return first or last
+
+
+def _bindings(main: relax.Function) -> Iterator[tuple[relax.Expr, relax.Expr]]:
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            yield binding.var, binding.value
+
+
+def _finished(
+    network: Network,
+    recording: Recording,
+    document: Document,
+    inputs: list[Tensor],
+    outputs: list[Tensor],
+    updates: list[Tensor],
+) -> Written:
+    """The graph with what is needed alone, and with names."""
+    document.hint = ""
+    own: list[Tensor] = []
+    for tensor in outputs:  # outputs have names of their own: no two are one tensor, and none is an input
+        if tensor in own or tensor in inputs or tensor in document.variables:
+            tensor = document.call("copy", x=tensor)
+        own.append(tensor)
+    kept = _needed(document.invocations, [*inputs, *own, *updates])
+    names, renamed = _names(network, document, kept, inputs, own)
+    labels = _labels(document, kept, names)
+    final = {tensor: replace(tensor, name=name) for tensor, name in names.items()}
+    graph = FlatGraph(
+        identifier(network.name or "network"),
+        Dialect.FINAL,
+        tuple(final[tensor] for tensor in inputs),
+        tuple(final[tensor] for tensor in own),
+        tuple(_renamed(invocation, final, labels) for invocation in kept),
+    )
+    values = {labels[tensor]: document.variables[tensor] for tensor in labels}
+    return Written(graph, values, renamed, _widths(network, final, inputs, own))
+
+
+def _needed(invocations: list[Invocation], wanted: list[Tensor]) -> list[Invocation]:
+    """Those that the tensors wanted need, in their order."""
+    needed, kept = set(wanted), []
+    for invocation in reversed(invocations):
+        if any(tensor in needed for tensor in invocation.tensors):
+            kept.append(invocation)
+            needed.update(_tensors(invocation.arguments.values()))
+    return kept[::-1]
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _names(
+    network: Network, document: Document, kept: list[Invocation], inputs: list[Tensor], outputs: list[Tensor]
+) -> tuple[dict[Tensor, str], dict[str, str]]:
+    """Identifiers: those of inputs and outputs first, then those that the model has, then others."""
+    given = Names()
+    names: dict[Tensor, str] = {}
+    renamed: dict[str, str] = {}
+
+    def give(tensor: Tensor, name: str, is_the_models: bool = True) -> None:
+        if tensor not in names:
+            names[tensor] = given.unique(identifier(name))
+            if is_the_models and names[tensor] != name:
+                renamed[names[tensor]] = name
+
+    for tensor, name in zip([*inputs, *outputs], [*network.inputs, *network.outputs], strict=True):
+        give(tensor, name)
+    made = [tensor for invocation in kept for tensor in invocation.tensors]
+    for tensor in made:
+        if tensor in document.named:
+            give(tensor, document.named[tensor])
+    for tensor in made:
+        give(tensor, document.hints[tensor], is_the_models=False)
+    return names, renamed
+
+
+def _labels(document: Document, kept: list[Invocation], names: Mapping[Tensor, str]) -> dict[Tensor, str]:
+    """Labels of variables: what the model calls them, as names of files."""
+    given = Names()
+    variables = [tensor for invocation in kept for tensor in invocation.tensors if tensor in document.variables]
+    return {tensor: given.unique(label(document.named.get(tensor, names[tensor]))) for tensor in variables}
+
+
+def _renamed(invocation: Invocation, final: Mapping[Tensor, Tensor], labels: Mapping[Tensor, str]) -> Invocation:
+    def value(item: Any) -> Any:
+        if isinstance(item, Tensor):
+            return final[item]
+        return [value(part) for part in item] if isinstance(item, list) else item
+
+    arguments = {name: value(argument) for name, argument in invocation.arguments.items()}
+    if invocation.operation.name == "variable":
+        arguments["label"] = labels[invocation.tensors[0]]
+    results = {name: value(result) for name, result in invocation.results.items()}
+    return replace(invocation, arguments=arguments, results=results)
+
+
+def _widths(
+    network: Network, final: Mapping[Tensor, Tensor], inputs: list[Tensor], outputs: list[Tensor]
+) -> dict[str, str]:
+    """Element types at the borders that become another one where the document is read."""
+    main = network.module["main"]
+    types = [dtype_of(var) for var in main.params[: len(inputs)]]
+    types += [str(ty.dtype) for ty in main.body.body.ty.fields[: len(outputs)]]
+    pairs = zip([*inputs, *outputs], types, strict=True)
+    return {final[tensor].name: dtype for tensor, dtype in pairs if dtype != _WIDTHS[tensor.content]}

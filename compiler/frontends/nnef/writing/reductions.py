@@ -1,0 +1,56 @@
+"""Reductions; NNEF keeps the dimensions that it reduces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnefc.frontends.nnef.writing.document import Document, Unsayable
+from nnefc.frontends.nnef.writing.rules import says
+from nnefc.operators.normalization import LpNormalization
+from nnefc.operators.reduction import AllTrue, AnyTrue, ArgExtreme, Maximum, Mean, Minimum, Reduction, Sum
+
+_NAMES: dict[type[Reduction], str] = {
+    Sum: "sum_reduce",
+    Mean: "mean_reduce",
+    Maximum: "max_reduce",
+    Minimum: "min_reduce",
+    AnyTrue: "any_reduce",
+    AllTrue: "all_reduce",
+}
+
+
+@says(*_NAMES)
+def _reduction(document: Document, operator: Reduction, x: Any) -> Any:
+    name = _NAMES[type(operator)]
+    value = document.tensor(x)
+    if value.content == "logical":
+        name = {"max_reduce": "any_reduce", "min_reduce": "all_reduce"}.get(name, name)
+    return _reduced(document, name, operator, value)
+
+
+def _reduced(document: Document, name: str, operator: Reduction, value: Any) -> Any:
+    if not operator.axes:
+        return value
+    made = document.call(name, input=value, axes=list(operator.axes))
+    return made if operator.keepdims else document.call("squeeze", input=made, axes=list(operator.axes))
+
+
+@says(ArgExtreme)
+def _arg_extreme(document: Document, operator: ArgExtreme, x: Any) -> Any:
+    if operator.last:
+        raise Unsayable("NNEF finds the first of equal items, here the last one is looked for")
+    name = "argmax_reduce" if operator.largest else "argmin_reduce"
+    return _reduced(document, name, operator, document.tensor(x))
+
+
+@says(LpNormalization)
+def _lp_normalization(document: Document, operator: LpNormalization, x: Any) -> Any:
+    if operator.order not in (1, 2) or operator.epsilon is None:
+        raise Unsayable(f"NNEF normalizes by the norms 1 and 2, and divides by a least number, here {operator}")
+    return document.call(
+        f"l{int(operator.order)}_normalization",
+        input=document.tensor(x),
+        axes=list(operator.axes),
+        bias=float(operator.bias),
+        epsilon=float(operator.epsilon),
+    )

@@ -1,0 +1,142 @@
+"""What operators a network was built from: a record for who writes it down again, such as `nnefc convert`.
+
+Relax keeps what an operator of the library became: operators of Relax and kernels. In a recording, every variable also
+has the applications of operators that gave it, the outermost first:
+
+    with recording() as found:
+        network = load_network(path)
+    found.applications[var]     # [Application(HardSwish(), (x,)), …]
+
+Nothing is recorded elsewhere, and a network is the same with and without a recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+__all__ = ["Application", "Recording", "note_name", "note_place", "recorded", "recording"]
+
+Array: TypeAlias = npt.NDArray[Any]
+Lower: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Application:
+    """An operator of the library applied to operands.
+
+    Attributes:
+        operator: with its attributes.
+        operands: arrays, expressions, and None for those that are left out.
+        place: what asked for it in the model, for messages.
+    """
+
+    operator: Any
+    operands: tuple[Any, ...]
+    place: str
+
+
+@dataclass
+class Recording:
+    """What was built.
+
+    Attributes:
+        applications: of an expression, each with the number of its result, or None if it has one; outermost first.
+        names: what the model calls expressions.
+        place: what of the model is being built.
+    """
+
+    applications: dict[relax.Expr, list[tuple[Application, int | None]]] = field(default_factory=dict)
+    names: dict[relax.Expr, str] = field(default_factory=dict)
+    place: str = ""
+    _constants: dict[object, tuple[Array, str]] = field(default_factory=dict)
+    _made: dict[relax.Expr, int] = field(default_factory=dict)
+    """How many applications had begun when the expression was first seen."""
+    _begun: int = 0
+    _running: list[Application] = field(default_factory=list)
+
+    def constant_name(self, array: Array) -> str | None:
+        """What the model calls a constant, if it is one of the model's."""
+        found = self._constants.get(_place_in_memory(array))
+        return None if found is None else found[1]
+
+    def apply(self, lower: Lower, operator: Any, at: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Lower an operator, and note what it makes; what is known already, as an operand is, it does not make."""
+        if self._running and self._running[-1].operator is operator:
+            return lower(operator, at, *operands, **options)  # for its base class
+        application = Application(operator, operands, self.place)
+        self._begun += 1
+        start = self._begun
+        self._running.append(application)
+        try:
+            made = lower(operator, at, *operands, **options)
+        finally:
+            self._running.pop()
+        parts = list(enumerate(made)) if isinstance(made, list | tuple) else [(None, made)]
+        for index, part in parts:
+            if not isinstance(part, relax.Expr) or any(part is operand for operand in operands):
+                continue
+            known = self.applications.get(part)
+            if known is None:
+                self.applications[part] = [(application, index)]
+                self._made[part] = self._begun
+            elif self._made[part] >= start:
+                known.insert(0, (application, index))
+        return made
+
+
+_CURRENT: ContextVar[Recording | None] = ContextVar("nnefc.recording", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Record what is built meanwhile."""
+    found = Recording()
+    token = _CURRENT.set(found)
+    try:
+        yield found
+    finally:
+        _CURRENT.reset(token)
+
+
+def recorded(lower: Lower) -> Lower:
+    """The method `lower` of an operator, which notes what it makes where there is a recording."""
+
+    @wraps(lower)
+    def applied(operator: Any, at: Any, *operands: Any, **options: Any) -> Any:
+        current = _CURRENT.get()
+        if current is None:
+            return lower(operator, at, *operands, **options)
+        return current.apply(lower, operator, at, operands, options)
+
+    return applied
+
+
+def note_place(place: str) -> None:
+    """Say what of the model is built from now on, for messages."""
+    current = _CURRENT.get()
+    if current is not None:
+        current.place = place
+
+
+def note_name(made: object, name: str) -> None:
+    """Say what the model calls a constant or an expression; the first name stays."""
+    current = _CURRENT.get()
+    if current is None:
+        return
+    if isinstance(made, np.ndarray):
+        current._constants.setdefault(_place_in_memory(made), (made, name))
+    elif isinstance(made, relax.Expr):
+        current.names.setdefault(made, name)
+
+
+def _place_in_memory(array: Array) -> object:
+    return array.__array_interface__["data"][0], array.size, str(array.dtype)

@@ -1,0 +1,75 @@
+"""Networks written as models of NNEF and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import nnef
+import numpy as np
+import tvm
+from nnef_cases import run_network
+
+from nnefc.frontends.leaving_open import leaving_open
+from nnefc.frontends.nnef import load
+from nnefc.frontends.nnef.writing import write_model, written
+from nnefc.network import Network
+from nnefc.operators.recording import recording
+
+__all__ = ["RoundTrip", "round_trip", "values_for"]
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """A network, the text of its model of NNEF, the operations in it, and the network that is read of that."""
+
+    network: Network
+    text: str
+    operations: tuple[str, ...]
+    again: Network
+
+    @property
+    def same_relax(self) -> bool:
+        """Whether both are the same program, but for names."""
+        try:
+            tvm.ir.assert_structural_equal(self.network.module, self.again.module)
+        except ValueError:
+            return False
+        return True
+
+    def check(self, tolerance: float = 1e-5) -> None:
+        """Both compute the same: the same program, or one with the same results."""
+        assert len(self.network.inputs) == len(self.again.inputs)
+        assert len(self.network.outputs) == len(self.again.outputs)
+        if self.same_relax:
+            return
+        values = values_for(self.network)
+        found = run_network(self.again, [v.astype(np.int32) if v.dtype == np.int64 else v for v in values])
+        for expected, result in zip(run_network(self.network, values), found, strict=True):
+            assert result.shape == expected.shape
+            np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance, err_msg=self.text)
+
+
+def round_trip(read: Callable[[], Network], folder: Path) -> RoundTrip:
+    """Read a network, write it to a folder, and read that; the package nnef reads it too."""
+    with recording() as found:
+        network = read()
+    with leaving_open(network.open_dimensions, network.input_shapes):
+        made = written(network, found)
+    model = folder / "again.nnef"
+    write_model(made, model)
+    nnef.load_graph(str(model))
+    operations = tuple(invocation.operation.name for invocation in made.graph.invocations)
+    return RoundTrip(network, (model / "graph.nnef").read_text(), operations, load(model))
+
+
+def values_for(network: Network) -> list[np.ndarray]:
+    """Values for the inputs of a network of known sizes; small integers."""
+    rng = np.random.default_rng(7)
+    made = []
+    for param in network.module["main"].params:
+        shape, dtype = tuple(map(int, param.ty.shape)), str(param.ty.dtype)
+        real = dtype.startswith("float")
+        made.append((rng.standard_normal(shape) if real else rng.integers(0, 2, shape)).astype(dtype))
+    return made

@@ -1,0 +1,184 @@
+"""Models of NNEF that nnefc writes: read again, they are the network that they were written from."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import relax_programs
+from models import zoo
+from nnef_cases import document, load_text
+from nnef_writing import round_trip
+from onnx import helper, numpy_helper
+from onnx_models import graph, info, model, node, save, tensor
+from random_networks import random_case
+from test_operations_compiled import GROUPS
+
+import nnefc
+from nnefc.diagnostics import CompileError, ModelWarning
+from nnefc.frontends.nnef import load as load_nnef
+from nnefc.frontends.onnx import load as load_onnx
+from nnefc.network import Network
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_operations_of_the_standard_are_written_as_they_were_read(group: str, tmp_path: Path) -> None:
+    text, _ = document(GROUPS[group]())
+    made = round_trip(lambda: load_text(text, tmp_path), tmp_path)
+    assert made.same_relax, made.text
+
+
+@pytest.mark.parametrize("name", ["shufflenet", "squeezenet"])
+def test_networks_of_onnx_are_the_same_program(name: str, tmp_path: Path) -> None:
+    twin = zoo.write_twins(tmp_path, name, divide=8).onnx
+    made = round_trip(lambda: load_onnx(twin), tmp_path)
+    made.check()
+    assert len(bindings(made.network)) == len(bindings(made.again)), "an operation for each operator"
+    names = {tensor.name for tensor in onnx.load(twin).graph.initializer}
+    labels = {path.relative_to(tmp_path / "again.nnef").with_suffix("").as_posix() for path in weights(tmp_path)}
+    assert labels and labels <= names, "weights keep their names"
+
+
+def bindings(network: Network) -> list[object]:
+    return [binding for block in network.module["main"].body.blocks for binding in block.bindings]
+
+
+def weights(folder: Path) -> list[Path]:
+    return sorted((folder / "again.nnef").rglob("*.dat"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_networks_compute_the_same(seed: int, tmp_path: Path) -> None:
+    """Made of Relax alone: there is no record of operators."""
+    built = relax_programs.build([calm_case(100 * seed + i) for i in range(4)])
+    made = round_trip(lambda: built.network, tmp_path)
+    made.check(1e-3)
+
+
+def calm_case(seed: int) -> relax_programs.Case:
+    """A random network without the error function, which NNEF does not have."""
+    for attempt in range(1000):
+        text = relax_programs.build([random_case(seed + 10_000 * attempt, 8)]).network.module.script()
+        if not re.search(r"erf|gelu|call_tir|half|int8|bfloat16", text):
+            return random_case(seed + 10_000 * attempt, 8)  # anew: it draws numbers when it is built
+    raise AssertionError("no network without the error function")
+
+
+def one_node(
+    folder: Path, kind: str, *constants: np.ndarray, x: tuple[int, ...] = (2, 3), **attributes: object
+) -> Path:
+    """A model of one operator of ONNX on `x` and constants."""
+    names = [f"c{i}" for i in range(len(constants))]
+    initializers = [numpy_helper.from_array(value, name) for name, value in zip(names, constants, strict=True)]
+    made = graph([node(kind, ["x", *names], ["y"], **attributes)], [info("x", x)], [info("y", None)], initializers)
+    return save(model(made), folder)
+
+
+def test_what_nnef_lacks_is_an_error_with_its_operator_and_place(tmp_path: Path) -> None:
+    path = one_node(tmp_path, "Erf", name="bell")
+    with pytest.raises(CompileError) as caught:
+        nnefc.convert(path, tmp_path / "out.nnef")
+    assert caught.value.message == "node 'bell' (Erf): NNEF has no operation for the function 'erf'"
+    assert caught.value.hint
+    assert not (tmp_path / "out.nnef").exists()
+
+
+def test_what_is_not_needed_may_be_anything(tmp_path: Path) -> None:
+    nodes = [node("Erf", ["x"], ["lost"]), node("Relu", ["x"], ["y"])]
+    path = save(model(nodes), tmp_path)
+    nnefc.convert(path, tmp_path / "out.nnef")
+    assert "relu(" in (tmp_path / "out.nnef" / "graph.nnef").read_text()
+
+
+def test_names_become_identifiers_and_a_comment_tells_the_old_ones(tmp_path: Path) -> None:
+    nodes = [
+        node("Add", ["in put", "/w.0"], ["1"]),
+        node("Relu", ["1"], ["a.b"]),
+        node("Relu", ["a.b"], ["a/b"]),
+        node("Neg", ["a/b"], ["for"]),
+    ]
+    made = graph(nodes, [info("in put")], [info("for")], [tensor("/w.0", np.arange(3))])
+    nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")
+    text = (tmp_path / "out.nnef" / "graph.nnef").read_text()
+    for renamed in ("# in_put is 'in put'", "# _1 is '1'", "# a_b is 'a.b'", "# a_b_2 is 'a/b'", "# for_ is 'for'"):
+        assert f"{renamed}\n" in text
+    assert "graph g(in_put) -> (for_)" in text
+    assert (tmp_path / "out.nnef" / "w.0.dat").is_file()
+
+
+def test_labels_of_files_never_meet_and_never_leave_the_folder(tmp_path: Path) -> None:
+    names = ["../up", "w", "W", "w.dat/w", "", "a" * 300, "x/./y"]
+    nodes, last = [], "x"
+    for index, name in enumerate(names[:4] + names[5:]):
+        nodes.append(node("Add", [last, name], [f"t{index}"]))
+        last = f"t{index}"
+    initializers = [tensor(name, np.full(3, i + 0.5)) for i, name in enumerate(names) if name]
+    made = graph(nodes, [info("x")], [info(last)], initializers)
+    nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")
+    files = [path.relative_to(tmp_path / "out.nnef").as_posix() for path in (tmp_path / "out.nnef").rglob("*.dat")]
+    assert len({file.casefold() for file in files}) == 6
+    assert not (tmp_path / "up.dat").exists()
+    assert len(load_nnef(tmp_path / "out.nnef").variables) == 6
+
+
+def test_archives_have_the_same_bytes_every_time(tmp_path: Path) -> None:
+    path = one_node(tmp_path, "Add", np.arange(100, dtype=np.float32), x=(2, 100))
+    for name in ("a.nnef.tgz", "b.nnef.tgz", "a.tar"):
+        nnefc.convert(path, tmp_path / name)
+    assert (tmp_path / "a.nnef.tgz").read_bytes() == (tmp_path / "b.nnef.tgz").read_bytes()
+    with tarfile.open(fileobj=io.BytesIO((tmp_path / "a.tar").read_bytes())) as tar:
+        assert tar.getnames() == ["c0.dat", "graph.nnef"]
+    assert load_nnef(tmp_path / "a.nnef.tgz").inputs == ("x",)
+
+
+def test_a_model_is_replaced_whole_and_other_folders_are_left_alone(tmp_path: Path) -> None:
+    path, out = one_node(tmp_path, "Relu"), tmp_path / "out.nnef"
+    nnefc.convert(one_node(tmp_path, "Add", np.ones(3, np.float32)), out)
+    assert (out / "c0.dat").is_file()
+    path = one_node(tmp_path, "Relu")
+    nnefc.convert(path, out)
+    assert os.listdir(out) == ["graph.nnef"]
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "letter.txt").write_text("dear")
+    with pytest.raises(CompileError, match="would be replaced"):
+        nnefc.convert(path, precious)
+    assert (precious / "letter.txt").read_text() == "dear"
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_integers_of_64_bits_are_said_to_be_read_as_32(tmp_path: Path) -> None:
+    made = graph(
+        [node("Gather", ["w", "x"], ["y"])],
+        [info("x", (2,), onnx.TensorProto.INT64)],
+        [info("y", (2, 3))],
+        [tensor("w", np.arange(12).reshape(4, 3))],
+    )
+    path = save(model(made), tmp_path)
+    with pytest.warns(ModelWarning, match=r"read as 32 bits: 'x' \(int64\)"):
+        nnefc.convert(path, tmp_path / "out.nnef")
+
+
+def test_documents_grow_with_the_network(tmp_path: Path) -> None:
+    """A line for each operator, however many there are."""
+    sizes = []
+    for count in (200, 400):
+        nodes = [node("Relu", ["x" if i == 0 else f"t{i - 1}"], [f"t{i}"]) for i in range(count)]
+        path = save(model(graph(nodes, [info("x")], [info(f"t{count - 1}")])), tmp_path)
+        nnefc.convert(path, tmp_path / "out.nnef")
+        sizes.append(len((tmp_path / "out.nnef" / "graph.nnef").read_text().splitlines()))
+    assert sizes[1] - sizes[0] == 200
+
+
+def test_halves_have_no_name_in_nnef(tmp_path: Path) -> None:
+    made = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, (2, 3))
+    out = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, (2, 3))
+    path = save(model(graph([node("Relu", ["x"], ["y"])], [made], [out])), tmp_path)
+    with pytest.raises(CompileError, match="NNEF has no tensors of float16"):
+        nnefc.convert(path, tmp_path / "out.nnef")
