@@ -15,6 +15,7 @@ from nnefc.passes.graph.compute_in_single import ComputeInSingle
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
+from nnefc.passes.graph.join_attention import JoinAttention
 from nnefc.passes.graph.narrow_constants import NarrowConstants
 from nnefc.passes.graph.steps_apart import values_between
 from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
@@ -52,6 +53,7 @@ class CpuBackend(Backend):
         def contractions(modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
             algorithms = FastAlgorithms() if strict else choose_algorithms(modules, target, memory_budget)
             return [
+                *([] if strict else [("join attention", JoinAttention(target))]),
                 ("assign layouts", AssignLayouts(target, algorithms, strict)),
                 ("pack block matmul", PackBlockMatmul(target)),
                 ("widen blocks", WidenBlocks()),

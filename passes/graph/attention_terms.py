@@ -1,0 +1,252 @@
+"""An attention as expressions: what each query, key, value, score and result is, of the operands, by an index.
+
+    q = permute_dims(reshape(x, [n, l, 12, 64]), [0, 2, 1, 3])     place e of query i of head h: x[n, i, 64 h + e]
+    t = where(mask, multiply(matmul(q, kᵀ), 0.125), -inf)          score j: select(mask[n, 0, i, j], p * 0.125, -inf)
+
+So a kernel reads what is in memory, whatever moved its items since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax, tirx
+
+from nnefc.passes.graph.element_kernels import element_of_kernel
+from nnefc.passes.graph.find_attention import ELEMENT_WISE, SHAPES, Found, Program, number_of
+from nnefc.passes.graph.moved_items import Index, before_moving, reshaped_index
+from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.passes.tir.expressions import substituted, variables_of
+from nnefc.sizes import Dimension
+
+__all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "Operand", "Terms", "terms_of"]
+
+QUERY, KEY, PLACE = (tirx.Var(name, "int64") for name in ("query", "key", "place"))
+PRODUCT = tirx.Var("product", "float32")
+"""What the expressions are of, besides the index of a batch item."""
+
+_ZERO = tirx.IntImm("int64", 0)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that is read, or the same with its last two axes exchanged, so that queries come last."""
+
+    expr: relax.Expr
+    exchanged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """An attention as expressions.
+
+    Attributes:
+        last: what is bound to the result.
+        operands: what is read, and the buffers that stand for these in the expressions.
+        batch: the variables and the sizes of the axes before queries.
+        queries, keys, size, width: see `Attended`.
+        query, key, value, score: see `Attended`.
+        shape, result: of the result, and the index in it of a value of a query.
+        empty: see `Attended`.
+    """
+
+    last: relax.Var
+    operands: Sequence[tuple[Operand, tirx.Var]]
+    batch: Sequence[tuple[tirx.Var, Dimension]]
+    queries: Dimension
+    keys: Dimension
+    size: Dimension
+    width: Dimension
+    query: tirx.Expr
+    key: tirx.Expr
+    value: tirx.Expr
+    score: tirx.Expr
+    shape: Sequence[Dimension]
+    result: Index
+    empty: bool
+
+
+class _NoTerms(Exception):
+    """What was found is not computed so."""
+
+
+def terms_of(found: Found, program: Program, kernels: Mapping[object, tirx.PrimFunc]) -> Terms | None:
+    """An attention as expressions, or None where its axes are not those of one."""
+    try:
+        return _Reader(program, kernels).terms(found)
+    except _NoTerms:
+        return None
+
+
+class _Reader:
+    def __init__(self, program: Program, kernels: Mapping[object, tirx.PrimFunc]) -> None:
+        self._program, self._kernels = program, kernels
+        self._operands: list[tuple[Operand, tirx.Var]] = []
+        self._product: tuple[relax.Call, Index] | None = None
+
+    def terms(self, found: Found) -> Terms:
+        """The expressions of an attention."""
+        *sizes, queries, width = shape_of(found.last)
+        batch = [(tirx.Var(f"b{n}", "int64"), size) for n, size in enumerate(sizes)]
+        own = tuple(_ZERO if size == 1 else var for var, size in batch)
+        weights, values = found.product.args
+        index = self._back_to_scores(weights, _aligned((*own, QUERY, KEY), weights))
+        score = self._changed(found.scores, index)
+        if self._product is None:
+            raise _NoTerms
+        product, (*outer, row, column) = self._product
+        if not column.same_as(KEY) or _uses(row, KEY) or any(_uses(i, KEY) or _uses(i, QUERY) for i in outer):
+            raise _NoTerms
+        left, right = product.args
+        query, times = self._datum(left, _aligned((*outer, row, PLACE), left))
+        key, again = self._datum(right, _aligned((*outer, PLACE, KEY), right))
+        value, weight = self._datum(values, _aligned((*own, KEY, PLACE), values))
+        if weight != 1:
+            raise _NoTerms
+        factor = times * again
+        if factor != 1:
+            query = query * tirx.const(factor, "float32")
+        last, shape, place = self._moved_result(found.last, (*own, QUERY, PLACE))
+        return Terms(
+            last, self._operands, batch, queries, shape_of(right)[-1], shape_of(right)[-2], width,
+            query, key, value, score, shape, place, found.empty,
+        )  # fmt: skip
+
+    def _back_to_scores(self, expr: relax.Expr, index: Index) -> Index:
+        """Where in the scores the weight at an index is: the softmax has their shape."""
+        definitions = self._program.definitions
+        while is_call(definitions[expr], *SHAPES):
+            moved = before_moving(definitions[expr], index, definitions)
+            if moved is None:
+                raise _NoTerms
+            expr, index = moved
+        if not index[-1].same_as(KEY):
+            raise _NoTerms
+        return index
+
+    def _changed(self, expr: relax.Expr, index: Index) -> tirx.Expr:
+        """The score at an index, of the product."""
+        value = self._program.definitions[expr]
+        if is_call(value, "matmul"):
+            if self._product is not None:
+                raise _NoTerms
+            self._product = value, index
+            return PRODUCT
+        moved = before_moving(value, index, self._program.definitions)
+        if moved is not None:
+            return self._part(*moved)
+        if is_call(value, "call_tir"):
+            return self._of_kernel(value, index)
+        name = value.op.name.removeprefix("relax.")
+        if name not in ELEMENT_WISE:
+            raise _NoTerms
+        return ELEMENT_WISE[name](*(self._part(arg, _aligned(index, arg)) for arg in value.args))
+
+    def _part(self, expr: relax.Expr, index: Index) -> tirx.Expr:
+        """What a step reads: what becomes of the product, or of another tensor."""
+        if not isinstance(expr, relax.Var) or expr not in self._program.scores:
+            return self._other(expr, index)
+        if self._program.uses[expr] != 1:
+            raise _NoTerms
+        return self._changed(expr, index)
+
+    def _other(self, expr: relax.Expr, index: Index) -> tirx.Expr:
+        number = number_of(expr)
+        if number is not None:
+            return tirx.const(number, str(expr.ty.dtype))
+        expr, index = self._unmoved(expr, index)
+        exchanged = len(index) >= 2 and _uses(index[-1], KEY) and _uses(index[-2], QUERY)
+        if exchanged:
+            index = (*index[:-2], index[-1], index[-2])
+        return tirx.BufferLoad(self._buffer(Operand(expr, exchanged)), list(index))
+
+    def _datum(self, expr: relax.Expr, index: Index) -> tuple[tirx.Expr, float]:
+        """An item of a factor as it is in memory, and what it is multiplied with."""
+        factor = 1.0
+        while isinstance(expr, relax.Var):
+            expr, index = self._unmoved(expr, index)
+            value = self._program.definitions.get(expr) if isinstance(expr, relax.Var) else None
+            if not is_call(value, "multiply", "divide"):
+                break
+            numbers = [number_of(arg) for arg in value.args]
+            if numbers[1] is not None and numbers[0] is None:
+                factor = factor * numbers[1] if is_call(value, "multiply") else factor / numbers[1]
+                expr = value.args[0]
+            elif is_call(value, "multiply") and numbers[0] is not None and numbers[1] is None:
+                factor, expr = factor * numbers[0], value.args[1]
+            else:
+                break
+            index = _aligned(index, expr)
+        return tirx.BufferLoad(self._buffer(Operand(expr, False)), list(index)), factor
+
+    def _unmoved(self, expr: relax.Expr, index: Index) -> tuple[relax.Expr, Index]:
+        """Where an item lies in memory that operations have only moved."""
+        while isinstance(expr, relax.Var):
+            moved = before_moving(self._program.definitions.get(expr), index, self._program.definitions)
+            if moved is None:
+                break
+            expr, index = moved
+        return expr, index
+
+    def _of_kernel(self, call: Any, index: Index) -> tirx.Expr:
+        """The item that a kernel computes, with what it reads in place of its parameters."""
+        kernel = self._kernels[call.args[0]]
+        element = element_of_kernel(kernel)
+        if element is None:
+            raise _NoTerms
+        own, value = element
+        given = dict(zip(kernel.params, call.args[1].fields, strict=False))
+        scalars = {var: arg for var, arg in given.items() if not isinstance(arg.ty, relax.TensorType)}
+        for var, arg in given.items():
+            if isinstance(arg.ty, relax.TensorType):
+                sizes = zip(var.shape, arg.ty.shape, strict=True)
+                scalars |= {size: wide for size, wide in sizes if isinstance(size, tirx.Var)}
+
+        def load(tensor: tirx.Var, places: Sequence[tirx.Expr]) -> tirx.Expr:
+            return self._part(given[tensor], tuple(places))
+
+        return substituted(value, {**dict(zip(own, index, strict=True)), **scalars}, load)
+
+    def _buffer(self, operand: Operand) -> tirx.Var:
+        """What stands for a tensor in the expressions."""
+        for known, buffer in self._operands:
+            if known.exchanged == operand.exchanged and known.expr.same_as(operand.expr):
+                return buffer
+        shape = list(operand.expr.ty.shape)
+        shape = [*shape[:-2], shape[-1], shape[-2]] if operand.exchanged else shape
+        buffer = tirx.decl_buffer(shape, str(operand.expr.ty.dtype), f"x{len(self._operands)}")
+        self._operands.append((operand, buffer))
+        return buffer
+
+    def _moved_result(self, var: relax.Var, index: Index) -> tuple[relax.Var, Sequence[Dimension], Index]:
+        """The last permutation of the result, if nothing else is done with it before; and where an item is then."""
+        found, shape = (var, shape_of(var), index), shape_of(var)
+        while (user := self._program.only_user(var)) is not None:
+            value = self._program.definitions[user]
+            if is_call(value, "permute_dims"):
+                axes = value.attrs.axes
+                order = range(len(index) - 1, -1, -1) if axes is None else [int(axis) % len(index) for axis in axes]
+                index = tuple(index[axis] for axis in order)
+                found = user, shape_of(user), index
+            elif is_call(value, "reshape", "squeeze", "expand_dims"):
+                moved = reshaped_index(index, shape, shape_of(user))
+                if moved is None:
+                    break
+                index = moved
+            else:
+                break
+            var, shape = user, shape_of(user)
+        return found
+
+
+def _aligned(index: Sequence[tirx.Expr], operand: relax.Expr) -> Index:
+    """The index of the item of an operand that broadcasting puts at `index` of the result."""
+    shape = shape_of(operand)
+    own = index[len(index) - len(shape) :]
+    return tuple(_ZERO if size == 1 else place for place, size in zip(own, shape, strict=True))
+
+
+def _uses(expr: tirx.Expr, var: tirx.Var) -> bool:
+    return var in variables_of([expr])

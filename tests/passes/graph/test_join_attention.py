@@ -1,0 +1,217 @@
+"""Attention as one kernel: found in the forms that exporters write, right on all shapes, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import numpy as np
+import pytest
+from relax_programs import Case, Graph, Value, build, check, program, summary, target
+from tvm import relax
+
+from nnefc.backends import backend_of
+from nnefc.passes.graph.join_attention import JoinAttention
+from nnefc.passes.pipeline import lower
+
+_rng = np.random.default_rng(5)
+
+MACHINES = ["llvm", "llvm -mcpu=haswell"]
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return _rng.standard_normal(shape).astype(np.float32)
+
+
+def heads(graph: Graph, x: Value, count: int, order: tuple[int, ...] = (0, 2, 1, 3)) -> Value:
+    """`[N, L, H E]` as `[N, H, L, E]`."""
+    batch, length, width = x.shape
+    return graph.transpose(graph.reshape(x, (batch, length, count, width // count)), order)
+
+
+def scaled(graph: Graph, x: Value, factor: float) -> Value:
+    return graph.binary("multiply", x, graph.constant(np.float32(factor)))
+
+
+def where(graph: Graph, condition: Value, x: Value, y: Value) -> Value:
+    made = np.where(condition.array, x.array, y.array)
+    return graph.emit(relax.op.where(condition.expr, x.expr, y.expr), made)
+
+
+def minus_infinity(graph: Graph) -> Value:
+    return graph.constant(np.array(-np.inf, np.float32))
+
+
+def with_added_mask(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> Value:
+    """As exporters of BERT write it."""
+    keys = heads(graph, k, 3, (0, 2, 3, 1))
+    scores = scaled(graph, graph.matmul(heads(graph, q, 3), keys), 0.3)
+    weights = graph.softmax(graph.binary("add", scores, mask), 3)
+    made = graph.transpose(graph.matmul(weights, heads(graph, v, 3)), (0, 2, 1, 3))
+    return graph.reshape(made, (*q.shape[:2], made.shape[2] * made.shape[3]))
+
+
+def with_flat_heads(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> Value:
+    """As exporters of OPT write it: batch items and heads are one axis, but for the mask."""
+    batch, length, _ = q.shape
+    q, k, v = (heads(graph, scaled(graph, x, 0.5) if x is q else x, 2) for x in (q, k, v))
+    q, k, v = (graph.reshape(x, (batch * 2, *x.shape[2:])) for x in (q, k, v))
+    scores = graph.matmul(q, graph.transpose(k, (0, 2, 1)))
+    shape = scores.shape
+    scores = graph.binary("add", graph.reshape(scores, (batch, 2, *shape[1:])), mask)
+    weights = graph.softmax(graph.reshape(scores, shape), 2)
+    made = graph.reshape(graph.matmul(weights, v), (batch, 2, length, v.shape[2]))
+    return graph.reshape(graph.transpose(made, (0, 2, 1, 3)), (batch, length, 2 * v.shape[2]))
+
+
+def with_repeated_heads(graph: Graph, q: Value, k: Value, v: Value) -> Value:
+    """As exporters of Llama write it: keys and values are repeated for the heads that share them, and no key is seen
+    before its time.
+    """
+
+    def repeated(x: Value) -> Value:
+        batch, shared, length, size = x.shape
+        apart = graph.reshape(x, (batch, shared, 1, length, size))
+        wide = np.broadcast_to(apart.array, (batch, shared, 3, length, size))
+        whole = graph.emit(relax.op.broadcast_to(apart.expr, wide.shape), wide)
+        return graph.reshape(whole, (batch, shared * 3, length, size))
+
+    scores = graph.matmul(q, graph.transpose(repeated(k), (0, 1, 3, 2)))
+    past = k.shape[2] - q.shape[2]
+    seen = graph.constant(np.tri(q.shape[2], k.shape[2], past, bool)[None, None])
+    shown = where(graph, seen, scaled(graph, scores, 0.2), minus_infinity(graph))
+    return graph.matmul(graph.softmax(shown, 3), repeated(v))
+
+
+def with_parts_of_one_product(graph: Graph, x: Value) -> Value:
+    """As exporters of ViT write it: queries, keys and values are parts of one tensor."""
+    batch, length, width = x.shape
+    parts = graph.transpose(graph.reshape(x, (batch, length, 3, 2, width // 6)), (2, 0, 3, 1, 4))
+    q, k, v = (graph.reshape(part, part.shape[1:]) for part in graph.split(parts, [1, 2], 0))
+    weights = graph.softmax(graph.matmul(scaled(graph, q, 0.4), graph.transpose(k, (0, 1, 3, 2))), 3)
+    return graph.reshape(graph.transpose(graph.matmul(weights, v), (0, 2, 1, 3)), (batch, length, width // 3))
+
+
+def capped(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> Value:
+    """A soft cap, a mask of truth values, and the steps of a softmax that gives zeros where nothing is seen."""
+    scores = graph.matmul(q, graph.transpose(k, (0, 2, 1)))
+    scores = scaled(graph, graph.unary("tanh", scaled(graph, scores, 1 / 3)), 3)
+    scores = where(graph, mask, scores, minus_infinity(graph))
+    highest = graph.binary("maximum", graph.reduce("max", scores, [2]), graph.constant(np.finfo(np.float32).min))
+    powers = graph.unary("exp", graph.binary("subtract", scores, highest))
+    total = graph.binary("maximum", graph.reduce("sum", powers, [2]), graph.constant(np.float32(1)))
+    return graph.matmul(graph.binary("divide", powers, total), v)
+
+
+def cases() -> list[Case]:
+    made = []
+    for batch, queries, keys, size in ((1, 8, 2, 8), (2, 50, 37, 20), (1, 130, 200, 16)):
+        q, k, v = numbers(batch, queries, 3 * size), numbers(batch, keys, 3 * size), numbers(batch, keys, 3 * 7)
+        mask = numbers(batch, 1, queries if batch == 1 else 1, keys) * 4
+        made.append(Case([q, k, v, mask], with_added_mask, name=f"added mask {queries} {keys} {size}"))
+    for queries, keys, size in ((15, 9, 12), (49, 64, 33)):
+        q, k, v = numbers(2, queries, 2 * size), numbers(2, keys, 2 * size), numbers(2, keys, 2 * size)
+        made.append(Case([q, k, v, numbers(2, 1, queries, keys)], with_flat_heads, name=f"flat heads {queries} {keys}"))
+    for queries, past, size in ((9, 30, 16), (66, 0, 16), (17, 70, 10)):
+        k, v = numbers(1, 2, past + queries, size), numbers(1, 2, past + queries, size)
+        name = f"repeated heads {queries} after {past}"
+        made.append(Case([numbers(1, 6, queries, size), k, v], with_repeated_heads, name=name))
+    made.append(Case([numbers(1, 197, 6 * 24)], with_parts_of_one_product, name="parts of one product"))
+    mask = _rng.random((3, 40, 90)) > 0.3
+    mask[1, 3] = mask[2, :, :70] = False
+    made.append(Case([numbers(3, 40, 16), numbers(3, 90, 16), numbers(3, 90, 5), mask], capped, name="capped"))
+    return made
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_attention_of_all_forms_agrees_with_numpy_and_is_one_kernel_each(machine: str) -> None:
+    given = cases()
+    check(given, machine)
+    joined = JoinAttention(target(machine))(build(given).network.module)
+    assert len(re.findall(r"= attention\d*\(", summary(joined))) == len(given)
+    assert "softmax" not in summary(joined) and "matmul" not in summary(joined)
+
+
+def test_transpositions_around_it_become_how_it_reads_and_writes() -> None:
+    case = Case([numbers(2, 50, 60), numbers(2, 37, 60), numbers(2, 37, 60), numbers(2, 1, 1, 37)], with_added_mask)
+    joined = JoinAttention(target("llvm"))(build([case]).network.module)
+    lines = summary(joined).splitlines()
+    assert [line.split(" = ")[1].split("(")[0] for line in lines[:-1]] == ["attention", "reshape"]
+
+
+TWICE = """
+q[2, 20, 8]; k[2, 8, 30]; v[2, 30, 8] -> {}
+s = R.matmul(q, k)
+w = R.nn.softmax(s, axis={})
+y = R.matmul(w, v)
+"""
+
+
+@pytest.mark.parametrize("text", [TWICE.format("y, w", 2), TWICE.format("y, s", 2), TWICE.format("y", 1)])
+def test_what_else_needs_scores_or_weights_keeps_them(text: str) -> None:
+    module = program(text)
+    assert JoinAttention(target("llvm"))(module).same_as(module)
+
+
+def test_doubles_and_strict_code_keep_their_scores() -> None:
+    text = TWICE.format("y", 2).replace("q[", "q: float64[").replace("k[", "k: float64[").replace("v[", "v: float64[")
+    assert "softmax" in summary(JoinAttention(target("llvm"))(program(text)))
+    phases: list[str] = []
+    own = backend_of(target("llvm")).graph_passes(True, 1)
+    phases += [name for name, _ in own.contractions([])]
+    assert "join attention" not in phases
+
+
+@pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min])
+def test_rows_of_which_nothing_is_seen_are_what_the_softmax_makes_of_them(hidden: float) -> None:
+    """Not numbers of minus infinity, the mean of all values of a number so low that it hides all else."""
+    mask = np.zeros((1, 1, 70, 80), np.float32)
+    mask[..., 5, :] = mask[..., 60, :] = hidden
+    mask[..., 7, :66] = hidden  # nothing is seen in the first block
+    q, k, v = (numbers(1, length, 48) for length in (70, 80, 80))
+    with np.errstate(invalid="ignore"):
+        check([Case([q, k, v, mask], with_added_mask)])
+
+
+def test_what_is_not_a_number_spoils_its_own_row_alone() -> None:
+    q, k, v = (numbers(1, length, 48) for length in (70, 80, 80))
+    q[0, 9, 3], q[0, 11, 20] = np.nan, np.inf
+    with np.errstate(invalid="ignore"):
+        check([Case([q, k, v, np.zeros((1, 1, 1, 80), np.float32)], with_added_mask)])
+
+
+def test_the_memory_plan_has_no_room_for_scores() -> None:
+    length = 600
+    case = Case([numbers(1, length, 6 * 8)], with_parts_of_one_product)
+    lowered = lower(build([case]).network, backend_of(target("llvm")), lambda _name, _module: None)
+    assert lowered.plan.workspace_bytes < 4 * length * 6 * 8 * 2
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """How many functions of Python a function calls."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_long_chain_of_steps_takes_time_in_proportion_to_its_length() -> None:
+    def chain(steps: int) -> Callable[[], object]:
+        lines = [f"x{n + 1} = R.add(x{n}, R.const(1.0, 'float32'))" for n in range(steps)]
+        text = "\n".join(["q[4, 5]; k[5, 6]; v[6, 4] -> y", "x0 = R.matmul(q, k)", *lines,
+                          f"w = R.nn.softmax(x{steps}, axis=-1)", "y = R.matmul(w, v)"])  # fmt: skip
+        module = program(text)
+        return lambda: JoinAttention(target("llvm"))(module)
+
+    short, long = (calls_of(chain(steps)) for steps in (500, 1000))
+    assert long < 2.2 * short
