@@ -65,6 +65,7 @@ def compile(
     strict: bool = False,
     memory_budget: float = MEMORY_BUDGET,
     precision: str | None = None,
+    keep_wide: Sequence[str] = (),
     dump: str | os.PathLike[str] | None = None,
     specialize: Sequence[Mapping[str, Any]] = (),
     only_specialized: bool = False,
@@ -96,8 +97,10 @@ def compile(
         memory_budget: how much larger the constants may become, as a factor, for algorithms that compute convolutions
             and matrix products in less time: 1 for not at all, `math.inf` for no limit. Fewer than 4 MiB count as 4.
             GPUs use no such algorithms.
-        precision: for GPUs, the type that convolutions and matrix products multiply: `fp32`, `tf32` (float32 of which
-            tensor cores use 10 bits of the fraction) or `fp16`. Sums are float32; inputs and outputs keep their types.
+        precision: the type that convolutions and matrix products multiply: `fp32`, `bf16` or `fp16`; for GPUs `fp32`,
+            `tf32` (float32 of which tensor cores use 10 bits of the fraction) or `fp16`. Sums are float32; inputs and
+            outputs keep their types. A CPU that does not multiply half floats faster stores the weights in them.
+        keep_wide: `first` and `last`: of these convolutions and matrix products, operands are float32 nevertheless.
         dump: a folder that the program is written to after every phase, as text.
         specialize: sizes of all open dimensions, by name, that the library gets code of its own for, faster than that
             for all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes.
@@ -114,7 +117,7 @@ def compile(
             f"the memory budget {memory_budget} is less than 1",
             hint="it is a factor of the constants' size: 1 keeps it as it is, 1.25 lets it grow by a quarter",
         )
-    machine = parse_any_target(target, precision)
+    machine = parse_any_target(target, precision, keep_wide)
     load_operator_files(operators)
     with _without_collections():
         with progress.phase("read"):

@@ -10,6 +10,7 @@ import tvm
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
+from nnefc.passes.graph.choose_precision import CPU_MOVES, uses_on
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
 from nnefc.passes.graph.compute_in_single import ComputeInSingle
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
@@ -18,11 +19,14 @@ from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.join_attention import JoinAttention
 from nnefc.passes.graph.narrow_constants import NarrowConstants
 from nnefc.passes.graph.steps_apart import values_between
+from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats
 from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
-from nnefc.passes.legalize.pack_integer_matmul import PackIntegerMatmul
 from nnefc.passes.legalize.pack_matmul import PackMatmul
+from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
 from nnefc.passes.plan.entry import ENTRY, HostMemory, Memory, exported, kernel_symbol
 from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
+from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.kernels import lower_kernel
@@ -54,11 +58,12 @@ class CpuBackend(Backend):
             algorithms = FastAlgorithms() if strict else choose_algorithms(modules, target, memory_budget)
             return [
                 *([] if strict else [("join attention", JoinAttention(target))]),
+                *self._narrowing(algorithms),
                 ("assign layouts", AssignLayouts(target, algorithms, strict)),
                 ("pack block matmul", PackBlockMatmul(target)),
                 ("widen blocks", WidenBlocks()),
                 ("pack matmul", PackMatmul(target, algorithms)),
-                ("pack integer matmul", PackIntegerMatmul(target)),
+                ("pack narrow matmul", PackNarrowMatmul(target)),
             ]
 
         return GraphPasses(
@@ -75,8 +80,16 @@ class CpuBackend(Backend):
             cuts=[values_between],
         )
 
+    def _narrowing(self, algorithms: FastAlgorithms) -> Sequence[NamedPass]:
+        """What makes half floats of the operands of contractions, if the user asked for them."""
+        dtype = self.target.half_float
+        if dtype is None:
+            return ()
+        use = uses_on(self.target, dtype, algorithms)
+        return [("use narrow floats", UseNarrowFloats(dtype, use, CPU_MOVES, self.target.keep_wide))]
+
     def lower(self, kernel: KernelUse) -> LoweredKernel:
-        func = scheduled(kernel.kernel, CPU_RULES, self.target)
+        func = with_dot_sums(scheduled(kernel.kernel, CPU_RULES, self.target))
         if not self.target.widens("float16"):
             func = with_integer_conversions(func)
         if self.target.fused:
@@ -87,7 +100,7 @@ class CpuBackend(Backend):
             [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
             lowered.workspace_bytes,
             lowered.scratch_bytes,
-            host=exported(lowered.func, kernel_symbol(kernel.name)),
+            host=exported(with_llvm_functions(lowered.func), kernel_symbol(kernel.name)),
         )
 
     def memory(self) -> Memory:

@@ -6,13 +6,13 @@ much work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from nnefc.c_sources import ATTRIBUTE as C_CALL
 from nnefc.diagnostics import CompileError
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
-from nnefc.passes.graph.use_half_precision import UseHalfPrecision
+from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats
 from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
@@ -43,12 +43,6 @@ _MOST_SERIAL_WORK = 1 << 14
 """Rounds of loops that one thread of a device may go through: its clock is a third of a processor's, and a step on the
 host waits for two copies."""
 
-_PRECISIONS: Mapping[str, Sequence[NamedPass]] = {
-    "fp32": (),
-    "tf32": (),  # a matter of instructions
-    "fp16": (("use half precision", UseHalfPrecision()),),
-}
-
 
 class CudaBackend(Backend):
     """NVIDIA GPUs, and the CPU that launches their kernels."""
@@ -66,11 +60,17 @@ class CudaBackend(Backend):
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         return GraphPasses(
-            contractions=lambda _modules: [("widen blocks", WidenBlocks()), *_PRECISIONS[self.target.precision]],
+            contractions=lambda _modules: [("widen blocks", WidenBlocks()), *self._narrowing()],
             rows=replace(self.target, load_bytes=1),  # threads share rows of any length
             scans=None,
             computations={**CONTRACTIONS, **WHOLE_SLICES},
         )
+
+    def _narrowing(self) -> Sequence[NamedPass]:
+        """What makes half floats of the operands of contractions; tf32 is a matter of instructions."""
+        if self.target.precision != "fp16":
+            return ()
+        return [("use narrow floats", UseNarrowFloats("float16", keep_wide=self.target.keep_wide))]
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         try:

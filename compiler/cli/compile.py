@@ -36,8 +36,15 @@ __all__ = ["compile_model"]
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "tf32", "fp16"]),
-    help="The type that convolutions and matrix products multiply on GPUs; sums are float32.  [default: fp32]",
+    type=click.Choice(["fp32", "tf32", "bf16", "fp16"]),
+    help="The type that convolutions and matrix products multiply; sums are float32. On CPUs fp32, bf16 or fp16, on "
+    "GPUs fp32, tf32 or fp16.  [default: fp32]",
+)
+@click.option(
+    "--keep-wide",
+    metavar="first,last",
+    callback=lambda _context, _option, value: None if value is None else tuple(filter(None, value.split(","))),
+    help="Convolutions and matrix products that multiply float32 whatever --precision says.",
 )
 @click.option(
     "--dump",

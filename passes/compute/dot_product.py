@@ -1,11 +1,17 @@
-"""Sums of products of narrow integers, as instructions compute them: four or two terms at once in every lane.
+"""Sums of products of narrow numbers, as instructions compute them: four or two terms at once in every lane.
 
-A *packed dot operand* is an int32 that holds the operands of one lane: four bytes, or two integers of 16 bits. An
-instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a sum, modulo 2³², without saturation:
+A *packed dot operand* is an int32 that holds the operands of one lane: four bytes, or two numbers of 16 bits. An
+instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a sum; of integers modulo 2³²:
 
     vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
+    vdpbf16ps(sum, left, right)   left, right: 2 × bfloat16              AVX-512 BF16
+    bfdot(sum, left, right)       left, right: 2 × bfloat16              64-bit Arm with bfloat16
+    half_pairs(sum, left, right)  left, right: 2 × float16               AVX-512 FP16, 64-bit Arm with half floats
+
+Sums of floats are float32. Only those of `half_pairs` are two float16 in its place, one of each term, as vectors of
+float16 are multiplied and added: no more than `HALF_SUM` products go into one, then `half_sum` makes float32 of both.
 
 Each is an operator of TIR that vectorizes; single ones are computed by ordinary arithmetic, on any machine.
 
@@ -30,20 +36,29 @@ from nnefc.passes.compute.blocked import blocks
 from nnefc.targets.machine.target import Target
 
 __all__ = [
+    "HALF_SUM",
     "DotProduct",
     "Multiplication",
     "accumulated",
     "convert",
     "is_dot_product",
     "is_widening",
+    "llvm_text",
     "multiplication_of",
+    "of_halves",
     "pack_dot_matrix",
     "packed_array",
     "packed_dot_operands",
+    "pair_speed",
     "use_dot_products",
+    "whole_sum",
 ]
 
 _PURE = 1  # TVM's CallEffectKind
+
+HALF_SUM = 32
+"""Products that are summed up in float16 at most. Of random terms, the error is then 0.4 thousandths of the sum, half
+of what rounding the operands to bfloat16 makes it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,7 @@ class DotProduct:
         left, right: the types of the operands' items.
         intrinsics: LLVM's functions by the number of their lanes.
         accumulates: whether LLVM's function adds to a sum; else an addition follows.
+        sums: the type of the sum.
     """
 
     name: str
@@ -62,6 +78,7 @@ class DotProduct:
     right: str
     intrinsics: tuple[tuple[int, str], ...]
     accumulates: bool = True
+    sums: str = "int32"
 
     @property
     def terms(self) -> int:
@@ -70,7 +87,7 @@ class DotProduct:
 
     def __call__(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
         """The sum of the products of two packed operands."""
-        return tirx.call_intrin("int32", self.name, tirx.const(0, "int32"), left, right)
+        return tirx.call_intrin(self.sums, self.name, tirx.const(0, self.sums), left, right)
 
 
 _VPDPBUSD = DotProduct(
@@ -88,7 +105,19 @@ _PMADDWD = DotProduct(
 )
 _SDOT = DotProduct("nnefc.sdot", "int8", "int8", ((4, "llvm.aarch64.neon.sdot.v4i32.v16i8"),))
 _UDOT = DotProduct("nnefc.udot", "uint8", "uint8", ((4, "llvm.aarch64.neon.udot.v4i32.v16i8"),))
-_ALL = {product.name: product for product in (_VPDPBUSD, _PMADDWD, _SDOT, _UDOT)}
+_VDPBF16PS = DotProduct(
+    "nnefc.vdpbf16ps",
+    "bfloat16",
+    "bfloat16",
+    tuple((lanes, f"llvm.x86.avx512bf16.dpbf16ps.{lanes * 32}") for lanes in (16, 8, 4)),
+    sums="float32",
+)
+_BFDOT = DotProduct(
+    "nnefc.bfdot", "bfloat16", "bfloat16", ((4, "llvm.aarch64.neon.bfdot.v4f32.v8bf16"),), sums="float32"
+)
+_HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
+_HALF_SUM = "nnefc.half_sum"
+_ALL = {product.name: product for product in (_VPDPBUSD, _PMADDWD, _SDOT, _UDOT, _VDPBF16PS, _BFDOT, _HALF_PAIRS)}
 _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 
 # What a machine has, the best first: its architecture, the features needed, and the instructions for weights of uint8
@@ -99,10 +128,22 @@ _MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("aarch64", frozenset({"dotprod"}), {"uint8": _UDOT, "int8": _SDOT}),
 )
 
+# The same for pairs of floats, by their type.
+_FLOAT_MACHINES: dict[str, tuple[tuple[str, frozenset[str], DotProduct], ...]] = {
+    "bfloat16": (
+        ("x86_64", frozenset({"avx512bf16", "avx512vl"}), _VDPBF16PS),
+        ("aarch64", frozenset({"bf16"}), _BFDOT),
+    ),
+    "float16": (
+        ("x86_64", frozenset({"avx512fp16", "avx512vl"}), _HALF_PAIRS),
+        ("aarch64", frozenset({"fullfp16"}), _HALF_PAIRS),
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Multiplication:
-    """How a target sums up products of 8-bit data and weights in int32.
+    """How a target sums up products of narrow data and weights: of 8-bit ones in int32, of floats in float32.
 
     Attributes:
         data, weights: the types that they are brought to.
@@ -130,14 +171,17 @@ class Multiplication:
     def product(self, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
         """One step of the sum: of items, or of packed operands; of weights also two bytes that are to be widened."""
         if self.dot is None:
-            return data.astype("int32") * weights.astype("int32")
+            sums = "int32" if bits_of(self.data) == 8 else "float32"
+            return data.astype(sums) * weights.astype(sums)
         if self.stored is not None and str(weights.expr_ty().dtype) == "int16":
             weights = tirx.call_intrin("int32", _WIDENED[self.stored], weights)
         return self.dot(data, weights) if self.data == self.dot.left else self.dot(weights, data)
 
 
 def multiplication_of(target: Target, data: str, weights: str) -> Multiplication:
-    """The best that `target` has for data and weights of the types `data` and `weights`, uint8 or int8."""
+    """The best that `target` has for data and weights of these types, 8-bit integers or half floats."""
+    if weights in _FLOAT_MACHINES:
+        return Multiplication(data, weights, 0, _pairs_of(target, weights))
     architecture, features = target.triple.split("-")[0], set(target.features)
     dot = next((d[weights] for name, needed, d in _MACHINES if name == architecture and needed <= features), None)
     if dot is None:
@@ -146,6 +190,22 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
         return Multiplication("int16", "int16", 0, dot, weights)
     wanted = dot.left if weights == dot.right else dot.right
     return Multiplication(wanted, weights, 0 if wanted == data else 128 if wanted == "uint8" else -128, dot)
+
+
+_SUMMING = 10  # products in float16 that would be made while the sums of one part become float32
+
+
+def pair_speed(target: Target) -> float:
+    """Products of the half float that `target` shall multiply, in the time of one of float32; 1 if it gains nothing."""
+    dtype = target.half_float
+    if dtype is None or _pairs_of(target, dtype) is None:
+        return 1.0
+    return max(1.0, 2 * target.costs.bf16_dots if dtype == "bfloat16" else 2 * HALF_SUM / (HALF_SUM + _SUMMING))
+
+
+def _pairs_of(target: Target, dtype: str) -> DotProduct | None:
+    architecture, features = target.triple.split("-")[0], set(target.features)
+    return next((d for name, needed, d in _FLOAT_MACHINES[dtype] if name == architecture and needed <= features), None)
 
 
 def convert(data: te.Tensor, dtype: str) -> te.Tensor:
@@ -173,7 +233,17 @@ def is_widening(expr: tirx.Expr) -> bool:
 def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:
     """The same products added to `total`."""
     _, left, right = call.args
-    return tirx.call_intrin("int32", call.op.name, total, left, right)
+    return tirx.call_intrin(_ALL[call.op.name].sums, call.op.name, total, left, right)
+
+
+def of_halves(call: tirx.Expr) -> bool:
+    """Whether `call` adds to a sum of two float16."""
+    return is_dot_product(call) and bool(call.op.name == _HALF_PAIRS.name)
+
+
+def whole_sum(total: tirx.Expr) -> tirx.Expr:
+    """The float32 that a sum of two float16 stands for."""
+    return tirx.call_intrin("float32", _HALF_SUM, total)
 
 
 # Words.
@@ -227,6 +297,8 @@ def _joined(items: Sequence[tirx.Expr], bits: int) -> tirx.Expr:
     """Items packed into 32 bits, the first in the lowest."""
     word: tirx.Expr = tirx.const(0, "int32")
     for term, item in enumerate(items):
+        if bits == 16 and "float" in str(item.expr_ty().dtype):
+            item = tirx.reinterpret("uint16", item)
         narrow = item.astype("int32") & tirx.const((1 << bits) - 1, "int32")
         word = word | (narrow << tirx.const(bits * term, "int32"))
     return word
@@ -239,17 +311,19 @@ def _joined(items: Sequence[tirx.Expr], bits: int) -> tirx.Expr:
 def use_dot_products() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
     for product in _ALL.values():
-        ir_ffi.RegisterOp(product.name, "a sum of products of narrow integers")
-        register_op_attr(product.name, "TCallEffectKind", _PURE)
-        register_op_attr(product.name, "TVectorizable", True)
-        register_op_attr(product.name, "TScriptPrinterName", product.name)
-        tirx.register_intrin_lowering(product.name, target="llvm", f=_lowering(product), level=100)
+        lowering = _multiplied_halves if product is _HALF_PAIRS else _lowering(product)
+        _register(product.name, "a sum of products of narrow numbers", lowering)
     for dtype, name in _WIDENED.items():
-        ir_ffi.RegisterOp(name, f"two {dtype} as two int16")
-        register_op_attr(name, "TCallEffectKind", _PURE)
-        register_op_attr(name, "TVectorizable", True)
-        register_op_attr(name, "TScriptPrinterName", name)
-        tirx.register_intrin_lowering(name, target="llvm", f=_widening(dtype), level=100)
+        _register(name, f"two {dtype} as two int16", _widening(dtype))
+    _register(_HALF_SUM, "the sum of two float16", _sum_of_halves)
+
+
+def _register(name: str, meaning: str, lowering: Callable[[tvm.ir.Call], tirx.Expr]) -> None:
+    ir_ffi.RegisterOp(name, meaning)
+    register_op_attr(name, "TCallEffectKind", _PURE)
+    register_op_attr(name, "TVectorizable", True)
+    register_op_attr(name, "TScriptPrinterName", name)
+    tirx.register_intrin_lowering(name, target="llvm", f=lowering, level=100)
 
 
 def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
@@ -266,6 +340,25 @@ def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
     return lower
 
 
+def _multiplied_halves(call: tvm.ir.Call) -> tirx.Expr:
+    """Both float16 of a sum, each with one product added to it in one step."""
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    total, left, right = (tirx.reinterpret(f"float16x{2 * lanes}", arg) for arg in call.args)
+    made = tirx.call_llvm_pure_intrin(f"float16x{2 * lanes}", f"llvm.fma.v{2 * lanes}f16", left, right, total)
+    return tirx.reinterpret(str(call.expr_ty().dtype), made)
+
+
+def _sum_of_halves(call: tvm.ir.Call) -> tirx.Expr:
+    """One addition in float16, then half as many numbers to widen."""
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    suffix = f"x{lanes}" if lanes > 1 else ""
+    words = tirx.reinterpret(f"int32{suffix}", call.args[0])
+    high = words >> tirx.Broadcast(tirx.const(16, "int32"), lanes) if lanes > 1 else words >> tirx.const(16, "int32")
+    both = tirx.reinterpret(f"float16x{2 * lanes}", words) + tirx.reinterpret(f"float16x{2 * lanes}", high)
+    low = tirx.reinterpret(f"int32{suffix}", both).astype(f"int16{suffix}")
+    return tirx.reinterpret(f"float16{suffix}", low).astype(f"float32{suffix}")
+
+
 def _widening(dtype: str) -> Callable[[tvm.ir.Call], tirx.Expr]:
     def lower(call: tvm.ir.Call) -> tirx.Expr:
         (pair,) = call.args
@@ -276,9 +369,38 @@ def _widening(dtype: str) -> Callable[[tvm.ir.Call], tirx.Expr]:
     return lower
 
 
+def llvm_text(call: tvm.ir.Call) -> str:
+    """LLVM's text of the functions that `call` becomes calls of; "" for none."""
+    product = _ALL.get(getattr(call.op, "name", ""))
+    if product is None or product.left != "bfloat16":
+        return ""
+    return "".join(
+        _LLVM_TEXT.format(lanes=n, pairs=2 * n, name=_function(name), llvm=name) for n, name in product.intrinsics
+    )
+
+
+_LLVM_TEXT = """
+declare <{lanes} x float> @{llvm}(<{lanes} x float>, <{pairs} x bfloat>, <{pairs} x bfloat>)
+define linkonce_odr hidden <{lanes} x float> @{name}(<{lanes} x float> %s, <{lanes} x i32> %a, <{lanes} x i32> %b)
+  alwaysinline {{
+  %x = bitcast <{lanes} x i32> %a to <{pairs} x bfloat>
+  %y = bitcast <{lanes} x i32> %b to <{pairs} x bfloat>
+  %r = call <{lanes} x float> @{llvm}(<{lanes} x float> %s, <{pairs} x bfloat> %x, <{pairs} x bfloat> %y)
+  ret <{lanes} x float> %r
+}}
+"""
+
+
+def _function(intrinsic: str) -> str:
+    """The name of what calls an instruction on bfloat16."""
+    return intrinsic.replace("llvm.", "nnefc_").replace(".", "_")
+
+
 def _instruction(
     product: DotProduct, intrinsic: str, lanes: int, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr
 ) -> tirx.Expr:
+    if product.left == "bfloat16":
+        return tirx.call_pure_extern(f"float32x{lanes}", _function(intrinsic), total, left, right)
     bits = 32 // product.terms
     items = [tirx.reinterpret(f"int{bits}x{lanes * product.terms}", word) for word in (left, right)]
     if product.accumulates:
@@ -293,8 +415,11 @@ def _by_arithmetic(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right
 
 
 def _item(word: tirx.Expr, dtype: str, term: int) -> tirx.Expr:
-    """Item `term` of a packed operand, as an int32."""
+    """Item `term` of a packed operand, as an int32, or a float32."""
     bits = bits_of(dtype)
+    if dtype == "bfloat16":
+        high = word << tirx.const(16, "int32") if term == 0 else word & tirx.const(-1 << 16, "int32")
+        return tirx.reinterpret("float32", high)
     if dtype.startswith("uint"):
         return (word >> tirx.const(bits * term, "int32")) & tirx.const((1 << bits) - 1, "int32")
     return (word << tirx.const(32 - bits * (term + 1), "int32")) >> tirx.const(32 - bits, "int32")

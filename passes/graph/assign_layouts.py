@@ -21,13 +21,14 @@ from nnefc.passes.graph.layout_rules import (
     deconvolution,
     element_wise,
     gathering,
-    integer_convolution,
     local_response,
+    narrow_convolution,
     pooling,
     rearrangement,
     resize,
     splitting,
 )
+from nnefc.passes.graph.packed_operands import NARROW
 from nnefc.targets.machine.target import Target
 
 __all__ = ["AssignLayouts"]
@@ -49,7 +50,7 @@ _RULES: dict[str, LayoutRule] = {
     **rearrangement.RULES,
     **splitting.RULES,
 }
-_INTEGER_RULES = {**_RULES, **integer_convolution.RULES}
+_NARROW_RULES = {**_RULES, **narrow_convolution.RULES}
 
 
 @tvm.transform.module_pass(opt_level=0, name="AssignLayouts")
@@ -69,9 +70,9 @@ class AssignLayouts:
 def _rule_of(call: relax.Call) -> LayoutRule | None:
     if not isinstance(call.op, tvm.ir.Op):
         return None
-    rules = _INTEGER_RULES if call.args and _is_narrow(call.args[0]) else _RULES
+    rules = _NARROW_RULES if call.args and _is_narrow(call.args[0]) else _RULES
     return rules.get(call.op.name.removeprefix("relax."))
 
 
 def _is_narrow(expr: relax.Expr) -> bool:
-    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in ("uint8", "int8")
+    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in NARROW

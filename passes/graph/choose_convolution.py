@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nnefc.passes.compute.dot_product import pair_speed
 from nnefc.passes.compute.winograd import Tile, points_of, tiles_of
 from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.sizes import Size
@@ -57,8 +58,9 @@ def winograd_saving(shape: Shape, tile: Tile, constants_rate: float, target: Tar
     pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one place
     filters = 4 * size * size * shape.in_blocks * shape.out_blocks
     positions = shape.batch * shape.height * shape.width
-    direct = 9 * positions * shape.inputs * shape.out_blocks * size / lanes / costs.multiply_adds
-    direct += 9 * filters / constants_rate / 2  # half of it is hidden behind the arithmetic
+    speed = pair_speed(target)  # of the direct sum, whose filter is in half floats then
+    direct = 9 * positions * shape.inputs * shape.out_blocks * size / lanes / costs.multiply_adds / speed
+    direct += 9 * filters / constants_rate / (2 if speed == 1 else 4)  # half of it is hidden behind the arithmetic
     vectors, points = (shape.in_blocks + shape.out_blocks) * tiles, points_of(tile)
     cost = points * tiles * pairs / costs.multiply_adds
     cost += vectors * _transform_arithmetic(tile) * _TRANSFORM_WAITING * size / lanes / costs.multiply_adds

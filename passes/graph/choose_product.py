@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
+from nnefc.passes.compute.dot_product import pair_speed
 from nnefc.passes.graph.narrow_constants import weights_of
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant
 from nnefc.targets.machine.target import Target
@@ -35,7 +36,7 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
     if math.prod(batch) != 1 or depth % (2 * lanes) or columns % (2 * lanes):
         return -math.inf
     vectors = depth * columns / lanes
-    saved = rows * vectors / 8 / costs.multiply_adds
+    saved = rows * vectors * (1 / pair_speed(target) - 7 / 8) / costs.multiply_adds
     accesses = rows * (_SUM_ACCESSES * depth + _RESULT_ACCESSES * columns) / lanes
     spent = accesses / (costs.loads + costs.stores)
     spent += 0.75 * vectors * target.vector_bytes / costs.memory_bytes_per_cycle

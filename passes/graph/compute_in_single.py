@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant
-from nnefc.passes.graph.use_half_precision import CONVOLUTIONS, summing_in_single
+from nnefc.passes.graph.use_narrow_floats import CONVOLUTIONS, summing_in_single
 
 __all__ = ["ComputeInSingle"]
 

@@ -1,4 +1,4 @@
-"""Operands of sums of 8-bit products, brought to what the target's instruction reads."""
+"""Operands of sums of narrow products, brought to what the target's instruction reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from nnefc.passes.compute.dot_product import Multiplication, convert, packed_arr
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.schedule.in_place import SAME_BYTES
 
-__all__ = ["converted", "packed_data", "packed_weights"]
+NARROW = ("uint8", "int8", "bfloat16", "float16")
+"""Types of operands that are packed."""
+
+__all__ = ["NARROW", "converted", "packed_data", "packed_weights"]
 
 
 def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:

@@ -264,13 +264,14 @@ def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
 
 
 def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
-    """The factors of `sum + a * b`, or of a dot product of narrow integers added to a sum; none of anything else."""
-    if isinstance(value, tirx.Add):
-        term = value.b.a if isinstance(value.b, tirx.Add) else value.b  # without what a zero point adds
-        if isinstance(term, tirx.Mul):
-            whole = term.a.value if isinstance(term.a, tirx.Cast) else term.a
-            return whole.args[1:] if is_dot_product(whole) else (term.a, term.b)
-    return value.args[1:] if is_dot_product(value) else ()
+    """The factors of `sum + a * b`, or of a dot product of narrow numbers added to a sum; none of anything else."""
+    if not isinstance(value, tirx.Add):
+        return ()
+    term = value.b.a if isinstance(value.b, tirx.Add) else value.b  # without what a zero point adds
+    if isinstance(term, tirx.Mul):
+        whole = term.a.value if isinstance(term.a, tirx.Cast) else term.a
+        return whole.args[1:] if is_dot_product(whole) else (term.a, term.b)
+    return term.args[1:] if is_dot_product(term) else ()
 
 
 def _loads(step: Step, factor: tirx.Expr) -> Sequence[TensorLoad]:

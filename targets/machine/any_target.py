@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.system import FileFormat
-from nnefc.targets.machine.target import PRECISIONS, Target, parse_target
+from nnefc.targets.machine.target import KEPT_WIDE, PRECISIONS, Target, parse_target
 
 __all__ = ["AnyTarget", "parse_any_target"]
 
@@ -45,27 +46,34 @@ class AnyTarget(Protocol):
             CompileError: it does not have it.
         """
 
+    def with_wide(self, contractions: Sequence[str]) -> AnyTarget:
+        """The same machine, with contractions that multiply float32 whatever its precision is, some of KEPT_WIDE."""
+
 
 _PARSERS = {"cuda": ("nnefc.targets.machine.cuda_target", "parse_cuda_target")}
 """The first word of a target that is no CPU, and what reads the text."""
 
 
-def parse_any_target(text: str, precision: str | None = None) -> AnyTarget:
+def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequence[str] = ()) -> AnyTarget:
     """The machine called `text`: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
 
     Args:
         text: as the user writes it.
         precision: one of PRECISIONS, in place of what the text says or leaves open.
+        keep_wide: some of KEPT_WIDE.
 
     Raises:
         CompileError: there is no such machine or precision, or it is not one of the machine's.
     """
     machine = _machine(text)
-    if precision is None:
-        return machine
-    if precision not in PRECISIONS:
-        raise CompileError(f"unknown precision {precision!r}", hint=f"choose one of {', '.join(PRECISIONS)}")
-    return machine.with_precision(precision)
+    if precision is not None:
+        if precision not in PRECISIONS:
+            raise CompileError(f"unknown precision {precision!r}", hint=f"choose one of {', '.join(PRECISIONS)}")
+        machine = machine.with_precision(precision)
+    for name in keep_wide:
+        if name not in KEPT_WIDE:
+            raise CompileError(f"unknown contraction {name!r} to keep wide", hint=f"choose of {', '.join(KEPT_WIDE)}")
+    return machine.with_wide(keep_wide) if keep_wide else machine
 
 
 def _machine(text: str) -> AnyTarget:

@@ -38,6 +38,7 @@ class Costs:
         l3_bytes_per_cycle: from the next one; from memory where there is none.
         memory_bytes_per_cycle: from memory.
         launch_cycles: until all threads have begun a kernel, and have told that they are done with it.
+        bf16_dots: dot products of pairs of bfloat16 that are made in the time of a multiply-add, if it has any.
     """
 
     multiply_adds: float
@@ -53,6 +54,7 @@ class Costs:
     l3_bytes_per_cycle: float
     memory_bytes_per_cycle: float
     launch_cycles: int
+    bf16_dots: float = 1.0
 
     def bytes_per_cycle(self, size: int) -> float:
         """How fast so many bytes are read that are read again and again, from the cache that they fit into, if any."""
@@ -92,6 +94,7 @@ class Microarchitecture:
     l3_bytes_per_cycle: float
     memory_bytes_per_cycle: float
     launch_cycles: int = 2048
+    bf16_dots: float = 1.0
 
     def costs(self, vector_bytes: int) -> Costs:
         """What this core does with vectors of so many bytes."""
@@ -109,6 +112,7 @@ class Microarchitecture:
             l3_bytes_per_cycle=self.l3_bytes_per_cycle,
             memory_bytes_per_cycle=self.memory_bytes_per_cycle,
             launch_cycles=self.launch_cycles,
+            bf16_dots=self.bf16_dots,
         )
 
 
@@ -134,10 +138,11 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
         Microarchitecture("Ice Lake server", (
             "icelake-server", "icelake_server",
         ), 2, 128, 4, 2, 128, 2, 64, 48 * _KIB, 12, 1280 * _KIB, 32 * _MIB, 48, 10, 4),
-        # measured on Emerald Rapids: 1.9 multiply-adds a cycle, 112 bytes of L1, 46 of L2, 10 of L3, 5 of memory; Intel
+        # measured on Emerald Rapids: 1.9 multiply-adds a cycle, 112 bytes of L1, 46 of L2, 10 of L3, 5 of memory; a
+        # dot product of bfloat16 takes two cycles, for there is the matrix unit; Intel
         Microarchitecture("Golden Cove server", (
             "sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "graniterapids_d", "diamondrapids",
-        ), 2, 128, 4, 2, 128, 2, 64, 48 * _KIB, 12, 2 * _MIB, 32 * _MIB, 46, 10, 5),
+        ), 2, 128, 4, 2, 128, 2, 64, 48 * _KIB, 12, 2 * _MIB, 32 * _MIB, 46, 10, 5, bf16_dots=0.25),
         # uops, Intel: ports 0 and 1 join for 512 bits, and there is no third such port
         Microarchitecture("Ice Lake client", (
             "cannonlake", "icelake-client", "icelake_client", "rocketlake", "tigerlake",

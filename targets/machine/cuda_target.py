@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tvm
@@ -45,7 +46,7 @@ class CudaTarget:
         name: the whole of it as text, in the library's description.
         host: the CPU that launches the kernels, and that computes the steps that no GPU can.
         architectures: the devices there is code for, ascending; those after the last get it from its PTX.
-        precision: one of PRECISIONS.
+        precision: one of PRECISIONS that GPUs have.
         load_bytes: what a thread may load or store at once.
     """
 
@@ -53,6 +54,7 @@ class CudaTarget:
     host: Target
     architectures: tuple[int, ...] = DEFAULT_GPUS
     precision: str = "fp32"
+    keep_wide: tuple[str, ...] = ()
     load_bytes: int = 16
 
     backend = "cuda"
@@ -88,6 +90,11 @@ class CudaTarget:
         Raises:
             CompileError: the oldest of the architectures has no tensor cores for it.
         """
+        if precision not in _LEAST_ARCHITECTURES:
+            raise CompileError(
+                f"code for the target {self.name!r} has no precision {precision}",
+                hint=f"choose one of {', '.join(_LEAST_ARCHITECTURES)}",
+            )
         least = _LEAST_ARCHITECTURES[precision]
         if self.oldest < least:
             raise CompileError(
@@ -96,6 +103,10 @@ class CudaTarget:
         name = re.sub(r" -precision=\w+", "", self.name)
         name += f" -precision={precision}" if precision != PRECISIONS[0] else ""
         return replace(self, name=name, precision=precision)
+
+    def with_wide(self, contractions: Sequence[str]) -> CudaTarget:
+        """The same GPUs, with contractions that multiply float32 whatever the precision is, some of KEPT_WIDE."""
+        return replace(self, keep_wide=tuple(contractions))
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` that a thread loads at once."""
@@ -158,7 +169,7 @@ def parse_cuda_target(text: str) -> CudaTarget:
     if precision not in PRECISIONS:
         raise CompileError(
             f"unknown precision {precision!r} of target {text!r}",
-            hint=near(precision, PRECISIONS, f"choose one of {', '.join(PRECISIONS)}"),
+            hint=near(precision, PRECISIONS, f"choose one of {', '.join(_LEAST_ARCHITECTURES)}"),
         )
     words = ["cuda", "-arch=" + ",".join(f"sm_{number}" for number in architectures)]
     words += [f"-host={given['-host']}"] if "-host" in given else []

@@ -26,10 +26,15 @@ from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
 from nnefc.targets.machine.system import FileFormat, format_of, system_of, zig_target
 
-__all__ = ["PRECISIONS", "Target", "baseline_target", "parse_target"]
+__all__ = ["KEPT_WIDE", "PRECISIONS", "Target", "baseline_target", "parse_target"]
 
-PRECISIONS = ("fp32", "tf32", "fp16")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 """What contractions multiply, where a machine has a choice; all sums are float32."""
+
+_OWN_PRECISIONS = ("fp32", "bf16", "fp16")  # those of CPUs
+
+KEPT_WIDE = ("first", "last")
+"""Contractions that may be left out of a narrow precision."""
 
 
 _WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8")
@@ -55,6 +60,8 @@ class Target:
         pointer_bits: size of a pointer, and of C's size_t.
         zig_target: the linker's name of the machine.
         abi: LLVM's name of the calling convention, where the triple does not tell.
+        precision: what contractions multiply, one of PRECISIONS.
+        keep_wide: contractions that multiply float32 nevertheless, some of KEPT_WIDE.
     """
 
     name: str
@@ -70,6 +77,8 @@ class Target:
     threads: bool = True
     pointer_bits: int = 64
     abi: str = ""
+    precision: str = PRECISIONS[0]
+    keep_wide: tuple[str, ...] = ()
 
     backend = "cpu"
 
@@ -96,13 +105,25 @@ class Target:
         """The same machine, asked for one of PRECISIONS.
 
         Raises:
-            CompileError: it is another than the first.
+            CompileError: CPUs do not have it.
         """
-        if precision != PRECISIONS[0]:
+        if precision not in _OWN_PRECISIONS:
             raise CompileError(
-                f"code for the target {self.name!r} has no precision {precision}", hint="that is for the target cuda"
+                f"code for the target {self.name!r} has no precision {precision}",
+                hint=f"that is for the target cuda: choose one of {', '.join(_OWN_PRECISIONS)}",
             )
-        return self
+        name = re.sub(r" -precision=\w+", "", self.name)
+        name += f" -precision={precision}" if precision != PRECISIONS[0] else ""
+        return replace(self, name=name, precision=precision)
+
+    @property
+    def half_float(self) -> str | None:
+        """The type that contractions multiply, if that is narrower than float32."""
+        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.precision)
+
+    def with_wide(self, contractions: Sequence[str]) -> Target:
+        """The same machine, with contractions that multiply float32 whatever its precision is, some of KEPT_WIDE."""
+        return replace(self, keep_wide=tuple(contractions))
 
     def widens(self, dtype: str) -> bool:
         """Whether vectors of `dtype`, at most 16 bits wide, become float32 in one or two instructions."""
@@ -136,11 +157,19 @@ def parse_target(text: str) -> Target:
 
     It is `llvm` or `native` (this machine, all its features), a name of `nnefc targets`, LLVM's name of a processor, a
     string in TVM's manner such as `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+dotprod`, or the name of a
-    JSON file, see :func:`_from_file`.
+    JSON file, see :func:`_from_file`. `-precision=bf16` may follow each of these.
 
     Raises:
         CompileError: no such target, CPU or feature.
     """
+    text, precision, asked = text.partition(" -precision=")
+    if precision:
+        if asked not in _OWN_PRECISIONS:
+            raise CompileError(
+                f"unknown precision {asked!r} of target {text!r}",
+                hint=near(asked, _OWN_PRECISIONS, f"choose one of {', '.join(_OWN_PRECISIONS)}"),
+            )
+        return parse_target(text).with_precision(asked)
     if text.endswith(".json"):
         return _from_file(text)
     try:
@@ -192,7 +221,7 @@ def _from_options(text: str, options: Sequence[str]) -> Target:
         if key not in ("-mtriple", "-mcpu", "-mattr") or not value:
             raise CompileError(
                 f"unknown option {option!r} of target {text!r}",
-                hint="the options are -mtriple=TRIPLE, -mcpu=NAME and -mattr=+FEATURE,-FEATURE",
+                hint="the options are -mtriple=TRIPLE, -mcpu=NAME, -mattr=+FEATURE,-FEATURE and -precision=bf16",
             )
         given[key] = value
     attributes = tuple(given["-mattr"].split(",")) if "-mattr" in given else ()

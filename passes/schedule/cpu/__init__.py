@@ -4,7 +4,6 @@ from nnefc.passes.schedule.cpu.channel_window import ChannelWindowRule
 from nnefc.passes.schedule.cpu.column_reduction import ColumnReductionRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
-from nnefc.passes.schedule.cpu.integer_contraction import IntegerContractionRule
 from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
 from nnefc.passes.schedule.cpu.strassen import StrassenProductsRule, StrassenSumsRule
 from nnefc.passes.schedule.cpu.tile_transform import TileTransformRule
@@ -16,7 +15,6 @@ CPU_RULES = (
     StrassenProductsRule(),
     StrassenSumsRule(),
     ContractionRule(),
-    IntegerContractionRule(),
     TileTransformRule(),
     ChannelWindowRule(),
     WindowsRule(),

@@ -20,7 +20,6 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.compute.dot_product import accumulated, is_dot_product
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import schedule_of, without_open_sizes
 from nnefc.passes.tir.expressions import int64, loads_of, substituted, variables_of
@@ -51,10 +50,9 @@ def sum_block_by_block(sch: s_tir.Schedule, block: SBlockRV) -> tuple[s_tir.Sche
         sums = tirx.decl_buffer(sums.shape, str(moving.expr_ty().dtype), sums.name, layout=None)
         init = tirx.BufferStore(sums, tirx.const(0, sums.dtype), part.indices)
     before, load = tirx.BufferLoad(sums, part.indices), tirx.BufferLoad(sums, total.value.b.indices)
-    added = accumulated(moving, before) if is_dot_product(moving) else before + moving
     summed = sum(others, total.value.a + load.astype("float32") * product)
     made = {
-        str(inner.name_hint): _with_body(inner, tirx.BufferStore(sums, added, part.indices), init),
+        str(inner.name_hint): _with_body(inner, tirx.BufferStore(sums, before + moving, part.indices), init),
         str(outer.name_hint): _with_body(outer, tirx.BufferStore(total.buffer, summed, total.indices), outer.init),
     }
     func = tvm_ffi.structural_map(

@@ -1,5 +1,7 @@
 """Convolutions and matrix products: a tile of the result held in registers while the sum runs.
 
+Products are numbers times numbers, or dot products of pairs and quads of narrow ones.
+
     for o, y, xo in parallel:                     # o: `columns` vectors of output channels
         tile[rows, columns, lanes] = 0            # in registers
         for the reduced axes:

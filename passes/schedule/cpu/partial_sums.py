@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.passes.compute.dot_product import HALF_SUM, of_halves
 from nnefc.passes.compute.long_sums import LONGEST_PART
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count
@@ -31,7 +32,7 @@ _LONGEST = 400  # terms of a part: below that, adding the parts up takes a hundr
 _SHORTEST = 64
 
 
-def part_of_sum(sizes: list[Size], longest: int = _LONGEST) -> tuple[int, int] | None:
+def part_of_sum(sizes: list[Size], longest: int = _LONGEST, shortest: int = _SHORTEST) -> tuple[int, int] | None:
     """Where to cut a sum over axes of these sizes, the last one varying fastest.
 
     Returns:
@@ -47,7 +48,7 @@ def part_of_sum(sizes: list[Size], longest: int = _LONGEST) -> tuple[int, int] |
         inner *= sizes[axis]
     del cuts[inner]
     short = max((length for length in cuts if length <= longest), default=1)
-    if short >= _SHORTEST:
+    if short >= shortest:
         return cuts[short]
     long = min((length for length in cuts if length > longest), default=None)
     return None if long is None else cuts[long]
@@ -64,8 +65,11 @@ def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
     if not step.dtype.startswith("float"):
         return None  # integers are exact
     loops = sch.get_loops(block)[-len(step.reduced) :]
-    longest = int(step.node.annotations.get(LONGEST_PART, _LONGEST))
-    cut = part_of_sum([trip_count(sch, loop) for loop in loops], longest)
+    sizes = [trip_count(sch, loop) for loop in loops]
+    if of_halves(step.value.b if isinstance(step.value, tirx.Add) else None):
+        cut = part_of_sum(sizes, HALF_SUM, HALF_SUM // 4)
+    else:
+        cut = part_of_sum(sizes, int(step.node.annotations.get(LONGEST_PART, _LONGEST)))
     if cut is None:
         return None
     axis, size = cut

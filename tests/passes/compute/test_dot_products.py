@@ -11,6 +11,7 @@ from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, 
 from nnefc.passes.compute.matmul import multiply_packed, pack_right_array
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.machine.target import parse_target
 
@@ -39,8 +40,10 @@ def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: 
     func = scheduled(
         KernelAnalysis(product(multiplication_of(machine, "uint8", weights), 12, 16, 32)), CPU_RULES, machine
     )
-    assert str(func.attrs["nnefc.rule"]) == "IntegerContractionRule"
-    library = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=machine.to_tvm())
+    assert str(func.attrs["nnefc.rule"]) == "ContractionRule"
+    library = tvm.compile(
+        tvm.IRModule({"main": with_dot_sums(func).with_attr("global_symbol", "main")}), target=machine.to_tvm()
+    )
     lines = [line.split() for line in library.mod.inspect_source("asm").splitlines()]
     assert sum(line[:1] == [instruction] for line in lines) >= 8
 

@@ -13,7 +13,7 @@ from tvm import relax
 
 import nnefc
 from nnefc.passes.graph.rewriter import array_of, constant
-from nnefc.passes.graph.use_half_precision import UseHalfPrecision
+from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats
 
 SHAPE = (1, 4, 6, 6)
 
@@ -61,19 +61,22 @@ def _types(module: tvm.IRModule) -> list[tuple[str, str]]:
     ],
 )
 def test_contractions_read_half_and_give_single_precision(tail: str, operations: str) -> None:
-    found = _types(UseHalfPrecision()(_program(tail)))
+    found = _types(UseNarrowFloats("float16")(_program(tail)))
     assert " ".join(f"{name}{dtype.removeprefix('float')}" for name, dtype in found) == operations
 
 
 def test_trained_values_are_narrowed_at_once() -> None:
-    before, after = _program("softmax"), UseHalfPrecision()(_program("softmax"))
+    before, after = _program("softmax"), UseNarrowFloats("float16")(_program("softmax"))
     wide, narrow = (_filter_of(module) for module in (before, after))
     assert narrow.dtype == np.float16
     np.testing.assert_array_equal(narrow, wide.astype(np.float16))
 
 
 def test_what_half_precision_cannot_hold_stays_as_it_is() -> None:
-    assert _types(UseHalfPrecision()(_program("softmax", scale=1e6))) == [("conv2d", "float32"), ("softmax", "float32")]
+    assert _types(UseNarrowFloats("float16")(_program("softmax", scale=1e6))) == [
+        ("conv2d", "float32"),
+        ("softmax", "float32"),
+    ]
 
 
 def _filter_of(module: tvm.IRModule) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit integers with sums in int32, by the target's dot products.
+"""Convolutions of 8-bit integers with sums in int32, and of half floats with sums in float32, by dot products.
 
     s = conv2d(x, W, out_dtype="int32")     →     s = convolution(packed(x), pack(W)) + c
 
@@ -21,7 +21,7 @@ from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import Sliding, groups_in_a_block, integers, split_padding
-from nnefc.passes.graph.packed_operands import converted, packed_data, packed_weights
+from nnefc.passes.graph.packed_operands import NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
 
@@ -38,7 +38,7 @@ class _Padded:
 
 def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, weights = call.args
-    if not is_constant(weights) or str(weights.ty.dtype) not in ("uint8", "int8"):
+    if not is_constant(weights) or str(weights.ty.dtype) not in NARROW:
         return None
     filters, attrs = array_of(weights), call.attrs
     before, after = split_padding(attrs.padding, filters.ndim - 2)

@@ -1,10 +1,10 @@
-"""Matrix products of 8-bit integers with sums in int32, by the target's dot products.
+"""Matrix products of 8-bit integers with sums in int32, and of half floats with sums in float32, by dot products.
 
     y = matmul(x, W, out_dtype="int32")     →     y = multiply_packed(packed(x), pack(W)) + c
 
-`packed` reads neighbouring bytes of a row as one int32, `pack` lays W[K, N] out as such [N / b, K / 4, b]. Where the
-instruction wants data of the other sign, 128 is added to them or taken away; `c` makes up for that: 128 times the sum
-of each column of W.
+`packed` reads neighbouring bytes of a row as one int32, `pack` lays W[K, N] out as such [N / b, K / 4, b]; pairs of
+half floats likewise. Where the instruction wants data of the other sign, 128 is added to them or taken away; `c` makes
+up for that: 128 times the sum of each column of W.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from tvm import relax
 
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
-from nnefc.passes.graph.packed_operands import converted, packed_data, packed_weights
+from nnefc.passes.graph.packed_operands import NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.targets.machine.target import Target
 
-__all__ = ["PackIntegerMatmul"]
-
-_NARROW = ("uint8", "int8")
+__all__ = ["PackNarrowMatmul"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="PackIntegerMatmul")
-class PackIntegerMatmul:
-    """Lower matrix products of 8-bit integers to packed ones."""
+@tvm.transform.module_pass(opt_level=0, name="PackNarrowMatmul")
+class PackNarrowMatmul:
+    """Lower matrix products of narrow numbers to packed ones."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -90,4 +88,4 @@ class _Packer(Rewriter):
 
 
 def _is_narrow_matrix(expr: relax.Expr) -> bool:
-    return str(expr.ty.dtype) in _NARROW and len(shape_of(expr)) >= 2 and 0 not in shape_of(expr)
+    return str(expr.ty.dtype) in NARROW and len(shape_of(expr)) >= 2 and 0 not in shape_of(expr)

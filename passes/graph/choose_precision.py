@@ -1,0 +1,45 @@
+"""Which convolutions and matrix products multiply half floats on a CPU, and which only store their weights in them."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from nnefc.passes.compute.dot_product import pair_speed
+from nnefc.passes.graph.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.passes.graph.use_narrow_floats import MOVES, Chooser, Use
+from nnefc.sizes import is_known
+from nnefc.targets.machine.target import Target
+
+__all__ = ["CPU_MOVES", "uses_on"]
+
+CPU_MOVES = tuple(name for name in MOVES if name != "nn.relu" and "pool" not in name)
+"""What moves half floats on a CPU: arithmetic is done in float32 on the way to what is stored."""
+
+_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+
+
+def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
+    """The choice for `target`: products of pairs where they are faster, and no faster algorithm has the weights."""
+    fast = pair_speed(target) > 1
+    multiplied = Use.SUMMED if dtype == "float16" else Use.MULTIPLIED
+
+    def use(call: relax.Call, weights: np.ndarray | None) -> Use:
+        """Sums of pairs of float16 are made in float16."""
+        if weights is None or not target.widens(dtype):
+            return Use.NONE
+        if algorithms.tile(weights) is not None or algorithms.by_strassen(weights):
+            return Use.NONE
+        if is_call(call, "matmul"):
+            if len([size for size in weights.shape[:-2] if size != 1]) or weights.ndim > len(shape_of(call.args[0])):
+                return Use.NONE
+            return multiplied if fast and is_known(*weights.shape) else Use.STORED
+        if not is_call(call, *_CONVOLUTIONS):
+            return Use.NONE
+        groups = int(call.attrs.groups)
+        if groups > 1 and weights.shape[1] == 1:
+            return Use.NONE  # a filter of its own for each channel: no sums of pairs
+        return multiplied if fast and is_known(*shape_of(call.args[0])[1:2]) else Use.STORED
+
+    return use

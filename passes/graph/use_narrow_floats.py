@@ -1,0 +1,290 @@
+"""Let convolutions and matrix products multiply half floats, and keep in them what only they and moves read.
+
+    y = conv2d(x, W)              h = astype(x, "float16")
+    z = relu(y)             →     y = conv2d(h, half W, out_dtype="float32")
+    u = conv2d(z, V)              z = relu(astype(y, "float16"))
+                                  u = conv2d(z, half V, out_dtype="float32")
+
+Sums stay in single precision, and so does everything that is neither a contraction nor only moves its operand's values:
+softmax, normalizations, sums. What they need of a tensor of half floats is widened, in the kernel that reads it. The
+trained values are narrowed here, at compile time; inputs, outputs and states keep their types.
+
+A machine that does not multiply half floats faster only stores the weights in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from enum import Enum, auto
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tvm
+from tvm import relax
+
+from nnefc.passes.graph.narrow_constants import weights_of
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
+
+__all__ = ["CONVOLUTIONS", "MOVES", "Chooser", "Use", "UseNarrowFloats", "summing_in_single"]
+
+CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
+
+MOVES = (
+    "broadcast_to",
+    "concat",
+    "expand_dims",
+    "flatten",
+    "nn.max_pool1d",
+    "nn.max_pool2d",
+    "nn.max_pool3d",
+    "nn.relu",
+    "permute_dims",
+    "reshape",
+    "squeeze",
+    "strided_slice",
+)
+"""Operators each of whose results is one of the operands' values, or zero: narrowed before or after, it is the same."""
+
+_TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+_LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127}
+
+
+class Use(Enum):
+    """What a contraction does with half floats."""
+
+    NONE = auto()
+    STORED = auto()  # its weights are stored in them
+    MULTIPLIED = auto()
+    SUMMED = auto()  # multiplied, and summed up in them for a while
+
+
+Chooser = Callable[[relax.Call, np.ndarray | None], Use]
+"""Given a contraction of float32 and its weights, if they are known; says what it does with half floats."""
+
+
+def _everywhere(_call: relax.Call, _weights: np.ndarray | None) -> Use:
+    return Use.MULTIPLIED
+
+
+@tvm.transform.module_pass(opt_level=0, name="UseNarrowFloats")
+class UseNarrowFloats:
+    """Narrow the operands of contractions.
+
+    Args:
+        dtype: the half float.
+        use: which contractions.
+        moves: operators that move half floats.
+        keep_wide: `first` for contractions that no other one's result goes into, `last` for those whose results go
+            into no other one: these stay as they are.
+    """
+
+    def __init__(
+        self,
+        dtype: str,
+        use: Chooser = _everywhere,
+        moves: Sequence[str] = MOVES,
+        keep_wide: Collection[str] = (),
+    ) -> None:
+        self._dtype = dtype
+        self._use = use
+        self._moves = moves
+        self._keep_wide = frozenset(keep_wide)
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        rewriter = _Narrower(mod, self._dtype, self._use, self._moves, self._keep_wide)
+        return relax.transform.DeadCodeElimination()(rewriter.transform())
+
+
+class _Narrower(Rewriter):
+    """Rebuilds a function.
+
+    Attributes:
+        uses: what contractions do with half floats, by the variables of their results in the old function.
+        narrow: variables of the old function that are kept in half floats.
+        half: what holds the same in half floats, by variables of the new function.
+    """
+
+    def __init__(
+        self, mod: tvm.IRModule, dtype: str, use: Chooser, moves: Sequence[str], keep_wide: Collection[str]
+    ) -> None:
+        super().__init__(mod)
+        self._dtype = dtype
+        self._moves = moves
+        self._bindings = [binding for block in self.old.body.blocks for binding in block.bindings]
+        self._definitions = {binding.var: binding.value for binding in self._bindings}
+        wide = _at_the_ends(self._bindings, keep_wide)
+        contractions = [b for b in self._bindings if _is_contraction(b.value) and b.var not in wide]
+        self.uses = {b.var: use(b.value, self._weights(b.value)) for b in contractions if self._fits(b.value)}
+        self.narrow = self._read_as_half()
+        self.half: dict[relax.Var, relax.Var] = {}
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        match self.uses.get(var, Use.NONE):
+            case Use.MULTIPLIED:
+                weights = self._weights(self._definitions[var])
+                right = self._as_half(call.args[1]) if weights is None else self._narrowed(weights)
+                made: relax.Expr = summing_in_single([self._as_half(call.args[0]), right], call)
+            case Use.SUMMED:
+                made = self._summed(var, call)
+            case Use.STORED:
+                made = self._with_stored_weights(var, call)
+            case _ if var in self.narrow and is_call(call, *self._moves):
+                return self._widened(self.builder.emit(self._moved(call)))
+            case _:
+                made = call
+        if var not in self.narrow:
+            return made
+        return self._widened(self.builder.emit(relax.op.astype(self.builder.emit(made), self._dtype)))
+
+    def _summed(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        """The contraction by weights times powers of two, for which short sums stay in the half float's range."""
+        weights = self._weights(self._definitions[var])
+        assert weights is not None
+        channels = weights.ndim - 1 if is_call(call, "matmul") else 0
+        scale = _scale_of(np.moveaxis(weights, channels, 0).reshape(weights.shape[channels], -1))
+        along = [-1 if axis == channels else 1 for axis in range(weights.ndim)]
+        right = self._narrowed(weights.astype(np.float32) * scale.reshape(along))
+        made = summing_in_single([self._as_half(call.args[0]), right], call)
+        if np.all(scale == 1):
+            return made
+        shape = [1] * len(shape_of(var))
+        shape[-1 if is_call(call, "matmul") else 1] = -1
+        return relax.op.multiply(self.builder.emit(made), constant((1 / scale).reshape(shape)))
+
+    def _with_stored_weights(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        weights = self._weights(self._definitions[var])
+        if weights is None:
+            return call
+        wide = self.builder.emit(relax.op.astype(self._narrowed(weights), "float32"))
+        return relax.Call(call.op, [call.args[0], wide], call.attrs, call.ty_args, call.span)
+
+    def _weights(self, call: relax.Call) -> np.ndarray | None:
+        """The right operand of a contraction of the old function, if it is known."""
+        source = self._defined(call.args[1])
+        if is_call(source, "permute_dims"):
+            inner, axes = weights_of(self._defined(source.args[0])), source.attrs.axes
+            return None if inner is None else inner.transpose(None if axes is None else [int(axis) for axis in axes])
+        return weights_of(source)
+
+    def _defined(self, expr: relax.Expr) -> relax.Expr | None:
+        return self._definitions.get(expr) if isinstance(expr, relax.Var) else expr
+
+    def _fits(self, call: Any) -> bool:
+        """Whether no known operand has numbers that the half float cannot hold."""
+        known = [array_of(arg) for arg in operands(call) if is_constant(arg) and _is_single(arg)]
+        if _is_contraction(call) and (weights := self._weights(call)) is not None:
+            known.append(weights)
+        largest = _LARGEST[self._dtype]
+        return all(float(np.max(np.abs(a), initial=0, where=np.isfinite(a))) <= largest for a in known)
+
+    def _read_as_half(self) -> set[relax.Var]:
+        """The variables that contractions read, or moves of which contractions read the results."""
+        found: set[relax.Var] = set()
+        for binding in reversed(self._bindings):
+            call = binding.value
+            moved = binding.var in found and is_call(call, *self._moves) and self._fits(call)
+            if moved or self.uses.get(binding.var) in (Use.MULTIPLIED, Use.SUMMED):
+                found.update(arg for arg in operands(call) if isinstance(arg, relax.Var) and _is_single(arg))
+        return found
+
+    def _widened(self, half: relax.Var) -> relax.Var:
+        """The single precision of a variable in half floats; gone at the end, if nobody asks for it."""
+        wide = self.builder.emit(relax.op.astype(half, "float32"))
+        self.half[wide] = half
+        return wide
+
+    def _as_half(self, expr: relax.Expr) -> relax.Expr:
+        if is_constant(expr):
+            return self._narrowed(array_of(expr))
+        if expr not in self.half:
+            self.half[expr] = self.builder.emit(relax.op.astype(expr, self._dtype))
+        return self.half[expr]
+
+    def _narrowed(self, array: np.ndarray) -> relax.Expr:
+        return constant(array.astype(_TYPES[self._dtype]))
+
+    def _moved(self, call: relax.Call) -> relax.Call:
+        args = [
+            relax.Tuple([self._as_half(field) for field in arg.fields])
+            if isinstance(arg, relax.Tuple)
+            else self._as_half(arg)
+            if _is_single(arg)
+            else arg
+            for arg in call.args
+        ]
+        return relax.Call(call.op, args, call.attrs)
+
+
+_TERMS = 64  # of a sum that is made in half floats
+_LARGEST_SUM = (
+    8.0  # of so many weights: what it may be multiplied by is below the half float's largest number by as much
+)
+
+
+def _scale_of(columns: np.ndarray) -> np.ndarray:
+    """A power of two for each row of `columns`, which makes its largest weights sum up to `_LARGEST_SUM` or half."""
+    sizes = np.abs(columns.astype(np.float32))
+    count = min(_TERMS, sizes.shape[1])
+    largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:].sum(axis=1)
+    usual = np.isfinite(largest) & (largest > 0)
+    exponent = np.floor(np.log2(_LARGEST_SUM / np.where(usual, largest, _LARGEST_SUM)))
+    scale: np.ndarray = np.exp2(np.clip(exponent, -100, 100)).astype(np.float32)
+    return scale
+
+
+def _at_the_ends(bindings: Sequence[Any], ends: Collection[str]) -> set[relax.Var]:
+    """The first contractions, or the last, or both."""
+    contractions = [b.var for b in bindings if _is_contraction(b.value)]
+    found: set[relax.Var] = set()
+    if "first" in ends:
+        after: set[relax.Var] = set()  # what a contraction went into
+        for binding in bindings:
+            if any(read in after for read in _variables(binding.value)):
+                after.add(binding.var)
+            elif binding.var in contractions:
+                found.add(binding.var)
+                after.add(binding.var)
+    if "last" in ends:
+        before: set[relax.Var] = set()  # what goes into a contraction
+        for binding in reversed(bindings):
+            if binding.var in contractions and binding.var not in before:
+                found.add(binding.var)
+            if binding.var in contractions or binding.var in before:
+                before.update(_variables(binding.value))
+    return found
+
+
+def _variables(expr: relax.Expr) -> list[relax.Var]:
+    """What an expression reads, tuples' fields included."""
+    match expr:
+        case relax.Var():
+            return [expr]
+        case relax.Tuple():
+            return [var for field in expr.fields for var in _variables(field)]
+        case relax.TupleGetItem():
+            return _variables(expr.tuple_value)
+        case relax.Call():
+            return [var for arg in expr.args for var in _variables(arg)]
+    return []
+
+
+def _is_contraction(call: relax.Expr) -> bool:
+    """Whether a call multiplies tensors of single precision."""
+    if not is_call(call, *CONVOLUTIONS, "matmul") or not all(map(_is_single, call.args)):
+        return False
+    return min(len(shape_of(arg)) for arg in call.args) > 1
+
+
+def _is_single(expr: relax.Expr) -> bool:
+    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == "float32"
+
+
+def summing_in_single(args: list[relax.Expr], call: Any) -> relax.Call:
+    """The same contraction of other operands, with a result of single precision."""
+    if is_call(call, "matmul"):
+        return relax.op.matmul(*args, out_dtype="float32")
+    attrs = call.attrs
+    names = ("strides", "padding", "output_padding", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
+    keywords = {name: getattr(attrs, name) for name in names if hasattr(attrs, name)}
+    return getattr(relax.op.nn, call.op.name.rpartition(".")[2])(*args, **keywords, out_dtype="float32")

@@ -1,0 +1,195 @@
+"""Half floats on processors: what `--precision` multiplies, against sums in float64 of the same rounded operands."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from emulation import run_on, with_glibc
+from numpy_reference import convolve
+from small_networks import Net
+
+import nnefc
+from nnefc.artifact import Artifact
+from nnefc.diagnostics import CompileError
+
+_TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16)}
+
+# Groups, inputs, outputs, size, kernel, stride.
+_CONVOLUTIONS = (
+    (1, 32, 48, 9, 1, 1),
+    (1, 19, 21, 8, 3, 2),
+    (1, 3, 16, 11, 5, 1),
+    (2, 32, 64, 5, 3, 1),
+    (4, 12, 20, 5, 1, 1),
+)
+_PRODUCTS = ((16, 64, 48), (1, 200, 33), (7, 93, 5), (5, 401, 40))
+
+_COOPERLAKE = "llvm -mcpu=cooperlake"
+_SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
+_ARM = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "qemu-aarch64", "-cpu", "max")
+
+
+class _Contractions:
+    """A network of contractions of odd sizes, each with an input of its own."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        net, rng, results = Net(seed=5), np.random.default_rng(6), []
+        self.operands: list[tuple[np.ndarray, np.ndarray]] = []
+        for groups, inputs, outputs, size, kernel, stride in _CONVOLUTIONS:
+            x = net.floats(2, inputs, size, size)
+            w = (rng.standard_normal((outputs, inputs // groups, kernel, kernel)) * scale).astype(np.float32)
+            window = {"strides": [stride] * 2, "pads": [kernel // 2] * 4, "group": groups}
+            results.append(net.do("Conv", x, net.constant(w), **window))
+            self.operands.append((net.inputs[x], w))
+        for rows, depth, columns in _PRODUCTS:
+            x = net.floats(rows, depth)
+            w = (rng.standard_normal((depth, columns)) * scale).astype(np.float32)
+            results.append(net.do("MatMul", x, net.constant(w)))
+            self.operands.append((net.inputs[x], w))
+        self.model, self.inputs = net.model(results), net.inputs
+
+    def exact(self, number: int, change: np.dtype | None, power: int = 1) -> np.ndarray:
+        """Result `number` in float64, of operands rounded to a type and taken to a power."""
+        data, weights = (a.astype(change or a.dtype).astype(np.float64) ** power for a in self.operands[number])
+        if number >= len(_CONVOLUTIONS):
+            return data @ weights
+        groups, *_, kernel, stride = _CONVOLUTIONS[number]
+        return convolve(data, weights, [stride] * 2, [kernel // 2] * 4, [1, 1], groups)
+
+
+@functools.cache
+def _contractions(scale: float = 1.0) -> _Contractions:
+    return _Contractions(scale)
+
+
+def _compiled(case: _Contractions, folder: Path, target: str, precision: str, **options: object) -> Artifact:
+    path = folder / "network.onnx"
+    onnx.save(case.model, path)
+    return nnefc.compile(path, target, precision=precision, strict=True, **options)
+
+
+def _run_here(artifact: Artifact, folder: Path, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    artifact.export(folder / "network.so")
+    try:
+        model = nnefc.load(folder / "network.so")
+    except nnefc.LoadError as error:
+        pytest.skip(str(error))
+    with model:
+        made = model(*inputs.values())
+    return list(made.values()) if isinstance(made, dict) else list(made)
+
+
+def _check(case: _Contractions, results: list[np.ndarray], precision: str) -> None:
+    """Sums are within rounding errors of float32; or of short sums of float16, of which few are large."""
+    for number, result in enumerate(results):
+        norm = np.sqrt(case.exact(number, None, power=2))
+        error = np.abs(result - case.exact(number, _TYPES[precision])) / norm
+        largest, mean = (4e-6, 4e-7) if precision == "bf16" else (5e-3, 1e-3)
+        assert error.max() < largest and error.mean() < mean, (number, error.max(), error.mean())
+
+
+@pytest.mark.parametrize(("target", "precision"), [(_COOPERLAKE, "bf16"), (_SAPPHIRE_RAPIDS, "fp16")])
+def test_pairs_of_half_floats_are_multiplied_on_x86(target: str, precision: str, tmp_path: Path) -> None:
+    case = _contractions()
+    artifact = _compiled(case, tmp_path, target, precision)
+    _check(case, _run_here(artifact, tmp_path, case.inputs), precision)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_pairs_of_half_floats_are_multiplied_on_arm(precision: str, tmp_path: Path) -> None:
+    if _ARM.missing:
+        pytest.skip(f"needs: {_ARM.missing}")
+    case = _contractions()
+    results = run_on(_ARM, _compiled(case, tmp_path, _ARM.target, precision), case.inputs)
+    _check(case, list(results.values()), precision)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e5])
+def test_weights_of_any_size_stay_in_the_range_of_sums_in_float16(scale: float, tmp_path: Path) -> None:
+    case = _contractions(scale)
+    artifact = _compiled(case, tmp_path, _SAPPHIRE_RAPIDS, "fp16")
+    for number, result in enumerate(_run_here(artifact, tmp_path, case.inputs)):
+        norm = np.sqrt(case.exact(number, None, power=2))
+        assert (np.abs(result - case.exact(number, None)) / norm).max() < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "instruction"),
+    [
+        (_COOPERLAKE, "bf16", "vdpbf16ps"),
+        (_SAPPHIRE_RAPIDS, "fp16", "vfmadd231ph"),
+        (_ARM.target, "bf16", "bfdot"),
+        (_ARM.target, "fp16", "fmla"),
+    ],
+)
+def test_sums_stay_in_registers(target: str, precision: str, instruction: str, tmp_path: Path) -> None:
+    net = Net(seed=1)
+    x = net.floats(64, 256)
+    onnx.save(net.model([net.do("MatMul", x, net.weight(256, 96))]), tmp_path / "network.onnx")
+    nnefc.compile(tmp_path / "network.onnx", target, precision=precision).emit("asm", tmp_path)
+    text = "\n".join(path.read_text() for path in sorted(tmp_path.glob("kernels*.s")))
+    loop = max(_loops(text), key=lambda lines: sum(instruction in line for line in lines))
+    assert sum(instruction in line for line in loop) >= 16
+    assert not any("(%rsp)" in line or "[sp" in line for line in loop), "\n".join(loop)
+
+
+def _loops(text: str) -> list[list[str]]:
+    """The instructions from each label to a jump back to it, where no other label is between."""
+    found, label, lines = [], "", list[str]()
+    for line in text.splitlines():
+        if line.startswith((".LBB", ".L")) and ":" in line:
+            label, lines = line.split(":")[0], []
+        elif label and line.split()[-1:] == [label]:
+            found.append(lines)
+            label, lines = "", []
+        else:
+            lines.append(line)
+    return found
+
+
+def test_a_processor_without_such_instructions_stores_weights_in_half_floats(tmp_path: Path) -> None:
+    case = _contractions()
+    wide, narrow = (_compiled(case, tmp_path, "x86-64-v3", precision) for precision in ("fp32", "bf16"))
+    sizes = [artifact.description.constant_bytes for artifact in (wide, narrow)]
+    assert sizes[1] < 0.6 * sizes[0]
+    for number, result in enumerate(_run_here(narrow, tmp_path, case.inputs)):
+        rounded = case.operands[number][1].astype(_TYPES["bf16"]).astype(np.float32)
+        data = case.operands[number][0]
+        own = _Contractions.__new__(_Contractions)
+        own.operands = {number: (data, rounded)}  # type: ignore[assignment]
+        expected, norm = own.exact(number, None), np.sqrt(own.exact(number, None, power=2))
+        assert (np.abs(result - expected) / norm).max() < 4e-6
+
+
+def test_the_first_and_the_last_contraction_can_be_kept_wide(tmp_path: Path) -> None:
+    net = Net(seed=2)
+    x = y = net.floats(1, 16, 6, 6)
+    for _ in range(3):
+        y = net.do("Relu", net.do("Conv", y, net.weight(32, 32 if y != x else 16, 1, 1)))
+    onnx.save(net.model([y]), tmp_path / "network.onnx")
+
+    def narrow_constants(keep_wide: tuple[str, ...]) -> int:
+        made = nnefc.compile(tmp_path / "network.onnx", _COOPERLAKE, precision="bf16", keep_wide=keep_wide)
+        return made.description.constant_bytes
+
+    whole = 4 * (16 * 32 + 2 * 32 * 32)
+    assert [narrow_constants(k) for k in ((), ("first",), ("last",), ("first", "last"))] == [
+        whole // 2,
+        whole // 2 + 2 * 16 * 32,
+        whole // 2 + 2 * 32 * 32,
+        whole // 2 + 2 * 16 * 32 + 2 * 32 * 32,
+    ]
+
+
+def test_what_no_processor_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=r"no precision tf32.*\n?.*fp32, bf16, fp16"):
+        nnefc.compile(tmp_path, "x86-64-v3", precision="tf32")
+    with pytest.raises(CompileError, match="unknown precision 'bf8' of target"):
+        nnefc.compile(tmp_path, "x86-64-v3 -precision=bf8")
+    with pytest.raises(CompileError, match="unknown contraction 'middle'"):
+        nnefc.compile(tmp_path, "x86-64-v3", precision="bf16", keep_wide=("middle",))
