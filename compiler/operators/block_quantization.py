@@ -1,6 +1,7 @@
 """Trained matrices quantized in blocks: integers of 2, 4 or 8 bits, of which a few share a scale.
 
     q[n, k] = (B[n, k / block, …] >> …) & …          w[k, n] = (q[n, k] - zero[n, k / block]) * scale[n, k / block]
+                                                     w[k, n] = q[n, k] * scale[n, k / block] + offset[n, k / block]
 
 The library keeps them packed. A product widens them where it multiplies by them, if a pass knows how (see
 `passes/legalize/pack_block_matmul.py`); else they are widened before it, in each run.
@@ -21,11 +22,13 @@ from nnefc.operators.casting import Cast
 from nnefc.sizes import Dimension, ceil_div, expression
 
 __all__ = [
+    "ADDS_OFFSETS",
     "DEQUANTIZES_BLOCKS",
     "MAY_BE_WIDE",
     "MAY_NARROW_ROWS",
     "BlockDequantization",
     "BlockGather",
+    "BlockTensor",
     "TableDequantization",
     "in_blocks",
     "packed",
@@ -42,6 +45,9 @@ MAY_BE_WIDE = "nnefc.may_be_wide"
 
 MAY_NARROW_ROWS = "nnefc.may_narrow_rows"
 """Attribute of such a kernel of whose products the other factor may be rounded to 8 bits, a scale for each block."""
+
+ADDS_OFFSETS = "nnefc.adds_offsets"
+"""Attribute of such a kernel whose last operand is added after the scale is applied, instead of taken away before."""
 
 _BITS = (2, 4, 8)
 _OPAQUE = 8  # Relax's number for kernels that stay alone
@@ -108,12 +114,14 @@ class BlockDequantization(Operator):
         bits: of an integer.
         may_be_wide: whether it is computed at compile time where no product takes it.
         may_narrow_rows: whether a product may round its other factor to 8 bits, with a scale for each block.
+        adds_offsets: whether what is given besides the scales is added to the scaled integers.
     """
 
     depth: int
     bits: int
     may_be_wide: bool = False
     may_narrow_rows: bool = False
+    adds_offsets: bool = False
 
     def shape(self, data: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
         """Of `[N, blocks, bytes]` integers and `[N, blocks]` scales."""
@@ -132,7 +140,8 @@ class BlockDequantization(Operator):
             at: where to build.
             data: `[N, blocks, bytes]`, uint8.
             scales: `[N, blocks]`.
-            zeros: `[N, blocks]` floats, or packed `[N, bytes]`; without them half the range of the integers.
+            zeros: `[N, blocks]` floats, or packed `[N, bytes]`; without them half the range of the integers. Or the
+                offsets, floats.
         """
         _, blocks, size = shape_of(data)
         result = self.shape(shape_of(data), shape_of(scales))
@@ -148,14 +157,57 @@ class BlockDequantization(Operator):
                 half = tirx.const(1 << (self.bits - 1), "float32")
                 zero = zeros[0](n, tirx.floordiv(k, block)) if zeros else half
                 code = _code(byte, place, self.bits).astype("float32")
-                return (code - zero) * scales(n, tirx.floordiv(k, block))
+                scale = scales(n, tirx.floordiv(k, block))
+                return code * scale + zero if self.adds_offsets else (code - zero) * scale
 
             return te.compute(result, element, name="dequantize_blocks")
 
         attrs = {DEQUANTIZES_BLOCKS: self.bits, "op_pattern": _OPAQUE}
         attrs |= {MAY_BE_WIDE: 1} if self.may_be_wide else {}
         attrs |= {MAY_NARROW_ROWS: 1} if self.may_narrow_rows else {}
+        attrs |= {ADDS_OFFSETS: 1} if self.adds_offsets else {}
         return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTensor:
+    """A constant of float32, quantized in blocks along its flattened dimensions after the first.
+
+    Attributes:
+        shape: its own.
+        bits: of an integer.
+        codes: `[N, blocks, bytes]`, uint8, the lowest bits of a byte first.
+        scales: `[N, blocks]`, floats.
+        offsets: `[N, blocks]`, added after the scale is applied; None where half the range is taken away before.
+    """
+
+    shape: tuple[int, ...]
+    bits: int
+    codes: Array
+    scales: Array
+    offsets: Array | None = None
+
+    @property
+    def dtype(self) -> str:
+        """Of its numbers."""
+        return "float32"
+
+    def values(self) -> Array:
+        """The numbers, float32."""
+        items = unpacked(self.codes, self.bits).astype(np.float32)
+        scales = self.scales.astype(np.float32)[..., None]
+        if self.offsets is None:
+            made = (items - (1 << (self.bits - 1))) * scales
+        else:
+            made = items * scales + self.offsets.astype(np.float32)[..., None]
+        return np.asarray(made.reshape(self.shape))
+
+    def lower(self, at: Emitter) -> relax.Expr:
+        """The tensor; products and gathers read it as it is, and what else does has it wide in the library."""
+        depth = self.codes.shape[1] * self.codes.shape[2] * 8 // self.bits
+        made = BlockDequantization(depth, self.bits, may_be_wide=True, adds_offsets=self.offsets is not None)
+        matrix = at.apply(made, self.codes, self.scales, self.offsets)
+        return at.reshaped(at.emit(relax.op.permute_dims(matrix)), self.shape)
 
 
 @dataclass(frozen=True)

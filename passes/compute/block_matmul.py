@@ -3,9 +3,9 @@
 W[K, N] = item[k, n] * scale[k / block, n] + offset[k / block, n]
 
 packed[N / b, K / block, words, b]     a word holds neighbours of one column: see `packed_items.py`; of 8 bits, an item
-scales[N / b, K / block, b], offsets the same
+scales[N / b, K / block, b], zero points or offsets the same
 
-The items are signed: half of their range is taken away when they are packed, and added to what the offsets are.
+What is taken away from the items when they are packed, so that they are signed, is added to what the offsets are.
 
 Where the other factor may be rounded to 8 bits, and the target sums up products of bytes, both are integers:
 
@@ -15,6 +15,7 @@ x[M, K] = q[m, k] * r[m, k / block]            y[M, N] = sum over blocks of (q W
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,11 @@ from tvm import te, tirx
 
 from nnefc.operators.block_quantization import unpacked
 from nnefc.passes.compute.blocked import block_array
+from nnefc.passes.compute.dot_product import Multiplication
 from nnefc.passes.compute.packed_items import bytes_of, item_of
-from nnefc.sizes import Dimension, dimension, dimensions
+from nnefc.sizes import dimensions
 
-__all__ = [
-    "DEQUANTIZED",
-    "multiply_blocks",
-    "multiply_blocks_of_bytes",
-    "pack_blocks",
-    "pack_bytes",
-    "pack_items",
-    "sums_of_blocks",
-]
+__all__ = ["DEQUANTIZED", "Blocks", "gather_rows", "multiply_blocks", "pack_blocks", "sums_of_blocks"]
 
 DEQUANTIZED = "nnefc.dequantized"
 """Annotation of a sum of products with a factor that is computed from several tensors: in how many instructions.
@@ -43,29 +37,71 @@ Its first reduced axis counts the blocks; only the first factor of the sum's ter
 _STEPS = 3  # to move the bits, to convert them
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """How a matrix is packed.
+
+    Attributes:
+        bits: of an integer.
+        columns: N; what fills up the last vector is cut off.
+        points: what is stored besides the scales: "zeros", "offsets" or "nothing": zero points of half the range.
+        how: bytes are multiplied; None where items are multiplied as floats.
+        look_up: see :func:`item_of`.
+    """
+
+    bits: int
+    columns: int
+    points: str
+    how: Multiplication | None
+    look_up: bool
+
+    @property
+    def places(self) -> int:
+        """Steps of a sum that take one word apart."""
+        if self.how is not None:
+            return 8 // self.bits
+        return 1 if self.bits == 8 else 32 // self.bits
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether more is to be added than products with the packed items."""
+        return self.points != "nothing" or self._origin != self._half
+
+    @property
+    def _half(self) -> int:
+        return 1 << (self.bits - 1)
+
+    @property
+    def _origin(self) -> int:
+        """What is taken away from the items when they are packed."""
+        return self._half if self.how is None or (self.how.signed and self.bits == 8) else 0
+
+    def pack(self, codes: np.ndarray, lanes: int) -> np.ndarray:
+        """Codes `[N, blocks, bytes]`, the lowest bits of a byte first, as `packed` above, for vectors of `lanes`."""
+        if self.bits == 8:
+            items = (codes ^ np.uint8(0x80)).view(np.int8) if self._origin else codes
+            return pack_blocks(items if self.how is None else items.view("<i4").astype(np.int32), lanes)
+        if self.how is None:
+            signs = np.uint8(sum(self._half << place for place in range(0, 8, self.bits)))
+            return pack_blocks(np.ascontiguousarray(codes ^ signs).view("<i4").astype(np.int32), lanes)
+        items = unpacked(codes, self.bits)
+        parts = items.reshape(*items.shape[:-1], -1, self.places, 4)
+        shifts = np.arange(self.places, dtype=np.uint8) * np.uint8(self.bits)
+        words = np.bitwise_or.reduce(parts << shifts[:, None], axis=-2)
+        return pack_blocks(np.ascontiguousarray(words).view("<i4")[..., 0].astype(np.int32), lanes)
+
+    def offset(self, points: te.Tensor | None, place: tuple[tirx.Expr, ...], scale: tirx.Expr) -> tirx.Expr:
+        """What is added to a scaled item, where anything is."""
+        origin = tirx.const(self._origin, "float32")
+        if points is None:
+            return scale * tirx.const(self._origin - self._half, "float32")
+        point = points(*place).astype("float32")
+        return point + scale * origin if self.points == "offsets" else (origin - point) * scale
+
+
 def pack_blocks(array: np.ndarray, size: int) -> np.ndarray:
     """`[N, blocks, …]` as `[N / size, blocks, …, size]`; what fills up the last columns is zero."""
     return np.ascontiguousarray(block_array(array, 0, size))
-
-
-def pack_items(codes: np.ndarray, bits: int, size: int) -> np.ndarray:
-    """Codes `[N, blocks, bytes]`, the lowest bits of a byte first, as `packed` above."""
-    if bits == 8:
-        return pack_blocks((codes ^ np.uint8(0x80)).view(np.int8), size)
-    halves = np.uint8(sum(1 << (place + bits - 1) for place in range(0, 8, bits)))
-    return pack_blocks(np.ascontiguousarray(codes ^ halves).view("<i4").astype(np.int32), size)
-
-
-def pack_bytes(codes: np.ndarray, bits: int, size: int, signed: bool) -> np.ndarray:
-    """Codes as `pack_items` takes them, as `packed` above, for :func:`bytes_of`.
-
-    Args:
-        signed: whether bytes are; of fewer bits, items are not.
-    """
-    items = unpacked(codes ^ np.uint8(0x80 if signed and bits == 8 else 0), bits)
-    words = items.reshape(*items.shape[:-1], -1, 8 // bits, 4)
-    parts = np.bitwise_or.reduce(words << (np.arange(8 // bits, dtype=np.uint8) * bits)[:, None], axis=-2)
-    return pack_blocks(np.ascontiguousarray(parts).view("<i4")[..., 0].astype(np.int32), size)
 
 
 def sums_of_blocks(left: te.Tensor, block: int) -> te.Tensor:
@@ -80,86 +116,90 @@ def sums_of_blocks(left: te.Tensor, block: int) -> te.Tensor:
     return te.compute((*outer, depth // block), element, name="sums_of_blocks")
 
 
-def multiply_blocks(left: te.Tensor, packed: te.Tensor, scales: te.Tensor, *more: Any) -> te.Tensor:
-    """`[…, M, K]` times a quantized `[K, columns]`: `[…, M, columns]`, float32.
+def multiply_blocks(*given: Any) -> te.Tensor:
+    """`[…, M, K]` times a quantized `[K, N]`: `[…, M, N]`, float32.
 
     Args:
-        left: K is a whole number of blocks.
-        packed, scales: see above.
-        more: if there are zero points: :func:`sums_of_blocks`, and zero points, as the scales; then four values.
-            `bits`: of an integer. `columns`: N; what fills up the last vector is cut off. `rows`: M, or a little more,
-            as for `multiply_packed`. `look_up`: see :func:`item_of`.
+        given: the left factor, K a whole number of blocks, or packed dot operands `[…, M, K / 4]`; the packed matrix
+            and its scales; what is stored besides them; if there are offsets, the sums of the blocks of `left`,
+            `[…, M, K / block]`; if bytes are multiplied, their scales, of the same shape; a `Blocks`; and M, or a
+            little more, as for `multiply_packed`.
     """
-    *zeros, bits, columns, rows, look_up = more
-    *batch, height, _ = left.shape
-    vectors, blocks, size, lanes = map(int, packed.shape)
-    per = 1 if bits == 8 else 32 // bits
-    axes = [te.reduce_axis((0, extent), name) for extent, name in ((blocks, "kb"), (size, "kj"), (per, "kp"))]
+    *tensors, blocks, rows = given
+    left, packed, scales, *others = tensors
+    points = others.pop(0) if blocks.points != "nothing" else None
+    sums = others.pop(0) if blocks.has_offsets else None
+    ranges = others.pop(0) if blocks.how is not None else None
+    *batch, height, _ = dimensions(left.shape)
+    vectors, count, size, lanes = map(int, packed.shape)
+    extents = {"kb": count, "kj": size, "kp": blocks.places}
+    axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, row, column = index
         block, word, part = (axis.var for axis in axes)
-        source = row if dimension(height) == rows else tirx.min(row, height - 1)
-        vector, lane = column // lanes, column % lanes
-        a = left(*outer, source, (block * size + word) * per + part)
-        stored = packed(vector, block, word, lane)
-        item = stored.astype("float32") if bits == 8 else item_of(stored, part, bits, look_up)
-        scale = scales(vector, block, lane).astype("float32")
-        term = a * (item * scale)
-        if zeros:
-            sums, points = zeros
-            half = tirx.const(1 << (bits - 1), "float32")
-            offset = (half - points(vector, block, lane).astype("float32")) * scale
-            term = term + sums(*outer, source, block) * (offset * tirx.const(1 / (size * per), "float32"))
+        source = (*outer, row if height == rows else tirx.min(row, height - 1))
+        place = (column // lanes, block, column % lanes)
+        a = left(*source, (block * size + word) * blocks.places + part)
+        stored = packed(*place[:2], word, place[2])
+        scale = scales(*place).astype("float32")
+        if ranges is not None:
+            dot = blocks.how.product(a, bytes_of(stored, part, blocks.bits))
+            term = dot.astype("float32") * (scale * ranges(*source, block))
+        else:
+            item = stored.astype("float32") if blocks.bits == 8 else item_of(stored, part, blocks.bits, blocks.look_up)
+            term = a * (item * scale)
+        if sums is not None:
+            share = tirx.const(1 / (size * blocks.places), "float32")
+            term = term + sums(*source, block) * (blocks.offset(points, place, scale) * share)
         return te.sum(term, axis=axes)
 
-    return _sums(element, (*dimensions(batch), rows, vectors * lanes), dimension(height), columns)
-
-
-def _sums(
-    element: Callable[..., tirx.Expr], shape: tuple[Dimension, ...], height: Dimension, columns: int
-) -> te.Tensor:
-    """Sums of shape `[…, rows, columns]` without what fills up the last rows and columns."""
-    *batch, rows, wide = shape
-    attrs = {DEQUANTIZED: _STEPS}
-    whole = te.compute((*batch, rows, wide), element, name="matmul", attrs=attrs)
-    if rows == height and columns == wide:
+    wide = vectors * lanes
+    whole = te.compute((*batch, rows, wide), element, name="matmul", attrs={DEQUANTIZED: _STEPS})
+    if rows == height and blocks.columns == wide:
         return whole
-    return te.compute((*batch, height, columns), lambda *index: whole(*index), name="cut")
+    return te.compute((*batch, height, blocks.columns), lambda *index: whole(*index), name="cut")
 
 
-def multiply_blocks_of_bytes(
-    left: te.Tensor, ranges: te.Tensor, sums: te.Tensor, packed: te.Tensor, scales: te.Tensor, *more: Any
-) -> te.Tensor:
-    """`[…, M, K]`, rounded to 8 bits, times a quantized `[K, columns]`: `[…, M, columns]`, float32.
+def gather_rows(*given: Any) -> te.Tensor:
+    """The columns of a quantized `[K, N]` that indices say, as rows: `[…, K]`, float32.
 
     Args:
-        left: packed dot operands, `[…, M, K / 4]`.
-        ranges, sums: `[…, M, K / block]`: the scales of `left`, and the sums of what it stands for.
-        packed, scales: see above.
-        more: zero points, as the scales, if there are; then `bits`, `columns` and `rows` as of :func:`multiply_blocks`,
-            and `how` bytes are multiplied.
+        given: the indices, of any shape; the packed matrix and its scales; what is stored besides them; a `Blocks`; K;
+            and what indices out of range do, as for Relax's `take`: "clip" or "wrap".
     """
-    *zeros, bits, columns, rows, how = more
-    *batch, height, _ = left.shape
-    vectors, blocks, size, lanes = map(int, packed.shape)
-    per = 8 // bits
-    axes = [te.reduce_axis((0, extent), name) for extent, name in ((blocks, "kb"), (size, "kj"), (per, "kp"))]
-    origin = 128 if bits == 8 and how.weights == "int8" else 0
+    *tensors, blocks, depth, mode = given
+    indices, packed, scales, *others = tensors
+    _, _, size, lanes = map(int, packed.shape)
+    block = size * blocks.places * (1 if blocks.how is None else 4)
 
     def element(*index: tirx.Var) -> tirx.Expr:
-        *outer, row, column = index
-        block, word, part = (axis.var for axis in axes)
-        source = row if dimension(height) == rows else tirx.min(row, height - 1)
-        vector, lane = column // lanes, column % lanes
-        a = left(*outer, source, (block * size + word) * per + part)
-        dot = how.product(a, bytes_of(packed(vector, block, word, lane), part, bits))
-        scale = scales(vector, block, lane).astype("float32")
-        term = dot.astype("float32") * (scale * ranges(*outer, source, block))
-        zero = zeros[0](vector, block, lane).astype("float32") if zeros else tirx.const(1 << (bits - 1), "float32")
-        offset = (tirx.const(origin, "float32") - zero) * scale
-        if zeros or origin != 1 << (bits - 1):
-            term = term + sums(*outer, source, block) * (offset * tirx.const(1 / (size * per), "float32"))
-        return te.sum(term, axis=axes)
+        *outer, k = index
+        column = indices(*outer).astype("int64")
+        if mode == "wrap":
+            column = tirx.floormod(column, blocks.columns)
+        else:
+            column = tirx.max(tirx.min(column, blocks.columns - 1), tirx.const(0, "int64"))
+        place = (column // lanes, k // block, column % lanes)
+        scale = scales(*place).astype("float32")
+        item = _item_at(blocks, lambda word: packed(*place[:2], word, place[2]), k % block)
+        value = item * scale
+        if blocks.has_offsets:
+            value = value + blocks.offset(others[0] if others else None, place, scale)
+        return value
 
-    return _sums(element, (*dimensions(batch), rows, vectors * lanes), dimension(height), columns)
+    return te.compute((*dimensions(indices.shape), depth), element, name="gather_rows")
+
+
+def _item_at(blocks: Blocks, word_at: Callable[[tirx.Expr], tirx.Expr], place: tirx.Expr) -> tirx.Expr:
+    """One item of a block."""
+    if blocks.how is None:
+        word = word_at(place // blocks.places)
+        return word.astype("float32") if blocks.bits == 8 else item_of(word, place % blocks.places, blocks.bits, False)
+    four = bytes_of(word_at(place // (4 * blocks.places)), place // 4 % blocks.places, blocks.bits)
+    signed = blocks.bits == 8 and blocks.how.signed
+    parts = [four << (24 - 8 * byte) >> 24 if signed else four >> (8 * byte) & 0xFF for byte in range(4)]
+    item = parts[0]
+    for byte, part in enumerate(parts[1:], 1):
+        item = tirx.Select(place % 4 == byte, part, item)
+    return item.astype("float32")

@@ -60,14 +60,14 @@ def _shifted(bits: int, call: tvm.ir.Call) -> tirx.Expr:
     """To the highest bits, and down again as a signed number."""
     word, place = call.args
     lanes = _lanes_of(call)
-    up = _all_lanes(32 - bits - _scalar(place) * bits, lanes)
-    return (word << up >> _all_lanes(tirx.const(32 - bits, "int32"), lanes)).astype(str(call.expr_ty().dtype))
+    rest = _all_lanes(tirx.const(32 - bits, "int32"), lanes)
+    return (word << (rest - _bits_before(place, bits, lanes)) >> rest).astype(str(call.expr_ty().dtype))
 
 
 def _masked(bits: int, call: tvm.ir.Call) -> tirx.Expr:
     word, place = call.args
     lanes, mask = _lanes_of(call), ((1 << bits) - 1) * 0x01010101
-    return (word >> _all_lanes(_scalar(place) * bits, lanes)) & _all_lanes(tirx.const(mask, "int32"), lanes)
+    return (word >> _bits_before(place, bits, lanes)) & _all_lanes(tirx.const(mask, "int32"), lanes)
 
 
 def _looked_up(call: tvm.ir.Call) -> tirx.Expr:
@@ -78,7 +78,7 @@ def _looked_up(call: tvm.ir.Call) -> tirx.Expr:
     word, place = call.args
     numbers = [tirx.const(float(code - 16 if code > 7 else code), "float32") for code in range(16)]
     table = tirx.Shuffle(numbers, list(range(_LANES)))
-    moved = word >> _all_lanes(_scalar(place) * 4, lanes)
+    moved = word >> _bits_before(place, 4, lanes)
     return tirx.call_llvm_pure_intrin(f"float32x{lanes}", _PERMUTE, table, moved)
 
 
@@ -86,11 +86,14 @@ def _lanes_of(call: tvm.ir.Call) -> int:
     return int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
 
 
-def _scalar(place: tirx.Expr) -> tirx.Expr:
-    """A place that is the same in all lanes, int32."""
+def _bits_before(place: tirx.Expr, bits: int, lanes: int) -> tirx.Expr:
+    """The bits before a place, which may differ from lane to lane, int32."""
     if isinstance(place, tirx.Broadcast):
         place = place.value
-    return tirx.const(int(place), "int32") if isinstance(place, tirx.IntImm) else place.astype("int32")
+    if int(tvm.DataType(str(place.expr_ty().dtype)).lanes) > 1:
+        return place.astype(f"int32x{lanes}") * _all_lanes(tirx.const(bits, "int32"), lanes)
+    count = tirx.const(int(place), "int32") if isinstance(place, tirx.IntImm) else place.astype("int32")
+    return _all_lanes(count * bits, lanes)
 
 
 def _all_lanes(value: tirx.Expr, lanes: int) -> tirx.Expr:

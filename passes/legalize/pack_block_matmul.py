@@ -1,30 +1,25 @@
 """Lay a matrix that is quantized in blocks out as a product's kernel reads it, and widen it there.
 
 w = dequantize_blocks(B, scales, zeros)                   y = multiply_blocks(x, pack(B), pack(scales), pack(zeros))
-y = matmul(x, w)                                    →
+y = matmul(x, w)                                    →     t = gather_rows(i, pack(B), pack(scales), pack(zeros))
+t = take(permute_dims(w), i)
 
 Where the model lets x be rounded to 8 bits, and the target has an instruction for products of four bytes, x is:
 
-r = max(abs(x)) / 127, for each block;  q = round(x / r);  y = multiply_blocks_of_bytes(q, r, r sum(q), …)
+r = max(abs(x)) / 127, for each block;  q = round(x / r);  y = multiply_blocks(q, …, r sum(q), r)
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS, MAY_BE_WIDE, MAY_NARROW_ROWS
-from nnefc.passes.compute.block_matmul import (
-    multiply_blocks,
-    multiply_blocks_of_bytes,
-    pack_blocks,
-    pack_bytes,
-    pack_items,
-    sums_of_blocks,
-)
+from nnefc.operators.block_quantization import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, MAY_NARROW_ROWS
+from nnefc.passes.compute.block_matmul import Blocks, gather_rows, multiply_blocks, pack_blocks, sums_of_blocks
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.matmul import padded_rows
 from nnefc.passes.compute.packed_items import looks_up_items
@@ -66,56 +61,109 @@ class WidenBlocks:
         return mod
 
 
+@dataclass(frozen=True)
+class _Matrix:
+    """A matrix `[K, N]`, or its transposition, that a kernel dequantizes.
+
+    Attributes:
+        kernel: the attributes of the kernel.
+        tensors: integers, scales, and what is stored besides them, all constants.
+        transposed: whether it is `[N, K]`.
+    """
+
+    kernel: Any
+    tensors: tuple[relax.Constant, ...]
+    transposed: bool
+
+    @property
+    def bits(self) -> int:
+        """Of an integer."""
+        return int(self.kernel[DEQUANTIZES_BLOCKS])
+
+    @property
+    def block(self) -> int:
+        """Items that share a scale."""
+        return int(shape_of(self.tensors[0])[2]) * 8 // self.bits
+
+
 class _Packer(Rewriter):
     def __init__(self, mod: tvm.IRModule, target: Target) -> None:
         super().__init__(mod)
         self._target = target
-        self._packed: dict[relax.Expr, list[relax.Expr]] = {}
-        self._bytes: dict[relax.Expr, list[relax.Expr]] = {}
+        self._packed: dict[relax.Constant, list[relax.Expr]] = {}
+        self._bytes: dict[tuple[relax.Expr, int], list[relax.Expr]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        if not is_call(call, "matmul"):
-            return call
-        left, right = call.args
-        definition: Any = self.definition(right)
-        bits = self._bits(definition)
-        if not bits or len(shape_of(left)) < 2 or 0 in shape_of(left) or str(left.ty.dtype) != "float32":
-            return call
-        data, scales, *zeros = definition.args[1].fields
-        block = shape_of(data)[2] * 8 // bits
-        missing = shape_of(data)[1] * block - shape_of(left)[-1]
+        if is_call(call, "matmul"):
+            left, right = call.args
+            matrix = self._matrix(right)
+            if matrix is None or matrix.transposed or len(shape_of(left)) < 2 or 0 in shape_of(left):
+                return call
+            return call if str(left.ty.dtype) != "float32" else self._product(left, matrix)
+        if is_call(call, "take") and call.attrs.axis == 0 and call.attrs.mode in ("clip", "wrap"):
+            matrix = self._matrix(call.args[0])
+            if matrix is not None and matrix.transposed:
+                blocks = self._blocks(matrix)
+                given = call.args[1], *self._tensors(matrix, blocks)
+                return self.emit_te(gather_rows, *given, blocks, shape_of(call.args[0])[1], str(call.attrs.mode))
+        return call
+
+    def _product(self, left: relax.Expr, matrix: _Matrix) -> relax.Expr:
+        blocks, block = self._blocks(matrix), matrix.block
+        missing = shape_of(matrix.tensors[0])[1] * block - shape_of(left)[-1]
         if missing:
             widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]
             left = self.builder.emit(relax.op.nn.pad(left, widths))
-        how = self._multiplication(definition)
-        if right not in self._packed:
-            lanes, codes = self._target.lanes("float32"), array_of(data)
-            items = pack_items(codes, bits, lanes) if how is None else pack_bytes(codes, bits, lanes, how.signed)
-            parts = [pack_blocks(_narrow(array_of(part), self._target), lanes) for part in (scales, *zeros)]
-            self._packed[right] = [constant(tensor) for tensor in (items, *parts)]
         rows = padded_rows(shape_of(left)[-2], self._target.vector_registers)
-        packed, *parts = self._packed[right]
+        given = [left, *self._tensors(matrix, blocks)]
+        if blocks.how is not None:
+            given[0], sums, ranges = self._in_bytes(left, block, blocks.how)
+            given += [sums, ranges] if blocks.has_offsets else [ranges]
+        elif blocks.has_offsets:
+            given.append(self.emit_te(sums_of_blocks, left, block))
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
-        rest: tuple[Any, ...] = bits, shape_of(data)[0], rows
-        if how is not None:
-            given = [*self._in_bytes(left, block, how), packed, *parts]
-            return self.emit_te(multiply_blocks_of_bytes, *given, *rest, how, name="block_matmul", attrs=attrs)
-        if zeros:
-            parts.insert(1, self.emit_te(sums_of_blocks, left, block))
-        rest = *rest, looks_up_items(self._target)
-        return self.emit_te(multiply_blocks, left, packed, *parts, *rest, name="block_matmul", attrs=attrs)
+        return self.emit_te(multiply_blocks, *given, blocks, rows, name="block_matmul", attrs=attrs)
 
-    def _multiplication(self, definition: Any) -> Multiplication | None:
+    def _matrix(self, expr: relax.Expr) -> _Matrix | None:
+        """The matrix that an expression is, if it is a constant in blocks."""
+        transposed = False
+        definition: Any = self.definition(expr)
+        while is_call(definition, "permute_dims") and len(shape_of(definition.args[0])) == 2:
+            axes = definition.attrs.axes
+            transposed ^= axes is None or [int(axis) for axis in axes] == [1, 0]
+            definition = self.definition(definition.args[0])
+        if not is_call(definition, "call_tir") or not all(map(is_constant, definition.args[1].fields)):
+            return None
+        attrs = self.builder.get()[definition.args[0]].attrs
+        if not attrs or not attrs.get(DEQUANTIZES_BLOCKS, 0):
+            return None
+        return _Matrix(attrs, tuple(definition.args[1].fields), transposed)
+
+    def _blocks(self, matrix: _Matrix) -> Blocks:
+        columns, stored = shape_of(matrix.tensors[0])[0], len(matrix.tensors) > 2
+        points = ("offsets" if ADDS_OFFSETS in matrix.kernel else "zeros") if stored else "nothing"
+        return Blocks(matrix.bits, columns, points, self._multiplication(matrix), looks_up_items(self._target))
+
+    def _tensors(self, matrix: _Matrix, blocks: Blocks) -> list[relax.Expr]:
+        """The matrix as kernels read it, once for all of them."""
+        data, *others = matrix.tensors
+        if data not in self._packed:
+            lanes = self._target.lanes("float32")
+            parts = [pack_blocks(_narrow(array_of(part), self._target), lanes) for part in others]
+            self._packed[data] = [constant(part) for part in (blocks.pack(array_of(data), lanes), *parts)]
+        return self._packed[data]
+
+    def _multiplication(self, matrix: _Matrix) -> Multiplication | None:
         """How bytes are multiplied, if the other factor may be bytes, and one instruction multiplies four of them."""
-        if MAY_NARROW_ROWS not in self.builder.get()[definition.args[0]].attrs:
+        if MAY_NARROW_ROWS not in matrix.kernel:
             return None
         found = [multiplication_of(self._target, "int8", weights) for weights in ("uint8", "int8")]
         return next((how for how in found if how.terms == 4 and not how.offset), None)
 
     def _in_bytes(self, left: relax.Expr, block: int, how: Multiplication) -> list[relax.Expr]:
-        """Rows rounded to 8 bits, as packed dot operands; each block's scale, and the sum of what it stands for."""
-        if left in self._bytes:
-            return self._bytes[left]
+        """Rows rounded to 8 bits, as packed dot operands; the sum of what each block stands for, and its scale."""
+        if (left, block) in self._bytes:
+            return self._bytes[left, block]
         *outer, depth = shape_of(left)
         emit, op = self.builder.emit, relax.op
         parts = emit(op.reshape(left, [expression(size) for size in (*outer, depth // block, block)]))
@@ -125,15 +173,8 @@ class _Packer(Rewriter):
         sums = emit(op.multiply(op.sum(op.astype(items, "float32"), axis=[-1], keepdims=True), ranges))
         rows = packed_data(self.builder, emit(op.reshape(items, [expression(size) for size in (*outer, depth)])), how)
         flat = [expression(size) for size in (*outer, depth // block)]
-        self._bytes[left] = [rows, *(emit(op.reshape(tensor, flat)) for tensor in (ranges, sums))]
-        return self._bytes[left]
-
-    def _bits(self, definition: Any) -> int:
-        """Bits of the integers of a matrix that a call dequantizes, all of them constants; 0 for anything else."""
-        if not is_call(definition, "call_tir") or not all(map(is_constant, definition.args[1].fields)):
-            return 0
-        kernel = self.builder.get()[definition.args[0]]
-        return int(kernel.attrs.get(DEQUANTIZES_BLOCKS, 0)) if kernel.attrs else 0
+        self._bytes[left, block] = [rows, *(emit(op.reshape(tensor, flat)) for tensor in (sums, ranges))]
+        return self._bytes[left, block]
 
 
 def _narrow(array: np.ndarray, target: Target) -> np.ndarray:

@@ -32,6 +32,7 @@ from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.weights import load_variables
 from nnefc.network import MAX_ITEMS, Network, Quantized, State
+from nnefc.operators.block_quantization import BlockTensor
 from nnefc.operators.casting import Cast
 from nnefc.operators.recording import note_name, note_place
 from nnefc.operators.shape import Copy
@@ -206,9 +207,13 @@ def _outputs(flat: FlatGraph, names: tuple[str, ...]) -> dict[str, Tensor]:
 
 
 def build_network(
-    flat: FlatGraph, values: Mapping[str, Array], outputs: Mapping[str, Tensor], quantization: Quantization
+    flat: FlatGraph,
+    stored: Mapping[str, Array | BlockTensor],
+    outputs: Mapping[str, Tensor],
+    quantization: Quantization,
 ) -> Network:
     updates = _updates(flat)
+    values = {label: _as_array(value) if label in updates else value for label, value in stored.items()}
     inputs = [relax.Var(t.name, relax.TensorType(t.shape, DTYPES[t.content])) for t in flat.inputs]
     states = {
         label: relax.Var(label, relax.TensorType(values[label].shape, str(values[label].dtype))) for label in updates
@@ -258,8 +263,16 @@ def _updates(flat: FlatGraph) -> dict[str, Invocation]:
     return updates
 
 
+def _as_array(value: Array | BlockTensor) -> Array:
+    """A value that changes from run to run: it stays in blocks no longer."""
+    return value.values() if isinstance(value, BlockTensor) else value
+
+
 def _lower(
-    lowering: Lowering, invocation: Invocation, values: Mapping[str, Array], states: Mapping[str, relax.Var]
+    lowering: Lowering,
+    invocation: Invocation,
+    values: Mapping[str, Array | BlockTensor],
+    states: Mapping[str, relax.Var],
 ) -> None:
     """Lower one invocation and bind its results, under their own names where the name is free."""
     match invocation.operation.name:
@@ -267,8 +280,12 @@ def _lower(
             return
         case "variable":
             label = invocation.args.label
-            lowering.bind(invocation.tensors[0], states.get(label, values[label]))
-            note_name(np.asarray(values[label]), label)
+            value = states.get(label, values[label])
+            lowering.hint = invocation.tensors[0].name
+            made = value.lower(lowering) if isinstance(value, BlockTensor) else value
+            lowering.bind(invocation.tensors[0], lowering.bound(made))
+            if not isinstance(value, BlockTensor):
+                note_name(np.asarray(values[label]), label)
             return
     tensors = invocation.tensors
     lowering.hint = tensors[0].name
@@ -287,7 +304,9 @@ def _lower(
         lowering.bind(tensor, operand)
 
 
-def _converted(lowering: Lowering, label: str, update: Invocation, values: Mapping[str, Array]) -> Operand:
+def _converted(
+    lowering: Lowering, label: str, update: Invocation, values: Mapping[str, Array | BlockTensor]
+) -> Operand:
     """A state's new value in the state's element type: integers may differ in width."""
     value, dtype = lowering.operand(update.args.value), str(values[label].dtype)
     made: Operand = lowering.apply(Cast(dtype), value)

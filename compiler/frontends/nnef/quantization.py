@@ -282,6 +282,7 @@ def dequantize(stored: StoredTensor, by: QuantizedBy, file: str) -> npt.NDArray[
     Raises:
         CompileError: the parameters do not broadcast to the tensor, or the results are not finite.
     """
+    assert isinstance(stored.array, np.ndarray)  # blocks are never quantized besides
     codes = stored.array.astype(np.float64)
     try:
         with np.errstate(all="ignore"):

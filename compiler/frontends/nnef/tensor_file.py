@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.block_formats import BlockFormat, block_format_of
+from nnefc.operators.block_quantization import BlockTensor
 
 __all__ = ["ItemType", "StoredTensor", "parse_tensor", "read_tensor", "write_tensor"]
 
@@ -73,10 +74,11 @@ _QUANTIZED = {
 class StoredTensor:
     """The content of one file: `array` holds the items as stored (quantized ones as integers, bits as bool or uint8).
 
+    Items in blocks stay so, and are no `array` but a `BlockTensor`.
     `bits` is the width of an item in the file. `algorithm` is the provisional header's quantization text, else "".
     """
 
-    array: npt.NDArray[Any]
+    array: npt.NDArray[Any] | BlockTensor
     item_type: ItemType
     bits: int
     algorithm: str = ""
@@ -255,7 +257,7 @@ def _items(data: npt.NDArray[np.uint8], header: _Header) -> StoredTensor:
     items = data[header.size :]
     array: npt.NDArray[Any]
     if header.blocks is not None:
-        return StoredTensor(header.blocks.values(items, header.shape), header.item_type, header.bits)
+        return StoredTensor(header.blocks.tensor(items, header.shape), header.item_type, header.bits)
     if header.bits == 1:
         array = np.unpackbits(items, count=math.prod(header.shape))
     else:

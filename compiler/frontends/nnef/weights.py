@@ -17,6 +17,7 @@ from nnefc.frontends.nnef.operations.lowering import DTYPES
 from nnefc.frontends.nnef.quantization import Quantization, dequantize, parse_algorithm
 from nnefc.frontends.nnef.tensor_file import ItemType, StoredTensor, parse_tensor
 from nnefc.frontends.nnef.values import Shape, Tensor
+from nnefc.operators.block_quantization import BlockTensor
 
 __all__ = ["load_variables", "random_values"]
 
@@ -42,11 +43,11 @@ class _Variable:
 
 def load_variables(
     graph: FlatGraph, files: ModelFiles, quantization: Quantization, random_weights: int | None
-) -> dict[str, Array]:
+) -> dict[str, Array | BlockTensor]:
     """The value of every variable by its label.
 
-    Scalars are float32, integers int32 (int64 where the file stores 64 bits), logical values bool. Arrays may be views
-    into the model's files.
+    Scalars are float32, or stay in blocks, integers int32 (int64 where the file stores 64 bits), logical values bool.
+    Arrays may be views into the model's files.
 
     Args:
         random_weights: a seed: variables without a file get random values of sizes that keep activations near one;
@@ -56,7 +57,7 @@ def load_variables(
         CompileError: a file is missing, malformed or of another shape than its variable.
     """
     roles = _roles(graph)
-    values = {}
+    values: dict[str, Array | BlockTensor] = {}
     for variable in _variables(graph):
         name = variable.label.removeprefix("/") + ".dat"
         content = files.find(name)
@@ -99,7 +100,7 @@ def _spell(tensor: Tensor) -> str:
     return f"{tensor.content} tensor of shape {list(tensor.shape)}"
 
 
-def _fitted(variable: _Variable, stored: StoredTensor, file: str, quantization: Quantization) -> Array:
+def _fitted(variable: _Variable, stored: StoredTensor, file: str, quantization: Quantization) -> Array | BlockTensor:
     """The stored items as the variable's type; quantized ones as the reals that they stand for."""
     if stored.array.shape != variable.shape:
         raise CompileError(
@@ -131,7 +132,7 @@ _STORED_CONTENTS: Mapping[str, frozenset[ItemType]] = {
 }
 
 
-def _converted(variable: _Variable, stored: StoredTensor, file: str) -> Array:
+def _converted(variable: _Variable, stored: StoredTensor, file: str) -> Array | BlockTensor:
     if stored.item_type not in _STORED_CONTENTS[variable.content]:
         raise CompileError(
             f"the file '{file}' holds {stored.item_type.name.lower().replace('_', ' ')} items, "
@@ -139,6 +140,8 @@ def _converted(variable: _Variable, stored: StoredTensor, file: str) -> Array:
             location=variable.location,
         )
     array = stored.array
+    if isinstance(array, BlockTensor):
+        return array
     if variable.content != "integer":
         return array.astype(DTYPES[variable.content], copy=False)
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:

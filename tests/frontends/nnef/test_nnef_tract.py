@@ -16,6 +16,7 @@ from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.frontends.nnef.frontend import load
 from nnefc.frontends.nnef.outline import outline
 from nnefc.frontends.nnef.tensor_file import read_tensor
+from nnefc.operators.block_quantization import BlockTensor
 
 EXPORTS = Path(__file__).parents[2] / "data" / "torch_to_nnef"
 RNG = np.random.default_rng(12)
@@ -236,7 +237,9 @@ def test_items_in_blocks(pairs: bool, tmp_path: Path) -> None:
         "<2sBBII8III19I", b"\x4e\xef", 1, 0, len(data), 2, 3, 64, *[0] * 6, 0xFFFFFFFF, code, *[0] * 19
     )
     (tmp_path / "w.dat").write_bytes(header + data)
-    np.testing.assert_array_equal(read_tensor(tmp_path / "w.dat").array, values.reshape(3, 64))
+    found = read_tensor(tmp_path / "w.dat").array
+    assert isinstance(found, BlockTensor)
+    np.testing.assert_array_equal(found.values(), values.reshape(3, 64))
     for wrong in (header + data[:-1], header[:12] + struct.pack("<II", 3, 63) + header[20:] + data):
         (tmp_path / "w.dat").write_bytes(wrong)
         with pytest.raises(CompileError, match=r"w\.dat"):

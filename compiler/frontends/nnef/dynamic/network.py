@@ -28,6 +28,7 @@ from nnefc.frontends.nnef.types import STRING
 from nnefc.frontends.nnef.weights import random_values
 from nnefc.network import Network, OpenDimension, State
 from nnefc.operators.base import Operand
+from nnefc.operators.block_quantization import BlockTensor
 from nnefc.operators.shape import Copy
 from nnefc.outline import OpenTensor
 from nnefc.sizes import OpenSize
@@ -49,7 +50,7 @@ class _Network:
     given: Mapping[str, tuple[int | OpenSize, ...]]
     seed: int | None
     inputs: dict[str, relax.Var] = field(default_factory=dict)
-    values: dict[str, Array] = field(default_factory=dict)
+    values: dict[str, Array | BlockTensor] = field(default_factory=dict)
 
 
 def declared_inputs(graph: syntax.Graph) -> list[OpenTensor]:
@@ -224,7 +225,7 @@ def _built(
     sources: dict[str, Source] = {
         "external": lambda args, content, target, _: _external(made, args, content, target),
         "tract_core_external": lambda args, content, target, _: _external(made, args, content, target),
-        "variable": lambda args, content, target, place: _variable(made, args, content),
+        "variable": lambda args, content, target, place: _variable(made, at, args, content),
     }
     registries = _named_registries(document)
     sizes = dict(symbols.sizes)
@@ -292,7 +293,7 @@ def _external(made: _Network, args: Mapping[str, Value], content: str, target: s
     return made.inputs[target]
 
 
-def _variable(made: _Network, args: Mapping[str, Value], content: str) -> Array:
+def _variable(made: _Network, at: DynamicEmitter, args: Mapping[str, Value], content: str) -> Operand:
     """A trained value, of the element type that its file has; or a random one, if a seed is given."""
     label = coerced(args["label"], STRING)
     if label not in made.values:
@@ -313,7 +314,7 @@ def _variable(made: _Network, args: Mapping[str, Value], content: str) -> Array:
         raise CompileError(
             f"the file of the variable labelled '{label}' holds the shape {list(value.shape)}, the variable has {shape}"
         )
-    return value
+    return at.bound(value.lower(at)) if isinstance(value, BlockTensor) else value
 
 
 def _distinct(at: DynamicEmitter, operands: Sequence[Operand]) -> list[relax.Expr]:

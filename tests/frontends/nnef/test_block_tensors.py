@@ -1,0 +1,84 @@
+"""Constants that stay in blocks: products and gathers read them as they are stored."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnefc
+
+RNG = np.random.default_rng(7)
+GGML = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
+TARGETS = ["llvm", "x86-64-v3", "x86-64-v4"]
+
+
+def halves(count: int, scale: float) -> np.ndarray:
+    return (RNG.standard_normal((count, 1)) * scale).astype("<f2")
+
+
+def blocks(kind: str, rows: int, depth: int) -> tuple[bytes, np.ndarray]:
+    """Random blocks of ggml's types, as they are defined, and the matrix `[rows, depth]` that they are."""
+    count = rows * depth // 32
+    scales = halves(count, 0.1)
+    wide = scales.astype(np.float32)
+    if kind == "Q8_0":
+        items = RNG.integers(-128, 128, (count, 32)).astype(np.int8)
+        return np.hstack([scales.view(np.uint8), items.view(np.uint8)]).tobytes(), (items * wide).reshape(rows, depth)
+    items = RNG.integers(0, 16, (count, 32)).astype(np.uint8)
+    packed = items[:, :16] | items[:, 16:] << 4
+    if kind == "Q4_0":
+        values = (items.astype(np.float32) - 8) * wide
+        return np.hstack([scales.view(np.uint8), packed]).tobytes(), values.reshape(rows, depth)
+    least = halves(count, 0.5)
+    values = items * wide + least.astype(np.float32)
+    return np.hstack([scales.view(np.uint8), least.view(np.uint8), packed]).tobytes(), values.reshape(rows, depth)
+
+
+def written(folder: Path, kind: str, rows: int, depth: int, body: str, inputs: str) -> np.ndarray:
+    """A model of one such matrix `w`; `body` makes `y`."""
+    data, values = blocks(kind, rows, depth)
+    code = 0x4747 << 16 | GGML[kind]
+    header = struct.pack(
+        "<2sBBII8III19I", b"\x4e\xef", 1, 0, len(data), 2, rows, depth, *[0] * 6, 0xFFFFFFFF, code, *[0] * 19
+    )
+    folder.mkdir(exist_ok=True)
+    (folder / "w.dat").write_bytes(header + data)
+    variable = f"w = variable<scalar>(shape = [{rows}, {depth}], label = 'w');"
+    (folder / "graph.nnef").write_text(f"version 1.0;\ngraph g(x) -> (y) {{\n{inputs}\n{variable}\n{body}\n}}")
+    return values
+
+
+@pytest.mark.parametrize("kind", GGML)
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_read_blocks_as_they_are(kind: str, target: str, tmp_path: Path) -> None:
+    inputs = "x = external<scalar>(shape = [3, 96]);"
+    values = written(tmp_path / "m", kind, 50, 96, "y = matmul(x, w, transposeB = true);", inputs)
+    artifact = nnefc.compile(tmp_path / "m", target=target)
+    x = RNG.standard_normal((3, 96), dtype=np.float32)
+    wanted = x.astype(np.float64) @ values.T
+    np.testing.assert_allclose(artifact.run({"x": x})["y"], wanted, rtol=1e-5, atol=1e-5 * abs(wanted).max())
+    assert artifact.description.constant_bytes < 0.5 * values.nbytes  # 50 columns fill up 64
+
+
+@pytest.mark.parametrize("kind", GGML)
+def test_gathers_read_blocks_that_a_product_reads_too(kind: str, tmp_path: Path) -> None:
+    """As a language model's embeddings, which are its last product's matrix: there is one copy."""
+    body = "e = gather(w, x, axis = 0); y = matmul(e, w, transposeB = true);"
+    inputs = "x = external<integer>(shape = [7]);"
+    values = written(tmp_path / "m", kind, 64, 96, body, inputs)
+    artifact = nnefc.compile(tmp_path / "m")
+    x = np.array([0, 63, 5, -1, 17, 31, 32], np.int32)
+    wanted = values[x].astype(np.float64) @ values.T
+    np.testing.assert_allclose(artifact.run({"x": x})["y"], wanted, rtol=1e-5, atol=1e-5 * abs(wanted).max())
+    assert artifact.description.constant_bytes < 0.4 * values.nbytes
+
+
+@pytest.mark.parametrize("kind", GGML)
+def test_what_else_reads_blocks_has_them_wide(kind: str, tmp_path: Path) -> None:
+    inputs = "x = external<scalar>(shape = [4, 64]);"
+    values = written(tmp_path / "m", kind, 4, 64, "y = add(x, w);", inputs)
+    x = RNG.standard_normal((4, 64), dtype=np.float32)
+    np.testing.assert_allclose(nnefc.compile(tmp_path / "m").run({"x": x})["y"], x + values, rtol=1e-6, atol=1e-6)
