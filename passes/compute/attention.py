@@ -45,8 +45,8 @@ class Attended:
         queries, keys, size, width: how many queries and keys there are, and how long they and values are.
         query, key, value: `(loads, batch index, position, place)` gives a number of these.
         score: `(loads, batch index, query, key, product)` makes a score of a product.
-        end: `(loads, batch index, query)` is what a key must be below to be seen by a query or one before it; None
-            if there is no such number.
+        ends: `(loads, batch index, query)` are numbers that a key must be below to be seen by a query or one before it.
+        firsts: the same, of the first key that a query or one after it may see.
         result: the shape of the result, and the index in it of `(batch index, query, place)`.
         empty: what becomes of a query of which all scores are minus infinity: zeros, or else what is not a number.
     """
@@ -60,7 +60,8 @@ class Attended:
     key: Callable[[_Loads, _Index, tirx.Expr, tirx.Expr], tirx.Expr]
     value: Callable[[_Loads, _Index, tirx.Expr, tirx.Expr], tirx.Expr]
     score: Callable[[_Loads, _Index, tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
-    end: Callable[[_Loads, _Index, tirx.Expr], tirx.Expr] | None
+    ends: Sequence[Callable[[_Loads, _Index, tirx.Expr], tirx.Expr]]
+    firsts: Sequence[Callable[[_Loads, _Index, tirx.Expr], tirx.Expr]]
     shape: tuple[Dimension, ...]
     result: Callable[[_Index, tirx.Expr, tirx.Expr], _Index]
     empty: bool
@@ -248,12 +249,12 @@ class _Tile:
 
     def _seen(self) -> tuple[tirx.Expr, tirx.Expr]:
         """The first key that a query of the tile may see, and the one behind the last."""
-        keys = expression(self.problem.keys)
-        if self.problem.end is None:
-            return int64(0), keys
-        last = tirx.min(self.begin + int64(self.across), expression(self.problem.queries)) - 1
-        end = tirx.min(self.problem.end(self.loads, self.batch, last), keys)
-        return int64(0), tirx.max(end, int64(0))
+        first, end = int64(0), expression(self.problem.keys)
+        for limit in self.problem.ends:
+            end = tirx.min(end, limit(self.loads, self.batch, self._row(int64(self.across - 1))))
+        for limit in self.problem.firsts:
+            first = tirx.max(first, limit(self.loads, self.batch, self._row(int64(0))))
+        return first, tirx.max(end, first)
 
     def _row(self, lane: tirx.Expr) -> tirx.Expr:
         """The query in a lane; in those beyond the last query, the last one again."""

@@ -15,8 +15,8 @@ from typing import Any
 from tvm import relax, tirx
 
 from nnefc.passes.graph.element_kernels import element_of_kernel
-from nnefc.passes.graph.find_attention import ELEMENT_WISE, SHAPES, Found, Program, number_of
-from nnefc.passes.graph.moved_items import Index, before_moving, reshaped_index
+from nnefc.passes.graph.find_attention import ELEMENT_WISE, Found, Program, number_of
+from nnefc.passes.graph.moved_items import Index, Moves
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.tir.expressions import substituted, variables_of
 from nnefc.sizes import Dimension
@@ -49,6 +49,7 @@ class Terms:
         queries, keys, size, width: see `Attended`.
         query, key, value, score: see `Attended`.
         shape, result: of the result, and the index in it of a value of a query.
+        ends, firsts: see `Attended`.
         empty: see `Attended`.
     """
 
@@ -66,6 +67,8 @@ class Terms:
     shape: Sequence[Dimension]
     result: Index
     empty: bool
+    ends: Sequence[tirx.Expr] = ()
+    firsts: Sequence[tirx.Expr] = ()
 
 
 class _NoTerms(Exception):
@@ -83,17 +86,16 @@ def terms_of(found: Found, program: Program, kernels: Mapping[object, tirx.PrimF
 class _Reader:
     def __init__(self, program: Program, kernels: Mapping[object, tirx.PrimFunc]) -> None:
         self._program, self._kernels = program, kernels
+        self._moves = Moves(program.definitions)
         self._operands: list[tuple[Operand, tirx.Var]] = []
         self._product: tuple[relax.Call, Index] | None = None
 
     def terms(self, found: Found) -> Terms:
         """The expressions of an attention."""
-        *sizes, queries, width = shape_of(found.last)
+        *sizes, queries, keys = shape_of(found.scores)
         batch = [(tirx.Var(f"b{n}", "int64"), size) for n, size in enumerate(sizes)]
-        own = tuple(_ZERO if size == 1 else var for var, size in batch)
-        weights, values = found.product.args
-        index = self._back_to_scores(weights, _aligned((*own, QUERY, KEY), weights))
-        score = self._changed(found.scores, index)
+        whole = (*(_ZERO if size == 1 else var for var, size in batch), _ZERO if queries == 1 else QUERY, KEY)
+        score = self._changed(found.scores, whole)
         if self._product is None:
             raise _NoTerms
         product, (*outer, row, column) = self._product
@@ -102,29 +104,23 @@ class _Reader:
         left, right = product.args
         query, times = self._datum(left, _aligned((*outer, row, PLACE), left))
         key, again = self._datum(right, _aligned((*outer, PLACE, KEY), right))
-        value, weight = self._datum(values, _aligned((*own, KEY, PLACE), values))
+        weights, values = found.product.args
+        place = self._moves.reshaped(whole, shape_of(found.scores), shape_of(weights))
+        if place is None or not place[-1].same_as(KEY) or any(_uses(i, QUERY) for i in place[:-2]):
+            raise _NoTerms
+        if shape_of(weights)[:-1] != shape_of(found.last)[:-1]:
+            raise _NoTerms
+        value, weight = self._datum(values, _aligned((*place[:-2], KEY, PLACE), values))
         if weight != 1:
             raise _NoTerms
         factor = times * again
         if factor != 1:
             query = query * tirx.const(factor, "float32")
-        last, shape, place = self._moved_result(found.last, (*own, QUERY, PLACE))
+        last, shape, result = self._moved_result(found.last, (*place[:-1], PLACE))
         return Terms(
-            last, self._operands, batch, queries, shape_of(right)[-1], shape_of(right)[-2], width,
-            query, key, value, score, shape, place, found.empty,
+            last, self._operands, batch, queries, keys, shape_of(left)[-1], shape_of(found.last)[-1],
+            query, key, value, score, shape, result, found.empty,
         )  # fmt: skip
-
-    def _back_to_scores(self, expr: relax.Expr, index: Index) -> Index:
-        """Where in the scores the weight at an index is: the softmax has their shape."""
-        definitions = self._program.definitions
-        while is_call(definitions[expr], *SHAPES):
-            moved = before_moving(definitions[expr], index, definitions)
-            if moved is None:
-                raise _NoTerms
-            expr, index = moved
-        if not index[-1].same_as(KEY):
-            raise _NoTerms
-        return index
 
     def _changed(self, expr: relax.Expr, index: Index) -> tirx.Expr:
         """The score at an index, of the product."""
@@ -134,7 +130,7 @@ class _Reader:
                 raise _NoTerms
             self._product = value, index
             return PRODUCT
-        moved = before_moving(value, index, self._program.definitions)
+        moved = self._moves.before(value, index)
         if moved is not None:
             return self._part(*moved)
         if is_call(value, "call_tir"):
@@ -184,7 +180,7 @@ class _Reader:
     def _unmoved(self, expr: relax.Expr, index: Index) -> tuple[relax.Expr, Index]:
         """Where an item lies in memory that operations have only moved."""
         while isinstance(expr, relax.Var):
-            moved = before_moving(self._program.definitions.get(expr), index, self._program.definitions)
+            moved = self._moves.before(self._program.definitions.get(expr), index)
             if moved is None:
                 break
             expr, index = moved
@@ -231,7 +227,7 @@ class _Reader:
                 index = tuple(index[axis] for axis in order)
                 found = user, shape_of(user), index
             elif is_call(value, "reshape", "squeeze", "expand_dims"):
-                moved = reshaped_index(index, shape, shape_of(user))
+                moved = self._moves.reshaped(index, shape, shape_of(user))
                 if moved is None:
                     break
                 index = moved

@@ -16,9 +16,10 @@ import numpy as np
 from tvm import relax, tirx
 
 from nnefc.passes.graph.element_kernels import element_of_kernel
+from nnefc.passes.graph.moved_items import SHAPES
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
 
-__all__ = ["ELEMENT_WISE", "SHAPES", "Found", "Program", "find_attention", "number_of"]
+__all__ = ["ELEMENT_WISE", "Found", "Program", "find_attention", "number_of"]
 
 _MOST_STEPS = 32
 """Between the product and the softmax."""
@@ -35,9 +36,6 @@ ELEMENT_WISE: Mapping[str, Callable[..., tirx.Expr]] = {
     "where": tirx.Select,
 }
 """What changes scores item by item."""
-
-SHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
-"""What gives a tensor another shape."""
 
 
 @dataclass(frozen=True)

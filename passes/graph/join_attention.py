@@ -15,6 +15,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from nnefc.passes.compute.attention import Attended, AttentionTiles, attend
+from nnefc.passes.graph.attention_ends import with_ends
 from nnefc.passes.graph.attention_terms import KEY, PLACE, PRODUCT, QUERY, Operand, Terms, terms_of
 from nnefc.passes.graph.choose_attention import attention_tiles
 from nnefc.passes.graph.find_attention import find_attention
@@ -65,11 +66,14 @@ class _Joiner(Rewriter):
         self._functions: dict[object, Callable[..., te.Tensor]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        return self._attention(*self._chosen[var]) if var in self._chosen else call
+        if var not in self._chosen:
+            return call
+        terms, tiles = self._chosen[var]
+        return self._attention(with_ends(terms), tiles)
 
     def _attention(self, terms: Terms, tiles: AttentionTiles) -> relax.Var:
         operands = [self._operand(operand) for operand, _ in terms.operands]
-        known = [terms.query, terms.key, terms.value, terms.score, *terms.result]
+        known = [terms.query, terms.key, terms.value, terms.score, *terms.ends, "to", *terms.firsts, *terms.result]
         sizes = [size for _, size in terms.batch]
         shapes = [*sizes, terms.queries, terms.keys, terms.size, terms.width, *terms.shape]
         key = (
@@ -135,7 +139,8 @@ def _problem(terms: Terms) -> Attended:
         of(terms.key, (KEY, PLACE)),
         of(terms.value, (KEY, PLACE)),
         of(terms.score, (QUERY, KEY, PRODUCT)),
-        None,
+        [of(end, (QUERY,)) for end in terms.ends],
+        [of(first, (QUERY,)) for first in terms.firsts],
         tuple(terms.shape),
         result,
         terms.empty,

@@ -13,49 +13,85 @@ from tvm import relax, tirx
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.sizes import Dimension, expression, is_known
 
-__all__ = ["Index", "before_moving", "reshaped_index"]
+__all__ = ["SHAPES", "Index", "Moves"]
 
 Index = tuple[tirx.Expr, ...]
+_Piece = tuple[tirx.Expr, Dimension]
+
+SHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
+"""What gives a tensor another shape."""
 
 
-def before_moving(
-    value: relax.Expr, index: Index, definitions: Mapping[relax.Var, relax.Expr]
-) -> tuple[relax.Expr, Index] | None:
-    """The operand of which `value` only moves items, and where in it the item at `index` was; None for others."""
-    if isinstance(value, relax.TupleGetItem):
-        split = definitions.get(value.tuple_value)
-        return _of_part(split, value.index, index) if is_call(split, "split") else None
-    if not is_call(value, *_MOVES):
-        return None
-    place = _MOVES[value.op.name[6:]](value, index)
-    return None if place is None else (value.args[0], place)
+class Moves:
+    """What is known of a function in which items are followed.
 
-
-def reshaped_index(index: Index, shape: Sequence[Dimension], target: Sequence[Dimension]) -> Index | None:
-    """The place in a tensor of the shape `target` of the item that is at `index` of the same items in `shape`.
-
-    None where the axes of one are not made of parts of those of the other.
+    Where several indices became one, they are remembered: `(h % 3) * l + i` is the two again when it is divided by l.
     """
-    waiting = [(place, size) for place, size in zip(index, shape, strict=True) if size != 1]
-    waiting.reverse()
-    made: list[tirx.Expr] = []
-    for wanted in target:
-        value, have = None, 1
+
+    def __init__(self, definitions: Mapping[relax.Var, relax.Expr]) -> None:
+        self._definitions = definitions
+        self._joined: list[tuple[tirx.Expr, list[_Piece]]] = []
+
+    def before(self, value: relax.Expr | None, index: Index) -> tuple[relax.Expr, Index] | None:
+        """The operand of which `value` only moves items, and where in it that at `index` was; None for others."""
+        if isinstance(value, relax.TupleGetItem):
+            split = self._definitions.get(value.tuple_value)
+            return _of_part(split, value.index, index) if is_call(split, "split") else None
+        if is_call(value, *SHAPES):
+            place = self.reshaped(index, shape_of(value), shape_of(value.args[0]))
+        elif is_call(value, *_MOVES):
+            place = _MOVES[value.op.name[6:]](value, index)
+        else:
+            return None
+        return None if place is None else (value.args[0], place)
+
+    def reshaped(self, index: Index, shape: Sequence[Dimension], target: Sequence[Dimension]) -> Index | None:
+        """The place in a tensor of the shape `target` of the item that is at `index` of the same items in `shape`.
+
+        None where the axes of one are not made of parts of those of the other.
+        """
+        waiting = [piece for piece in zip(index, shape, strict=True) if piece[1] != 1]
+        waiting.reverse()
+        made = []
+        for size in target:
+            pieces = self._pieces(waiting, size)
+            if pieces is None:
+                return None
+            made.append(self._as_one(pieces))
+        return tuple(made) if not waiting else None
+
+    def _pieces(self, waiting: list[_Piece], wanted: Dimension) -> list[_Piece] | None:
+        """Take indices that together have so many values, from the end of `waiting`."""
+        taken: list[_Piece] = []
+        have: Dimension = 1
         while have != wanted:
             if not waiting:
                 return None
             place, size = waiting.pop()
             if not _divides(have * size, wanted):
-                part = _quotient(wanted, have)
-                if part is None or not _divides(part, size):
+                known = next((pieces for expr, pieces in self._joined if expr.same_as(place)), None)
+                if known is not None:
+                    waiting.extend(reversed(known))
+                    continue
+                if not _divides(have, wanted) or not _divides(wanted // have, size):
                     return None
+                part = wanted // have
                 rest = size // part
                 waiting.append((place % expression(rest), rest))
                 place, size = place // expression(rest), part
-            value = place if value is None else value * expression(size) + place
+            taken.append((place, size))
             have = have * size
-        made.append(tirx.IntImm("int64", 0) if value is None else value)
-    return tuple(made) if not waiting else None
+        return taken
+
+    def _as_one(self, pieces: list[_Piece]) -> tirx.Expr:
+        if not pieces:
+            return tirx.IntImm("int64", 0)
+        (value, _), *others = pieces
+        for place, size in others:
+            value = value * expression(size) + place
+        if others:
+            self._joined.append((value, pieces))
+        return value
 
 
 def _divides(part: Dimension, size: Dimension) -> bool:
@@ -66,10 +102,6 @@ def _divides(part: Dimension, size: Dimension) -> bool:
     return is_known(rest) and rest == 0
 
 
-def _quotient(size: Dimension, part: Dimension) -> Dimension | None:
-    return size // part if _divides(part, size) else None
-
-
 def _permuted(call: relax.Call, index: Index) -> Index:
     rank = len(index)
     axes = call.attrs.axes
@@ -78,10 +110,6 @@ def _permuted(call: relax.Call, index: Index) -> Index:
     for own, axis in zip(index, order, strict=True):
         place[axis] = own
     return tuple(place)
-
-
-def _reshaped(call: relax.Call, index: Index) -> Index | None:
-    return reshaped_index(index, shape_of(call), shape_of(call.args[0]))
 
 
 def _broadcast(call: relax.Call, index: Index) -> Index:
@@ -138,10 +166,6 @@ def _number(value: object) -> int | None:
 
 _MOVES: dict[str, Callable[[relax.Call, Index], Index | None]] = {
     "permute_dims": _permuted,
-    "reshape": _reshaped,
-    "expand_dims": _reshaped,
-    "squeeze": _reshaped,
-    "flatten": _reshaped,
     "broadcast_to": _broadcast,
     "tile": _tiled,
     "repeat": _repeated,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from relax_programs import Case, Graph, Value, build, check, program, summary, t
 from tvm import relax
 
 from nnefc.backends import backend_of
+from nnefc.passes.graph.attention_ends import with_ends
+from nnefc.passes.graph.attention_terms import terms_of
+from nnefc.passes.graph.find_attention import find_attention
 from nnefc.passes.graph.join_attention import JoinAttention
 from nnefc.passes.pipeline import lower
 
@@ -123,6 +127,61 @@ def cases() -> list[Case]:
     mask[1, 3] = mask[2, :, :70] = False
     made.append(Case([numbers(3, 40, 16), numbers(3, 90, 16), numbers(3, 90, 5), mask], capped, name="capped"))
     return made
+
+
+def hidden_by_constants(graph: Graph, q: Value, k: Value, v: Value, kind: str) -> Value:
+    """Scores with a constant that hides keys: those after a query, also those far before it, or what chance chose."""
+    queries, keys = q.shape[1], k.shape[1]
+    past = keys - queries
+    seen = np.tri(queries, keys, past, bool)
+    if kind == "window":
+        seen &= ~np.tri(queries, keys, past - 20, bool)
+    elif kind == "chance":
+        seen = _rng.random((queries, keys)) > 0.9
+        seen[:, :7] = False
+        seen[5] = False
+    low = np.float32(-np.inf if kind == "chance" else np.finfo(np.float32).min)
+    scores = graph.matmul(q, graph.transpose(k, (0, 2, 1)))
+    if kind == "chosen":
+        scores = where(graph, graph.constant(seen), scores, graph.constant(low))
+    else:
+        scores = graph.binary("add", scores, graph.constant(np.where(seen, np.float32(0), low)))
+    return graph.matmul(graph.softmax(scores, 2), v)
+
+
+def test_hidden_keys_are_left_out_by_blocks() -> None:
+    made = []
+    for kind in ("causal", "chosen", "window", "chance"):
+        for queries, keys in ((130, 130), (70, 300)):
+            q, k, v = numbers(2, queries, 16), numbers(2, keys, 16), numbers(2, keys, 12)
+            build_one = functools.partial(hidden_by_constants, kind=kind)
+            made.append(Case([q, k, v], build_one, name=f"{kind} {queries} {keys}"))
+    with np.errstate(invalid="ignore"):
+        check(made)
+
+
+@pytest.mark.parametrize(("kind", "ends", "firsts"), [("causal", 1, 0), ("window", 1, 1), ("chance", 1, 1)])
+def test_what_a_constant_hides_limits_the_keys_of_a_tile(kind: str, ends: int, firsts: int) -> None:
+    case = Case([numbers(1, n, 16) for n in (100, 200, 200)], functools.partial(hidden_by_constants, kind=kind))
+    module = build([case]).network.module
+    program, (found,) = find_attention(module["main"], {})
+    terms = terms_of(found, program, {})
+    assert terms is not None
+    limited = with_ends(terms)
+    assert (len(limited.ends), len(limited.firsts)) == (ends, firsts)
+    tables = len(limited.operands) - len(terms.operands)
+    assert tables == (2 if kind == "chance" else 0)
+
+
+def test_a_low_number_hides_nothing_where_a_row_has_no_other() -> None:
+    mask = np.zeros((1, 40, 80), np.float32)
+    mask[..., 60:] = mask[0, 3] = np.finfo(np.float32).min
+
+    def masked(graph: Graph, q: Value, k: Value, v: Value) -> Value:
+        scores = graph.matmul(q, graph.transpose(k, (0, 2, 1)))
+        return graph.matmul(graph.softmax(graph.binary("add", scores, graph.constant(mask)), 2), v)
+
+    check([Case([numbers(1, n, 16) for n in (40, 80, 80)], masked)])
 
 
 @pytest.mark.parametrize("machine", MACHINES)
