@@ -17,7 +17,7 @@ from tvm.ir import GenericConst
 from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
 from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
-from nnefc.operators.dtypes import numpy_dtype
+from nnefc.operators.dtypes import STORAGE, dtype_name, numpy_dtype
 from nnefc.operators.recording import recorded
 from nnefc.sizes import (
     Dimension,
@@ -43,6 +43,7 @@ __all__ = [
     "numpy_dtype",
     "rank_of",
     "shape_of",
+    "zeros",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -73,6 +74,19 @@ def dtype_of(operand: Operand) -> str:
 def is_empty(shape: Shape) -> bool:
     """Whether tensors of this shape have no items."""
     return any(isinstance(size, int) and size == 0 for size in shape)
+
+
+def zeros(shape: Shape, dtype: Any, value: float = 0) -> Operand:
+    """A tensor of zeros, or of another value: an array if its sizes are known. What has no items to be computed from.
+
+    Args:
+        dtype: the element type, of NumPy or by its name.
+    """
+    if is_known(*shape):
+        return np.full(shape, value, dtype)
+    name = dtype_name(np.dtype(dtype))
+    stored = STORAGE.get(name, name)
+    return relax.op.full(shape, relax.const(np.array(value).astype(numpy_dtype(stored)), stored), stored)
 
 
 def check_size(shape: Sequence[int]) -> Shape:
@@ -270,9 +284,9 @@ class Emitter:
         """One of two sizes as an int64 without axes: the first if a condition, of one item, holds."""
 
         def compute(condition: te.Tensor, one: tirx.Expr, other: tirx.Expr) -> te.Tensor:
-            return te.compute((), lambda: tirx.Select(condition(*zeros), one, other), name="chosen")
+            return te.compute((), lambda: tirx.Select(condition(*place), one, other), name="chosen")
 
-        zeros = [0] * rank_of(condition)
+        place = [0] * rank_of(condition)
         sizes = map(expression, (one, other))
         return self.emit(self.builder.call_te(compute, condition, *sizes, primfunc_name_hint="chosen"))
 

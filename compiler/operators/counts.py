@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count as counting
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from tvm import relax, te, tirx
 
@@ -36,24 +36,28 @@ from nnefc.sizes import (
     widest,
 )
 
-__all__ = ["counted", "new_count"]
+__all__ = ["Beyond", "counted", "new_count", "one_of"]
+
+Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
+"""Values beyond a limit: the nearest one counts; negative ones count from the limit on, as positions do, and then the
+nearest one; they fail the run."""
 
 _LIKELY = 256
 """For estimates, a size without a limit."""
 
 
 def counted(
-    at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, from_the_end: bool = False
+    at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond = "nearest"
 ) -> Dimension:
     """A size that only the data tell: the value of a tensor of one integer. In a body, of one run of the body.
 
     Args:
         at: where it is computed.
         value: a tensor of one item.
-        limit: what the size is at most: what is more counts as that, and what is negative as 0. None if there is no
-            limit: values of more than `LARGEST`, and negative ones, fail the run.
+        limit: what the size is at most. None if there is no limit: values of more than `LARGEST`, and negative ones,
+            fail the run.
         name: of the variable that stands for it; a number is added if there is such a variable.
-        from_the_end: whether the limit is added to negative values, as to positions that count from the end.
+        beyond: what values are that are not from 0 to the limit.
     """
     value = _where_run(at, value)
     name = _unused(at, name)
@@ -62,7 +66,7 @@ def counted(
         around = (each for frame in at.frames for each in frame.counts)
         limit = widest(limit, {each.var: each.limit for each in around if each.limit is not None})
         own = OpenSize(0, max(bounds(limit)[1], 0))
-        value = _clipped(at, value, limit, from_the_end)
+        value = (_refused if beyond == "error" else _clipped)(at, value, limit, name, beyond)
     given = at.ranges.pop(name, own)
     same, size = (name, given) if at.narrowing is None else at.narrowing.of(name, given)
     if limit is not None and (same, size) == (name, own):
@@ -151,6 +155,18 @@ def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension) -> Dime
     return size
 
 
+def one_of(at: Emitter, size: Dimension, sizes: tuple[Dimension, ...], name: str) -> None:
+    """Let a run fail in which a size is none of these."""
+
+    def write(made: Any) -> None:
+        made[0] = tirx.const(0, "int64")
+        with T.If(tirx.all(*(expression(size) != expression(other) for other in sizes))), T.Then():
+            report(f"the data ask for a size '{name}' that is not {' or '.join(map(str, sizes))}")
+
+    (made,) = looped(at, write, [], [((1,), "int64")], "check")
+    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{_unused(at, name)}", "int64")))
+
+
 def _size_named(narrowing: Narrowing, name: str) -> Dimension:
     """The open dimension, or the size that only the data tell, of a name."""
     size = narrowing.sizes[name]
@@ -159,7 +175,23 @@ def _size_named(narrowing: Narrowing, name: str) -> Dimension:
     return Size(next(var for var in open_variables() if str(var.name) == name)) * size.multiple
 
 
-def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, from_the_end: bool) -> relax.Expr:
+def _refused(at: Emitter, value: relax.Expr, limit: Dimension, name: str, _beyond: Beyond) -> relax.Expr:
+    """The item of a tensor; a run in which it is not from 0 to a limit fails."""
+
+    def write(item: Any, made: Any) -> None:
+        number = item[0].astype("int64")
+        made[0] = tirx.const(0, "int64")
+        with T.If(tirx.all(number >= 0, number <= expression(limit))):
+            with T.Then():
+                made[0] = number
+            with T.Else():
+                report(f"the data ask for a size '{name}' that is negative or more than {limit}")
+
+    (made,) = looped(at, write, [value], [((1,), "int64")], "count")
+    return at.expr(made)
+
+
+def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, _name: str, beyond: Beyond) -> relax.Expr:
     """The item of a tensor, or what is nearest to it from 0 to a limit."""
     zeros = [0] * rank_of(value)
     most, used = expression(limit), variables(expression(limit))
@@ -167,7 +199,7 @@ def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, from_the_end: boo
     def clipped(tensor: te.Tensor, *sizes: tirx.Var) -> te.Tensor:
         here = expression(substituted(dimension(most), dict(zip(used, map(dimension, sizes), strict=True))))
         item = tensor(*zeros).astype("int64")
-        if from_the_end:
+        if beyond == "from the end":
             item = tirx.Select(item < 0, item + here, item)
         return te.compute((), lambda: tirx.max(tirx.min(item, here), 0), name="count")
 

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.sizes import Size
 
 __all__ = ["GridSample", "RoiAlign", "RoiPool", "RoiResample"]
@@ -131,7 +130,7 @@ class _Regions(Operator):
     ) -> Operand:
         shape = self.shape(shape_of(x), shape_of(rois), None if batch is None else shape_of(batch))
         if is_empty(shape):
-            return np.zeros(shape, at.number(0, x).dtype)
+            return zeros(shape, at.number(0, x).dtype)
         return at.compute(build, x, rois, *([] if batch is None else [batch]), name=name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from tvm import relax, te, tirx
 
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.dtypes import STORAGE, numpy_dtype, widened
 from nnefc.operators.functions import FUNCTIONS, POWERS
 
@@ -62,7 +63,7 @@ def compute(
     dtype = dtype or dtype_of(operands[0])
     shape = broadcast_shapes(*map(shape_of, operands))
     if is_empty(shape):
-        return np.zeros(shape, numpy_dtype(dtype))
+        return zeros(shape, numpy_dtype(dtype))
     numbers = {i: _number(operand) for i, operand in enumerate(operands) if _is_number(operand)}
     if len(numbers) == len(operands):
         numbers = {}
@@ -114,14 +115,28 @@ class Elementwise(Operator):
             with np.errstate(all="ignore"):
                 return np.asarray(function.known(*operands)).astype(function.dtype or operands[0].dtype, copy=False)
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(function.dtype or dtype))
+            return zeros(shape, numpy_dtype(function.dtype or dtype))
         if self.function == "power":
             short = _short_power(at, *operands)
             if short is not None:
                 return short
+        if self.function in ("divide", "floor_divide", "remainder") and _is_number(operands[1]) and not operands[1]:
+            return self._by_zero(at, *operands)
         if function.relax is not None and dtype in _REALS and {dtype_of(operand) for operand in operands} == {dtype}:
             return function.relax(*map(at.expr, operands))
         return compute(at, function.scalar, *operands, name=self.function, dtype=function.dtype)
+
+    def _by_zero(self, at: Emitter, x: Operand, zero: Operand) -> Operand:
+        """By a constant 0, which TVM does not divide by.
+
+        Raises:
+            CompileError: integers are divided.
+        """
+        if numpy_dtype(dtype_of(x)).kind in "iu":
+            raise CompileError("integers are divided by a constant that is 0")
+        if self.function == "remainder":
+            return Elementwise("multiply").lower(at, x, np.full_like(zero, math.nan))
+        return Elementwise("multiply").lower(at, x, np.asarray(np.copysign(np.full_like(zero, math.inf), zero)))
 
 
 def _short_power(at: Emitter, x: Operand, y: Operand) -> Operand | None:
@@ -149,7 +164,7 @@ class Where(Operator):
         if all(isinstance(operand, np.ndarray) for operand in (condition, x, y)):
             return np.where(condition, x, y)
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(dtype_of(x)))
+            return zeros(shape, numpy_dtype(dtype_of(x)))
         return relax.op.where(at.expr(condition), at.expr(x), at.expr(y))
 
 

@@ -23,6 +23,7 @@ from nnefc.operators.base import (
     numpy_dtype,
     rank_of,
     shape_of,
+    zeros,
 )
 from nnefc.operators.statements import T, looped, report
 from nnefc.sizes import Dimension, expression, is_known, may_exceed
@@ -152,7 +153,7 @@ class Gather(Operator):
             if isinstance(x, np.ndarray):
                 return np.asarray(np.take(x, indices, self.axis))
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(dtype_of(x)))
+            return zeros(shape, numpy_dtype(dtype_of(x)))
         if self.outside == "error":
             check = _positions if isinstance(indices, np.ndarray) else _checked
             indices = check(at, indices, (size,), "Gather")
@@ -192,7 +193,7 @@ class GatherElements(Operator):
                 index[self.axis] = indices
                 return np.asarray(x[tuple(index)])
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(dtype_of(x)))
+            return zeros(shape, numpy_dtype(dtype_of(x)))
         if isinstance(indices, np.ndarray):
             indices = indices if clips else _positions(at, indices, (size,), "GatherElements")
         elif not clips:
@@ -234,7 +235,7 @@ class GatherND(Operator):
         if isinstance(indices, np.ndarray):
             indices = tuples_from_the_front(indices, sizes)
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(dtype_of(x)))
+            return zeros(shape, numpy_dtype(dtype_of(x)))
         check = _positions if isinstance(indices, np.ndarray) else _checked
         indices = check(at, indices, sizes, "GatherND")
 
@@ -278,7 +279,7 @@ class AdvancedIndex(Operator):
         sizes, first = shape_of(x), self._first
         shape = self.shape(sizes, *map(shape_of, indices))
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(dtype_of(x)))
+            return zeros(shape, numpy_dtype(dtype_of(x)))
         end = first + max(map(rank_of, indices))
 
         def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
@@ -301,7 +302,7 @@ class OneHot(Operator):
         axis: the new dimension in the result.
     """
 
-    depth: int
+    depth: Dimension
     axis: int
     moves: ClassVar[bool] = True
 
@@ -312,7 +313,7 @@ class OneHot(Operator):
     def lower(self, at: Emitter, values: Operand, indices: Operand) -> Operand:
         shape = self.shape(shape_of(values), shape_of(indices))
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(dtype_of(values)))
+            return zeros(shape, numpy_dtype(dtype_of(values)))
 
         def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
             index = tensors[1](*place[: self.axis], *place[self.axis + 1 :])

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.statements import each, looped
 from nnefc.operators.strings import packed_texts, text_call, utf8
 
@@ -45,7 +45,7 @@ class Positions(Operator):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape = self.shape(shape_of(x))
         if is_empty(shape):
-            return np.zeros(shape, np.int64)
+            return zeros(shape, np.int64)
         if self.keys.dtype == object:
             if isinstance(x, np.ndarray):
                 return _known(self.keys, x)

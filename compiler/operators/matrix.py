@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of, zeros
 from nnefc.operators.dtypes import HALF_FLOATS
 from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.shape import Transpose
@@ -67,7 +67,7 @@ class MatMul(Operator):
         if dtype != dtype_of(b):
             raise CompileError(f"the matrices are of {dtype} and {dtype_of(b)}")
         if is_empty(shape_of(a)) or is_empty(shape_of(b)):
-            return np.zeros(result, at.number(0, a).dtype)
+            return zeros(result, at.number(0, a).dtype)
         a = transposed(at, a) if self.transpose_a else a
         b = transposed(at, b) if self.transpose_b else b
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and max(a.size, b.size) <= _FOLDED:

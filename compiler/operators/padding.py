@@ -21,6 +21,7 @@ from nnefc.operators.base import (
     is_empty,
     numpy_dtype,
     shape_of,
+    zeros,
 )
 from nnefc.operators.shape import Slice
 from nnefc.operators.window import Padding
@@ -62,7 +63,7 @@ class Pad(Operator):
         shape = self.shape(shape_of(x))
         self._check_mode(shape_of(x))
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(dtype_of(x)))
+            return zeros(shape, numpy_dtype(dtype_of(x)))
         x = _cropped(at, x, self.padding)
         padding = tuple((greatest(before, 0), greatest(after, 0)) for before, after in self.padding)
         if not any(before or after for before, after in padding):

@@ -25,6 +25,7 @@ from nnefc.operators.base import (
     is_empty,
     rank_of,
     shape_of,
+    zeros,
 )
 from nnefc.operators.casting import Cast
 from nnefc.operators.convolution import Convolution
@@ -231,7 +232,7 @@ class IntegerProduct(Operator):
         """Zero points are of the operands' types and broadcast: one number, of each row of `a`, each column of `b`."""
         shape = self.shape(shape_of(a), shape_of(b))
         if is_empty(shape_of(a)) or is_empty(shape_of(b)):
-            return np.zeros(shape, np.int32)
+            return zeros(shape, np.int32)
         known = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
         if known or not {dtype_of(a), dtype_of(b)} <= set(_NARROW):
             return at.bound(MatMul().lower(at, _centred(at, a, a_zero), _centred(at, b, b_zero)))
@@ -352,7 +353,7 @@ class Quotients(_Scaled):
         """The zero point does not matter: it is zero."""
         self.check(x, scale, zero)
         if is_empty(shape_of(x)):
-            return np.zeros(shape_of(x), np.float32)
+            return zeros(shape_of(x), np.float32)
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return self._quotient(t, index).astype("float32")
@@ -380,7 +381,7 @@ class Quantization(Quotients):
     def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
         self.check(x, scale, zero)
         if is_empty(shape_of(x)):
-            return np.zeros(shape_of(x), STORAGE.get(self.dtype, self.dtype))
+            return zeros(shape_of(x), STORAGE.get(self.dtype, self.dtype))
         if self.dtype in _NARROW and self.work == dtype_of(x) == "float32":
             parameters = self._parameters(at, shape_of(x), scale, zero, self.dtype)
             if parameters is not None:
@@ -411,7 +412,7 @@ class Dequantization(_Scaled):
         """Where `x` is float32 the zero point does not matter: it is zero."""
         self.check(x, scale, zero)
         if is_empty(shape_of(x)):
-            return np.zeros(shape_of(x), numpy_dtype(self.dtype))
+            return zeros(shape_of(x), numpy_dtype(self.dtype))
         if dtype_of(x) in (*_NARROW, "int32") and self.dtype == "float32":
             parameters = self._parameters(at, shape_of(x), scale, zero, dtype_of(x))
             if parameters is not None:

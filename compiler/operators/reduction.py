@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of, zeros
 from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import HALF_FLOATS, is_float
 from nnefc.operators.functions import truth
@@ -75,7 +75,7 @@ class Reduction(Operator):
         if not self.axes:
             return x
         if self._count(x) == 0:
-            return np.full(self.shape(shape_of(x)), empty, at.number(0, x).dtype)
+            return zeros(self.shape(shape_of(x)), at.number(0, x).dtype, empty)
         if isinstance(x, np.ndarray) and known is not None:
             wide = x.astype(np.float64) if is_float(dtype_of(x)) else x
             return np.asarray(known(wide, axis=self.axes, keepdims=self.keepdims)).astype(x.dtype)
@@ -215,7 +215,7 @@ class ArgExtreme(Reduction):
         if count == 0:
             raise CompileError("an axis without items has no largest one")
         if count == 1:
-            return np.zeros(self.shape(shape_of(x)), self.dtype)
+            return zeros(self.shape(shape_of(x)), self.dtype)
         reducer = extreme_position(self.largest, -1 if self.last else _NOWHERE, self.last)
 
         def function(x: te.Tensor) -> te.Tensor:
@@ -260,7 +260,7 @@ class LogSumExp(Reduction):
             return Cast(dtype_of(x)).lower(at, at.apply(self, at.apply(Cast("float32"), x)))
         result = self.shape(shape_of(x))
         if self._count(x) == 0:
-            return np.full(result, -math.inf, at.number(0, x).dtype)
+            return zeros(result, at.number(0, x).dtype, -math.inf)
         data, axes = at.expr(x), list(self.axes)
         largest = at.emit(relax.op.max(data, axes, keepdims=True))
         infinity = tirx.const(math.inf, dtype_of(x))

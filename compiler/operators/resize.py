@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.interpolation import Interpolation, Scaling
 from nnefc.sizes import expression
 
@@ -66,7 +66,7 @@ class Resize(Operator):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         dtype, shape = dtype_of(x), self.shape(shape_of(x))
         if is_empty(shape):
-            return np.zeros(shape, dtype)
+            return zeros(shape, dtype)
         nearest = self.interpolation.mode == "nearest"
         real = dtype if nearest or dtype in ("float16", "bfloat16", "float32", "float64") else "float32"
         made = at.bound(x) if real == dtype else at.emit(relax.op.astype(at.expr(x), real))

@@ -28,6 +28,7 @@ from nnefc.operators.base import (
     is_empty,
     numpy_dtype,
     shape_of,
+    zeros,
 )
 from nnefc.sizes import is_known, known_less, may_exceed
 
@@ -68,7 +69,7 @@ class Movement(Operator):
         """The tensor itself where nothing moves, an array if `x` is one."""
         shape = self.shape(shape_of(x))
         if is_empty(shape):
-            return np.zeros(shape, numpy_dtype(dtype_of(x)))
+            return zeros(shape, numpy_dtype(dtype_of(x)))
         known = isinstance(x, np.ndarray) and is_known(*shape)
         return self.moved(x, shape) if known else self.built(at, at.expr(x), shape)
 

@@ -12,7 +12,7 @@ from tvm import tirx
 
 from nnefc.agreement import covers
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.statements import T, each, looped
 from nnefc.sizes import Dimension, bounds, expression, is_known, known_less, typical
@@ -47,7 +47,7 @@ class TopK(Operator):
         shape, dtype, k = shape_of(x), dtype_of(x), self.k
         result, _ = self.shape(shape)
         if is_empty(result):
-            return np.zeros(result, numpy_dtype(dtype)), np.zeros(result, np.int64)
+            return zeros(result, numpy_dtype(dtype)), zeros(result, np.int64)
         size, stride = shape[self.axis], math.prod(shape[self.axis + 1 :])
         lines = math.prod(shape) // size
 

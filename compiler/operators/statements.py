@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import numpy as np
 import tvm
 from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
 from nnefc.sizes import Dimension, expression, greatest, typical
 
 __all__ = ["Failure", "Result", "T", "each", "looped", "report"]
@@ -77,7 +76,7 @@ def looped(
     call = at.compute(function, *flat, name=name, attrs={"op_pattern": _OPAQUE, **attrs})
     parts = at.parts(call) if len(results) > 1 else [at.emit(call)]
     return tuple(
-        np.zeros(shape, at.number(0, part).dtype) if 0 in shape else at.reshaped(part, shape)
+        zeros(shape, at.number(0, part).dtype) if 0 in shape else at.reshaped(part, shape)
         for part, (shape, _) in zip(parts, results, strict=True)
     )
 

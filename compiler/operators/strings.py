@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 
 from nnefc.element_types import bits_of
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.casting import Cast
 from nnefc.operators.counts import counted
 from nnefc.operators.elementwise import broadcast_shapes, compute
@@ -132,7 +132,7 @@ class JoinTexts(Operator):
     def lower(self, at: Emitter, x: Operand, y: Operand) -> Operand:
         shape = self.shape(shape_of(x), shape_of(y))
         if is_empty(shape):
-            return np.zeros(shape, np.int64)
+            return zeros(shape, np.int64)
         operands = [at.apply(Expand(shape), at.expr(operand)) for operand in (x, y)]
         return called(at, "nnefc_text_concat", operands, [(shape, "int64")], math.prod(shape))[0]
 
@@ -168,7 +168,7 @@ class RegexMatch(Operator):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape, table = shape_of(x), automaton(self.pattern)
         if is_empty(shape):
-            return np.zeros(shape, bool)
+            return zeros(shape, bool)
 
         def write(source: Any, machine: Any, out: Any) -> None:
             with each(math.prod(shape), math.prod(shape) * 64) as place:

@@ -365,9 +365,9 @@ def test_ranges_whose_product_is_beyond_64_bits_are_refused(
 
 
 def test_an_operator_that_must_know_a_size_says_how_to_give_it(tmp_path: Path) -> None:
-    """There would be as many tensors as the batch has items."""
-    nodes = [node("SplitToSequence", "x", "s", axis=0), node("SequenceAt", "s zero", "y")]
-    proto = model_of(nodes, ["batch", "n"], zero=np.array(0, np.int64))
+    """The last tensor might be smaller than the others."""
+    nodes = [node("SplitToSequence", "x parts", "s", axis=0), node("SequenceAt", "s zero", "y")]
+    proto = model_of(nodes, ["batch", "n"], zero=np.array(0, np.int64), parts=np.array(3, np.int64))
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     with pytest.raises(CompileError, match=r"(?s)SplitToSequence.*--shape batch=1,n=128"):
         nnefc.compile(tmp_path / "model.onnx")

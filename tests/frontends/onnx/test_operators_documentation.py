@@ -17,5 +17,5 @@ def test_a_row_names_versions_types_and_limits() -> None:
     rows = {row.split(" | ")[0].strip("| "): row for row in operators_table().splitlines() if row.startswith("| ")}
     assert "| 11, 13, 16, 18 |" in rows["ScatterElements"]
     assert "| 10 | int8, uint8 |" in rows["ConvInteger"]
-    assert "known at compile time" in rows["NonMaxSuppression"]
+    assert "known at compile time" in rows["DFT"]
     assert "| 15, 22 |" in rows["Bernoulli"]

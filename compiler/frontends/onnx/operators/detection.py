@@ -12,7 +12,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     has_input,
     input_at,
     is_float,
-    required_value,
     settled,
 )
 from nnefc.operators.detection import GridSample, RoiAlign, RoiPool
@@ -63,9 +62,17 @@ def _grid_sample(ctx: Context, node: Node) -> Any:
 @operator("NonMaxSuppression", since=(10, 11))
 def _non_max_suppression(ctx: Context, node: Node) -> Any:
     boxes, scores = (settled(ctx, input_at(node, index)) for index in range(2))
-    given = ((2, "max_output_boxes_per_class"), (3, "iou_threshold"), (4, "score_threshold"))
+    given = [settled(ctx, input_at(node, index)) if has_input(node, index) else None for index in (2, 3, 4)]
+    if any(value is not None and any(size != 1 for size in value.shape) for value in given):
+        raise fail(node, "the greatest number of boxes and the thresholds must be one number each")
+    told = [value if value is not None and value.array is None else None for value in given]
     most, overlap, least = (
-        float(required_value(ctx, node, i, name).reshape(-1)[0]) if has_input(node, i) else None for i, name in given
+        None if value is None or value.array is None else float(value.array.reshape(-1)[0]) for value in given
     )
-    suppression = NonMaxSuppression(int(most or 0), overlap or 0.0, least, bool(node.attributes["center_point_box"]))
-    return ctx.apply(suppression, boxes, scores)
+    suppression = NonMaxSuppression(
+        None if told[0] is not None else int(most or 0),
+        None if told[1] is not None else overlap or 0.0,
+        least,
+        bool(node.attributes["center_point_box"]),
+    )
+    return ctx.apply(suppression, boxes, scores, *told)

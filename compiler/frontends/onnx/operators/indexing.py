@@ -13,15 +13,17 @@ from nnefc.frontends.onnx.operators.tensors import (
     input_at,
     integers,
     normal_axis,
-    required_value,
     settled,
     shape_of,
+    tells_at_run_time,
 )
+from nnefc.operators.counts import counted
 from nnefc.operators.indexing import Gather, GatherElements, GatherND, OneHot, ReverseSequence
 from nnefc.operators.scatter import ScatterElements, ScatterND, TensorScatter
 from nnefc.operators.selection import Compress
 from nnefc.operators.shape import Reshape
 from nnefc.operators.sorting import TopK
+from nnefc.sizes import is_known, least
 
 __all__: list[str] = []
 
@@ -64,8 +66,8 @@ def _tensor_scatter(ctx: Context, node: Node) -> Any:
 @operator("OneHot", since=(9, 11, 28))
 def _one_hot(ctx: Context, node: Node) -> Any:
     indices, values = input_at(node, 0), input_at(node, 2)
-    depth = int(required_value(ctx, node, 1, "depth").reshape(-1)[0])
-    if depth < 0 or depth > 1 << 31:
+    depth = (integers(ctx, node, 1, "depth") or [0])[0]
+    if is_known(depth) and not 0 <= depth <= 1 << 31:
         raise fail(node, f"'depth' is {depth}")
     return ctx.apply(OneHot(depth, normal_axis(node, node.attributes["axis"], indices.rank + 1)), values, indices)
 
@@ -93,5 +95,10 @@ def _top_k(ctx: Context, node: Node) -> Any:
     """Unsorted results are sorted all the same."""
     x = input_at(node, 0)
     axis = normal_axis(node, node.attributes.get("axis", -1), x.rank)
-    k = node.attributes["k"] if node.version == 1 else (integers(ctx, node, 1, "K") or [0])[0]
+    if node.version == 1:
+        k = node.attributes["k"]
+    elif tells_at_run_time(ctx, node, 1):
+        k = least(counted(ctx.at, ctx.expr(input_at(node, 1)), x.shape[axis], "topk", "error"), x.shape[axis])
+    else:
+        k = (integers(ctx, node, 1, "K") or [0])[0]
     return ctx.apply(TopK(axis, k, bool(node.attributes.get("largest", 1))), x)

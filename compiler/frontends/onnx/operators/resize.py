@@ -19,7 +19,8 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.operators.base import check_size
 from nnefc.operators.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
 from nnefc.operators.resize import Resize
-from nnefc.sizes import scaled
+from nnefc.size_numbers import quotient
+from nnefc.sizes import Dimension, scaled
 
 __all__: list[str] = []
 
@@ -40,8 +41,9 @@ def _resize(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape = shape_of(x)
     axes = normal_axes(node, node.attributes.get("axes") or range(len(shape)), len(shape))
-    scales = [float(s) for s in required_value(ctx, node, 2, "scales").reshape(-1)] if has_input(node, 2) else []
-    sizes = integers(ctx, node, 3, "sizes") or []
+    sizes = integers(ctx, node, 3, "sizes") or _sizes_of_scales(node, 2, [shape[axis] for axis in axes])
+    known = not sizes and has_input(node, 2)
+    scales = [float(s) for s in required_value(ctx, node, 2, "scales").reshape(-1)] if known else []
     if bool(scales) == bool(sizes):
         raise fail(node, "needs either 'scales' or 'sizes'")
     factors: list[float | None]
@@ -81,6 +83,19 @@ def _resize(ctx: Context, node: Node) -> Any:
     return ctx.apply(Resize(resized, interpolation), x)
 
 
+def _sizes_of_scales(node: Node, index: int, items: list[Dimension]) -> list[Dimension]:
+    """The sizes that scales mean which are quotients of the results' sizes and the items'; none for other scales."""
+    given = input_at(node, index).sizes if has_input(node, index) else None
+    if given is None or given.size != len(items):
+        return []
+    scales = [quotient(scale) for scale in given.reshape(-1)]
+    if any(scale.below not in (1, size) for scale, size in zip(scales, items, strict=True)):
+        return []
+    return [
+        scale.above if scale.below == size else size * scale.above for scale, size in zip(scales, items, strict=True)
+    ]
+
+
 def _scales_of(node: Node, sizes: list[int], items: list[int]) -> tuple[list[float | None], list[int]]:
     """The scales that sizes mean, and the sizes that a kept aspect ratio makes of them."""
     scales = [Scaling.between(count, size).scale for size, count in zip(sizes, items, strict=True)]
@@ -108,12 +123,18 @@ def _upsample(ctx: Context, node: Node) -> Any:
     elif node.op_type == "Upsample" and node.version == 7:
         scales = list(node.attributes["scales"])
     else:
-        scales = [float(s) for s in required_value(ctx, node, 1, "scales").reshape(-1)]
-    _check_scales(node, scales, len(shape))
+        scales = []
     mode = _table_name(node.attributes["mode"])
     if mode not in ("nearest", "linear"):
         raise fail(node, f"the mode '{mode}' is not supported")
-    sizes = check_size([scaled(length, scale) for length, scale in zip(shape, scales, strict=True)])
-    pairs = enumerate(zip(shape, sizes, scales, strict=True))
-    resized = tuple((axis, Scaling(length, size, scale)) for axis, (length, size, scale) in pairs if size != length)
+    sizes = [] if scales else _sizes_of_scales(node, 1, list(shape))
+    if sizes:
+        scalings = [Scaling.between(length, size) for length, size in zip(shape, sizes, strict=True)]
+    else:
+        scales = scales or [float(s) for s in required_value(ctx, node, 1, "scales").reshape(-1)]
+        _check_scales(node, scales, len(shape))
+        sizes = [scaled(length, scale) for length, scale in zip(shape, scales, strict=True)]
+        scalings = [Scaling(*each) for each in zip(shape, sizes, scales, strict=True)]
+    check_size(sizes)
+    resized = tuple((axis, scaling) for axis, scaling in enumerate(scalings) if scaling.results != scaling.items)
     return ctx.apply(Resize(resized, Interpolation(mode, "asymmetric")), x)

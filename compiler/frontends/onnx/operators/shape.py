@@ -25,11 +25,12 @@ from nnefc.frontends.onnx.operators.tensors import (
     settled,
     shape_of,
     spell,
+    tells_at_run_time,
 )
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.casting import Cast
-from nnefc.operators.counts import counted
+from nnefc.operators.counts import counted, one_of
 from nnefc.operators.creation import Arange, Eye, Full, check_constant
 from nnefc.operators.elementwise import Elementwise, broadcast_shapes
 from nnefc.operators.padding import Pad
@@ -70,17 +71,9 @@ def _reshape(ctx: Context, node: Node) -> Any:
     try:
         return ctx.apply(Reshape(tuple(target)), x)
     except CompileError:
-        if _tells_at_run_time(ctx, node, 1):
+        if tells_at_run_time(ctx, node, 1):
             required_value(ctx, node, 1, "shape")  # which says what to do
         raise
-
-
-def _tells_at_run_time(ctx: Context, node: Node, index: int) -> bool:
-    """Whether the sizes in an input are neither known nor follow from others."""
-    if not has_input(node, index):
-        return False
-    value = input_at(node, index)
-    return value.sizes is None and ctx.constant(value) is None
 
 
 @operator("Flatten", since=(1, 9, 11, 13, 21, 23, 24, 25))
@@ -192,7 +185,7 @@ def _positions(
     if known or min(steps or [1]) < 1 or not is_known(*shape_of(value)):
         return integers(ctx, node, index, name) or []
     return [
-        counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], from_the_end=True)
+        counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], "from the end")
         for i, size in enumerate(sizes[: shape_of(value)[0]])
     ]
 
@@ -268,12 +261,18 @@ def _tile(ctx: Context, node: Node) -> Any:
 def _expand(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape, wanted = shape_of(x), tuple(integers(ctx, node, 1, "shape") or [])
-    if _tells_at_run_time(ctx, node, 1):
-        # A size that only the data tell may be 1 where the tensor's own is another number.
+    if tells_at_run_time(ctx, node, 1):
         own = ((1,) * len(wanted) + shape)[len(shape) :]
-        pairs = zip(wanted, own, strict=True)
-        wanted = tuple(1 if not is_known(size) and is_known(n) and n != 1 else size for size, n in pairs)
+        wanted = tuple(_expanded(ctx, size, n) for size, n in zip(wanted, own, strict=True))
     return ctx.apply(Expand(broadcast_shapes(shape, wanted)), x)
+
+
+def _expanded(ctx: Context, size: Dimension, own: Dimension) -> Dimension:
+    """A size to expand to that only the data tell: it may be 1 where the tensor's own is another number."""
+    if is_known(size) or not is_known(own) or own == 1:
+        return size
+    one_of(ctx.at, size, (1, own), "expand")
+    return 1
 
 
 @operator("DepthToSpace", since=(1, 11, 13, 28))

@@ -32,13 +32,11 @@ _LIMITS = {
     "Loop": "where it is not unrolled, states keep their types and ranks, and their sizes have a limit that is known "
     "before the loop",
     "MaxRoiPool": "float32, float64",
-    "NonMaxSuppression": "all but boxes and scores must be known at compile time",
-    "OneHot": "the depth must be known at compile time",
     "QuantizeLinear": "no 6-bit floats",
     "RandomNormal": "not in branches and loops that are decided at run time",
     "RandomUniform": "not in branches and loops that are decided at run time",
     "RegexFullMatch": "no Unicode scripts",
-    "Resize": "sizes, scales and the region must be known at compile time",
+    "Resize": "scales and the region must be known at compile time, or scales be quotients of sizes",
     "STFT": "at most 16,384 items a frame",
     "Scatter": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterElements": "an index out of range is an error where it is constant, and fails the run otherwise",
@@ -55,8 +53,8 @@ Generated from the declarations by `nnefc.frontends.onnx.operators_table()`; do 
 An operator is lowered directly for the versions in the second column; with *function* it is also, or only, expanded
 into the function by which the standard defines it. Types are those of the newest version that tensors of a program can
 have. Inputs that shapes depend on (axes, sizes, paddings, …) must be known at compile time, as constants or computed
-from them, or follow from sizes of inputs. ConstantOfShape, Expand, Pad, Range, Reshape, Slice and Tile take sizes that
-are computed from data too.
+from them, or follow from sizes of inputs. ConstantOfShape, Expand, OneHot, Pad, Range, Reshape, Resize, Slice, Split,
+Tile and TopK take sizes that are computed from data too.
 Complex numbers exist at compile time only.
 
 | operator | versions | types | limits |

@@ -103,7 +103,9 @@ def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:
     return array
 
 
-_OF_DATA = frozenset({"ConstantOfShape", "Expand", "Pad", "Range", "Reshape", "Tile"})
+_OF_DATA = frozenset(
+    {"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Split", "SplitToSequence", "Tile"}
+)
 """Operators that take sizes from data."""
 
 
@@ -122,6 +124,14 @@ def integers(ctx: Context, node: Node, index: int, name: str) -> list[int] | Non
     if sizes is not None:
         return list(sizes.reshape(-1).tolist())
     return [int(item) for item in required_value(ctx, node, index, name).reshape(-1)]
+
+
+def tells_at_run_time(ctx: Context, node: Node, index: int) -> bool:
+    """Whether the sizes in an input are neither known nor follow from others."""
+    if not has_input(node, index):
+        return False
+    value = input_at(node, index)
+    return value.sizes is None and ctx.constant(value) is None
 
 
 def normal_axis(node: Node, axis: int, rank: int) -> int:
