@@ -36,6 +36,7 @@ class Plan:
     rounds: int = 8
     seconds: float = 0.4
     least: int = 3
+    processor: bool = False  # time of processors on all threads in place of the clock's
     pause: float = 0.05  # between turns, so that an engine's spinning threads have gone to sleep
 
 
@@ -243,12 +244,12 @@ def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> flo
 def take_turns(workers: Sequence[Worker], plan: Plan) -> dict[str, Latency]:
     """Warm every engine up, then measure them in turns, so that whatever slows the machine down slows all of them."""
     for worker in workers:
-        worker.time(plan.seconds, plan.least)
+        worker.time(plan.seconds, plan.least, plan.processor)
     times: dict[str, list[float]] = {worker.peer: [] for worker in workers}
     for turn in range(plan.rounds):
         for worker in workers[:: 1 if turn % 2 == 0 else -1]:
             time.sleep(plan.pause)
-            times[worker.peer] += worker.time(plan.seconds, plan.least)
+            times[worker.peer] += worker.time(plan.seconds, plan.least, plan.processor)
     return {
         name: Latency(1e3 * min(values), 1e3 * statistics.median(values), len(values)) for name, values in times.items()
     }

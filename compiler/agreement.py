@@ -4,6 +4,7 @@
     [h] joined with [(h // 16) * 16]    only if h is a multiple of 16
     [n, 4] seen as [2, 4]               only if n = 2
     [h // 32, w] seen as [1, w]         only if h is from 32 to 63
+    [n // min(n, 512) * min(n, 512)]    of the size n only if n is at most 512
 
 An operator asks for equal sizes with :func:`agree`. Where they are not equal for every size in the ranges, but for
 some, building the network ends with :class:`Narrowed`, and begins again with open dimensions that are narrowed so far
@@ -163,7 +164,7 @@ def agree(one: Dimension, other: Dimension) -> bool:
         return difference == 0
     least, most = bounds(difference)
     if least <= 0 <= most:
-        for find in (_same, _enough, _multiple, _between):
+        for find in (_same, _enough, _up_to, _multiple, _between):
             found = find(difference)
             if found is not None:
                 raise found
@@ -202,6 +203,25 @@ def _least(difference: Dimension) -> Narrowed | None:
 def _enough(difference: Size) -> Narrowed | None:
     """The smallest sizes of one dimension from which on there is no difference: no more than half of its range."""
     return _from_least(difference, lambda: _is_nothing(substituted(difference, {})), share=2)
+
+
+def _up_to(difference: Size) -> Narrowed | None:
+    """The sizes of one dimension up to a number that the difference holds it to, where there is none below that."""
+    own = _ranges_of(difference)
+    if len(own) != 1:
+        return None
+    ((var, values),) = own.items()
+    limits: set[int] = set()
+
+    def note(node: tirx.Min) -> None:
+        limits.update(int(side) for side in (node.a, node.b) if isinstance(side, tirx.IntImm))
+
+    tvm_ffi.structural_walk(difference.expr, (tirx.Min, note))
+    for most in sorted(limits, reverse=True):
+        part = replace(values, most=most, typical=min(most, values.typical))
+        if values.least <= most < values.most and _is_zero(difference, {}, {var: part}):
+            return Narrowed(ends={str(var.name): (values.least, most)})
+    return None
 
 
 def _from_least(difference: Size, holds: Callable[[], bool], share: int) -> Narrowed | None:

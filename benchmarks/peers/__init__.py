@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["PEERS", "STATIC", "STRICT", "Peer", "installed", "make_peer"]
+__all__ = ["PEERS", "STATIC", "STRICT", "TRACT_NNEF", "Peer", "installed", "make_peer"]
 
 
 class Peer(Protocol):
@@ -47,6 +47,12 @@ def _tract() -> Callable[[Path, int], Peer]:
     return TractModel
 
 
+def _tract_nnef() -> Callable[[Path, int], Peer]:
+    from peers.tract_nnef import TractNnef
+
+    return TractNnef
+
+
 def _ncnn() -> Callable[[Path, int], Peer]:
     from peers.ncnn_network import NcnnNetwork
 
@@ -58,7 +64,9 @@ STRICT = "nnefc --strict"
 STATIC = "nnefc of known sizes"
 """nnefc with a library for the sizes of the run alone, beside one for all sizes."""
 PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "tract": _tract}
-OTHER_FORMATS = {"ncnn": _ncnn, STRICT: _nnefc, STATIC: _nnefc}
+TRACT_NNEF = "tract, of NNEF"
+"""tract with a model of its own dialect."""
+OTHER_FORMATS = {"ncnn": _ncnn, TRACT_NNEF: _tract_nnef, STRICT: _nnefc, STATIC: _nnefc}
 """Engines that read no ONNX files: only who names them measures them."""
 
 

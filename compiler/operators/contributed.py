@@ -269,6 +269,7 @@ class MixtureOfExperts(Operator):
         normalized: whether the probabilities of a row's experts are divided by their sum.
         alpha, beta, limit: of "swiglu": `g sigmoid(alpha g) (l + beta)`, of `g` and `l` that are cut off at the limit.
         interleaved: whether `g` and `l` of the first layer take turns; else all of `g` come first.
+        gate: what makes probabilities of scores: "softmax", "sigmoid" of each, or "none".
     """
 
     count: int
@@ -278,6 +279,7 @@ class MixtureOfExperts(Operator):
     beta: float = 0.0
     limit: float | None = None
     interleaved: bool = False
+    gate: str = "softmax"
 
     def shape(self, x: Shape, scores: Shape, *layers: Shape | None) -> Shape:
         """That of the rows, `[T, width]`."""
@@ -299,7 +301,11 @@ class MixtureOfExperts(Operator):
     ) -> Operand:
         """Weights are `[experts, out, in]`, biases `[experts, out]`; the third layer is a factor of the first's."""
         self.shape(shape_of(x), shape_of(scores))
-        shares, experts = at.apply(TopK(1, self.count), at.apply(Softmax((1,)), scores))
+        if self.gate == "softmax":
+            scores = at.apply(Softmax((1,)), scores)
+        elif self.gate == "sigmoid":
+            scores = apply(at, "sigmoid", scores)
+        shares, experts = at.apply(TopK(1, self.count), scores)
         if self.normalized:
             shares = apply(at, "divide", shares, at.apply(Sum((1,), keepdims=True), shares))
         inner = self._activated(at, _of_experts(at, x, experts, _Layer(first, first_bias)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -50,6 +51,7 @@ _TOKEN = re.compile(
 )
 
 MAX_DEPTH = 16
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class _Token:
 class _Reader:
     """A recursive-descent reader over one text."""
 
-    def __init__(self, text: str, file: str, dialect: Dialect) -> None:
+    def __init__(self, text: str, file: str, dialect: Dialect, defaults: Mapping[str, Any] = _NONE) -> None:
         self.text = text
+        self._defaults = defaults
         self.file = file
         self.dialect = dialect
         self._tokens = self._tokenize()
@@ -163,8 +166,9 @@ class _Reader:
             given[parameter.name] = self._typed(self.value(), parameter.type, parameter.name, start.start)
         self.advance()
         for parameter in parameters:
-            if parameter.default is not MISSING:
-                given.setdefault(parameter.name, parameter.default)
+            default = self._defaults.get(parameter.name, parameter.default)
+            if default is not MISSING:
+                given.setdefault(parameter.name, default)
             elif parameter.name not in given:
                 self.fail(f"'{operation.name}' lacks a value for '{parameter.name}'", name.start)
         return {parameter.name: given[parameter.name] for parameter in parameters}
@@ -190,13 +194,15 @@ class _Reader:
         self.fail(f"'{parameter}' must be of type {spell(type_, self.dialect)}", start)
 
 
-def parse_quantization(text: str, file: str, dialect: Dialect) -> dict[str, QuantizedBy]:
-    """The entries of a `graph.quant`.
+def parse_quantization(
+    text: str, file: str, dialect: Dialect, defaults: Mapping[str, Any] = _NONE
+) -> dict[str, QuantizedBy]:
+    """The entries of a `graph.quant`; `defaults` are of parameters that the standard has none for.
 
     Raises:
         CompileError: the text does not follow the format, names an unknown operation or a tensor twice.
     """
-    reader = _Reader(text, file, dialect)
+    reader = _Reader(text, file, dialect, defaults)
     entries: dict[str, QuantizedBy] = {}
     while reader.token.kind != "end":
         name = reader.token

@@ -224,3 +224,60 @@ def test_a_running_mean_goes_on_in_the_next_run(tmp_path: Path) -> None:
     with compiled(tmp_path, body, (3, 2), {}).load() as network:
         made = [network(stream[start : start + 3]) for start in (0, 3, 6)]
     np.testing.assert_allclose(np.concatenate(made), expected, rtol=1e-5)
+
+
+def routed(x: np.ndarray, gate: str, k: int, inner: Callable[[np.ndarray, int], np.ndarray]) -> np.ndarray:
+    """The sum of `inner(row, expert)` of each row's `k` experts by the weights that a gate makes of their scores."""
+    scores = x.astype(np.float64) @ EXPERTS["wg"].T + EXPERTS["b"]
+    rows = []
+    for row, own in zip(x, scores, strict=True):
+        chosen = np.argsort(-own)[:k]
+        powers = np.exp(own - own.max())
+        weights = {
+            "softmax_topk": powers / powers[chosen].sum(),
+            "softmax_all": powers / powers.sum(),
+            "sigmoid": 1 / (1 + np.exp(-own)),
+            "raw": own,
+        }[gate]
+        rows.append(sum(weights[e] * inner(row, e) for e in chosen))
+    return np.stack(rows)
+
+
+EXPERTS = {"wg": real(4, 6), "b": real(4), "w1": real(4, 6, 5), "w2": real(4, 5, 6), "w3": real(4, 6, 5)}
+EXPERTS["b"][0] += 1
+
+
+def swiglu(row: np.ndarray, e: int) -> np.ndarray:
+    gate = row @ EXPERTS["w1"][e]
+    return np.asarray((gate / (1 + np.exp(-gate)) * (row @ EXPERTS["w3"][e])) @ EXPERTS["w2"][e])
+
+
+def clamped(row: np.ndarray, e: int) -> np.ndarray:
+    gate = np.minimum(row @ EXPERTS["w1"][e], 0.5)
+    return np.asarray(
+        (gate / (1 + np.exp(-1.7 * gate)) * (np.clip(row @ EXPERTS["w3"][e], -0.5, 0.5) + 1)) @ EXPERTS["w2"][e]
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "more", "inner"),
+    [
+        ("softmax_topk", "", swiglu),
+        ("softmax_all", "", swiglu),
+        ("sigmoid", "act_alpha = 1.7, act_limit = 0.5", clamped),
+        ("raw", "expert_layout = 'linear'", swiglu),
+    ],
+)
+def test_experts_that_a_router_chooses(
+    gate: str, more: str, inner: Callable[[np.ndarray, int], np.ndarray], tmp_path: Path
+) -> None:
+    turned = "linear" in more
+    values = {n: v.transpose(0, 2, 1).copy() if turned and n in ("w1", "w2", "w3") else v for n, v in EXPERTS.items()}
+    names = "\n".join(f"{n} = variable(label = '{n}', shape = {list(v.shape)});" for n, v in values.items())
+    body = f"""x = tract_core_external(shape = [1, S, 6], datum_type = 'f32');\n{names}
+    y = tract_moe_ffn(x, wg, w1, w2, w3, wg_bias = b, k = 2, activation = 'swiglu', gate = '{gate}', {more});"""
+    folder = model(tmp_path, body.replace(", )", ")"), values, before="extension tract_symbol S;")
+    with nnefc.compile(folder).load() as network:
+        for size in (1, 5):
+            x = real(1, size, 6)
+            np.testing.assert_allclose(network(x)[0], routed(x[0], gate, 2, inner), rtol=1e-4, atol=1e-5)

@@ -301,3 +301,63 @@ def test_work_grows_with_the_document(tmp_path: Path) -> None:
         load(model(tmp_path, "x = external(shape = [2]); y = f(x);", before=endless))
     with pytest.raises(CompileError, match="expanded more than 50 deep"):
         load(model(tmp_path, "x = external(shape = [2]); y = f(x);", before=endless), max_depth=50)
+
+
+QUANTIZED = """
+"q": zero_point_linear_quantize(zero_point = 120, scale = 0.05, bits = 8, signed = false, symmetric = false);
+"w": zero_point_linear_quantize(scale = [0.01, 0.02, 0.005], zero_point = [0, 0, 0], bits = 8, signed = true);
+"c": linear_quantize(max = 6.3, min = -6.45, bits = 8);
+"r": linear_quantize(max = 6.3, min = -6.45, bits = 8);
+"""
+
+
+def test_quantized_tensors_are_computed_with_in_integers(tmp_path: Path) -> None:
+    """By zero points, limits, and with a scale for each channel; a bias of integers has the product of the scales."""
+    x = RNG.uniform(-6, 6, (1, 4, 6, 6)).astype(np.float32)
+    w = RNG.integers(-127, 128, (3, 4, 3, 3)).astype(np.int8)
+    b = RNG.integers(-2000, 2000, (3,)).astype(np.int32)
+    body = """x = tract_core_external(shape = [1, 4, 6, 6], datum_type = 'f32');
+    q = tract_core_cast(x);
+    w = variable<scalar>(label = 'w', shape = [3, 4, 3, 3]);
+    b = variable<integer>(label = 'b', shape = [3]);
+    c = conv(q, w, b, padding = [(0, 0), (0, 0)], stride = [1, 1], dilation = [1, 1]);
+    r = relu(c);
+    y = tract_core_cast(r, to = 'f32');"""
+    folder = model(tmp_path, body, {"w": w, "b": b})
+    (folder / "graph.quant").write_text(QUANTIZED)
+    items = np.clip(np.rint(x / np.float32(0.05)) + 120, 0, 255) - 120
+    windows = np.lib.stride_tricks.sliding_window_view(items, (3, 3), (2, 3))
+    sums = np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64)) + b[:, None, None]
+    reals = sums * (0.05 * np.array([0.01, 0.02, 0.005]))[:, None, None]
+    expected = np.maximum(np.clip(np.rint(reals / 0.05) + 129, 0, 255) - 129, 0) * 0.05
+    apart = np.abs(computed(folder, x) - expected)
+    assert apart.max() <= 0.0501 and (apart > 0.001).mean() < 0.01  # halves may be rounded to either side
+
+
+def test_an_entry_that_does_not_fit_its_tensor_is_refused(tmp_path: Path) -> None:
+    folder = model(tmp_path, "x = external(shape = [2, 4]); y = tract_core_cast(x);")
+    (folder / "graph.quant").write_text(
+        '"y": zero_point_linear_quantize(scale = [0.1, 0.2, 0.3], zero_point = 0, bits = 8, signed = false);'
+    )
+    with pytest.raises(CompileError, match=r"'y' has the shape \[2, 4\], for which \[3\] scales"):
+        nnefc.compile(folder)
+
+
+def test_a_buffer_of_the_largest_size_limits_a_symbol(tmp_path: Path) -> None:
+    body = """x = tract_core_external(shape = [1, S], datum_type = 'f32');
+    s = squeeze(slice(tract_core_shape_of(x), axes = [0], begin = [1], end = [2]), axes = [0]);
+    p = variable(label = 'p', shape = [1, 12]);
+    own = slice(p, axes = [1], begin = [0], end = [s]);
+    n = squeeze(slice(tract_core_shape_of(own), axes = [0], begin = [1], end = [2]), axes = [0]);
+    most = tile(own, repeats = [1, s / n]);
+    y = concat([reshape(most, shape = [1, s]) + x, x + own, slice(x, axes = [1], begin = [0], end = [1]),
+                slice(x, axes = [0], begin = [1], end = [9])], axis = 1);"""
+    p = real(1, 12)
+    folder = model(tmp_path, body, {"p": p}, before="extension tract_symbol S;")
+    with nnefc.compile(folder).load() as network:
+        for size in (1, 7, 12):
+            x = real(1, size)
+            expected = np.concatenate([p[:, :size] + x, x + p[:, :size], x[:, :1]], 1)
+            np.testing.assert_allclose(network(x), expected, rtol=1e-6)
+        with pytest.raises(nnefc.RunError, match="12"):
+            network(real(1, 13))

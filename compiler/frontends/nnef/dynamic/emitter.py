@@ -46,6 +46,7 @@ class DynamicEmitter(Lowering):
     Attributes:
         updates: by the names of the network's states, what each is before the first run, and its new value.
         state_variables: what stands for each in a run.
+        real_parts: of complex tensors without an imaginary part, that is, with zeros behind each item.
         lengths: how much caches hold before the run, each a size and the state that says it.
     """
 
@@ -54,6 +55,7 @@ class DynamicEmitter(Lowering):
         self.updates: dict[str, tuple[Array, Operand]] = {}
         self.state_variables: dict[str, relax.Var] = {}
         self.lengths: list[tuple[Dimension, relax.Var]] = []
+        self.real_parts: dict[Operand, Operand] = {}
         self._counters: dict[str, relax.Var] = {}
         self._budget = Budget()
 

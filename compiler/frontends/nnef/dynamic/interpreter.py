@@ -19,6 +19,7 @@ from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.declarations import STANDARD, nearest_name
 from nnefc.frontends.nnef.dynamic.calls import call_extension, call_standard
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
+from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import Registry, operator_of
 from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled
 from nnefc.frontends.nnef.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
@@ -65,6 +66,7 @@ class Interpreter:
         limits: what it may ask for.
         keeps_states: whether scans go on in a run where the one before ended.
         absent: symbols that no input has.
+        quantized: the tensors of the graph that are integers.
     """
 
     def __init__(
@@ -77,10 +79,12 @@ class Interpreter:
         limits: Limits,
         keeps_states: bool = False,
         absent: Set[str] = frozenset(),
+        quantized: QuantizedTensors | None = None,
     ) -> None:
         self.at = at
         self.keeps_states = keeps_states
         self._absent = absent
+        self._quantized = quantized
         self._document = document
         self._registries = registries
         self._symbols = symbols
@@ -156,7 +160,10 @@ class Interpreter:
             name = target.name if isinstance(target, syntax.Identifier) else "part"
             if self._depth == 0:
                 self.at.hint = name
-            self._assign(target, self._value(assignment.value, frame, name), frame)
+            value = self._value(assignment.value, frame, name)
+            if self._depth == 0 and self._quantized is not None and isinstance(target, syntax.Identifier):
+                value = self._placed(frame, assignment.target.at, self._quantized.assigned, name, value)
+            self._assign(target, value, frame)
 
     def _assign(self, target: syntax.Target, value: Value, frame: _Frame) -> None:
         """Bind names; one that is assigned again has its last value."""
@@ -269,6 +276,8 @@ class Interpreter:
             place = frame.source.location(invocation.at)
             content = invocation.content or "scalar"
             return self._placed(frame, invocation.at, self._sources[name], given, content, target, place)
+        if self._depth == 0 and self._quantized is not None:
+            given = dict(self._quantized.arguments(name, given))
         return self._placed(frame, invocation.at, self._resolved, name, given)
 
     def _parameters(self, invocation: syntax.Invocation, frame: _Frame) -> list[str]:

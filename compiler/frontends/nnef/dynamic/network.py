@@ -20,13 +20,15 @@ from nnefc.frontends.nnef.declarations import nearest_name
 from nnefc.frontends.nnef.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Limits, Source
+from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, Registry
 from nnefc.frontends.nnef.dynamic.symbols import Symbols, read_assertions
 from nnefc.frontends.nnef.dynamic.values import Array, Value, coerced, dtype_named, integers
+from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.tensor_file import parse_tensor
-from nnefc.frontends.nnef.types import STRING
+from nnefc.frontends.nnef.types import STRING, Dialect
 from nnefc.frontends.nnef.weights import random_values
-from nnefc.network import Network, OpenDimension, State
+from nnefc.network import Network, OpenDimension, Quantized, State
 from nnefc.operators.base import Operand
 from nnefc.operators.block_quantization import BlockTensor
 from nnefc.operators.shape import Copy
@@ -47,6 +49,7 @@ class _Network:
     """What is collected while a graph is evaluated."""
 
     files: ModelFiles
+    entries: Quantization
     given: Mapping[str, tuple[int | OpenSize, ...]]
     seed: int | None
     inputs: dict[str, relax.Var] = field(default_factory=dict)
@@ -140,7 +143,7 @@ def dynamic_network(
         for t in declared
     }
     with leaving_open(opened, shapes):
-        network = _Network(files, shape, random_weights)
+        network = _Network(files, _quantization(files), shape, random_weights)
         build = partial(_built, document, graph, network, symbols, limits, outputs, keeps_states)
         try:
             made = call_with_deep_stack(build, _FRAMES_AN_EXPRESSION + _FRAMES_A_FRAGMENT * limits.depth)
@@ -169,6 +172,14 @@ def _present(opened: Sequence[OpenDimension], absent: Set[str], module: tvm.IRMo
                 hint=f"give it: --shape {dimension.name}=64",
             )
     return tuple(dimension for dimension in opened if dimension.name not in absent)
+
+
+def _quantization(files: ModelFiles) -> Quantization:
+    text = files.quantization()
+    if text is None:
+        return {}
+    defaults = {"symmetric": False, "signed": False}
+    return parse_quantization(text, files.describe("graph.quant"), Dialect.FINAL, defaults)
 
 
 def _is_pulse(graph: syntax.Graph) -> bool:
@@ -229,7 +240,8 @@ def _built(
     }
     registries = _named_registries(document)
     sizes = dict(symbols.sizes)
-    interpreter = Interpreter(document, at, registries, sizes, sources, limits, keeps_states, symbols.absent)
+    quantized = QuantizedTensors(at, made.entries) if made.entries else None
+    interpreter = Interpreter(document, at, registries, sizes, sources, limits, keeps_states, symbols.absent, quantized)
     failure: BaseException | None = None
     results: list[Operand] = []
     with builder.function("main"):
@@ -258,7 +270,7 @@ def _built(
         tuple(each.name for each in graph.inputs),
         tuple(names),
         states,
-        {},
+        {name: Quantized(by.operation.name, by.arguments) for name, by in made.entries.items()},
         tuple(made.values),
         controls=at.controls,
         counts=tuple(at.counts),

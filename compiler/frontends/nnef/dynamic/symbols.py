@@ -1,7 +1,7 @@
 """Symbols of documents: sizes with names, what is asserted of them, and scenarios.
 
 extension tract_symbol S;               S is a size
-extension tract_assert S >= 1;          its range
+extension tract_assert S >= 0;          its range
 extension tract_assert S+P < 128;       a bound of each, the other one at its least
 extension tract_assert tg: S==1;        a scenario, for which a specialization may be made
 """
@@ -61,7 +61,15 @@ def read_assertions(document: syntax.Document) -> Assertions:
     texts = [each.options[0] if each.options else "" for each in document.extensions if each.name == "tract_assert"]
     for _ in range(2):  # what one says of a symbol, bounds others in those before it
         notes = tuple(text for text in texts if not _note(text, ranges, scenarios))
+    below = {name for text in texts for name in _bounded_below(text)}
+    ranges = {name: size if name in below else replace(size, least=max(1, size.least)) for name, size in ranges.items()}
     return Assertions(tuple(dict.fromkeys(symbols)), ranges, scenarios, notes)
+
+
+def _bounded_below(text: str) -> set[str]:
+    """The symbol of an assertion `P >= 0` or the like: only where one says so, a size may be 0."""
+    found = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:>=?|==)[^=].*|[^:]*<=?\s*([A-Za-z_]\w*)\s*", text)
+    return {name for name in found.groups() if name} if found else set()
 
 
 def _note(text: str, ranges: dict[str, OpenSize], scenarios: dict[str, dict[str, int]]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnefc.agreement import agree
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError, ShapeRule, shape_of
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, shape_of_operand
 
@@ -22,7 +23,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         rank = max(len(common), len(shape))
         a, b = _padded(common, rank), _padded(shape, rank)
         for axis, (x, y) in enumerate(zip(a, b, strict=True)):
-            if x != y and 1 not in (x, y):
+            if 1 not in (x, y) and not agree(x, y):
                 raise ShapeError(
                     f"shapes {spell_shape(common)} and {spell_shape(shape)} do not fit each other: "
                     f"dimension {axis} is {x} in one and {y} in the other",
@@ -53,7 +54,7 @@ def same_as(parameter: str) -> ShapeRule:
 def check_fits(args: Arguments, parameter: str, target: Shape) -> None:
     """Check that a parameter broadcasts to `target` without enlarging it."""
     shape = shape_of(args[parameter])
-    if len(shape) > len(target) or any(s not in (1, t) for s, t in zip(shape, target, strict=False)):
+    if len(shape) > len(target) or any(s != 1 and not agree(s, t) for s, t in zip(shape, target, strict=False)):
         raise ShapeError(
             f"the shape {spell_shape(shape)} of '{parameter}' cannot be broadcast to {spell_shape(target)}", parameter
         )

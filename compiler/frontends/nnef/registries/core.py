@@ -52,9 +52,11 @@ def _functions() -> None:
 _functions()
 
 
-@_CORE.operator("fragment tract_core_cast<?>(input: tensor<?>, to: string) -> (output: tensor<?>)", sizes=True)
+@_CORE.operator("fragment tract_core_cast<?>(input: tensor<?>, to: string = '') -> (output: tensor<?>)", sizes=True)
 def _cast(context: Context, args: Arguments) -> Value:
-    """Reals become integers without what is behind the point."""
+    """Reals become integers without what is behind the point. Without a type it is that of `graph.quant`."""
+    if not args.to:
+        return args.input
     at, dtype = context.at, dtype_named(args.to)
     value = at.known(args.input) if dtype == "tdim" else args.input
     if not is_tensor(value):

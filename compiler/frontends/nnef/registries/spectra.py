@@ -10,7 +10,7 @@ from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.elementwise import apply
 from nnefc.operators.reduction import Cumulative
-from nnefc.operators.shape import Reshape, Transpose
+from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
 from nnefc.operators.signal import FourierTransform, ShortTimeFourierTransform
 
 __all__: list[str] = []
@@ -42,8 +42,10 @@ def _stft(context: Context, args: Arguments) -> Operand:
     if axis == len(shape) - 1 or shape[-1] != 2:
         raise CompileError(f"complex items along the axis {args.axis} are needed, the shape is {list(shape)}")
     others = [i for i in range(len(shape) - 1) if i != axis]
+    real = at.real_parts.get(x)
+    x, parts = (x, 2) if real is None else (real, 1)
     moved = at.apply(Transpose((*others, axis, len(shape) - 1)), x)
-    signals = at.apply(Reshape((-1, shape[axis], 2)), moved)
+    signals = at.apply(Reshape((-1, shape[axis], parts)), moved)
     window = None
     if shape_of(args.window):
         window = at.known(args.window)
@@ -51,11 +53,24 @@ def _stft(context: Context, args: Arguments) -> Operand:
             raise CompileError(f"a window is needed that is known, and not longer than the frame of {args.frame}")
         before = (args.frame - window.size) // 2
         window = np.pad(window.reshape(-1), (before, args.frame - window.size - before))
-    made = at.apply(ShortTimeFourierTransform(args.stride, args.frame, False), signals, window)
+    made = _frames(context, signals, window, args.stride, args.frame)
     apart = at.apply(Reshape((*(shape[i] for i in others), *shape_of(made)[1:])), made)
     frames = len(others)
     order = (*range(axis), frames, frames + 1, *range(axis, frames), frames + 2)
     return at.apply(Transpose(order), apart)
+
+
+def _frames(context: Context, signals: Operand, window: Operand | None, step: int, length: int) -> Operand:
+    """Spectra of frames. The upper half of a real signal's is the lower one, backwards and conjugated."""
+    at = context.at
+    if shape_of(signals)[-1] == 2:
+        return at.apply(ShortTimeFourierTransform(step, length, False), signals, window)
+    half = at.apply(ShortTimeFourierTransform(step, length, True), signals, window)
+    if length < 3:
+        return half
+    others = at.apply(Slice({2: ((length - 1) // 2, (length - 1) // 2, -1)}), half)
+    turned = apply(at, "multiply", others, np.array([1, -1], np.float32))
+    return at.apply(Concat(2), half, turned)
 
 
 @_CORE.operator(

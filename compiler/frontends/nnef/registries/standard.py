@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.dynamic.calls import call_standard
@@ -10,11 +12,11 @@ from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.activation import Softmax
-from nnefc.operators.base import Operand, rank_of, shape_of
+from nnefc.operators.base import Operand, dtype_of, is_empty, numpy_dtype, rank_of, shape_of
 from nnefc.operators.elementwise import apply
 from nnefc.operators.matrix import MatMul
-from nnefc.operators.shape import Reshape, Slice, Transpose
-from nnefc.sizes import Dimension, bounds, ceil_div, greatest, least
+from nnefc.operators.shape import Concat, Reshape, Slice, Tile, Transpose
+from nnefc.sizes import Dimension, bounds, ceil_div, greatest, is_known, least
 
 __all__: list[str] = []
 
@@ -44,6 +46,12 @@ def _reshape(context: Context, args: Arguments) -> Operand:
         raise CompileError(f"the dimensions from {start} on, {args.axis_count} of them, are not in {list(x)}")
     wanted = [x[start + i] if size == 0 else size for i, size in enumerate(args.shape)]
     return at.apply(Reshape((*x[:start], *wanted, *x[end:])), args.input)
+
+
+@_STANDARD.operator("fragment tile<?>(input: tensor<?>, repeats: integer[]) -> (output: tensor<?>)", promotes=False)
+def _tile(context: Context, args: Arguments) -> Operand:
+    """A tensor may be there no time at all."""
+    return context.at.apply(Tile(tuple(args.repeats)), args.input)
 
 
 @_STANDARD.operator("fragment softmax(x: tensor<scalar>, axes: integer[] = [1]) -> (y: tensor<scalar>)")
@@ -77,7 +85,18 @@ def _slice(context: Context, args: Arguments) -> Operand:
             last = size if end == 0 else least(_from_front(end, size), size)
             count = ceil_div(greatest(last - first, 0), stride)
         ranges[axis % len(shape)] = (first, count, stride)
+    made = Slice(ranges).shape(shape)
+    if is_empty(made) and not is_known(*made):  # of what has no items, other sizes do not matter
+        sizes = [size if isinstance(size, int) else 1 for size in made]
+        return np.zeros(sizes, numpy_dtype(dtype_of(args.input)))
     return context.at.apply(Slice(ranges), args.input)
+
+
+@_STANDARD.operator("fragment concat<?>(values: tensor<?>[], axis: integer) -> (value: tensor<?>)")
+def _concat(context: Context, args: Arguments) -> Operand:
+    """What has no items is left out."""
+    values = [value for value in args["values"] if not is_empty(shape_of(value))] or args["values"][:1]
+    return context.at.apply(Concat(args.axis % rank_of(values[0])), *values)
 
 
 def _from_front(position: Dimension, size: Dimension) -> Dimension:
@@ -140,7 +159,12 @@ def _max_pool_with_index(context: Context, args: Arguments) -> Value:
 )
 def _pad(context: Context, args: Arguments) -> Value:
     """The border that repeats the last item is called `replicated`, too."""
-    return _as_standard(context, "pad", args, border={"replicated": "replicate"}.get(args.border, args.border))
+    border = {"replicated": "replicate"}.get(args.border, args.border)
+    made = _as_standard(context, "pad", args, border=border)
+    imaginary = [(0, 0)] * (rank_of(args.input) - 1) + [(0, 1)]
+    if border == "constant" and args.value == 0 and shape_of(args.input)[-1:] == (1,) and args.padding == imaginary:
+        context.at.real_parts[made] = args.input
+    return made
 
 
 def _functions() -> None:

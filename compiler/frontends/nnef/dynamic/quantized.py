@@ -1,0 +1,141 @@
+"""`graph.quant` in tract's dialect: which tensors are integers, and what these stand for.
+
+    "h": zero_point_linear_quantize(zero_point = 3, scale = 0.1, bits = 8, signed = false);
+    h = relu(x)        →   h = dequantize(quantize(relu(x), 0.1, 3), 0.1, 3)
+
+The file of a variable holds the integers themselves. A bias of integers has the product of the scales of what it is
+added to. Passes compute such a network in integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
+from nnefc.frontends.nnef.dynamic.values import Array, Value, is_tensor
+from nnefc.frontends.nnef.quantization import Quantization as Entries
+from nnefc.frontends.nnef.quantization import QuantizedBy
+from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
+from nnefc.operators.quantization import RANGES, Dequantization, Quantization
+
+__all__ = ["QuantizedTensors"]
+
+_FACTORS = {"conv": ("input", "filter"), "deconv": ("input", "filter"), "linear": ("input", "filter")}
+"""By the operations that have a bias: what is multiplied before that is added."""
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """What integers stand for: `(item - zero) * scale`.
+
+    Attributes:
+        scale, zero: float32 and the integers' type, of one item or one for each along an axis.
+        dtype: of the integers.
+    """
+
+    scale: Array
+    zero: Array
+    dtype: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Grid) and self.dtype == other.dtype and _same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _same(one: _Grid, other: _Grid) -> bool:
+    return np.array_equal(one.scale, other.scale) and np.array_equal(one.zero, other.zero)
+
+
+class QuantizedTensors:
+    """The tensors of a graph that its `graph.quant` names.
+
+    Args:
+        at: where the network is built.
+        entries: of `graph.quant`, by name.
+    """
+
+    def __init__(self, at: DynamicEmitter, entries: Entries) -> None:
+        self._at = at
+        self._grids = {name: _grid(name, by) for name, by in entries.items()}
+        self._known: list[tuple[Operand, _Grid]] = []
+
+    def assigned(self, name: str, value: Value) -> Value:
+        """What a name stands for that is given a value: with an entry, what its integers stand for.
+
+        Raises:
+            CompileError: the parameters do not fit the tensor.
+        """
+        grid = self._grids.get(name)
+        if grid is None or not is_tensor(value):
+            return value
+        at = self._at
+        if self._grid_of(value) == grid:
+            return value
+        axis = _axis(name, grid, shape_of(value))
+        if numpy_dtype(dtype_of(value)).kind in "iu":
+            codes: Operand = value.astype(grid.dtype) if isinstance(value, np.ndarray) else value
+        elif grid.dtype in RANGES:
+            codes = at.apply(Quantization(axis=axis, dtype=grid.dtype), value, grid.scale, grid.zero)
+        else:
+            return value
+        made = at.apply(Dequantization(axis=axis), at.expr(codes), grid.scale, grid.zero)
+        self._known.append((made, grid))
+        return made
+
+    def arguments(self, name: str, given: Mapping[str, Value]) -> Mapping[str, Value]:
+        """The arguments of a call: a bias of integers becomes what these stand for."""
+        bias = given.get("bias")
+        if name not in _FACTORS or not isinstance(bias, np.ndarray) or bias.dtype.kind not in "iu":
+            return given
+        grids = [self._grid_of(given.get(each)) for each in _FACTORS[name]]
+        if grids[0] is None or grids[1] is None:
+            return given
+        scale = np.asarray(grids[0].scale * grids[1].scale, np.float32)
+        axis = rank_of(bias) - 1 if scale.size > 1 else None
+        codes = self._at.expr(bias.astype(np.int32))
+        made = self._at.apply(Dequantization(axis=axis), codes, scale, np.zeros(scale.shape, np.int32))
+        return {**given, "bias": made}
+
+    def _grid_of(self, value: Value) -> _Grid | None:
+        return next((grid for known, grid in self._known if known is value), None)
+
+
+def _grid(name: str, by: QuantizedBy) -> _Grid:
+    """What an entry says.
+
+    Raises:
+        CompileError: the entry is of an operation that tract does not have.
+    """
+    arguments = by.arguments
+    bits, signed = int(arguments["bits"]), bool(arguments.get("signed", False))
+    dtype = f"{'' if signed else 'u'}int{bits}"
+    if by.operation.name == "zero_point_linear_quantize":
+        return _of_lists(arguments["scale"], arguments["zero_point"], "int32" if bits == 32 else dtype)
+    if by.operation.name != "linear_quantize":
+        raise CompileError(f"'{name}' is quantized by '{by.operation.name}', which tract's dialect does not have")
+    low, high = (np.asarray(arguments[each], np.float64) for each in ("min", "max"))
+    scale = (high - low) / (2.0**bits - 1)
+    return _of_lists(scale, np.round(-low / scale), dtype)
+
+
+def _of_lists(scale: Any, zero: Any, dtype: str) -> _Grid:
+    scales, zeros = np.squeeze(np.asarray(scale, np.float32)), np.squeeze(np.asarray(zero, np.int64))
+    scales, zeros = np.broadcast_arrays(scales, zeros)
+    return _Grid(np.array(scales), np.array(zeros).astype(dtype if dtype in RANGES else "int32"), dtype)
+
+
+def _axis(name: str, grid: _Grid, shape: tuple[int, ...]) -> int | None:
+    """The dimension along which scales differ, the first of their size; None for one scale."""
+    if grid.scale.ndim == 0:
+        return None
+    if grid.scale.ndim == 1:
+        for axis, size in enumerate(shape):
+            if size == grid.scale.size:
+                return axis
+    raise CompileError(f"'{name}' has the shape {list(shape)}, for which {list(grid.scale.shape)} scales are given")
