@@ -20,6 +20,8 @@ from nnefc.diagnostics import CompileError
 
 __all__ = ["compile_one"]
 
+_HOW = ("strict", "precision")  # options of how to compile, not of what
+
 
 def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[str, float]:
     """Compile; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes."""
@@ -33,7 +35,7 @@ def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[
     seconds = time.perf_counter() - start
     with nnefc.load(library, threads=1) as loaded:
         sizes = {"constant_bytes": loaded.constant_bytes, "workspace_bytes": loaded.workspace_bytes}
-    of_network = {name: value for name, value in options.items() if name != "strict"}  # that is how to compile
+    of_network = {name: value for name, value in options.items() if name not in _HOW}
     found = inspect_network(load_network(model, **of_network))
     sizes |= {"multiply_adds": found.multiply_adds, "parameter_bytes": found.parameter_bytes}
     return {"seconds": seconds} | sizes

@@ -20,6 +20,7 @@ from nnefc.c_sources import c_files
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
+from nnefc.narrowest import AUTO, Calibration, narrowest
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.pipeline import Place, joined, lower, without_code
@@ -66,6 +67,8 @@ def compile(
     memory_budget: float = MEMORY_BUDGET,
     precision: str | None = None,
     keep_wide: Sequence[str] = (),
+    max_error: float | None = None,
+    calibrate: Calibration | None = None,
     dump: str | os.PathLike[str] | None = None,
     specialize: Sequence[Mapping[str, Any]] = (),
     only_specialized: bool = False,
@@ -99,8 +102,13 @@ def compile(
             GPUs use no such algorithms.
         precision: the type that convolutions and matrix products multiply: `fp32`, `bf16` or `fp16`; for GPUs `fp32`,
             `tf32` (float32 of which tensor cores use 10 bits of the fraction) or `fp16`. Sums are float32; inputs and
-            outputs keep their types. A CPU that does not multiply half floats faster stores the weights in them.
+            outputs keep their types. A CPU that does not multiply half floats faster stores the weights in them. For
+            this machine also `auto`: the fastest whose results, tried here, are within `max_error`.
         keep_wide: `first` and `last`: of these convolutions and matrix products, operands are float32 nevertheless.
+        max_error: for `auto`, how far a result may be from that in float32, over the largest value of its output;
+            1e-2 by default.
+        calibrate: for `auto`, values of the inputs by name, or an .npz file of them, with one dimension more if there
+            are several of each; random values by default.
         dump: a folder that the program is written to after every phase, as text.
         specialize: sizes of all open dimensions, by name, that the library gets code of its own for, faster than that
             for all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes.
@@ -111,6 +119,14 @@ def compile(
     Raises:
         CompileError: the model, an option or the target is invalid or not supported.
     """
+    arguments = dict(locals())
+    if precision == AUTO:
+        given = {
+            name: value for name, value in arguments.items() if name not in ("precision", "max_error", "calibrate")
+        }
+        return narrowest(lambda name: compile(**given, precision=name), target, calibrate, max_error)
+    if max_error is not None or calibrate is not None:
+        raise CompileError("max_error and calibrate are for precision auto")
     progress = progress or _Silent()
     if not memory_budget >= 1:
         raise CompileError(

@@ -21,7 +21,18 @@ PICTURE = Path(__file__).with_name("architecture.svg")
 _FOLDERS = {"compiler": "nnefc", "passes": "nnefc.passes", "targets": "nnefc.targets"}
 
 _DRIVER = (
-    *("", "artifact", "conversion", "driver", "formats", "inspection", "onnx_backend", "provenance", "signatures"),
+    *(
+        "",
+        "artifact",
+        "conversion",
+        "driver",
+        "formats",
+        "inspection",
+        "narrowest",
+        "onnx_backend",
+        "provenance",
+        "signatures",
+    ),
     *("specializations", "turns"),
 )
 _SHARED = (

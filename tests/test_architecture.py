@@ -26,6 +26,7 @@ ALLOWED: dict[str, Set[str]] = {
         "backends",
         "loader",
         "passes",
+        "passes/compute",
         "passes/graph",
         "passes/plan",
         "shared",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-__all__ = ["PEERS", "STATIC", "STRICT", "TRACT_NNEF", "Peer", "installed", "make_peer"]
+__all__ = ["NARROW", "NARROW_PEERS", "PEERS", "STATIC", "STRICT", "TRACT_NNEF", "Peer", "installed", "make_peer"]
 
 
 class Peer(Protocol):
@@ -63,15 +64,21 @@ STRICT = "nnefc --strict"
 """nnefc without the algorithms that round otherwise than the plain sum does."""
 STATIC = "nnefc of known sizes"
 """nnefc with a library for the sizes of the run alone, beside one for all sizes."""
+NARROW = {"nnefc bf16": "bf16", "nnefc fp16": "fp16"}
+"""nnefc in narrow precisions."""
 PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "tract": _tract}
 TRACT_NNEF = "tract, of NNEF"
 """tract with a model of its own dialect."""
-OTHER_FORMATS = {"ncnn": _ncnn, TRACT_NNEF: _tract_nnef, STRICT: _nnefc, STATIC: _nnefc}
+OTHER_FORMATS = {"ncnn": _ncnn, TRACT_NNEF: _tract_nnef, **dict.fromkeys((STRICT, STATIC, *NARROW), _nnefc)}
 """Engines that read no ONNX files: only who names them measures them."""
+NARROW_PEERS = {"openvino bf16": "bf16", "openvino f16": "f16"}
+"""OpenVINO with its hint of a precision; only who names them measures them."""
 
 
 def make_peer(name: str, model: Path, threads: int) -> Peer:
     """The engine `name` with `model` loaded: a compiled library for nnefc, ncnn's param file, ONNX for the others."""
+    if name in NARROW_PEERS:
+        return partial(_openvino(), hint=NARROW_PEERS[name])(model, threads)
     return {**PEERS, **OTHER_FORMATS}[name]()(model, threads)
 
 

@@ -36,15 +36,29 @@ __all__ = ["compile_model"]
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "tf32", "bf16", "fp16"]),
+    type=click.Choice(["fp32", "tf32", "bf16", "fp16", "auto"]),
     help="The type that convolutions and matrix products multiply; sums are float32. On CPUs fp32, bf16 or fp16, on "
-    "GPUs fp32, tf32 or fp16.  [default: fp32]",
+    "GPUs fp32, tf32 or fp16; auto is the fastest of those for this machine within --max-error.  [default: fp32]",
 )
 @click.option(
     "--keep-wide",
     metavar="first,last",
     callback=lambda _context, _option, value: None if value is None else tuple(filter(None, value.split(","))),
     help="Convolutions and matrix products that multiply float32 whatever --precision says.",
+)
+@click.option(
+    "--max-error",
+    type=float,
+    metavar="SHARE",
+    help="For --precision auto: how far results may be from those in fp32, over the largest value of their output.  "
+    "[default: 1e-2]",
+)
+@click.option(
+    "--calibrate",
+    type=click.Path(path_type=Path),
+    metavar="NPZ",
+    help="For --precision auto: values of the inputs, by name, with one dimension more if there are several of each.  "
+    "[default: random]",
 )
 @click.option(
     "--dump",

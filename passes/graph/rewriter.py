@@ -19,6 +19,9 @@ __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operan
 
 _ALIGNMENT = 64  # of all tensors of TVM's
 
+# Types that NumPy's DLPack does not know, and what it knows their bits as.
+_VIEWED = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+
 
 def is_call(expr: relax.Expr | None, *names: str) -> TypeGuard[Any]:
     """Whether `expr` calls one of the Relax operators `names`, written without their prefix `relax.`."""
@@ -31,8 +34,11 @@ def is_constant(expr: relax.Expr | None) -> TypeGuard[Any]:
 
 
 def array_of(expr: relax.Expr) -> np.ndarray:
-    """The value of a constant, without a copy; not to be written to."""
+    """The value of a constant, without a copy but for types of less than a byte; not to be written to."""
+    bits = _VIEWED.get(str(expr.ty.dtype))
     try:
+        if bits is not None:
+            return np.from_dlpack(expr.value._create_view(expr.value.shape, bits)).view(str(expr.ty.dtype))
         return np.from_dlpack(expr.value)
     except (TypeError, ValueError, BufferError, RuntimeError):  # types that NumPy's DLPack does not know
         return np.asarray(expr.value.numpy())

@@ -27,7 +27,7 @@ _CONVOLUTIONS = (
     (2, 32, 64, 5, 3, 1),
     (4, 12, 20, 5, 1, 1),
 )
-_PRODUCTS = ((16, 64, 48), (1, 200, 33), (7, 93, 5), (5, 401, 40))
+_PRODUCTS = ((16, 64, 48), (16, 64, 48), (1, 200, 33), (7, 93, 5), (5, 401, 40))
 
 _COOPERLAKE = "llvm -mcpu=cooperlake"
 _SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
@@ -81,7 +81,7 @@ def _run_here(artifact: Artifact, folder: Path, inputs: dict[str, np.ndarray]) -
         pytest.skip(str(error))
     with model:
         made = model(*inputs.values())
-    return list(made.values()) if isinstance(made, dict) else list(made)
+    return [made] if isinstance(made, np.ndarray) else list(made)
 
 
 def _check(case: _Contractions, results: list[np.ndarray], precision: str) -> None:
@@ -193,3 +193,53 @@ def test_what_no_processor_has_is_refused(tmp_path: Path) -> None:
         nnefc.compile(tmp_path, "x86-64-v3 -precision=bf8")
     with pytest.raises(CompileError, match="unknown contraction 'middle'"):
         nnefc.compile(tmp_path, "x86-64-v3", precision="bf16", keep_wide=("middle",))
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
+    """A network for any number of rows, whose results are far from small, and an input."""
+    net = Net(seed=3)
+    x = net.floats(6, 128)
+    y = net.do("Relu", net.do("MatMul", x, net.weight(128, 96)))
+    model = net.model([net.do("MatMul", y, net.weight(96, 10))])
+    for info in (model.graph.input[0], model.graph.output[0]):
+        info.type.tensor_type.shape.dim[0].dim_param = "rows"
+    path = tmp_path_factory.mktemp("classifier") / "classifier.onnx"
+    onnx.save(model, path)
+    return path, net.inputs
+
+
+@pytest.mark.parametrize("target", [_COOPERLAKE, _SAPPHIRE_RAPIDS])
+def test_any_number_of_rows_is_multiplied(
+    target: str, classifier: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    path, inputs = classifier
+    precision = "bf16" if target == _COOPERLAKE else "fp16"
+    wide, narrow = (nnefc.compile(path, target, precision=each) for each in ("fp32", precision))
+    for rows in (1, 6, 37):
+        data = np.resize(inputs["input0"], (rows, 128))
+        (expected,), (found,) = (_run_here(artifact, tmp_path, {"input0": data}) for artifact in (wide, narrow))
+        assert 0 < np.abs(found - expected).max() < 2e-2 * np.abs(expected).max()
+
+
+def test_auto_takes_what_is_within_the_error(classifier: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    path, inputs = classifier
+    np.savez(tmp_path / "rows.npz", input0=np.stack([inputs["input0"]] * 2))
+    options = {"precision": "auto", "calibrate": tmp_path / "rows.npz"}
+    loose, tight = (nnefc.compile(path, max_error=bound, **options) for bound in (0.1, 1e-7))
+    assert "-precision=" in loose.target.name and "-precision=" not in tight.target.name
+    with pytest.raises(CompileError, match=r"no random values of the input input0: float32\[rows, 128\]"):
+        nnefc.compile(path, precision="auto")
+    assert "-precision=" in nnefc.compile(path, precision="auto", shape={"rows": 3}).target.name
+
+
+def test_auto_says_what_it_needs(classifier: tuple[Path, dict[str, np.ndarray]]) -> None:
+    path, inputs = classifier
+    with pytest.raises(CompileError, match="no values of the input 'input0'"):
+        nnefc.compile(path, precision="auto", calibrate={"other": inputs["input0"]})
+    with pytest.raises(CompileError, match="shapes of the calibration"):
+        nnefc.compile(path, precision="auto", calibrate={"input0": np.zeros(3, np.float32)})
+    with pytest.raises(CompileError, match="this machine does not run"):
+        nnefc.compile(path, _ARM.target, precision="auto", shape={"rows": 1})
+    with pytest.raises(CompileError, match="for precision auto"):
+        nnefc.compile(path, max_error=0.1)

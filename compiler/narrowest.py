@@ -1,0 +1,138 @@
+"""`--precision auto`: the fastest precision whose results stay within an error that the user states.
+
+The network is compiled in float32 and in each half float, the one that the target multiplies faster first, and run here
+on the user's data, or on random inputs. Errors are differences from what float32 gives, over its largest value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nnefc.artifact import Artifact
+from nnefc.diagnostics import CompileError
+from nnefc.passes.compute.dot_product import pair_speed
+from nnefc.targets.machine.any_target import parse_any_target
+from nnefc.targets.machine.target import Target
+
+__all__ = ["AUTO", "LARGEST_ERROR", "Calibration", "narrowest"]
+
+AUTO = "auto"
+
+LARGEST_ERROR = 1e-2
+"""Of a result, over the largest value of its output, if the user says nothing."""
+
+Calibration = Mapping[str, np.ndarray] | str | os.PathLike[str]
+"""Values of all inputs by name, or an .npz file of them; with one dimension more, several values."""
+
+_RANDOM_RUNS = 2
+
+
+def narrowest(
+    compiled: Callable[[str], Artifact], target: str, calibration: Calibration | None, largest_error: float | None
+) -> Artifact:
+    """The fastest precision for a network within an error; float32 if no other one is.
+
+    Args:
+        compiled: the network in a precision.
+        target: as the user calls it; this machine must be able to run its code.
+        calibration: what inputs look like; random ones if None.
+        largest_error: of a result, over the largest value of its output.
+
+    Raises:
+        CompileError: as `compiled` does; this machine is another; the calibration does not fit the network.
+    """
+    bound = LARGEST_ERROR if largest_error is None else largest_error
+    if not bound > 0:
+        raise CompileError(f"the largest error {bound} is not above 0", hint="1e-2 allows a hundredth of each output")
+    machine = parse_any_target(target)
+    if not isinstance(machine, Target):
+        raise CompileError("precision auto is for processors, whose code is tried here", hint="say which: fp32 or fp16")
+    wide = compiled("fp32")
+    samples = list(_samples(wide, calibration))
+    expected = _results(wide, samples)
+    halves = sorted(("fp16", "bf16"), key=lambda name: -pair_speed(machine.with_precision(name)))
+    for precision in halves:
+        narrow = compiled(precision)
+        if _error(_results(narrow, samples), expected) <= bound:
+            return narrow
+    return wide
+
+
+def _samples(artifact: Artifact, calibration: Calibration | None) -> Iterator[dict[str, np.ndarray]]:
+    """Values of all inputs, one after the other."""
+    if calibration is None:
+        yield from _random(artifact)
+        return
+    given = calibration if isinstance(calibration, Mapping) else _read(Path(calibration))
+    missing = [tensor.name for tensor in artifact.inputs if tensor.name not in given]
+    if missing:
+        raise CompileError(f"the calibration has no values of the input {missing[0]!r}", hint=f"it has {list(given)}")
+    arrays = {tensor.name: np.asarray(given[tensor.name]) for tensor in artifact.inputs}
+    more = {arrays[tensor.name].ndim - len(tensor.shape) for tensor in artifact.inputs}
+    if more == {0}:
+        yield arrays
+        return
+    counts = {len(array) for array in arrays.values() if array.ndim}
+    if more != {1} or len(counts) != 1 or not max(counts):
+        raise CompileError(
+            "the shapes of the calibration's arrays are not those of the inputs, nor all with one dimension more",
+            hint="; ".join(map(str, artifact.inputs)),
+        )
+    for number in range(counts.pop()):
+        yield {name: np.ascontiguousarray(array[number]) for name, array in arrays.items()}
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, TypeError) as error:
+        raise CompileError(f"cannot read the calibration {path}: {error}", hint="np.savez writes such files") from error
+
+
+def _random(artifact: Artifact) -> Iterator[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    for _ in range(_RANDOM_RUNS):
+        values = {}
+        for tensor in artifact.inputs:
+            shape = [size for size in tensor.shape if isinstance(size, int)]
+            if tensor.dtype in ("string", "bfloat16") or len(shape) < len(tensor.shape):
+                raise CompileError(f"no random values of the input {tensor} are made", hint="give --calibrate")
+            dtype = np.dtype(tensor.dtype)
+            random = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+            values[tensor.name] = random.astype(dtype)
+        yield values
+
+
+def _results(artifact: Artifact, samples: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+    from nnefc.loader import LoadError, RunError
+
+    try:
+        with artifact.load() as model:
+            return [{name: np.array(value) for name, value in model.run(sample).items()} for sample in samples]
+    except LoadError as error:
+        raise CompileError(
+            f"precision auto tries the code here, which this machine does not run: {error}",
+            hint="say which precision: fp32, bf16 or fp16",
+        ) from error
+    except RunError as error:
+        raise CompileError(f"the calibration does not fit the network: {error}") from error
+
+
+def _error(found: Sequence[Mapping[str, np.ndarray]], expected: Sequence[Mapping[str, np.ndarray]]) -> float:
+    """The largest difference of an output, over its largest value; infinite where one is not a number and should be."""
+    largest = 0.0
+    for own, wanted in zip(found, expected, strict=True):
+        for name, exact in wanted.items():
+            if exact.dtype.kind != "f" or own[name].shape != exact.shape or not exact.size:
+                continue
+            usual = np.isfinite(exact)
+            difference = np.abs(own[name][usual].astype(np.float64) - exact[usual])
+            scale = float(np.abs(exact[usual]).max(initial=0)) or 1.0
+            worst = float(difference.max(initial=0)) / scale
+            largest = max(largest, worst) if np.isfinite(worst) else float("inf")
+    return largest
