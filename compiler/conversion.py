@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnefc.diagnostics import warn
+from nnefc.diagnostics import CompileError, warn
 from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef.writing import Written, check_output, write_model, written
@@ -32,6 +32,7 @@ def convert(
     max_depth: int | None = None,
     max_operations: int | None = None,
     operators: Sequence[str | os.PathLike[str]] = (),
+    registry: str | None = None,
 ) -> Path:
     """Write a model as one of NNEF 1.0: a flat graph of the standard's operations, and its tensors in files.
 
@@ -43,6 +44,9 @@ def convert(
         values, graph, dialect, pedantic, entry, overridable, output_tensors, random_weights, max_depth, max_operations,
             operators: how the model is read, as for `nnefc.compile`.
 
+        registry: `tract_core`: in tract's dialect of NNEF, which has tensors of all element types, symbols for open
+            sizes, and more operators; None: in the standard's.
+
     Returns:
         What was written.
 
@@ -51,6 +55,8 @@ def convert(
             out.
     """
     path = Path(output)
+    if registry not in (None, "tract_core"):
+        raise CompileError(f"there is no registry '{registry}' to write with", hint="give tract_core, or none")
     check_output(path)
     load_operator_files(operators)
     with recording() as found:
@@ -69,7 +75,7 @@ def convert(
             max_operations=max_operations,
         )
     with leaving_open(network.open_dimensions, network.input_shapes):
-        made = written(network, found)
+        made = written(network, found, registry)
     _warn_of_widths(Path(model), made)
     write_model(made, path)
     return path

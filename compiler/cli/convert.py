@@ -22,9 +22,14 @@ __all__ = ["convert_model"]
     help="What to write: a folder, model.nnef, or an archive of one, model.nnef.tgz. What is there is replaced when "
     "all is written.",
 )
+@click.option(
+    "--registry",
+    type=click.Choice(["tract_core"]),
+    help="Write in tract's dialect, with the operators of this registry: for tract, and for what the standard lacks.",
+)
 @model_options
 @click.option("-v", "--verbose", is_flag=True, help="Say what was written.")
-def convert_model(model: Path, output: Path, verbose: bool, **options: Any) -> None:
+def convert_model(model: Path, output: Path, registry: str | None, verbose: bool, **options: Any) -> None:
     """Write MODEL (NNEF, ONNX or PNNX) as a model of NNEF 1.0.
 
     The document is flat and has the standard's operations alone; the tensors are in files beside it. What NNEF cannot
@@ -35,6 +40,6 @@ def convert_model(model: Path, output: Path, verbose: bool, **options: Any) -> N
     import_tvm()
     from nnefc.conversion import convert
 
-    convert(model, output, **given(options))
+    convert(model, output, registry=registry, **given(options))
     if verbose:
         click.echo(f"wrote {output}", err=True)

@@ -22,7 +22,7 @@ from nnefc.frontends.onnx import load as load_onnx
 from nnefc.frontends.pnnx import load as load_pnnx
 from nnefc.network import Body, Network
 
-__all__ = ["Computation", "modules_of", "real"]
+__all__ = ["Computation", "modules_of", "network_from_onnx", "real"]
 
 RNG = np.random.default_rng(5)
 _NNEF_TYPES = {"f": "scalar", "i": "integer", "b": "logical"}
@@ -86,7 +86,7 @@ def modules_of(computation: Computation, folder: Path) -> dict[str, list[tvm.IRM
     if computation.nnef is not None:
         found["nnef"] = _from_nnef(computation)
     if computation.onnx is not None:
-        found["onnx"] = _from_onnx(computation, folder)
+        found["onnx"] = network_from_onnx(computation, folder)
     if computation.pnnx is not None:
         found["pnnx"] = _from_pnnx(computation, folder)
     clean = tvm.transform.Sequential(
@@ -129,7 +129,8 @@ def _expanded(operation: Any) -> bool:
     return operation.lower is by_definition
 
 
-def _from_onnx(computation: Computation, folder: Path) -> Network:
+def network_from_onnx(computation: Computation, folder: Path) -> Network:
+    """The computation as a model of ONNX in a folder, read."""
     assert computation.onnx is not None
     kind, operands, attributes = computation.onnx
     names = [f"y{index}" for index in range(computation.results)]

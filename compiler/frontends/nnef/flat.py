@@ -16,11 +16,15 @@ from nnefc.frontends.nnef.values import Arguments, Tensor, Value
 __all__ = ["FlatGraph", "Invocation", "Tensor", "print_flat"]
 
 
+_CONTENTS = ("scalar", "integer", "logical")
+
+
 @dataclass(frozen=True, eq=False)
 class Invocation:
     """One invocation, defaults filled in; `arguments` and `results` are in the order of the declaration.
 
-    `content` names the type that `?` stands for, or is None if the operation is not generic.
+    `content` names the type that `?` stands for, or is None if the operation is not generic. In tract's dialect it is
+    an element type, which is not written.
     """
 
     operation: Operation
@@ -91,9 +95,11 @@ def _joined(values: Iterable[Any]) -> bool:
 def _print_invocation(invocation: Invocation, dialect: Dialect) -> str:
     signature = invocation.operation.signature
     results = ", ".join(spell_value(result) for result in invocation.results.values())
-    generic = f"<{invocation.content}>" if signature.generic and dialect is Dialect.FINAL else ""
+    typed = dialect is Dialect.FINAL and invocation.content in _CONTENTS
+    generic = f"<{invocation.content}>" if signature.generic and typed else ""
     positional = list(takewhile(lambda parameter: has_tensor(parameter.type), signature.parameters))
     named = signature.parameters[len(positional) :]
-    arguments = [spell_value(invocation.arguments[parameter.name]) for parameter in positional]
-    arguments += [f"{parameter.name} = {spell_value(invocation.arguments[parameter.name])}" for parameter in named]
+    given = invocation.arguments
+    arguments = [spell_value(given[parameter.name]) for parameter in positional if parameter.name in given]
+    arguments += [f"{p.name} = {spell_value(given[p.name])}" for p in named if p.name in given]
     return f"{results} = {signature.name}{generic}({', '.join(arguments)})"

@@ -28,6 +28,7 @@ from nnefc.frontends.nnef.types import (
     substitute,
 )
 from nnefc.frontends.nnef.values import MISSING, Missing, Tensor, Value
+from nnefc.sizes import Size
 
 __all__ = [
     "Parameter",
@@ -106,6 +107,8 @@ def spell_value(value: Value) -> str:
             return f"({', '.join(map(spell_value, value))})"
         case Tensor():
             return value.name
+        case Size():  # in tract's dialect
+            return str(value).replace("//", "/")
 
 
 def signature_of(fragment: syntax.Fragment, dialect: Dialect) -> Signature:

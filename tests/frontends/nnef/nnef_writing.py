@@ -17,16 +17,15 @@ from nnefc.frontends.nnef.writing import write_model, written
 from nnefc.network import Network
 from nnefc.operators.recording import recording
 
-__all__ = ["RoundTrip", "round_trip", "values_for"]
+__all__ = ["RoundTrip", "converted", "round_trip", "values_for"]
 
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """A network, the text of its model of NNEF, the operations in it, and the network that is read of that."""
+    """A network, the text of its model of NNEF, and the network that is read of that."""
 
     network: Network
     text: str
-    operations: tuple[str, ...]
     again: Network
 
     @property
@@ -53,15 +52,19 @@ class RoundTrip:
 
 def round_trip(read: Callable[[], Network], folder: Path) -> RoundTrip:
     """Read a network, write it to a folder, and read that; the package nnef reads it too."""
+    model = folder / "again.nnef"
+    network = converted(read, model)
+    nnef.load_graph(str(model))
+    return RoundTrip(network, (model / "graph.nnef").read_text(), load(model))
+
+
+def converted(read: Callable[[], Network], model: Path, registry: str | None = None) -> Network:
+    """Read a network, and write it; returns it."""
     with recording() as found:
         network = read()
     with leaving_open(network.open_dimensions, network.input_shapes):
-        made = written(network, found)
-    model = folder / "again.nnef"
-    write_model(made, model)
-    nnef.load_graph(str(model))
-    operations = tuple(invocation.operation.name for invocation in made.graph.invocations)
-    return RoundTrip(network, (model / "graph.nnef").read_text(), operations, load(model))
+        write_model(written(network, found, registry), model)
+    return network
 
 
 def values_for(network: Network) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,16 @@ from tvm.ir import GenericConst
 
 from nnefc.diagnostics import Location
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
-from nnefc.frontends.nnef.declarations import MISSING, STANDARD, Arguments, Dialect, Shape, ShapeError, Tensor
+from nnefc.frontends.nnef.declarations import (
+    MISSING,
+    STANDARD,
+    Arguments,
+    Dialect,
+    Operation,
+    Shape,
+    ShapeError,
+    Tensor,
+)
 from nnefc.frontends.nnef.flat import Invocation
 from nnefc.frontends.nnef.types import ArrayType, TensorType
 from nnefc.sizes import is_known
@@ -45,12 +54,14 @@ class Unsayable(Exception):
     Attributes:
         reason: a clause without a subject's place, such as "NNEF has no operation 'Erf'".
         place: what of the model it is, once that is known.
+        no_rule: whether there is no rule for an operator, which may be made of others that have one.
     """
 
-    def __init__(self, reason: str, place: str = "") -> None:
+    def __init__(self, reason: str, place: str = "", *, no_rule: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.place = place
+        self.no_rule = no_rule
 
 
 def content_of(dtype: str) -> str:
@@ -77,6 +88,7 @@ class Document:
         named: what the model calls them.
         hint: what those that are made now should be called.
         constant_name: what the model calls a constant.
+        rules: how operators of the library are said, by their kinds.
     """
 
     invocations: list[Invocation] = field(default_factory=list)
@@ -86,6 +98,11 @@ class Document:
     named: dict[Tensor, str] = field(default_factory=dict)
     hint: str = ""
     constant_name: Callable[[Array], str | None] = lambda _: None
+    rules: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
+    has_widths: ClassVar[bool] = False
+    """Whether integers have the width of their element type."""
+    takes_symbols: ClassVar[bool] = False
+    """Whether sizes that are open can be written as they are."""
     _constants: dict[object, tuple[Array, Tensor]] = field(default_factory=dict)
 
     def value(self, operand: Operand) -> Value:
@@ -117,9 +134,8 @@ class Document:
 
     def constant(self, array: Array) -> Value:
         """A number, or a variable with the values in its file."""
-        content = content_of(str(array.dtype))
-        if array.ndim == 0 and (content != "scalar" or np.isfinite(array)):
-            return _number(array, content)
+        if array.ndim == 0 and self.is_number(array) and (array.dtype.kind != "f" or np.isfinite(array)):
+            return _number(array, self.content_of(str(array.dtype)))
         return self.variable(array)
 
     def variable(self, array: Array) -> Tensor:
@@ -128,12 +144,12 @@ class Document:
         if array.size > _FEW:
             key = (array.__array_interface__["data"][0], array.shape, array.strides, str(array.dtype))
         if key not in self._constants:
-            content = content_of(str(array.dtype))
+            content = self.content_of(str(array.dtype))
             if 0 in array.shape:
                 raise Unsayable(f"NNEF has no tensors without items, such as one of the shape {list(array.shape)}")
             if array.ndim > _MOST_DIMENSIONS:
                 raise Unsayable(f"files of NNEF hold at most {_MOST_DIMENSIONS} dimensions, not {array.ndim}")
-            stored = _narrow(array) if content == "integer" else array
+            stored = self.stored(array)
             # The label is given when all are known.
             made = self.call("variable", content=content, shape=list(array.shape), label="")
             self.variables[made] = stored
@@ -145,20 +161,65 @@ class Document:
             self.named.setdefault(found, name)
         return found
 
-    def external(self, content: str, shape: Sequence[int], real: Shape) -> Tensor:
-        """An input: `shape` is written, with 0 for what is open, `real` is its shape."""
+    def content_of(self, dtype: str) -> str:
+        """The content of tensors of an element type: "scalar", "integer" or "logical".
+
+        Raises:
+            Unsayable: NNEF has none.
+        """
+        return content_of(dtype)
+
+    def is_number(self, array: Array) -> bool:
+        """Whether an item may be written as a number."""
+        return True
+
+    def stored(self, array: Array) -> Array:
+        """The values of a variable as its file has them."""
+        return _narrow(array) if content_of(str(array.dtype)) == "integer" else array
+
+    def is_logical(self, operand: Operand) -> bool:
+        """Whether it is a tensor of truth values."""
+        value = self.value(operand)
+        return value.content in ("logical", "bool") if isinstance(value, Tensor) else isinstance(value, bool)
+
+    def say(self, operator: object, *operands: Any) -> Any:
+        """What an operator of the library makes of operands, by its rule.
+
+        Raises:
+            Unsayable: there is none, or it cannot say this.
+        """
+        rule = self.rules.get(type(operator))
+        if rule is None:
+            raise Unsayable(f"NNEF has no operation for {type(operator).__name__}", no_rule=True)
+        return rule(self, operator, *operands)
+
+    def external(self, dtype: str, shape: Shape) -> Tensor:
+        """An input; 0 is written for a size that is open."""
         declared = STANDARD.lookup("external", Dialect.FINAL)
         assert declared is not None
-        made = self._tensor(content, real)
-        arguments = {"shape": list(shape)}
-        self.invocations.append(Invocation(declared, arguments, {"output": made}, content, _NOWHERE))
+        content = content_of(dtype)
+        written = [size if isinstance(size, int) else 0 for size in shape]
+        return self._invoked(declared, {"shape": written}, self._tensor(content, shape), content)
+
+    def _invoked(self, declared: Operation, arguments: dict[str, Any], made: Tensor, content: str | None) -> Tensor:
+        """Add an invocation of one result."""
+        self._append(declared, arguments, {declared.signature.results[0].name: made}, content)
         return made
+
+    def _append(
+        self,
+        declared: Operation,
+        arguments: Mapping[str, Any],
+        results: Mapping[str, Any],
+        content: str | None = None,
+    ) -> None:
+        self.invocations.append(Invocation(declared, arguments, results, content, _NOWHERE))
 
     def state(self, initial: Array) -> Tensor:
         """A variable of its own, for a value that is updated."""
-        content = content_of(str(initial.dtype))
+        content = self.content_of(str(initial.dtype))
         made: Tensor = self.call("variable", content=content, shape=list(initial.shape), label="")
-        self.variables[made] = _narrow(initial) if content == "integer" else initial
+        self.variables[made] = self.stored(initial)
         self.named[made] = self.hint
         return made
 
@@ -184,11 +245,11 @@ class Document:
             assert value is not MISSING, (operation, parameter.name)
             if isinstance(parameter.type, TensorType):
                 value = self.value(value)
-                _check_content(operation, parameter.type.content, value)
+                self._check_content(operation, parameter.type.content, value)
             elif isinstance(parameter.type, ArrayType) and isinstance(parameter.type.item, TensorType):
                 value = [self.tensor(item) for item in value]
             else:
-                _check_known(operation, parameter.name, value)
+                self._check_known(operation, parameter.name, value)
             given[parameter.name] = value
         assert not arguments, (operation, arguments)
         if declared.signature.generic and not content:
@@ -205,15 +266,27 @@ class Document:
             own = shapes[result.name] if isinstance(shapes, Mapping) else shapes
             kind = result.type.item if isinstance(result.type, ArrayType) else result.type
             assert isinstance(kind, TensorType)
-            inside = content if kind.content == "?" else kind.content
+            inside = self._result_content(kind.content, content, given)
             if isinstance(result.type, ArrayType):
                 results[result.name] = [self._tensor(inside, shape) for shape in own]
             else:
                 results[result.name] = self._tensor(inside, own)
-        invocation = Invocation(declared, given, results, content or None, _NOWHERE)
-        self.invocations.append(invocation)
+        self._append(declared, given, results, content or None)
         made = list(results.values())
         return made[0] if len(made) == 1 else made
+
+    def _check_content(self, operation: str, wanted: str, value: Value) -> None:
+        held = value.content if isinstance(value, Tensor) else _content([value])
+        if wanted not in ("", "?", held):
+            raise Unsayable(f"'{operation}' of NNEF takes tensors of {wanted}s, here it is given {held}s")
+
+    def _check_known(self, operation: str, parameter: str, value: Any) -> None:
+        if not is_known(*_flat(value)):
+            raise Unsayable(f"'{parameter}' of '{operation}' depends on an open size, and NNEF has numbers only there")
+
+    def _result_content(self, declared: str, content: str, given: Mapping[str, Any]) -> str:
+        """The content of a result, of the one that is declared and the one that `?` stands for."""
+        return content if declared == "?" else declared
 
     def _tensor(self, content: str, shape: Shape) -> Tensor:
         made = Tensor(self.hint, content, tuple(shape), _NOWHERE)
@@ -223,48 +296,37 @@ class Document:
 
 def _number(array: Array, content: str) -> Value:
     """The number of an array without dimensions, written with as few digits as tell it from other 32-bit floats."""
-    if content == "logical":
+    if array.dtype.kind == "b":
         return bool(array)
-    if content == "integer":
-        return int(_narrow(array))
+    if array.dtype.kind in "iu":
+        return int(_narrow(array)) if content == "integer" else int(array)
     short = float(str(np.float32(array)))
     return short if np.float32(short) == array else float(array)
 
 
 def _narrow(array: Array) -> Array:
-    """Integers as NNEF's, which have no width of their own: here 32 bits.
+    """Integers as NNEF's, which have no width of their own: here 32 bits at most.
 
     Raises:
         Unsayable: one needs more.
     """
-    if array.dtype == np.int32:
+    if array.dtype.itemsize < np.dtype(np.int32).itemsize or array.dtype == np.int32:
         return array
     if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
         raise Unsayable("a constant has integers of more than 32 bits")
     return array.astype(np.int32)
 
 
-def _check_content(operation: str, wanted: str, value: Value) -> None:
-    held = value.content if isinstance(value, Tensor) else _content([value])
-    if wanted not in ("", "?", held):
-        raise Unsayable(f"'{operation}' of NNEF takes tensors of {wanted}s, here it is given {held}s")
-
-
 def _content(values: Any) -> str:
     """The content of the first tensor among arguments; of a number where there is no tensor."""
     flat: list[Any] = [item for value in values for item in (value if isinstance(value, list) else [value])]
     for value in flat:
-        if isinstance(value, Tensor) and value.content != "logical":
+        if isinstance(value, Tensor) and value.content not in ("logical", "bool"):
             return value.content
     first = flat[0]
     if isinstance(first, Tensor):
         return first.content
     return "logical" if isinstance(first, bool) else "integer" if isinstance(first, int) else "scalar"
-
-
-def _check_known(operation: str, parameter: str, value: Any) -> None:
-    if not is_known(*_flat(value)):
-        raise Unsayable(f"'{parameter}' of '{operation}' depends on an open size, and NNEF has numbers only there")
 
 
 def _flat(value: Any) -> Sequence[Any]:

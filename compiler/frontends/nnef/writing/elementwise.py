@@ -1,4 +1,4 @@
-"""Element-wise functions, activations and choices."""
+"""Element-wise functions and choices."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import numpy as np
 from nnefc.frontends.nnef.operations.elementwise import FUNCTIONS_SAID
 from nnefc.frontends.nnef.writing.document import Document, Unsayable, content_of
 from nnefc.frontends.nnef.writing.rules import aligned, says
-from nnefc.operators.activation import Elu, Gelu, LeakyRelu, ParametricRelu, Relu, Silu, Softmax, Softplus
-from nnefc.operators.base import dtype_of
 from nnefc.operators.casting import Cast
 from nnefc.operators.elementwise import Clip, Elementwise, Where
 from nnefc.operators.shape import Copy
 
+__all__ = ["cube"]
+
 _PARAMETERS = {1: ("x",), 2: ("x", "y")}
 
-_GELU_TANH = (0.7978845608028654, 0.044715)
+_LARGEST = 3.4028234663852886e38
+"""The largest 32-bit float."""
+
+_EXACT = 1 << 24
+"""Integers below are 32-bit floats."""
 
 
 @says(Elementwise)
@@ -38,10 +42,28 @@ def _function(document: Document, function: str, *operands: Any) -> Any:
     name = FUNCTIONS_SAID.get(function)
     if name is None:
         raise Unsayable(f"NNEF has no operation for the function '{function}'")
-    return document.call(name, **dict(zip(_PARAMETERS[len(operands)], aligned(document, operands), strict=True)))
+    given = aligned(document, operands)
+    if name in _COMPARISONS:
+        given = _as_scalars(document, given)
+    return document.call(name, **dict(zip(_PARAMETERS[len(operands)], given, strict=True)))
 
 
-def _cube(document: Document, x: Any) -> Any:
+_COMPARISONS = ("lt", "gt", "le", "ge")
+
+
+def _as_scalars(document: Document, operands: list[Any]) -> list[Any]:
+    """Integers as reals for a comparison, which is the same where one side is a constant that is a real, too."""
+    known = [x for x in operands if isinstance(x, np.ndarray) and x.dtype.kind in "iu"]
+    if not known or len(known) == len(operands) or any(np.abs(x.astype(np.float64)).max() >= _EXACT for x in known):
+        return operands
+    return [
+        x.astype(np.float32) if isinstance(x, np.ndarray) else document.call("cast", content="scalar", input=x)
+        for x in operands
+    ]
+
+
+def cube(document: Document, x: Any) -> Any:
+    """`x * x * x`."""
     return document.call("mul", x=document.call("sqr", x=x), y=x)
 
 
@@ -62,6 +84,14 @@ def _isnan(document: Document, x: Any) -> Any:
     return document.call("ne", x=x, y=x)
 
 
+def _isinf(document: Document, x: Any) -> Any:
+    return document.call("gt", x=document.call("abs", x=x), y=_LARGEST)
+
+
+def _isfinite(document: Document, x: Any) -> Any:
+    return document.call("le", x=document.call("abs", x=x), y=_LARGEST)
+
+
 def _xor(document: Document, x: Any, y: Any) -> Any:
     x, y = aligned(document, (x, y))
     only_x = document.call("and", x=x, y=document.call("not", x=y))
@@ -70,34 +100,38 @@ def _xor(document: Document, x: Any, y: Any) -> Any:
 
 
 def _sum_or_either(document: Document, x: Any, y: Any) -> Any:
-    return document.call("or" if _is_logical(x) else "add", **dict(zip("xy", aligned(document, (x, y)), strict=True)))
+    return document.call(
+        "or" if document.is_logical(x) else "add", **dict(zip("xy", aligned(document, (x, y)), strict=True))
+    )
 
 
 def _product_or_both(document: Document, x: Any, y: Any) -> Any:
-    return document.call("and" if _is_logical(x) else "mul", **dict(zip("xy", aligned(document, (x, y)), strict=True)))
-
-
-def _is_logical(x: Any) -> bool:
-    return getattr(x, "content", None) == "logical" or (not hasattr(x, "content") and dtype_of(x) == "bool")
+    return document.call(
+        "and" if document.is_logical(x) else "mul", **dict(zip("xy", aligned(document, (x, y)), strict=True))
+    )
 
 
 def _differs(document: Document, x: Any, y: Any) -> Any:
-    if _is_logical(x):
+    if document.is_logical(x):
         return _xor(document, x, y)
-    return document.call("ne", **dict(zip("xy", aligned(document, (x, y)), strict=True)))
+    x, y = _as_scalars(document, aligned(document, (x, y)))
+    return document.call("ne", x=x, y=y)
 
 
 def _equals(document: Document, x: Any, y: Any) -> Any:
-    if _is_logical(x):
+    if document.is_logical(x):
         return document.call("not", x=_xor(document, x, y))
-    return document.call("eq", **dict(zip("xy", aligned(document, (x, y)), strict=True)))
+    x, y = _as_scalars(document, aligned(document, (x, y)))
+    return document.call("eq", x=x, y=y)
 
 
 _COMPOSED: dict[str, Callable[..., Any]] = {
-    "cube": _cube,
+    "cube": cube,
     "round": _round_to_even,
     "trunc": _trunc,
     "isnan": _isnan,
+    "isinf": _isinf,
+    "isfinite": _isfinite,
     "logical_xor": _xor,
     "add": _sum_or_either,
     "multiply": _product_or_both,
@@ -144,84 +178,14 @@ def _where(document: Document, operator: Where, condition: Any, x: Any, y: Any) 
 @says(Cast)
 def _cast(document: Document, operator: Cast, x: Any) -> Any:
     """Between contents; integers have no width of their own."""
-    source, content = operator.source or dtype_of(x), content_of(operator.dtype)
-    own = content_of(source)
-    if own == content:
-        return document.value(x)
+    value, content = document.tensor(x), content_of(operator.dtype)
+    if value.content == content:
+        return value
     if content == "integer" and operator.dtype not in ("int32", "int64"):
         raise Unsayable(f"NNEF has no tensors of {operator.dtype}, whose numbers are cut to their width")
-    return document.call("cast", content=content, input=x)
+    return document.call("cast", content=content, input=value)
 
 
 @says(Copy)
 def _copy(document: Document, operator: Copy, x: Any) -> Any:
     return document.call("copy", x=document.tensor(x))
-
-
-@says(Relu)
-def _relu(document: Document, operator: Relu, x: Any) -> Any:
-    return document.call("relu", x=x)
-
-
-@says(LeakyRelu)
-def _leaky_relu(document: Document, operator: LeakyRelu, x: Any) -> Any:
-    return document.call("leaky_relu", x=x, alpha=float(operator.slope))
-
-
-@says(ParametricRelu)
-def _parametric_relu(document: Document, operator: ParametricRelu, x: Any, slope: Any) -> Any:
-    x, slope = aligned(document, (x, slope))
-    return document.call("prelu", x=x, alpha=slope)
-
-
-@says(Elu)
-def _elu(document: Document, operator: Elu, x: Any) -> Any:
-    if operator.scale == 1:
-        return document.call("elu", x=x, alpha=float(operator.alpha))
-    return document.call("selu", x=x, alpha=float(operator.alpha), **{"lambda": float(operator.scale)})
-
-
-@says(Silu)
-def _silu(document: Document, operator: Silu, x: Any) -> Any:
-    if operator.scale == 1:
-        return document.call("silu", x=x)
-    if operator.scale == 1.702:
-        return document.call("gelu", x=x)
-    inner = document.call("mul", x=x, y=float(operator.scale))
-    return document.call("mul", x=x, y=document.call("sigmoid", x=inner))
-
-
-@says(Gelu)
-def _gelu(document: Document, operator: Gelu, x: Any) -> Any:
-    """By tanh; NNEF has no error function, and what it calls gelu is another approximation."""
-    if not operator.approximate:
-        raise Unsayable("NNEF has no error function, which the exact GELU needs")
-    scale, cubic = _GELU_TANH
-    bent = document.call("mul", x=_cube(document, x), y=cubic)
-    inner = document.call("mul", x=document.call("add", x=x, y=bent), y=scale)
-    share = document.call("add", x=document.call("tanh", x=inner), y=1.0)
-    return document.call("mul", x=document.call("mul", x=x, y=0.5), y=share)
-
-
-@says(Softplus)
-def _softplus(document: Document, operator: Softplus, x: Any) -> Any:
-    """Above a threshold of 20 or more the formula gives the number itself."""
-    if operator.threshold is not None and operator.threshold < 20:
-        raise Unsayable(f"NNEF's softplus has no threshold, here it is {operator.threshold}")
-    if operator.sharpness == 1:
-        return document.call("softplus", x=x)
-    scaled = document.call("mul", x=x, y=float(operator.sharpness))
-    return document.call("div", x=document.call("softplus", x=scaled), y=float(operator.sharpness))
-
-
-@says(Softmax)
-def _softmax(document: Document, operator: Softmax, x: Any) -> Any:
-    axes = list(operator.axes)
-    if not axes:
-        raise Unsayable("a softmax over no dimension")
-    if not operator.logarithm:
-        return document.call("softmax", x=x, axes=axes)
-    largest = document.call("max_reduce", input=x, axes=axes)
-    less = document.call("sub", x=x, y=largest)
-    total = document.call("sum_reduce", input=document.call("exp", x=less), axes=axes)
-    return document.call("sub", x=less, y=document.call("log", x=total))

@@ -94,7 +94,8 @@ def document_text(written: Written) -> str:
     """The document, with a comment for each tensor that the network calls by another name."""
     renamed = "".join(f"# {name} is {_printable(own)}\n" for name, own in written.renamed.items())
     first, rest = print_flat(written.graph).split("\n", 1)
-    return f"{first}\n{rest}" if not renamed else f"{first}\n\n{renamed}{rest}"
+    extensions = "".join(f"extension {extension};\n" for extension in written.extensions)
+    return f"{first}\n{extensions}{rest}" if not renamed else f"{first}\n{extensions}\n{renamed}{rest}"
 
 
 def _printable(name: str) -> str:

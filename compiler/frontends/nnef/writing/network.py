@@ -17,21 +17,33 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Tensor
-from nnefc.frontends.nnef.writing import elementwise, movements, products, reductions, regions, windows
-from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable, content_of
+from nnefc.frontends.nnef.writing import (
+    activations,
+    elementwise,
+    movements,
+    products,
+    quantization,
+    reductions,
+    regions,
+    windows,
+)
+from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable
 from nnefc.frontends.nnef.writing.names import Names, identifier, label
 from nnefc.frontends.nnef.writing.relax_calls import operator_of
 from nnefc.frontends.nnef.writing.rules import RULES
+from nnefc.frontends.nnef.writing.tract import TRACT_RULES, TractDocument
 from nnefc.network import Network
 from nnefc.operators.base import dtype_of, shape_of
 from nnefc.operators.recording import Application, Recording
 
 __all__ = ["Written", "written"]
 
-_RULES = (elementwise, movements, products, reductions, regions, windows)
+_RULES = (activations, elementwise, movements, products, quantization, reductions, regions, windows)
 """Modules that declare rules when they are imported."""
 
 _HINT = "convert a part of the network that ends before it, with --output-tensor NAME; nnefc compile takes all of it"
+
+_REGISTRY = "write it in tract's dialect, which has more operators, with --registry tract_core"
 
 _WIDTHS = {"scalar": "float32", "integer": "int32", "logical": "bool"}
 
@@ -46,6 +58,7 @@ class Written:
         renamed: what the network calls tensors that have another name in the document, by that name.
         widths: element types of inputs and outputs that NNEF has no name for, by their names in the document.
         quantization: the text of `graph.quant`; empty for none.
+        extensions: what the document's `extension` statements say.
     """
 
     graph: FlatGraph
@@ -53,35 +66,42 @@ class Written:
     renamed: Mapping[str, str]
     widths: Mapping[str, str]
     quantization: str = ""
+    extensions: tuple[str, ...] = ()
 
 
-def written(network: Network, recording: Recording) -> Written:
-    """The network as a document.
+def written(network: Network, recording: Recording, registry: str | None = None) -> Written:
+    """The network as a document of the standard, or, with a registry, of tract's dialect.
 
     Raises:
         CompileError: NNEF cannot say something that the network needs; with its place in the model.
     """
     _check(network)
-    writer = _Writer(network, recording)
+    writer = _Writer(network, recording, registry is not None)
     try:
         return writer.written()
     except Unsayable as error:
         place = f"{error.place}: " if error.place else ""
-        raise CompileError(f"{place}{error.reason}", hint=_HINT) from None
+        raise CompileError(f"{place}{error.reason}", hint=_HINT if registry else f"{_REGISTRY}; or {_HINT}") from None
 
 
 def _check(network: Network) -> None:
     if network.counts:
-        raise CompileError("the network has sizes that only the data tell, which NNEF cannot say")
+        raise CompileError("the network has sizes that only the data tell, which NNEF cannot say", hint=_HINT)
+    if not network.inputs:
+        raise CompileError(
+            "the network has no inputs, and a graph of NNEF has one at least",
+            hint="nnefc compile takes such networks as they are",
+        )
     if network.texts or network.has_text:
-        raise CompileError("the network computes with strings, which NNEF does not have")
+        raise CompileError("the network computes with strings, which NNEF does not have", hint=_HINT)
 
 
 class _Writer:
-    def __init__(self, network: Network, recording: Recording) -> None:
+    def __init__(self, network: Network, recording: Recording, in_tracts_dialect: bool) -> None:
         self._network = network
         self._recording = recording
-        self._document = Document(constant_name=recording.constant_name)
+        kind, rules = (TractDocument, {**RULES, **TRACT_RULES}) if in_tracts_dialect else (Document, RULES)
+        self._document = kind(constant_name=recording.constant_name, rules=rules)
         self._made: dict[Application, list[Any]] = {}
 
     def written(self) -> Written:
@@ -102,9 +122,8 @@ class _Writer:
     def _inputs(self, params: Any) -> list[Tensor]:
         made = []
         for name, var in zip(self._network.inputs, params, strict=True):
-            shape = [size if isinstance(size, int) else 0 for size in shape_of(var)]
             self._document.hint = name
-            tensor = self._document.external(content_of(dtype_of(var)), shape, shape_of(var))
+            tensor = self._document.external(dtype_of(var), shape_of(var))
             self._document.values[var] = tensor
             made.append(tensor)
         return made
@@ -141,22 +160,20 @@ class _Writer:
 
     def _said(self, var: relax.Expr, value: relax.Expr) -> Any:
         """By the outermost operator that can be said; else as a call of Relax."""
-        first: Unsayable | None = None
+        failures: list[Unsayable] = []
         applications = [*self._recording.applications.get(var, []), *self._recording.applications.get(value, [])]
         place = applications[0][0].place if applications else ""
         for application, index in applications:
             try:
                 made = self._applied(application)
             except Unsayable as error:
-                first = first or error
-                if error.place:  # an operand could not be written: there is nothing to be made of what is in it
-                    continue
+                failures.append(error)
             else:
                 return made if index is None else made[index]
         try:
             return self._called(value)
         except Unsayable as error:
-            found = _most_telling(first, error, applications)
+            found = _most_telling([*failures, error])
             found.place = found.place or place
             raise found from None
 
@@ -165,11 +182,7 @@ class _Writer:
         known = self._made.get(application)
         if known is not None:
             return known
-        operator = application.operator
-        rule = RULES.get(type(operator))
-        if rule is None:
-            raise Unsayable(f"NNEF has no operation for {type(operator).__name__}")
-        made = rule(self._document, operator, *application.operands)
+        made = self._document.say(application.operator, *application.operands)
         if isinstance(made, list):
             self._made[application] = made
         return made
@@ -187,21 +200,18 @@ class _Writer:
                 return [document.tensor(field) for field in value.fields]
             case relax.Call():
                 operator, operands = operator_of(value)
-                rule = RULES.get(type(operator))
-                if rule is None:
-                    raise Unsayable(f"NNEF has no operation for {type(operator).__name__}")
-                return rule(document, operator, *operands)
+                return document.say(operator, *operands)
             case relax.Var() | GenericConst():
                 return document.value(value)
         raise Unsayable("it is nothing that NNEF has")
 
 
-def _most_telling(first: Unsayable | None, last: Unsayable, applications: Any) -> Unsayable:
-    """Why the outermost operator could not be said; a kernel's name tells less."""
-    for error in (first, last):
-        if error is not None and error.place:
+def _most_telling(failures: list[Unsayable]) -> Unsayable:
+    """Why an operand could not be said, or why the outermost operator with a rule could not; else the outermost one."""
+    for error in failures:
+        if error.place:
             return error
-    return first or last
+    return next((error for error in failures if not error.no_rule), failures[0])
 
 
 def _bindings(main: relax.Function) -> Iterator[tuple[relax.Expr, relax.Expr]]:
@@ -237,7 +247,20 @@ def _finished(
         tuple(_renamed(invocation, final, labels) for invocation in kept),
     )
     values = {labels[tensor]: document.variables[tensor] for tensor in labels}
-    return Written(graph, values, renamed, _widths(network, final, inputs, own))
+    if isinstance(document, TractDocument):
+        return Written(graph, values, renamed, {}, extensions=tuple(_extensions(network)))
+    tensors = {tensor.name for invocation in graph.invocations for tensor in invocation.tensors}
+    text = quantization.quantization_text(network.quantization, tensors - {names[tensor] for tensor in labels})
+    return Written(graph, values, renamed, _widths(network, final, inputs, own), text)
+
+
+def _extensions(network: Network) -> Iterator[str]:
+    """The registry, and the open dimensions with their ranges."""
+    yield "tract_registry tract_core"
+    for dimension in network.open_dimensions:
+        name = identifier(str(dimension.var.name))  # as expressions of sizes are spelled
+        yield f"tract_symbol {name}"
+        yield f"tract_assert {name} >= {dimension.values.least}"
 
 
 def _needed(invocations: list[Invocation], wanted: list[Tensor]) -> list[Invocation]:
@@ -262,7 +285,7 @@ def _names(
     network: Network, document: Document, kept: list[Invocation], inputs: list[Tensor], outputs: list[Tensor]
 ) -> tuple[dict[Tensor, str], dict[str, str]]:
     """Identifiers: those of inputs and outputs first, then those that the model has, then others."""
-    given = Names()
+    given = Names(identifier(str(dimension.var.name)) for dimension in network.open_dimensions)
     names: dict[Tensor, str] = {}
     renamed: dict[str, str] = {}
 

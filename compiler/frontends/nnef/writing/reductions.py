@@ -7,7 +7,17 @@ from typing import Any
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import says
 from nnefc.operators.normalization import LpNormalization
-from nnefc.operators.reduction import AllTrue, AnyTrue, ArgExtreme, Maximum, Mean, Minimum, Reduction, Sum
+from nnefc.operators.reduction import (
+    AllTrue,
+    AnyTrue,
+    ArgExtreme,
+    LogSumExp,
+    Maximum,
+    Mean,
+    Minimum,
+    Reduction,
+    Sum,
+)
 
 _NAMES: dict[type[Reduction], str] = {
     Sum: "sum_reduce",
@@ -23,7 +33,7 @@ _NAMES: dict[type[Reduction], str] = {
 def _reduction(document: Document, operator: Reduction, x: Any) -> Any:
     name = _NAMES[type(operator)]
     value = document.tensor(x)
-    if value.content == "logical":
+    if document.is_logical(value):
         name = {"max_reduce": "any_reduce", "min_reduce": "all_reduce"}.get(name, name)
     return _reduced(document, name, operator, value)
 
@@ -41,6 +51,25 @@ def _arg_extreme(document: Document, operator: ArgExtreme, x: Any) -> Any:
         raise Unsayable("NNEF finds the first of equal items, here the last one is looked for")
     name = "argmax_reduce" if operator.largest else "argmin_reduce"
     return _reduced(document, name, operator, document.tensor(x))
+
+
+_LARGEST = 3.4028234663852886e38
+"""The largest 32-bit float."""
+
+
+@says(LogSumExp)
+def _log_sum_exp(document: Document, operator: LogSumExp, x: Any) -> Any:
+    """The largest item is taken out first, unless it is infinite."""
+    value, axes = document.tensor(x), list(operator.axes)
+    if not axes:
+        return value
+    largest = document.call("max_reduce", input=value, axes=axes)
+    is_finite = document.call("le", x=document.call("abs", x=largest), y=_LARGEST)
+    finite = document.call("select", condition=is_finite, true_value=largest, false_value=0.0)
+    powers = document.call("exp", x=document.call("sub", x=value, y=finite))
+    total = document.call("log", x=document.call("sum_reduce", input=powers, axes=axes))
+    made = document.call("add", x=total, y=finite)
+    return made if operator.keepdims else document.call("squeeze", input=made, axes=axes)
 
 
 @says(LpNormalization)

@@ -45,14 +45,14 @@ def operator_of(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
         Unsayable: the library has none.
     """
     if not isinstance(call.op, tvm.ir.Op):
-        raise Unsayable("it is called in a way that has no name")
+        raise Unsayable("it is called in a way that has no name", no_rule=True)
     name = call.op.name.removeprefix("relax.")
     if name in _READERS:
         return _READERS[name](call)
     if name in _FUNCTIONS:
         return Elementwise(_FUNCTIONS[name]), tuple(call.args)
     kernel = f" the kernel '{call.args[0].name_hint}'" if name == "call_tir" else f" '{name}' of Relax"
-    raise Unsayable(f"NNEF has no operation for{kernel}")
+    raise Unsayable(f"NNEF has no operation for{kernel}", no_rule=True)
 
 
 def _ints(values: Any) -> tuple[int, ...]:

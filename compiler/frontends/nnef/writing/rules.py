@@ -57,6 +57,8 @@ def reshaped(document: Document, x: Any, shape: Sequence[int]) -> Any:
         return x
     if isinstance(x, np.ndarray):
         return x.reshape(target)
+    if document.takes_symbols:
+        return document.call("reshape", input=x, shape=target)
     for axis, size in enumerate(target):
         if not isinstance(size, int) and axis < len(own) and own[axis] == size:
             target[axis] = 0
@@ -88,12 +90,19 @@ def aligned(document: Document, operands: Sequence[Any]) -> list[Any]:
     made = []
     for number, (operand, own) in enumerate(zip(operands, ranks, strict=True)):
         others = any(whole[i] and ranks[i] == rank for i in range(len(operands)) if i != number)
-        if isinstance(operand, np.ndarray) and operand.size == 1 and others and np.isfinite(operand).all():
+        if _is_number(document, operand) and others:
             made.append(operand.reshape(()))
-        elif own in (0, rank) and not (isinstance(operand, np.ndarray) and own == 0 and not np.isfinite(operand)):
+        elif own == rank or (own == 0 and (_is_number(document, operand) or not isinstance(operand, np.ndarray))):
             made.append(operand)
         elif isinstance(operand, np.ndarray):
             made.append(operand.reshape((1,) * (rank - own) + operand.shape))
         else:
             made.append(document.call("unsqueeze", input=operand, axes=list(range(rank - own))))
     return made
+
+
+def _is_number(document: Document, operand: Any) -> bool:
+    """Whether a constant may be written as a number."""
+    if not isinstance(operand, np.ndarray) or operand.size != 1 or not document.is_number(operand):
+        return False
+    return bool(operand.dtype.kind != "f" or np.isfinite(operand).all())

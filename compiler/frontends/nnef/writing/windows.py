@@ -13,7 +13,7 @@ from nnefc.frontends.nnef.writing.products import window_arguments
 from nnefc.frontends.nnef.writing.rules import says, shape_of
 from nnefc.operators.base import Shape
 from nnefc.operators.interpolation import Interpolation, Scaling
-from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, MaxPool, SumPool
+from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool, SumPool
 from nnefc.operators.resize import Resize
 from nnefc.operators.unpooling import SampleWindows, SpreadWindows
 from nnefc.operators.window import Window
@@ -63,6 +63,16 @@ def _average_pool(document: Document, operator: AveragePool, x: Any) -> Any:
         raise Unsayable("NNEF counts all of the padding in an average or none, here only a part of it counts")
     border = "constant" if operator.count_padding else "ignore"
     return document.call("avg_pool", input=document.tensor(x), border=border, **arguments)
+
+
+@says(LpPool)
+def _lp_pool(document: Document, operator: LpPool, x: Any) -> Any:
+    """The norms 1 and 2; of the norm 1 without signs."""
+    if operator.p not in (1, 2) or (operator.p == 1 and operator.signed):
+        raise Unsayable(f"NNEF has no operation for the norm {operator.p} of windows")
+    powers = document.call("sqr" if operator.p == 2 else "abs", x=document.tensor(x))
+    total = _sum_pool(document, SumPool(operator.window, operator.ceil), powers)
+    return document.call("sqrt", x=total) if operator.p == 2 else total
 
 
 @says(AdaptivePool)

@@ -1,0 +1,450 @@
+"""Documents in tract's dialect: tensors of all element types, symbols for open sizes, the operators of `tract_core`.
+
+extension tract_registry tract_core;
+extension tract_symbol N;
+…
+    ids = tract_core_external(datum_type = 'i64', shape = [N, 128]);
+    y = tract_core_erf(x);
+
+Where the standard has an operation, it is written as in a standard document, but for those that tract lacks, or defines
+in another way.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills REGISTRIES)
+from nnefc.frontends.nnef.declarations import MISSING, Dialect, Operation, Shape, Tensor
+from nnefc.frontends.nnef.dynamic.registry import REGISTRIES
+from nnefc.frontends.nnef.dynamic.values import DATUM_TYPES
+from nnefc.frontends.nnef.types import ArrayType, TensorType
+from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable, Value
+from nnefc.frontends.nnef.writing.movements import MODES
+from nnefc.frontends.nnef.writing.products import window_arguments
+from nnefc.frontends.nnef.writing.rules import RULES, Rule, reshaped, shape_of, transposed
+from nnefc.operators.activation import Elu, Gelu, Silu, Softmax
+from nnefc.operators.base import Operator, dtype_of
+from nnefc.operators.casting import Cast
+from nnefc.operators.convolution import TransposedConvolution
+from nnefc.operators.creation import Arange
+from nnefc.operators.elementwise import Elementwise
+from nnefc.operators.indexing import Gather, GatherElements, GatherND, OneHot
+from nnefc.operators.matrix import Einsum, Triangle
+from nnefc.operators.padding import Pad
+from nnefc.operators.reduction import ArgExtreme, Product
+from nnefc.operators.scatter import ScatterElements, ScatterND
+from nnefc.operators.shape import Expand, Slice, Split
+from nnefc.operators.sorting import TopK
+from nnefc.sizes import is_known
+
+__all__ = ["TRACT_RULES", "TractDocument"]
+
+_NAMES = {dtype: name for name, dtype in DATUM_TYPES.items()}
+_Function = TypeVar("_Function", bound=Rule)
+
+_SPELLABLE = re.compile(r"[A-Za-z0-9_+\-*/ ()]+")
+
+
+class TractDocument(Document):
+    """A document in tract's dialect: the content of a tensor is its element type."""
+
+    def content_of(self, dtype: str) -> str:
+        """The element type itself."""
+        if dtype not in _NAMES:
+            raise Unsayable(f"tract has no tensors of {dtype}")
+        return dtype
+
+    def stored(self, array: Array) -> Array:
+        """As it is."""
+        return array
+
+    def is_number(self, array: Array) -> bool:
+        """Integers of documents are sizes, and reals have 32 bits."""
+        return array.dtype == np.float32 or array.dtype == np.bool_
+
+    has_widths = takes_symbols = True
+
+    def external(self, dtype: str, shape: Shape) -> Tensor:
+        """An input; open sizes are symbols."""
+        self._check_known("tract_core_external", "shape", list(shape))
+        made = self._tensor(self.content_of(dtype), shape)
+        arguments = {"datum_type": _NAMES[dtype], "shape": list(shape)}
+        return self._invoked(_operation("tract_core_external"), arguments, made, None)
+
+    def extension(self, name: str, results: Sequence[tuple[str, Shape]], /, **arguments: Any) -> Any:
+        """Add an invocation of an operator of a registry.
+
+        Args:
+            results: element types and shapes.
+            arguments: as for `call`.
+        """
+        declared = _operation(name)
+        given: dict[str, Any] = {}
+        for parameter in declared.signature.parameters:
+            if parameter.name not in arguments:  # tract has its own defaults
+                assert parameter.default is not MISSING, (name, parameter.name)
+                continue
+            value = arguments.pop(parameter.name)
+            if isinstance(parameter.type, TensorType):
+                value = self.value(value)
+            elif isinstance(parameter.type, ArrayType) and isinstance(parameter.type.item, TensorType):
+                value = [self.tensor(item) for item in value]
+            else:
+                self._check_known(name, parameter.name, value)
+            given[parameter.name] = value
+        assert not arguments, (name, arguments)
+        made = [self._tensor(dtype, shape) for dtype, shape in results]
+        names = [result.name for result in declared.signature.results]
+        self._append(declared, given, dict(zip(names, made, strict=True)))
+        return made[0] if len(made) == 1 else made
+
+    def _check_content(self, operation: str, wanted: str, value: Value) -> None:
+        held = value.content if isinstance(value, Tensor) else "bool" if isinstance(value, bool) else ""
+        if wanted == "logical" and held != "bool":
+            raise Unsayable(f"'{operation}' takes truth values, here it is given {held}")
+
+    def _check_known(self, operation: str, parameter: str, value: Any) -> None:
+        if isinstance(value, list | tuple):
+            for item in value:
+                self._check_known(operation, parameter, item)
+        elif not is_known(value) and not _SPELLABLE.fullmatch(str(value)):
+            raise Unsayable(f"'{parameter}' of '{operation}' depends on an open size in a way that tract cannot say")
+
+    def _result_content(self, declared: str, content: str, given: Mapping[str, Any]) -> str:
+        if declared in ("logical", "integer"):
+            return {"logical": "bool", "integer": "int64"}[declared]
+        if declared == "?" and content:
+            return content
+        tensors = [item for value in given.values() for item in (value if isinstance(value, list) else [value])]
+        contents = [tensor.content for tensor in tensors if isinstance(tensor, Tensor)]
+        return next((content for content in contents if content != "bool"), "float32")
+
+
+def _operation(name: str) -> Operation:
+    """An operator of a registry as an operation of a flat graph."""
+    operator = next(r.operators[name] for r in map(REGISTRIES.get, _REGISTRIES) if r and name in r.operators)
+    return Operation(operator.declaration, frozenset({Dialect.PROVISIONAL}), lambda args: (), operator.lower)
+
+
+_REGISTRIES = ("tract_core", "standard")
+
+_FUNCTIONS = {
+    "erf": "tract_core_erf",
+    "round": "tract_core_round_even",
+    "isnan": "tract_core_is_nan",
+    "isinf": "tract_core_is_inf",
+    "logical_xor": "tract_core_xor",
+    "bitwise_and": "tract_core_bitand",
+    "bitwise_or": "tract_core_bitor",
+    "bitwise_xor": "tract_core_bitxor",
+    "bitwise_not": "tract_core_bitnot",
+    "left_shift": "tract_shl",
+    "right_shift": "tract_shr",
+}
+_TRUTHS = frozenset({"isnan", "isinf", "logical_xor"})
+
+TRACT_RULES: dict[type[Operator], Rule] = {}
+"""Rules for documents of tract's dialect, in place of the standard's or besides them."""
+
+
+def _says(kind: type[Operator]) -> Callable[[_Function], _Function]:
+    def declare(rule: _Function) -> _Function:
+        TRACT_RULES[kind] = rule
+        return rule
+
+    return declare
+
+
+@_says(Elementwise)
+def _elementwise(document: TractDocument, operator: Elementwise, *operands: Any) -> Any:
+    if operator.function == "reciprocal":
+        value = document.tensor(operands[0])
+        return document.extension("recip", [(value.content, value.shape)], x=value)
+    name = _FUNCTIONS.get(operator.function)
+    if name is None or len(operands) > 2:
+        return RULES[Elementwise](document, operator, *operands)
+    dtype = "bool" if operator.function in _TRUTHS else dtype_of(operands[0])
+    shape = operator.shape(*map(shape_of, operands))
+    given = [document.tensor(_ranked(document, operand, len(shape))) for operand in operands]
+    return document.extension(name, [(dtype, shape)], **dict(zip("xy", given, strict=False)))
+
+
+def _ranked(document: Document, x: Any, rank: int) -> Any:
+    shape = shape_of(x)
+    return reshaped(document, x, (1,) * (rank - len(shape)) + tuple(shape)) if len(shape) < rank else x
+
+
+@_says(Cast)
+def _cast(document: TractDocument, operator: Cast, x: Any) -> Any:
+    value = document.tensor(x)
+    return _converted(document, value, operator.dtype)
+
+
+def _converted(document: TractDocument, value: Tensor, dtype: str) -> Any:
+    if value.content == document.content_of(dtype):
+        return value
+    return document.extension("tract_core_cast", [(dtype, value.shape)], input=value, to=_NAMES[dtype])
+
+
+@_says(Gelu)
+def _gelu(document: TractDocument, operator: Gelu, x: Any) -> Any:
+    if operator.approximate:
+        return RULES[Gelu](document, operator, x)
+    value = document.tensor(x)
+    inner = document.call("mul", x=value, y=math.sqrt(0.5))
+    share = document.extension("tract_core_erf", [(value.content, value.shape)], x=inner)
+    half = document.call("mul", x=value, y=0.5)
+    return document.call("mul", x=half, y=document.call("add", x=share, y=1.0))
+
+
+@_says(Softmax)
+def _softmax(document: TractDocument, operator: Softmax, x: Any) -> Any:
+    value = document.tensor(x)
+    if not operator.logarithm:
+        return RULES[Softmax](document, operator, value)
+    return document.extension(
+        "tract_core_log_softmax", [(value.content, value.shape)], x=value, axes=list(operator.axes)
+    )
+
+
+@_says(Split)
+def _split(document: TractDocument, operator: Split, x: Any) -> Any:
+    """tract has no `split`: slices."""
+    value, made = document.tensor(x), list[Any]()
+    first = 0
+    for size in operator.sizes:
+        # An end of 0 is that of the tensor.
+        end = 0 if size is operator.sizes[-1] and len(made) == len(operator.sizes) - 1 else first + size
+        made.append(document.call("slice", input=value, axes=[operator.axis], begin=[first], end=[end], stride=[1]))
+        first = first + size
+    return made
+
+
+@_says(TransposedConvolution)
+def _deconvolution(document: TractDocument, operator: TransposedConvolution, x: Any, w: Any, bias: Any = None) -> Any:
+    """The filter is `[outputs, inputs / groups, …]`; what lies beyond the last window is padded before the bias."""
+    inputs, outputs, *taps = shape_of(w)
+    groups, window = operator.groups, operator.window
+    apart = reshaped(document, w, (groups, inputs // groups, outputs, *taps))
+    turned = transposed(document, apart, (0, 2, 1, *range(3, len(taps) + 3)))
+    filters = reshaped(document, turned, (groups * outputs, inputs // groups, *taps))
+    kept = tuple((before, after - more) for (before, after), more in zip(window.padding, operator.beyond, strict=True))
+    beyond = [max(0, -after) for _, after in kept]
+    window = window.padded(tuple((before, max(0, after)) for before, after in kept))
+    row = None if bias is None else document.tensor(reshaped(document, bias, (1, math.prod(shape_of(bias)))))
+    whole = TransposedConvolution(window, groups, (0,) * window.rank, operator.border)
+    value = document.tensor(x)
+    made = document.extension(
+        "deconv",
+        [(value.content, whole.shape(shape_of(x), shape_of(w)))],
+        input=value,
+        filter=document.tensor(filters),
+        bias=0.0 if row is None or any(beyond) else row,
+        groups=groups,
+        border=MODES[operator.border],
+        **window_arguments(window),
+    )
+    if not any(beyond):
+        return made
+    padded = document.call("pad", input=made, padding=[(0, 0), (0, 0), *((0, more) for more in beyond)])
+    if row is None:
+        return padded
+    return document.call("add", x=padded, y=reshaped(document, row, (*row.shape, *[1] * window.rank)))
+
+
+@_says(Pad)
+def _pad(document: TractDocument, operator: Pad, x: Any, fill: Any = None) -> Any:
+    """What repeats the border has another name."""
+    made = RULES[Pad](document, operator, x, fill)
+    if operator.mode != "edge" or not document.invocations or made not in document.invocations[-1].tensors:
+        return made
+    last = document.invocations[-1]
+    document.invocations[-1] = replace(last, arguments={**last.arguments, "border": "replicated"})
+    return made
+
+
+@_says(Slice)
+def _slice(document: TractDocument, operator: Slice, x: Any) -> Any:
+    """Forwards; what is taken in reverse is turned round then."""
+    forward, turned = {}, []
+    for axis, (start, count, step) in operator.ranges.items():
+        if isinstance(step, int) and step < 0:
+            turned.append(axis)
+            start, step = start + (count - 1) * step, -step
+        forward[axis] = (start, count, step)
+    made = RULES[Slice](document, Slice(forward), x)
+    for axis in turned:
+        made = document.extension(
+            "tract_core_downsample", [(made.content, made.shape)], input=made, axis=axis, stride=-1
+        )
+    return made
+
+
+@_says(Silu)
+def _silu(document: TractDocument, operator: Silu, x: Any) -> Any:
+    inner = x if operator.scale == 1 else document.call("mul", x=x, y=float(operator.scale))
+    return document.call("mul", x=x, y=document.call("sigmoid", x=inner))
+
+
+@_says(Elu)
+def _elu(document: TractDocument, operator: Elu, x: Any) -> Any:
+    """tract's own has no attributes."""
+    powers = document.call("sub", x=document.call("exp", x=x), y=1.0)
+    below = document.call("mul", x=powers, y=float(operator.alpha))
+    is_below = document.call("lt", x=x, y=0.0)
+    made = document.call("select", condition=is_below, true_value=below, false_value=x)
+    return made if operator.scale == 1 else document.call("mul", x=made, y=float(operator.scale))
+
+
+@_says(Expand)
+def _expand(document: TractDocument, operator: Expand, x: Any) -> Any:
+    shape, target = shape_of(x), operator.target
+    value = document.tensor(_ranked(document, x, len(target)))
+    if value.shape == tuple(target) or tuple(shape) == tuple(target):
+        return value
+    result = [(value.content, tuple(target))]
+    return document.extension("tract_core_broadcast", result, input=value, shape=list(target))
+
+
+@_says(Gather)
+def _gather(document: TractDocument, operator: Gather, x: Any, indices: Any) -> Any:
+    value = document.tensor(x)
+    result = [(value.content, operator.shape(shape_of(x), shape_of(indices)))]
+    return document.extension(
+        "tract_core_gather", result, input=value, indices=document.tensor(indices), axis=operator.axis
+    )
+
+
+@_says(GatherElements)
+def _gather_elements(document: TractDocument, operator: GatherElements, x: Any, indices: Any) -> Any:
+    value = document.tensor(x)
+    result = [(value.content, shape_of(indices))]
+    return document.extension(
+        "tract_core_gather_elements", result, input=value, indices=document.tensor(indices), axis=operator.axis
+    )
+
+
+@_says(GatherND)
+def _gather_nd(document: TractDocument, operator: GatherND, x: Any, indices: Any) -> Any:
+    value = document.tensor(x)
+    result = [(value.content, operator.shape(shape_of(x), shape_of(indices)))]
+    return document.extension(
+        "tract_core_gather_nd", result, input=value, indices=document.tensor(indices), batch_dims=operator.batch
+    )
+
+
+@_says(ScatterElements)
+def _scatter_elements(document: TractDocument, operator: ScatterElements, x: Any, indices: Any, updates: Any) -> Any:
+    value = document.tensor(x)
+    given = {"input": value, "indices": document.tensor(indices), "updates": document.tensor(updates)}
+    result = [(value.content, value.shape)]
+    return document.extension(
+        "tract_core_scatter_elements", result, axis=operator.axis, reduction=operator.reduction, **given
+    )
+
+
+@_says(ScatterND)
+def _scatter_nd(document: TractDocument, operator: ScatterND, x: Any, indices: Any, updates: Any) -> Any:
+    value = document.tensor(x)
+    given = {"input": value, "indices": document.tensor(indices), "updates": document.tensor(updates)}
+    result = [(value.content, value.shape)]
+    return document.extension("tract_core_scatter_nd", result, reduction=operator.reduction, **given)
+
+
+@_says(TopK)
+def _top_k(document: TractDocument, operator: TopK, x: Any) -> Any:
+    value = document.tensor(x)
+    shape = tuple(operator.k if axis == operator.axis else size for axis, size in enumerate(value.shape))
+    return document.extension(
+        "tract_core_topk",
+        [(value.content, shape), ("int64", shape)],
+        input=value,
+        k=operator.k,
+        axis=operator.axis,
+        largest=operator.largest,
+    )
+
+
+@_says(OneHot)
+def _one_hot(document: TractDocument, operator: OneHot, values: Any, indices: Any) -> Any:
+    if not isinstance(values, np.ndarray):
+        raise Unsayable("the values of a one-hot tensor are computed, and tract takes numbers")
+    off, on = (float(value) for value in values)
+    shape = operator.shape(values.shape, shape_of(indices))
+    made = document.extension(
+        "tract_core_one_hot",
+        [("float32", shape)],
+        input=document.tensor(indices),
+        axis=operator.axis,
+        dim=operator.depth,
+        value_off=off,
+        value_on=on,
+    )
+    return _converted(document, made, str(values.dtype))
+
+
+@_says(Triangle)
+def _triangle(document: TractDocument, operator: Triangle, x: Any) -> Any:
+    value = document.tensor(x)
+    result = [(value.content, value.shape)]
+    return document.extension("tract_core_trilu", result, input=value, k=operator.diagonal, upper=operator.upper)
+
+
+@_says(Product)
+def _product(document: TractDocument, operator: Product, x: Any) -> Any:
+    value, axes = document.tensor(x), list(operator.axes)
+    if not axes:
+        return value
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(value.shape))
+    made = document.extension("tract_core_product_reduce", [(value.content, shape)], input=value, axes=axes)
+    return made if operator.keepdims else document.call("squeeze", input=made, axes=axes)
+
+
+@_says(ArgExtreme)
+def _arg_extreme(document: TractDocument, operator: ArgExtreme, x: Any) -> Any:
+    value, axes = document.tensor(x), list(operator.axes)
+    name = "argmax" if operator.largest else "argmin"
+    if not operator.last:
+        made = document.call(f"{name}_reduce", input=value, axes=axes)
+    else:
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(value.shape))
+        made = document.extension(f"tract_core_{name}_reduce_last", [("int64", shape)], input=value, axes=axes)
+    made = document.extension("tract_core_cast", [(operator.dtype, made.shape)], input=made, to=_NAMES[operator.dtype])
+    return made if operator.keepdims else document.call("squeeze", input=made, axes=axes)
+
+
+@_says(Einsum)
+def _einsum(document: TractDocument, operator: Einsum, *operands: Any) -> Any:
+    tensors = [document.tensor(operand) for operand in operands]
+    shape = operator.shape(*map(shape_of, operands))
+    if "..." in operator.equation or "->" not in operator.equation:
+        raise Unsayable("tract's equations name all dimensions and the result's")
+    return document.extension(
+        "tract_core_einsum",
+        [(tensors[0].content, shape)],
+        inputs=tensors,
+        expr="".join(operator.equation.split()),
+        acc=_NAMES[tensors[0].content],
+    )
+
+
+@_says(Arange)
+def _arange(document: TractDocument, operator: Arange) -> Any:
+    for number in (operator.start, operator.limit, operator.step):
+        if isinstance(number, float):
+            raise Unsayable("a range of reals is not written in tract's dialect")
+    made = document.extension(
+        "tract_core_range",
+        [("int64", operator.shape())],
+        start=operator.start,
+        end=operator.limit,
+        step=operator.step,
+    )
+    return document.extension("tract_core_cast", [(operator.dtype, made.shape)], input=made, to=_NAMES[operator.dtype])
