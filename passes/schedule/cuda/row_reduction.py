@@ -24,7 +24,7 @@ from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.cuda.shared_reductions import can_share_reductions
 from nnefc.passes.schedule.cuda.threads import bind_flat, rows_at_once, threads_of_row
 from nnefc.passes.schedule.reducers import register_reducer
-from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
+from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, largest_divisor, root_blocks, trip_count
 from nnefc.passes.tir.expressions import loads_of, variables_of
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, may_exceed, typical
@@ -93,6 +93,9 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
     rows, length = (trip_count(sch, *part) for part in (outer, inner))
     threads = threads_of_row(rows, length, target)
     at_once = rows_at_once(rows, threads, target)
+    longer = [size for size in (trip_count(sch, loop) for loop in outer) if size != 1]
+    if len(longer) > 1:  # rows of a block that go on along another axis: TVM would keep all of both
+        at_once = largest_divisor(longer[-1], at_once)
     _inline_what_need_not_be_kept(sch, output, rows * length, at_once * length)
     sch.reorder(*outer, *inner)
     of_grid, row = sch.split(fused(sch, outer), [None, at_once])

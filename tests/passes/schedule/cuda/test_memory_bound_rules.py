@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -366,6 +367,16 @@ TRANSPOSITIONS = [
 def test_transpositions(tmp_path: Path) -> None:
     check(TRANSPOSITIONS, tmp_path)
     assert set(rules_of(TRANSPOSITIONS)) == {"TranspositionRule"}
+
+
+@pytest.mark.parametrize("shape", [(64, 41, 43), (3, 200, 35)])
+def test_rows_of_a_block_are_rows_of_one_matrix(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Else TVM keeps all rows of two matrices in shared memory."""
+    rows = case("softmax", lambda x: topi.nn.softmax(x, 2), lambda x: softmax(x, 2), real(*shape))
+    code = check([rows], tmp_path)
+    kept = [int(size) for size in re.findall(r"__shared__ .*\[(\d+)\];", code.source)]
+    (launch,) = code.launches
+    assert sum(kept) == launch.block[1] * shape[-1]
 
 
 NOTHING = np.zeros((0, 64), np.float32)
