@@ -101,9 +101,9 @@ def compile(
             and matrix products in less time: 1 for not at all, `math.inf` for no limit. Fewer than 4 MiB count as 4.
             GPUs use no such algorithms.
         precision: the type that convolutions and matrix products multiply: `fp32`, `bf16` or `fp16`; for GPUs `fp32`,
-            `tf32` (float32 of which tensor cores use 10 bits of the fraction) or `fp16`. Sums are float32; inputs and
-            outputs keep their types. A CPU that does not multiply half floats faster stores the weights in them. For
-            this machine also `auto`: the fastest whose results, tried here, are within `max_error`.
+            `tf32` (float32 of which tensor cores use 10 bits of the fraction), `bf16` or `fp16`. Sums are float32;
+            inputs and outputs keep their types. A CPU that does not multiply half floats faster stores the weights in
+            them. For this machine also `auto`: the fastest whose results, tried here, are within `max_error`.
         keep_wide: `first` and `last`: of these convolutions and matrix products, operands are float32 nevertheless.
         max_error: for `auto`, how far a result may be from that in float32, over the largest value of its output;
             1e-2 by default.

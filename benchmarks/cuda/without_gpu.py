@@ -2,7 +2,7 @@
 
     python benchmarks/cuda/without_gpu.py [NETWORK ...]
 
-Digits and the small networks of the tests run on an emulator, in all three precisions, beside code for this CPU. The
+Digits and the small networks of the tests run on an emulator, in all precisions, beside code for this CPU. The
 networks are compiled whole, and NVIDIA's compiler reports registers, shared memory and spills. Nothing is timed.
 Without names it takes those in WHOLE and writes benchmarks/results/cuda.md.
 """
@@ -29,7 +29,7 @@ from emulated_networks import on_cuda  # noqa: E402
 from models.networks import NAMES, write_twins  # noqa: E402
 from small_networks import NETWORKS, Net  # noqa: E402
 
-PRECISIONS = ("fp32", "tf32", "fp16")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ARCHITECTURES = (80, 90)
 
 WHOLE = ("resnet50", "mobilenet_v2", "bert_base", "squeezenet", "lstm")

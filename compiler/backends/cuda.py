@@ -43,6 +43,8 @@ _MOST_SERIAL_WORK = 1 << 14
 """Rounds of loops that one thread of a device may go through: its clock is a third of a processor's, and a step on the
 host waits for two copies."""
 
+_HALF_FLOATS = {"bf16": "bfloat16", "fp16": "float16"}  # by precisions
+
 
 class CudaBackend(Backend):
     """NVIDIA GPUs, and the CPU that launches their kernels."""
@@ -68,9 +70,8 @@ class CudaBackend(Backend):
 
     def _narrowing(self) -> Sequence[NamedPass]:
         """What makes half floats of the operands of contractions; tf32 is a matter of instructions."""
-        if self.target.precision != "fp16":
-            return ()
-        return [("use narrow floats", UseNarrowFloats("float16", keep_wide=self.target.keep_wide))]
+        dtype = _HALF_FLOATS.get(self.target.precision)
+        return [("use narrow floats", UseNarrowFloats(dtype, keep_wide=self.target.keep_wide))] if dtype else ()
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         try:

@@ -38,7 +38,7 @@ __all__ = ["compile_model"]
     "--precision",
     type=click.Choice(["fp32", "tf32", "bf16", "fp16", "auto"]),
     help="The type that convolutions and matrix products multiply; sums are float32. On CPUs fp32, bf16 or fp16, on "
-    "GPUs fp32, tf32 or fp16; auto is the fastest of those for this machine within --max-error.  [default: fp32]",
+    "GPUs tf32 besides; auto is the fastest of those for this machine within --max-error.  [default: fp32]",
 )
 @click.option(
     "--keep-wide",

@@ -35,7 +35,7 @@ ARCHITECTURES = {
 }
 """Compute capabilities, ten times the number that NVIDIA writes, and well-known devices that have them."""
 
-_LEAST_ARCHITECTURES = {"fp32": 0, "tf32": 80, "fp16": 70}
+_LEAST_ARCHITECTURES = {"fp32": 0, "tf32": 80, "bf16": 80, "fp16": 70}
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ _MOST_SHARED = {
 }
 
 
-_OPTIONS = "the options are -arch=sm_80,sm_90, -host=NAME of a CPU, and -precision=fp32, tf32 or fp16"
+_OPTIONS = "the options are -arch=sm_80,sm_90, -host=NAME of a CPU, and -precision=fp32, tf32, bf16 or fp16"
 
 
 def parse_cuda_target(text: str) -> CudaTarget:

@@ -34,6 +34,16 @@ def test_a_small_network_is_the_same_and_no_access_is_wrong(name: str, tmp_path:
     agree(path, net.inputs, checks=True)
 
 
+@pytest.mark.parametrize("name", ["bert", pytest.param("mobilenet", marks=pytest.mark.slow)])
+def test_a_small_network_in_bfloat16_is_nearly_the_same(name: str, tmp_path: Path) -> None:
+    net = Net(seed=len(name))
+    path = tmp_path / "network.onnx"
+    path.write_bytes(net.model(NETWORKS[name](net)).SerializeToString())
+    made = agree(path, net.inputs, checks=True, tolerance=2**-7, precision="bf16")
+    assert isinstance(made.code, CudaCode)
+    assert "bf16.bf16.f32" in made.code.kernels.source
+
+
 def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> None:
     net = Net(seed=1)
     places = net.given(np.array([2, -3, 9], np.int64))

@@ -19,9 +19,9 @@ from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
-from nnefc.passes.schedule.cuda.operand_tile import OperandTile, tile_of
+from nnefc.passes.schedule.cuda.operand_tile import tile_of
 from nnefc.passes.schedule.cuda.product import Product, product_of
-from nnefc.passes.schedule.cuda.tiled_launch import ITEMS, TiledLaunch, tiled
+from nnefc.passes.schedule.cuda.tiled_launch import ITEMS, Side, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import Tile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.expressions import number
@@ -70,10 +70,10 @@ class _Launch(TiledLaunch):
 
         def depth(index: tirx.Expr) -> tirx.Stmt:
             parts = []
-            for (side, _, shared), part, place, size, distance in zip(
+            for side, part, place, size, distance in zip(
                 self._sides, self._fragments, places, sizes, (tile.row_distance, tile.column_distance), strict=True
             ):
-                parts.append(self._read(side, shared, part, half, index, place, size, distance))
+                parts.append(self._read(side, part, half, index, place, size, distance))
             left, right = self._fragments
 
             def add(row: tirx.Expr, column: tirx.Expr) -> tirx.Stmt:
@@ -89,8 +89,7 @@ class _Launch(TiledLaunch):
 
     def _read(
         self,
-        side: OperandTile,
-        shared: tirx.Var,
+        side: Side,
         part: tirx.Var,
         half: tirx.Expr,
         depth: tirx.Expr,
@@ -100,12 +99,12 @@ class _Launch(TiledLaunch):
     ) -> tirx.Stmt:
         """One depth of the thread's rows or columns, group by group."""
         nest = self._nest
-        base = half * number(side.size) + depth * number(side.stride) + place
+        base = side.base(half) + depth * number(side.tile.stride) + place
 
         def group(index: tirx.Expr) -> tirx.Stmt:
             def lane(of: tirx.Expr) -> tirx.Stmt:
                 at = nest.simplify(base + index * number(distance) + of)
-                return store(part, load(shared, at), index * number(_GROUP) + of)
+                return store(part, load(side.shared, at), index * number(_GROUP) + of)
 
             return nest.lanes(_GROUP, lane)
 

@@ -6,6 +6,9 @@ so what takes divisions of them is worked out once, and kept in registers:
 
     begin     data_at[0] = p // 28; data_at[1] = p % 28
     fetch     data_fetched[…] = if 0 <= data_at[0] + d % 9 // 3 - 1 < 28 && …: data[d // 9, data_at[0] + …, …] else 0
+
+What lies in memory as it is multiplied, 16 bytes side by side, needs no registers on its way to shared memory: the
+instruction `cp.async` (PTX ISA, "Non-bulk copy") copies it while the thread goes on.
 """
 
 from __future__ import annotations
@@ -14,16 +17,52 @@ from collections.abc import Callable
 
 import tvm
 from tvm import tirx
-from tvm.ir.expr import Call
+from tvm.backend.cuda.op import cuda_func_call
+from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
+from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.tir.expressions import conjuncts, inside, is_number, number, substituted, variables_of
 from nnefc.passes.tir.sizes import Size
 
-__all__ = ["OperandFetch"]
+__all__ = ["OperandFetch", "commit_copies", "is_loaded", "wait_for_copies"]
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
+
+_COPY = """
+__device__ __forceinline__ void nnefc_copy(void *shared, const void *, const void *global, bool is_inside) {
+  unsigned address = (unsigned)__cvta_generic_to_shared(shared);
+  int bytes = is_inside ? 16 : 0;  // the rest is zero
+  asm volatile ("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(address), "l"(global), "r"(bytes) : "memory");
+}
+"""
+_COMMIT = """
+__device__ __forceinline__ void nnefc_commit_copies() {
+  asm volatile ("cp.async.commit_group;" : : : "memory");
+}
+"""
+_WAIT = """
+__device__ __forceinline__ void nnefc_wait_for_copies_{count}() {{
+  asm volatile ("cp.async.wait_group {count};" : : : "memory");
+}}
+"""
+
+
+def is_loaded(operand: Operand) -> bool:
+    """Whether elements are multiplied as they lie in memory, or zero."""
+    return isinstance(_unconditional(operand.value)[1], TensorLoad)
+
+
+def commit_copies() -> tirx.Stmt:
+    """The thread's copies since the last of these statements become one group."""
+    return tirx.Evaluate(cuda_func_call("nnefc_commit_copies", source_code=_COMMIT))
+
+
+def wait_for_copies(count: int) -> tirx.Stmt:
+    """Wait for the thread's copies, but for those of the last `count` groups."""
+    source = _WAIT.format(count=count)
+    return tirx.Evaluate(cuda_func_call(f"nnefc_wait_for_copies_{count}", source_code=source))
 
 
 class OperandFetch:
@@ -90,6 +129,27 @@ class OperandFetch:
             return all_fetched
         zeros = nest.unrolled(count, lambda vector: into_registers(vector, lambda _: zero))
         return tirx.IfThenElse(tirx.all(*common), all_fetched, zeros)
+
+    def copy(self, shared: tirx.Var, base: tirx.Expr, tile: tirx.Expr, tiles: Size) -> tirx.Stmt:
+        """Begin to copy a tile, as :meth:`fetch` has it, into shared memory from the place `base` on.
+
+        Vectors are 16 bytes, and :func:`is_loaded` holds.
+        """
+        nest, side, element = self.nest, self.side, _Element(self, tile, tiles)
+
+        def one(vector: tirx.Expr) -> tirx.Stmt:
+            conditions, value = element.at(vector, number(0))
+            *_, present = side.place(self.thread, vector)
+            place = nest.simplify(base + side.offset(self.thread, vector))
+            inside = tirx.all(*conditions) if conditions else tirx.const(True, "bool")
+            ends = [load(shared, nest.simplify(place + number(step))) for step in (0, side.lanes - 1)]
+            addresses = [
+                tirx.address_of(item) for item in (*ends, value)
+            ]  # TVM makes buffers as small as they are named
+            stmt = tirx.Evaluate(cuda_func_call("nnefc_copy", *addresses, inside, source_code=_COPY))
+            return stmt if nest.holds(present) else tirx.IfThenElse(present, stmt, None)
+
+        return nest.unrolled(side.vectors, one)
 
     def stand_ins(self) -> dict[tirx.Var, tirx.Var]:
         """A new variable for each value that is kept, with its bounds."""

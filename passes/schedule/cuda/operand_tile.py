@@ -106,6 +106,11 @@ class OperandTile:
 
         return nest.unrolled(self.vectors, vector)
 
+    def offset(self, thread: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
+        """Where in shared memory a thread's vector begins."""
+        position, depth, _ = self.place(thread, vector)
+        return self._offset(position, depth)
+
     def _offset(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
         """Where an element is in shared memory."""
         return depth * number(self.stride) + position

@@ -1,10 +1,10 @@
-"""Contractions by tensor cores: half precision, or single precision rounded to 10 bits of mantissa where that is asked.
+"""Contractions by tensor cores: half floats, or single precision rounded to 10 bits of mantissa where that is asked.
 
 The loops are those of `contraction.py`; what a thread multiplied there, a warp multiplies here, by the instruction
 `mma.sync` (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"): 16 rows and 8 columns at once, summed up in
 single precision. Lane 4 g + t of a warp holds, of
 
-    left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9      (half precision; else t and t + 4)
+    left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9      (half floats; else t and t + 4)
     right     column g              the same depths
     sums      rows g and g + 8      columns 2 t and 2 t + 1
 
@@ -15,6 +15,7 @@ the banks.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -23,25 +24,28 @@ from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
+from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
-from nnefc.passes.schedule.cuda.tiled_launch import TiledLaunch, tiled
+from nnefc.passes.schedule.cuda.tiled_launch import Side, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.expressions import number
 from nnefc.sizes import typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
-__all__ = ["HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
+__all__ = ["COPIED_TILES", "HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
 
 _OLDEST = 80  # architecture that has these instructions
 _LEAST = 8  # rows, columns and depths that are worth it
 _WARP = 32
 _ROWS, _COLUMNS = 16, 8  # of one instruction
+_COPIED = 8  # half floats at once
+_SHARED_OF_PROCESSOR = 160 << 10  # bytes, about, of the devices with the most processors
 
 
 class TensorCoreRule:
-    """A sum of products of half precision; or of single precision, if the target may round it."""
+    """A sum of products of half floats; or of single precision, if the target may round it."""
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
@@ -50,20 +54,32 @@ class TensorCoreRule:
         if min(map(typical, (product.rows.size, product.columns.size, product.depth.size))) < _LEAST:
             return None
         sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
-        halves = [_narrow(operand) for operand in product.operands]
-        if all(half is not None for half in halves):
-            return tiled(product, choose_tiling(*sizes, HALF_TILES), _HalfLaunch)
-        if target.precision == "tf32" and all(half is None for half in halves):
+        halves = [half for operand in product.operands if (half := _narrow(operand)) is not None]
+        types = {str(half.value.expr_ty().dtype) for half in halves}
+        if len(halves) == 2 and len(types) == 1:
+            tiles = COPIED_TILES if _are_copied(halves, target) else HALF_TILES
+            return tiled(product, choose_tiling(*sizes, tiles), _LAUNCHES[types.pop()])
+        if target.precision == "tf32" and not halves:
             return tiled(product, choose_tiling(*sizes, SINGLE_TILES), _SingleLaunch)
         return None
 
 
 def _narrow(operand: Operand) -> Operand | None:
-    """The operand in half precision, if that is what it is made single precision from."""
+    """The operand in half floats, if that is what it is made single precision from."""
     value = operand.value
-    if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) == "float16":
+    if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) in _LAUNCHES:
         return replace(operand, value=value.value)
     return None
+
+
+def _are_copied(halves: Sequence[Operand], target: CudaTarget) -> bool:
+    """Whether tiles of both operands can be copied, 16 bytes at once, in every tile that there is."""
+    if max(tile.shared_bytes for tile in COPIED_TILES) > target.most_shared_bytes or not all(map(is_loaded, halves)):
+        return False
+    positions, depths = min(tile.rows for tile in COPIED_TILES), min(tile.depth for tile in COPIED_TILES)
+    return all(
+        any(lanes_along(half, positions, depths, way, _COPIED) == _COPIED for way in (False, True)) for half in halves
+    )
 
 
 @dataclass(frozen=True)
@@ -108,6 +124,31 @@ class _Tile(AnyTile):
         return row, column, tirx.floordiv(lane, number(4)), tirx.floormod(lane, number(4))
 
 
+class _CopiedTile(_Tile):
+    """A tile whose operands are copied past the registers, several ahead."""
+
+    ahead: ClassVar[int] = 3
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block, whichever way the operands lie."""
+        sides = (max(self.depth * (side + 8), side * (self.depth + 8)) for side in (self.rows, self.columns))
+        return (self.ahead + 1) * self.item_bytes * sum(sides)
+
+    @property
+    def most_blocks(self) -> int:
+        """How many blocks a processor has room for, registers and threads apart."""
+        return max(1, _SHARED_OF_PROCESSOR // self.shared_bytes)
+
+    @property
+    def efficiency(self) -> float:
+        """Of the peak, estimated: a copy is one instruction for eight elements."""
+        multiply = self.warp_rows * self.warp_columns / 16
+        read = self.warp_rows + self.warp_columns
+        copy = 8 * (self.rows + self.columns) / self.threads
+        return multiply / (max(multiply, read) + read / 4 + copy)
+
+
 class _SingleTile(_Tile):
     """The same of single precision."""
 
@@ -127,17 +168,18 @@ _SHAPES = (
     (32, 32, 16, 16),
 )
 HALF_TILES = tuple(_Tile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
+COPIED_TILES = tuple(_CopiedTile(rows, columns, 32, *warp) for rows, columns, *warp in ((128, 128, 64, 64), *_SHAPES))
 SINGLE_TILES = tuple(_SingleTile(rows, columns, 16, *warp) for rows, columns, *warp in _SHAPES)
 
 _MULTIPLY_HALF = """
-__device__ __forceinline__ void nnefc_multiply_half(float *sums, const unsigned *left, const unsigned *right) {
+__device__ __forceinline__ void nnefc_multiply_{type}(float *sums, const unsigned *left, const unsigned *right) {{
   asm volatile (
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%10, %11, %12, %13};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.{type}.{type}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
+      "{{%10, %11, %12, %13}};"
       : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]), "f"(sums[0]),
         "f"(sums[1]), "f"(sums[2]), "f"(sums[3]));
-}
+}}
 """
 _MULTIPLY_SINGLE = """
 __device__ __forceinline__ void nnefc_multiply_single(float *sums, const float *left, const float *right) {
@@ -263,13 +305,13 @@ class _TensorLaunch(TiledLaunch):
 
 
 class _HalfLaunch(_TensorLaunch):
-    """Half precision: 16 depths at once; fragments by `ldmatrix`, four blocks of 8 by 8 at once."""
+    """Half floats: 16 depths at once; fragments by `ldmatrix`, four blocks of 8 by 8 at once."""
 
     _depth = 16
     _item = "float16"
     _fragment = "uint32"
     _padding = (8, 8)
-    _multiplier = ("nnefc_multiply_half", _MULTIPLY_HALF)
+    _multiplier = ("nnefc_multiply_f16", _MULTIPLY_HALF.format(type="f16"))
 
     def begin(self) -> tirx.Stmt:
         """Zeros, in the fragments too: TVM makes them as small as it sees them used, which it does not in assembly."""
@@ -282,54 +324,63 @@ class _HalfLaunch(_TensorLaunch):
 
     def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
         eighth, second, last = _of_lane(thread)  # blocks: rows 0 and 8, then the same for the depths from 8 on
-        side, _, shared = self._sides[0]
+        side = self._sides[0]
 
         def fragment(i: tirx.Expr) -> tirx.Stmt:
             position = row + i * number(_ROWS)
-            if isinstance(side, PositionTile):
+            if isinstance(side.tile, PositionTile):
                 at = (position + second * number(8) + eighth, depth + last * number(8))
             else:
                 at = (position + second * number(8), depth + last * number(8) + eighth)
-            return self._read(side, shared, half, *at, self._left, i * number(4))
+            return self._read(side, half, *at, self._left, i * number(4))
 
         return self._nest.unrolled(self._rows, fragment)
 
     def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
         eighth, second, last = _of_lane(thread)  # blocks: depths 0 and 8, then the same for the columns from 8 on
-        side, _, shared = self._sides[1]
+        side = self._sides[1]
 
         def fragments(j: tirx.Expr) -> tirx.Stmt:
             position = column + j * number(2 * _COLUMNS)
-            if isinstance(side, PositionTile):
+            if isinstance(side.tile, PositionTile):
                 at = (position + last * number(8) + eighth, depth + second * number(8))
             else:
                 at = (position + last * number(8), depth + second * number(8) + eighth)
-            return self._read(side, shared, half, *at, self._right, j * number(4))
+            return self._read(side, half, *at, self._right, j * number(4))
 
         return self._nest.unrolled(self._columns // 2, fragments)
 
     def _read(
         self,
-        side: OperandTile,
-        shared: tirx.Var,
+        side: Side,
         half: tirx.Expr,
         position: tirx.Expr,
         depth: tirx.Expr,
         into: tirx.Var,
         at: tirx.Expr,
     ) -> tirx.Stmt:
-        is_transposed = not isinstance(side, PositionTile)
+        is_transposed = not isinstance(side.tile, PositionTile)
         name, option = ("_transposed", ".trans") if is_transposed else ("", "")
         inner, outer = (position, depth) if is_transposed else (depth, position)
-        place = self._nest.simplify(half * number(side.size) + outer * number(side.stride) + inner)
+        place = self._nest.simplify(side.base(half) + outer * number(side.tile.stride) + inner)
         return tirx.Evaluate(
             cuda_func_call(
                 f"nnefc_read_matrices{name}",
                 tirx.address_of(load(into, at)),
-                tirx.address_of(load(shared, place)),
+                tirx.address_of(load(side.shared, place)),
                 source_code=_READ.format(name=name, option=option),
             )
         )
+
+
+class _BrainLaunch(_HalfLaunch):
+    """The same with bfloat16."""
+
+    _item = "bfloat16"
+    _multiplier = ("nnefc_multiply_bf16", _MULTIPLY_HALF.format(type="bf16"))
+
+
+_LAUNCHES: Mapping[str, type[_HalfLaunch]] = {"float16": _HalfLaunch, "bfloat16": _BrainLaunch}
 
 
 def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
@@ -384,6 +435,6 @@ class _SingleLaunch(_TensorLaunch):
         return nest.unrolled(self._columns, lambda j: nest.unrolled(2, lambda later: one(j, later)))
 
     def _item_at(self, which: int, half: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
-        side, _, shared = self._sides[which]
-        inner, outer = (depth, position) if isinstance(side, PositionTile) else (position, depth)
-        return load(shared, self._nest.simplify(half * number(side.size) + outer * number(side.stride) + inner))
+        side = self._sides[which]
+        inner, outer = (depth, position) if isinstance(side.tile, PositionTile) else (position, depth)
+        return load(side.shared, self._nest.simplify(side.base(half) + outer * number(side.tile.stride) + inner))

@@ -7,24 +7,33 @@ for tile of the result, and slice of the depth, in blockIdx.x:
         sums += left tile * right tile                      # from one half of the shared memory
         shared memory, other half ← registers
     result ← sums
+
+Where both operands can be copied as they are, several tiles are on their way at once, past the registers:
+
+    for tile of the depth:
+        wait for its copies, and for the other threads
+        begin to copy the tile after those that are on their way to where the last one was
+        sums += left tile * right tile
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, sequence, store, synchronize
-from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch
+from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, commit_copies, wait_for_copies
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.schedule.cuda.product import Product
 from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.write_back import add_slices
 from nnefc.passes.tir.expressions import number
+from nnefc.sizes import is_known
 
-__all__ = ["ITEMS", "TiledLaunch", "tiled"]
+__all__ = ["ITEMS", "Side", "TiledLaunch", "tiled"]
 
 ITEMS = ("float32", "int32", "uint32")
 """Types of sums whose tiles, and vectors of four, have the size that the loops are made for."""
@@ -40,6 +49,26 @@ def tiled(
     slices = buffer("slices", size, product.accumulator)
     launches = [launch(product, tiling, slices).nest(), add_slices(product, slices, tiling.slices)]
     return kernel_schedule(product.func, product.params, launches, [slices])
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand's tiles in a block.
+
+    Attributes:
+        tile: how the threads share one out.
+        shared: where they lie, several one after the other from `first` on.
+        registers: what a thread has on its way there; None if nothing.
+    """
+
+    tile: OperandTile
+    shared: tirx.Var
+    first: int
+    registers: tirx.Var | None
+
+    def base(self, stage: tirx.Expr) -> tirx.Expr:
+        """Where the tile with a number begins."""
+        return stage * number(self.tile.size) + number(self.first)
 
 
 class TiledLaunch(ABC):
@@ -65,14 +94,29 @@ class TiledLaunch(ABC):
         nest = self._nest = Nest(product.aligned)
         self._sums = nest.buffer("sums", sums, product.accumulator, "local")
         self._count = sums
-        self._sides = [
-            (
+        self._copies = tiling.tile.ahead > 1
+        tiles = tiling.tiles_of_slice
+        self._stages = 1 + (min(tiling.tile.ahead, tiles) if is_known(tiles) else tiling.tile.ahead)
+        self._sides = self._in_one(sides, item) if self._copies else self._through_registers(sides, item)
+
+    def _through_registers(self, sides: tuple[OperandTile, OperandTile], item: str) -> list[Side]:
+        nest = self._nest
+        return [
+            Side(
                 side,
-                nest.buffer(f"{name}_fetched", side.fetched, item, "local"),
                 nest.buffer(f"{name}_tile", 2 * side.size, item, "shared"),
+                0,
+                nest.buffer(f"{name}_fetched", side.fetched, item, "local"),
             )
             for name, side in zip(("left", "right"), sides, strict=True)
         ]
+
+    def _in_one(self, sides: tuple[OperandTile, OperandTile], item: str) -> list[Side]:
+        """Both in one buffer: blocks have more shared memory than 48 KiB only in one piece."""
+        left, right = sides
+        size = self._stages * (left.size + right.size)
+        shared = self._nest.buffer("tiles", size, item, "shared.dyn")
+        return [Side(left, shared, 0, None), Side(right, shared, self._stages * left.size, None)]
 
     def begin(self) -> tirx.Stmt:
         """Registers as they must be before the first tile."""
@@ -110,27 +154,37 @@ class TiledLaunch(ABC):
         rest = tirx.floordiv(rest, number(tiling.column_tiles))
         which, batch = tirx.floormod(rest, number(tiling.slices)), tirx.floordiv(rest, number(tiling.slices))
         first_row, first_column = row_tile * number(tile.rows), column_tile * number(tile.columns)
-        first_tile = which * number(tiling.tiles_of_slice)
 
-        operands = [
-            (OperandFetch(side, nest, name, thread, batch, first), registers)
-            for name, (side, registers, _), first in zip(
-                ("left", "right"), self._sides, (first_row, first_column), strict=True
-            )
+        fetches = [
+            OperandFetch(side.tile, nest, name, thread, batch, first)
+            for name, side, first in zip(("left", "right"), self._sides, (first_row, first_column), strict=True)
         ]
-        begin = [operand.begin() for operand, _ in operands]
+        begin = [fetch.begin() for fetch in fetches]
+        loops = self._loops_by_copies if self._copies else self._loops_by_registers
+        body = loops(thread, fetches, which * number(tiling.tiles_of_slice))
+        return sequence(*begin, self.begin(), *body, self.write(thread, batch, first_row, first_column, which))
+
+    def _loops_by_registers(
+        self, thread: tirx.Expr, fetches: Sequence[OperandFetch], first_tile: tirx.Expr
+    ) -> list[tirx.Stmt]:
+        nest, tiling = self._nest, self._tiling
 
         def fetch(step: tirx.Expr) -> list[tirx.Stmt]:
             tiles = tiling.slices * tiling.tiles_of_slice
-            return [operand.fetch(registers, first_tile + step, tiles) for operand, registers in operands]
+            return [
+                operand.fetch(side.registers, first_tile + step, tiles)
+                for operand, side in zip(fetches, self._sides, strict=True)
+                if side.registers is not None
+            ]
 
         def put(half: tirx.Expr) -> list[tirx.Stmt]:
             return [
                 sequence(
-                    self.convert(registers, side.fetched),
-                    side.put(nest, thread, registers, shared, half * number(side.size)),
+                    self.convert(side.registers, side.tile.fetched),
+                    side.tile.put(nest, thread, side.registers, side.shared, side.base(half)),
                 )
-                for side, registers, shared in self._sides
+                for side in self._sides
+                if side.registers is not None
             ]
 
         def step(index: tirx.Expr) -> tirx.Stmt:
@@ -143,8 +197,34 @@ class TiledLaunch(ABC):
                 synchronize(),
             )
 
+        first = [*fetch(number(0)), *put(number(0)), synchronize()]
         if tiling.tiles_of_slice == 1:
-            body = [*fetch(number(0)), *put(number(0)), synchronize(), self.multiply(thread, number(0))]
-        else:
-            body = [*fetch(number(0)), *put(number(0)), synchronize(), nest.rolled(tiling.tiles_of_slice, step, "step")]
-        return sequence(*begin, self.begin(), *body, self.write(thread, batch, first_row, first_column, which))
+            return [*first, self.multiply(thread, number(0))]
+        return [*first, nest.rolled(tiling.tiles_of_slice, step, "step")]
+
+    def _loops_by_copies(
+        self, thread: tirx.Expr, fetches: Sequence[OperandFetch], first_tile: tirx.Expr
+    ) -> list[tirx.Stmt]:
+        nest, tiling, stages = self._nest, self._tiling, self._stages
+
+        def copy(step: tirx.Expr) -> tirx.Stmt:
+            """What is on its way is counted in groups: one for each step, even where there is no tile any more."""
+            tiles, stage = tiling.slices * tiling.tiles_of_slice, tirx.floormod(step, number(stages))
+            copies = sequence(
+                *(
+                    operand.copy(side.shared, side.base(stage), first_tile + step, tiles)
+                    for operand, side in zip(fetches, self._sides, strict=True)
+                )
+            )
+            present = step < number(tiling.tiles_of_slice)
+            return sequence(copies if nest.holds(present) else tirx.IfThenElse(present, copies, None), commit_copies())
+
+        def step(index: tirx.Expr) -> tirx.Stmt:
+            return sequence(
+                wait_for_copies(stages - 2),
+                synchronize(),
+                copy(index + number(stages - 1)),
+                self.multiply(thread, tirx.floormod(index, number(stages))),
+            )
+
+        return [*(copy(number(stage)) for stage in range(stages - 1)), nest.rolled(tiling.tiles_of_slice, step, "step")]

@@ -50,6 +50,12 @@ class AnyTile(ABC):
 
     multiplications: ClassVar[int]
     item_bytes: ClassVar[int]
+    ahead: ClassVar[int] = 1  # tiles of the depth that are on their way while one is multiplied
+
+    @property
+    def most_blocks(self) -> int:
+        """How many blocks a processor has room for, registers and threads apart."""
+        return 16
 
     @property
     @abstractmethod
@@ -167,13 +173,14 @@ class Tiling:
     def cycles(self) -> float:
         """Of the whole product on a device, estimated; all sizes are known."""
         tile = self.tile
-        resident = min(_REGISTERS // (tile.registers * tile.threads), _MOST_WARPS * _WARP // tile.threads, 16)
+        resident = min(_REGISTERS // (tile.registers * tile.threads), _MOST_WARPS * _WARP // tile.threads)
+        resident = min(resident, tile.most_blocks)
         of_processor = -(-self.blocks // _PROCESSORS)  # of the one that has most to do
         together = max(1, min(resident, of_processor))
         busy = min(1.0, together * tile.threads / _WARP / _WARPS_TO_BE_BUSY)
         multiply = tile.rows * tile.columns * tile.depth / tile.multiplications / (tile.efficiency * busy)
         fetch = tile.item_bytes * (tile.rows + tile.columns) * tile.depth / _BYTES_A_CYCLE
-        step = max(multiply, fetch, _LATENCY / together)
+        step = max(multiply, fetch, _LATENCY / (together * tile.ahead))
         total = of_processor * self.tiles_of_slice * step + _START * of_processor / together
         if self.slices > 1:
             moved = 8 * self.slices * self.batch * self.rows * self.columns

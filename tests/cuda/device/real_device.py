@@ -34,7 +34,7 @@ from nnefc.targets.machine.target import Target, parse_target
 
 __all__ = ["TOLERANCES", "agree", "on_device", "results", "target"]
 
-TOLERANCES = {"fp32": 1e-5, "tf32": 3e-3, "fp16": 1e-2}
+TOLERANCES = {"fp32": 1e-5, "tf32": 3e-3, "bf16": 3e-2, "fp16": 1e-2}
 """How far results may be from those of code for a CPU, as a part of an output's largest value."""
 
 

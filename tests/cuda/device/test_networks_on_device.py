@@ -42,7 +42,7 @@ def test_a_small_network_is_the_same(name: str, precision: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", OPEN_NETWORKS)
 def test_every_size_of_an_open_network_is_right(name: str, precision: str) -> None:
     """Each size three times: launched kernel by kernel, captured, and from the graph that was kept."""
-    tolerance = 1e-4 if precision == "fp32" else 0.02
+    tolerance = 1e-4 if precision == "fp32" else 0.06 if precision == "bf16" else 0.02
     with on_device(precision), compile_network(open_network(name), parse_target("llvm")).load() as model:
         for sizes in OPEN_NETWORKS[name][2] * 3:
             given = open_inputs(model, sizes)

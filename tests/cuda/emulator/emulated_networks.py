@@ -103,6 +103,7 @@ def agree(
     *,
     checks: bool = False,
     tolerance: float = TOLERANCE,
+    precision: str = "fp32",
     **options: Any,
 ) -> Artifact:
     """Run a model as code for CUDA and for this CPU, and compare; returns the former.
@@ -112,10 +113,11 @@ def agree(
         inputs: by name.
         checks: whether accesses to device memory are checked.
         tolerance: of an output's largest value.
+        precision: on the GPU.
         options: of `nnefc.compile`, for a file.
     """
     wanted = _results(model, inputs, options)
-    with on_cuda(checks=checks) as made:
+    with on_cuda(checks=checks, precision=precision) as made:
         found = _results(model, inputs, options)
     wrong = [line for name in wanted for line in differences(name, found[name], wanted[name], tolerance)]
     assert not wrong, "\n".join(wrong)

@@ -55,7 +55,8 @@ def test_every_architecture_has_a_target_of_tvms(number: int) -> None:
         ("cuda -host=x86_64-windows-gnu", "has no NVIDIA GPU", "-host=x86-64"),
         ("cuda -host=cortex-a7", "has no NVIDIA GPU", "-host=x86-64"),
         ("cuda -precision=fp17", "unknown precision 'fp17'", "fp16"),
-        ("cuda -precision=fp8", "unknown precision 'fp8'", "fp32, tf32, fp16"),
+        ("cuda -precision=fp8", "unknown precision 'fp8'", "fp32, tf32, bf16, fp16"),
+        ("cuda -arch=sm_75,sm_80 -precision=bf16", "sm_75 has no tensor cores for bf16", "from sm_80 on"),
         ("cuda -arch=sm_75,sm_80 -precision=tf32", "sm_75 has no tensor cores for tf32", "from sm_80 on"),
     ],
 )
@@ -80,7 +81,6 @@ def test_other_names_are_cpus() -> None:
 @pytest.mark.parametrize(
     ("target", "precision", "message"),
     [
-        ("llvm", "fp16", "code for the target 'llvm' has no precision fp16"),
         ("llvm", "tf32", "code for the target 'llvm' has no precision tf32"),
         ("cuda", "double", "unknown precision 'double'"),
         ("cuda -arch=sm_75", "tf32", "sm_75 has no tensor cores for tf32"),

@@ -11,7 +11,7 @@ from contraction_cases import TARGET, Operation, kernels, lowered
 from emulate import device_code
 from tvm.relax import op
 
-from nnefc.passes.schedule.cuda.tensor_core import HALF_TILES, SINGLE_TILES
+from nnefc.passes.schedule.cuda.tensor_core import COPIED_TILES, HALF_TILES, SINGLE_TILES
 from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import compile_image
 
@@ -65,6 +65,28 @@ def test_every_tile_fits_a_block(tile: AnyTile) -> None:
     assert 32 <= tile.threads <= TARGET.threads_per_block
     assert tile.threads % 32 == 0
     assert 2 * tile.item_bytes * sum(either) <= TARGET.shared_bytes
+
+
+@pytest.mark.parametrize("tile", COPIED_TILES, ids=str)
+def test_every_tile_that_is_copied_fits_a_block_of_every_device(tile: AnyTile) -> None:
+    assert 32 <= tile.threads <= TARGET.threads_per_block
+    assert tile.threads % 32 == 0
+    assert tile.shared_bytes <= replace(TARGET, architectures=(86,)).most_shared_bytes
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_registers_hold_the_largest_tile_that_is_copied(dtype: str) -> None:
+    def dense(a: object, b: object) -> object:
+        return op.nn.relu(op.matmul(a, b, out_dtype="float32"))
+
+    data, weights = np.zeros((4096, 768), dtype), np.zeros((768, 3072), dtype)
+    code = device_code(kernels(lowered(dense, [data], [weights])), TARGET)
+    (launch,) = code.launches
+    assert launch.block == (128, 1, 1)  # four warps of 64 by 64
+    assert launch.shared_bytes > TARGET.shared_bytes
+    for usage in compile_image(code.source, (80, 90)).usage:
+        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
+        assert usage.registers * 128 <= REGISTERS // 2
 
 
 @pytest.mark.parametrize(("rows", "pixels", "depth"), RESNET)

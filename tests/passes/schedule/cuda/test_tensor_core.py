@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from contraction_cases import TARGET, execute, kernels, lowered, random
 from emulate import device_code
 from numpy_reference import convolve
+from tvm import relax, te, tirx
 from tvm.relax import op
 
 from nnefc.targets.codegen.cuda.compiler import find_compiler
@@ -39,6 +41,69 @@ def test_half_precision_is_summed_up_in_single_precision(left: tuple[int, ...], 
     a, b = random(rng, left, "float16"), random(rng, right, "float16")
     result, rules = execute(lambda a, b: op.matmul(a, b, out_dtype="float32"), [a, b])
     close(result, a.astype(np.float64) @ b.astype(np.float64), 1e-6)
+    assert rules == ["TensorCoreRule"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "columns", "depth", "transposed", "dtype"),
+    [
+        ((), 70, 72, 200, (), "float16"),
+        ((), 80, 72, 200, (0,), "bfloat16"),
+        ((), 80, 72, 200, (1,), "float16"),
+        ((), 136, 264, 32, (0, 1), "float16"),
+        ((), 136, 264, 32, (), "bfloat16"),
+        ((2,), 24, 40, 1000, (1,), "float16"),
+    ],
+    ids=str,
+)
+def test_tiles_are_copied_past_the_registers(
+    batch: tuple[int, ...], rows: int, columns: int, depth: int, transposed: tuple[int, ...], dtype: str
+) -> None:
+    rng = np.random.default_rng(depth)
+    shapes = ((*batch, rows, depth), (*batch, depth, columns))
+    wanted = [random(rng, shape).astype(dtype) for shape in shapes]
+    given = [x.swapaxes(-1, -2).copy() if side in transposed else x for side, x in enumerate(wanted)]
+
+    def product(*given: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, depth), "k")
+
+        def item(side: int, *place: tirx.Expr) -> tirx.Expr:
+            *outer, a, b = place
+            return given[side][(*outer, b, a) if side in transposed else place].astype("float32")
+
+        return te.compute(
+            (*batch, rows, columns), lambda *at: te.sum(item(0, *at[:-1], k) * item(1, *at[:-2], k, at[-1]), axis=k)
+        )
+
+    def multiply(*given: relax.Expr) -> relax.Expr:
+        return relax.BlockBuilder.current().emit_te(product, *given)
+
+    source = device_code(kernels(lowered(multiply, given)), TARGET).source
+    assert "cp.async" in source
+    result, _ = execute(multiply, given)
+    a, b = (x.astype(np.float64) for x in wanted)
+    close(result, a @ b, 1e-6)
+
+
+def test_sums_of_copied_tiles_go_through_the_epilogue() -> None:
+    rng = np.random.default_rng(5)
+    a, b, c = (random(rng, shape, "float16") for shape in ((33, 128), (128, 64), (64,)))
+
+    def dense(a: relax.Expr, b: relax.Expr, c: relax.Expr) -> relax.Expr:
+        return op.nn.relu(op.add(op.matmul(a, b, out_dtype="float32"), op.astype(c, "float32")))
+
+    result, rules = execute(dense, [a], [b, c])
+    close(result, np.maximum(a.astype(np.float64) @ b + c, 0), 1e-6)
+    assert rules[-1] == "TensorCoreRule"
+
+
+def test_a_convolution_of_bfloat16_rounds_once() -> None:
+    rng = np.random.default_rng(7)
+    x, w = (random(rng, shape).astype(ml_dtypes.bfloat16) for shape in ((1, 16, 9, 7), (24, 16, 3, 3)))
+    result, rules = execute(lambda x, w: op.nn.conv2d(x, w, padding=(1, 1)), [x], [w])
+    expected = convolve(x.astype(np.float32), w.astype(np.float32), (1, 1), (1, 1, 1, 1), (1, 1), 1)
+    close(result, expected, 2**-8)
+    assert result.dtype == ml_dtypes.bfloat16
     assert rules == ["TensorCoreRule"]
 
 
@@ -84,7 +149,7 @@ def test_devices_without_the_instructions_get_other_code() -> None:
 
 
 def test_fragments_have_room_for_all_that_assembly_writes() -> None:
-    a, b = np.ones((256, 64), np.float16), np.ones((64, 256), np.float16)
+    a, b = np.ones((4096, 64), np.float16), np.ones((64, 4096), np.float16)
     source = device_code(kernels(lowered(op.matmul, [a, b])), TARGET).source
     sizes = {name: int(size) for name, size in re.findall(r"uint (left|right)_part_ptr\[(\d+)\]", source)}
     reads = re.findall(r"u_\d+ < (\d+); \+\+u_\d+\) {\s*nnefc_read_matrices\w*\(\(&\((left|right)_part_ptr", source)
@@ -96,6 +161,7 @@ def test_fragments_have_room_for_all_that_assembly_writes() -> None:
     ("dtype", "target", "instructions"),
     [
         ("float16", TARGET, (b"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", b"ldmatrix.sync.aligned.m8n8.x4")),
+        ("bfloat16", TARGET, (b"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", b"cp.async.cg.shared.global")),
         ("float32", ROUNDED, (b"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", b"cvt.rna.tf32.f32")),
     ],
 )
