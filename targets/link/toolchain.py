@@ -234,7 +234,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
-    folders += ["text"] * description.has_text
+    folders += ["text", "images"] * description.has_text
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
     return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
 

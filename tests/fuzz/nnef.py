@@ -30,7 +30,7 @@ from random import Random
 HERE = Path(__file__).resolve().parent
 # This folder goes last: the script has the name of a package that others import.
 sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != HERE]
-sys.path += [str(HERE), str(HERE.parent / "frontends" / "nnef")]
+sys.path += [str(HERE), str(HERE.parent), str(HERE.parent / "frontends" / "nnef")]
 
 SECONDS_AN_INPUT = 30
 

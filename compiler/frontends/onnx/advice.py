@@ -14,7 +14,6 @@ __all__ = ["advice_on_data", "advice_on_operator", "made_by"]
 _TEXT = "let the program prepare the text, and export the part of the pipeline that takes numbers"
 _OPERATORS: Mapping[tuple[str, str], str] = {
     **{("", name): _TEXT for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
-    ("", "ImageDecoder"): "let the program decode pictures, and export the network from the decoded pixels on",
 }
 """By domain and operator."""
 

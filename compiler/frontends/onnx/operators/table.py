@@ -29,6 +29,7 @@ _LIMITS = {
     "GatherND": "an index out of range fails the run",
     "GridSample": "cubic along every dimension",
     "If": "the results of the branches must have equal types and ranks where the condition is computed",
+    "ImageDecoder": "no WebP, JPEG 2000 or arithmetic coding",
     "Loop": "where it is not unrolled, states keep their types and ranks, and their sizes have a limit that is known "
     "before the loop",
     "MaxRoiPool": "float32, float64",
