@@ -140,6 +140,8 @@ def model_options(command: Command) -> Command:
             ),
             click.option(
                 "--operators",
+                "--registry",
+                "operators",
                 multiple=True,
                 type=click.Path(path_type=Path),
                 metavar="FILE.py",

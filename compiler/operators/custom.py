@@ -70,6 +70,7 @@ def register(
     onnx: str | Sequence[str] = (),
     nnef: str | Sequence[str] = (),
     pnnx: str | Sequence[str] = (),
+    registry: str = "",
 ) -> Callable[[_Class], _Class]:
     """Register a class, which becomes a frozen dataclass, as an operator of models.
 
@@ -81,6 +82,7 @@ def register(
         nnef: the name of a fragment that documents declare, or its declaration, where they do not: `fragment
             threshold(x: tensor<scalar>, level: scalar = 0.5) -> (y: tensor<scalar>)`; or several.
         pnnx: the type in the param file, such as `example::threshold` or `models.Threshold`; or several.
+        registry: what documents of tract's dialect must name to call it: `extension tract_registry NAME;`.
 
     Raises:
         CompileError: the class is not as it must be, or another one has the name.
@@ -103,7 +105,7 @@ def register(
             made: _Class = kind if "__dataclass_fields__" in vars(kind) else cast(Any, dataclass(frozen=True)(kind))
         except (TypeError, ValueError) as error:
             raise CompileError(f"the fields of the operator {kind.__name__} are no attributes: {error}") from error
-        declared = Declared.of(made)
+        declared = replace(Declared.of(made), registry=registry)
         found = {(format_, _name_of(name)): replace(declared, fragment=_fragment(name)) for format_, name in names}
         for key in found:
             _check_free(key, made)

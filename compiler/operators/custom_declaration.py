@@ -64,12 +64,14 @@ class Declared:
 
     Attributes:
         fragment: its declaration in NNEF, if the registration has it.
+        registry: which documents of tract's dialect must name to call it; empty: they need not.
     """
 
     kind: type[Operator]
     inputs: tuple[Input, ...]
     attributes: tuple[Attribute, ...]
     fragment: str = ""
+    registry: str = ""
 
     @classmethod
     def of(cls, kind: type[Operator]) -> Declared:

@@ -373,3 +373,53 @@ def test_on_gpus_functions_in_c_run_on_the_host(tmp_path: Path) -> None:
     path = save(of_mine(nodes), tmp_path)
     with on_cuda(checks=True), nnefc.compile(path).load() as network:
         np.testing.assert_array_equal(network.run({"x": X})["y"], 2 * X + 1)
+
+
+DYNAMIC = """version 1.0;
+extension tract_registry tract_core;
+extension tract_registry my_ops;
+extension tract_symbol S;
+graph network(x) -> (y)
+{
+    x = tract_core_external(shape = [S, 4], datum_type = 'f32');
+    n = squeeze(slice(tract_core_shape_of(x), axes = [0], begin = [1], end = [2]), axes = [0]);
+    y = my_scale(x + 1.0, by = n);
+}
+"""
+
+
+def test_a_registry_of_a_file_is_one_of_tracts_dialect(tmp_path: Path) -> None:
+    """An attribute may follow from sizes; and only documents that name the registry have its operators."""
+    model, operators = tmp_path / "m.nnef", tmp_path / "my_ops.py"
+    model.write_text(DYNAMIC)
+    operators.write_text(
+        """from tvm import relax
+from nnefc import custom
+
+@custom.register(
+    nnef="fragment my_scale(x: tensor<scalar>, by: scalar = 2.0) -> (y: tensor<scalar>)", registry="my_ops"
+)
+class MyScale(custom.CustomOperator):
+    by: float = 2.0
+
+    def shape(self, x):
+        return x
+
+    def lower(self, at, x):
+        return relax.op.multiply(at.expr(x), at.expr(at.number(self.by, x)))
+"""
+    )
+    with pytest.raises(CompileError, match="the registry 'my_ops' is not known") as caught:
+        nnefc.compile(model)
+    assert "--registry FILE.py" in str(caught.value.hint)
+    result = CliRunner().invoke(main, ["inspect", str(model), "--registry", str(operators)])
+    assert result.exit_code == 0 and "tract_core, my_ops" in result.output
+    try:
+        x = np.arange(12, dtype=np.float32).reshape(3, 4)
+        with nnefc.compile(model, operators=[operators]).load() as network:
+            np.testing.assert_allclose(network(x), 4 * (x + 1))
+        model.write_text(DYNAMIC.replace("extension tract_registry my_ops;", ""))
+        with pytest.raises(CompileError, match="no operation 'my_scale'"):
+            nnefc.compile(model)
+    finally:
+        custom.forget(next(d.kind for (f, n), d in registry._REGISTERED.items() if n == "my_scale"))

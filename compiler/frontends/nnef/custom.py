@@ -14,7 +14,7 @@ from nnefc.frontends.nnef.values import Arguments, Shape, ShapeError, Tensor, sh
 from nnefc.operators.custom import custom_operator, custom_operators
 from nnefc.operators.custom_declaration import Custom, Declared
 
-__all__ = ["custom_operation", "declared_operations"]
+__all__ = ["custom_operation", "declared_operations", "taken_apart"]
 
 
 def declared_operations(dialect: Dialect) -> dict[str, Operation]:
@@ -36,7 +36,7 @@ def custom_operation(signature: Signature, dialect: Dialect) -> Operation | None
 def _operation(declared: Declared, text: str, dialect: Dialect) -> Operation:
     def shapes(args: Arguments) -> Mapping[str, Shape]:
         try:
-            custom, operands = _taken_apart(declared, operation.signature, args)
+            custom, operands = taken_apart(declared, operation.signature, args)
             made = custom.shape(*(None if operand is None else shape_of(operand) for operand in operands))
         except CompileError as error:
             raise ShapeError(error.message, hint=error.hint) from error
@@ -46,14 +46,14 @@ def _operation(declared: Declared, text: str, dialect: Dialect) -> Operation:
         return dict(zip(results, made, strict=True))
 
     def lower(lowering: Lowering, args: Arguments) -> tuple[Operand, ...]:
-        custom, operands = _taken_apart(declared, operation.signature, args)
+        custom, operands = taken_apart(declared, operation.signature, args)
         return custom.lower(lowering, *(None if value is None else lowering.operand(value) for value in operands))
 
     operation = Operation(text, frozenset((dialect,)), shapes, lower)
     return operation
 
 
-def _taken_apart(declared: Declared, signature: Signature, args: Arguments) -> tuple[Custom, list[Any]]:
+def taken_apart(declared: Declared, signature: Signature, args: Arguments) -> tuple[Custom, list[Any]]:
     """The operator with its attributes, and its tensors in order."""
     tensors: list[Any] = []
     attributes: dict[str, Any] = {}

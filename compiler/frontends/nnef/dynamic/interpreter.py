@@ -18,9 +18,10 @@ from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.declarations import STANDARD, nearest_name
 from nnefc.frontends.nnef.dynamic.calls import call_extension, call_standard
+from nnefc.frontends.nnef.dynamic.custom import custom_extension
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
-from nnefc.frontends.nnef.dynamic.registry import Registry, operator_of
+from nnefc.frontends.nnef.dynamic.registry import ExtensionOperator, Registry, operator_of
 from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled
 from nnefc.frontends.nnef.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
 from nnefc.frontends.nnef.operations.lowering import by_definition
@@ -92,6 +93,7 @@ class Interpreter:
         self._limits = limits
         self._fragments = {fragment.name: fragment for fragment in document.fragments}
         self._definitions: dict[str, syntax.Fragment] = {}
+        self._customs: dict[str, ExtensionOperator | None] = {}
         self._depth = self._calls = self._steps = 0
 
     def is_endless(self, size: Dimension) -> bool:
@@ -280,9 +282,18 @@ class Interpreter:
             given = dict(self._quantized.arguments(name, given))
         return self._placed(frame, invocation.at, self._resolved, name, given)
 
+    def _custom(self, name: str) -> ExtensionOperator | None:
+        """What a user registered under a name."""
+        if name not in self._customs:
+            self._customs[name] = custom_extension(name, self._fragments.get(name), self._registries)
+        return self._customs[name]
+
     def _parameters(self, invocation: syntax.Invocation, frame: _Frame) -> list[str]:
         """The names of the parameters of what is called."""
         name = invocation.name
+        custom = self._custom(name)
+        if custom is not None:
+            return [parameter.name for parameter in custom.signature.parameters]
         if name in self._fragments:
             return self.parameters_of(name)
         operator = operator_of(name, self._registries) or STANDARD.lookup(name, Dialect.FINAL)
@@ -294,7 +305,10 @@ class Interpreter:
         return [parameter.name for parameter in operator.signature.parameters]
 
     def _resolved(self, name: str, given: Mapping[str, Value]) -> Value:
-        """Call a fragment, an operator of a registry or one of the standard's operations, found in this order."""
+        """Call what a user registered, a fragment, an operator of a registry or one of the standard's operations."""
+        custom = self._custom(name)
+        if custom is not None:
+            return call_extension(self, custom, given)
         fragment = self._fragments.get(name)
         if fragment is not None:
             return _listed(self._expanded(fragment, given))

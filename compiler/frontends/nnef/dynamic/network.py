@@ -18,6 +18,7 @@ from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.archive import ModelFiles
 from nnefc.frontends.nnef.declarations import nearest_name
 from nnefc.frontends.nnef.deep_stack import call_with_deep_stack
+from nnefc.frontends.nnef.dynamic.custom import custom_registries
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Limits, Source
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
@@ -207,17 +208,19 @@ def _named_registries(document: syntax.Document) -> dict[str, Registry]:
         CompileError: one is not known.
     """
     named = {name: REGISTRIES[name] for name in _ALWAYS}
+    there = {**REGISTRIES, **custom_registries()}
     for extension in document.extensions:
         if extension.name != "tract_registry":
             continue
         for name in extension.options[0].split() if extension.options else ():
-            if name not in REGISTRIES or name == "standard":
-                known = [each for each in REGISTRIES if each != "standard"]
+            if name not in there or name == "standard":
+                known = [each for each in there if each != "standard"]
                 nearest = nearest_name(name, known)
                 hint = f"did you mean '{nearest}'?" if nearest else f"known are {', '.join(known)}"
+                hint += "; --registry FILE.py adds your own"
                 location = document.source.location(extension.at)
                 raise CompileError(f"the registry '{name}' is not known", location=location, hint=hint)
-            named[name] = REGISTRIES[name]
+            named[name] = there[name]
     return named
 
 
