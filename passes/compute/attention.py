@@ -18,71 +18,28 @@ scores and their sum are operations between vectors, and P is written as the sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
 
+from nnefc.passes.compute.attention_problem import LOWEST, Attended, AttentionTiles, Index, Loads, keys_seen
+from nnefc.passes.compute.attention_rows import one_query
+from nnefc.passes.compute.loops import (
+    lane_loop,
+    lanes_at,
+    local,
+    loop,
+    sequence,
+    spread,
+    transposed,
+    unrolled,
+)
 from nnefc.passes.compute.vector_math import exp_of_negative
 from nnefc.passes.tir.expressions import int64
 from nnefc.sizes import Dimension, ceil_div, expression, item_count, may_exceed
 
-__all__ = ["Attended", "AttentionTiles", "attend"]
-
-_LOWEST = -3.4028234663852886e38  # of all finite numbers: what a row is compared with of which nothing is seen
-
-_Index = Sequence[tirx.Expr]
-_Loads = Sequence[Callable[[_Index], tirx.Expr]]
-
-
-@dataclass(frozen=True, eq=False)
-class Attended:
-    """What is computed; `loads` are the operands, each a function of an index.
-
-    Attributes:
-        batch: sizes of the axes before queries and keys: batch items, heads.
-        queries, keys, size, width: how many queries and keys there are, and how long they and values are.
-        query, key, value: `(loads, batch index, position, place)` gives a number of these.
-        score: `(loads, batch index, query, key, product)` makes a score of a product.
-        ends: `(loads, batch index, query)` are numbers that a key must be below to be seen by a query or one before it.
-        firsts: the same, of the first key that a query or one after it may see.
-        result: the shape of the result, and the index in it of `(batch index, query, place)`.
-        empty: what becomes of a query of which all scores are minus infinity: zeros, or else what is not a number.
-    """
-
-    batch: tuple[Dimension, ...]
-    queries: Dimension
-    keys: Dimension
-    size: int
-    width: int
-    query: Callable[[_Loads, _Index, tirx.Expr, tirx.Expr], tirx.Expr]
-    key: Callable[[_Loads, _Index, tirx.Expr, tirx.Expr], tirx.Expr]
-    value: Callable[[_Loads, _Index, tirx.Expr, tirx.Expr], tirx.Expr]
-    score: Callable[[_Loads, _Index, tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
-    ends: Sequence[Callable[[_Loads, _Index, tirx.Expr], tirx.Expr]]
-    firsts: Sequence[Callable[[_Loads, _Index, tirx.Expr], tirx.Expr]]
-    shape: tuple[Dimension, ...]
-    result: Callable[[_Index, tirx.Expr, tirx.Expr], _Index]
-    empty: bool
-
-
-@dataclass(frozen=True)
-class AttentionTiles:
-    """What fits into registers and the first cache.
-
-    Attributes:
-        lanes: queries in a vector.
-        sizes: of tiles, the largest first: how many vectors of queries, and how many numbers of keys, or of values,
-            are multiplied with these at once. The last has one vector.
-        block: keys of a block, at least.
-        parallel: whether threads share the tiles.
-    """
-
-    lanes: int
-    sizes: tuple[tuple[int, int], ...]
-    block: int
-    parallel: bool
+__all__ = ["attend"]
 
 
 def attend(problem: Attended, tiles: AttentionTiles, operands: Sequence[te.Tensor]) -> te.Tensor:
@@ -93,7 +50,7 @@ def attend(problem: Attended, tiles: AttentionTiles, operands: Sequence[te.Tenso
     return te.extern(
         [shape],
         list(operands),
-        lambda ins, outs: _all_tiles(problem, tiles, ins, outs[0]),
+        lambda ins, outs: _computed(problem, tiles, ins, outs[0]),
         dtype=["float32"],
         in_buffers=sources,
         out_buffers=[target],
@@ -101,18 +58,50 @@ def attend(problem: Attended, tiles: AttentionTiles, operands: Sequence[te.Tenso
     )
 
 
-def _all_tiles(problem: Attended, tiles: AttentionTiles, sources: Sequence[tirx.Var], target: tirx.Var) -> tirx.Stmt:
+def _computed(problem: Attended, tiles: AttentionTiles, sources: Sequence[tirx.Var], target: tirx.Var) -> tirx.Stmt:
+    """All queries: in tiles, but a single one of each head by itself."""
+    loads = [_load_of(source) for source in sources]
+    if not tiles.heads:
+        return _all_tiles(problem, tiles, loads, target)
+    alone = _all_groups(problem, tiles, loads, target)
+    if problem.queries == 1:
+        return alone
+    many = _all_tiles(problem, tiles, loads, target)
+    return tirx.IfThenElse(expression(problem.queries) == int64(1), alone, many)
+
+
+def _load_of(source: tirx.Var) -> Callable[[Index], tirx.Expr]:
+    return lambda index: tirx.BufferLoad(source, list(index))
+
+
+def _all_tiles(problem: Attended, tiles: AttentionTiles, loads: Loads, target: tirx.Var) -> tirx.Stmt:
     """All heads, and all tiles of each, as one loop."""
     sizes = [*problem.batch, sum(_tile_counts(problem.queries, tiles))]
 
     def one(number: tirx.Expr) -> tirx.Stmt:
         *batch, tile = _digits(number, sizes)
-        loads = [lambda index, source=source: tirx.BufferLoad(source, list(index)) for source in sources]
         return _one_of_sizes(problem, tiles, loads, target, batch, tile)
 
+    return _shared(item_count(sizes), one, tiles)
+
+
+def _all_groups(problem: Attended, tiles: AttentionTiles, loads: Loads, target: tirx.Var) -> tirx.Stmt:
+    """All heads of a single query, those that share keys together."""
+    *outer, heads = problem.batch or (1,)
+    sizes = [*outer, heads // tiles.heads]
+
+    def one(number: tirx.Expr) -> tirx.Stmt:
+        *batch, group = _digits(number, sizes)
+        first = [*batch, group * int64(tiles.heads)] if problem.batch else []
+        return one_query(problem, tiles, loads, target, first)
+
+    return _shared(item_count(sizes), one, tiles)
+
+
+def _shared(count: Dimension, body: Callable[[tirx.Expr], tirx.Stmt], tiles: AttentionTiles) -> tirx.Stmt:
     var = tirx.Var("tile", "int64")
     kind = tirx.ForKind.PARALLEL if tiles.parallel else tirx.ForKind.SERIAL
-    return tirx.For(var, int64(0), expression(item_count(sizes)), kind, one(var))
+    return tirx.For(var, int64(0), expression(count), kind, body(var))
 
 
 def _digits(number: tirx.Expr, sizes: Sequence[Dimension]) -> list[tirx.Expr]:
@@ -139,9 +128,9 @@ def _tile_counts(queries: Dimension, tiles: AttentionTiles) -> list[Dimension]:
 def _one_of_sizes(
     problem: Attended,
     tiles: AttentionTiles,
-    loads: _Loads,
+    loads: Loads,
     target: tirx.Var,
-    batch: _Index,
+    batch: Index,
     tile: tirx.Expr,
 ) -> tirx.Stmt:
     """A tile by its number, of the size that tile has."""
@@ -166,44 +155,6 @@ def _one_of_sizes(
     return made
 
 
-def _vector(begin: tirx.Expr | int, lanes: int) -> tirx.Expr:
-    begin = int64(begin) if isinstance(begin, int) else begin
-    return tirx.Ramp(begin, int64(1), lanes) if lanes > 1 else begin
-
-
-def _spread(value: tirx.Expr, lanes: int) -> tirx.Expr:
-    return tirx.Broadcast(value, lanes) if lanes > 1 else value
-
-
-def _loop(size: tirx.Expr | int, body: Callable[[tirx.Var], Iterable[tirx.Stmt]], name: str) -> tirx.Stmt:
-    var = tirx.Var(name, "int64")
-    extent = int64(size) if isinstance(size, int) else size
-    return tirx.For(var, int64(0), extent, tirx.ForKind.SERIAL, _sequence(body(var)))
-
-
-def _sequence(statements: Iterable[tirx.Stmt]) -> tirx.Stmt:
-    made = list(statements)
-    return tirx.SeqStmt(made) if len(made) > 1 else made[0]
-
-
-def _lane_loop(lanes: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
-    """A statement for each lane, as one for the vector."""
-    var = tirx.Var("lane", "int64")
-    return tirx.For(var, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, body(var))
-
-
-def _unrolled(count: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
-    """A statement for each number, written out."""
-    if count == 1:
-        return body(int64(0))
-    var = tirx.Var("u", "int64")
-    return tirx.For(var, int64(0), int64(count), tirx.ForKind.UNROLLED, body(var))
-
-
-def _local(name: str, size: int) -> tirx.Var:
-    return tirx.decl_buffer((int64(size),), "float32", name, scope="local", elem_offset=0)
-
-
 class _Tile:
     """The statements of one tile: its vectors of queries from `begin` on, all keys, all values."""
 
@@ -212,9 +163,9 @@ class _Tile:
         problem: Attended,
         tiles: AttentionTiles,
         rows: int,
-        loads: _Loads,
+        loads: Loads,
         target: tirx.Var,
-        batch: _Index,
+        batch: Index,
         begin: tirx.Expr,
         vectors: int,
         clamped: bool,
@@ -226,35 +177,27 @@ class _Tile:
         self.block = -(-tiles.block // self.rows) * self.rows
         padded = -(-problem.size // self.lanes) * self.lanes
         wide = -(-problem.width // self.lanes) * self.lanes
-        self.queries = _local("queries", padded * self.across)
-        self.sums = _local("sums", wide * self.across)
-        self.powers = _local("powers", self.block * self.across)
+        self.queries = local("queries", padded * self.across)
+        self.sums = local("sums", wide * self.across)
+        self.powers = local("powers", self.block * self.across)
         self.highest, self.top, self.total, self.rescaled = (
-            _local(name, self.across) for name in ("highest", "top", "total", "rescaled")
+            local(name, self.across) for name in ("highest", "top", "total", "rescaled")
         )
 
     def statement(self) -> tirx.Stmt:
         buffers = [self.queries, self.sums, self.powers, self.highest, self.top, self.total, self.rescaled]
-        first, end = self._seen()
+        rows = self._row(int64(0)), self._row(int64(self.across - 1))
+        first, end = keys_seen(self.problem, self.loads, self.batch, *rows)
         blocks = (end - first + int64(self.block - 1)) // int64(self.block)
         return tirx.SeqStmt(
             [
                 *map(AllocBuffer, buffers),
                 *self._start(),
                 *self._transposed_queries(),
-                _loop(blocks, lambda block: self._block(first + block * int64(self.block), end), "block"),
+                loop(blocks, lambda block: self._block(first + block * int64(self.block), end), "block"),
                 *self._result(),
             ]
         )
-
-    def _seen(self) -> tuple[tirx.Expr, tirx.Expr]:
-        """The first key that a query of the tile may see, and the one behind the last."""
-        first, end = int64(0), expression(self.problem.keys)
-        for limit in self.problem.ends:
-            end = tirx.min(end, limit(self.loads, self.batch, self._row(int64(self.across - 1))))
-        for limit in self.problem.firsts:
-            first = tirx.max(first, limit(self.loads, self.batch, self._row(int64(0))))
-        return first, tirx.max(end, first)
 
     def _row(self, lane: tirx.Expr) -> tirx.Expr:
         """The query in a lane; in those beyond the last query, the last one again."""
@@ -264,17 +207,17 @@ class _Tile:
     def _each(self, buffer: tirx.Var, value: tirx.Expr | Callable[[tirx.Expr], tirx.Expr]) -> Iterator[tirx.Stmt]:
         """Stores of all vectors of a buffer of one number a lane; a function gives the value at a place."""
         for vector in range(self.vectors):
-            place = _vector(vector * self.lanes, self.lanes)
+            place = lanes_at(vector * self.lanes, self.lanes)
             yield tirx.BufferStore(buffer, value(place) if callable(value) else value, [place])
 
     def _start(self) -> Iterator[tirx.Stmt]:
-        zero, least = (_spread(tirx.const(x, "float32"), self.lanes) for x in (0, -float("inf")))
+        zero, least = (spread(tirx.const(x, "float32"), self.lanes) for x in (0, -float("inf")))
         yield from self._each(self.highest, least)
         yield from self._each(self.total, zero)
         rows = int(self.sums.shape[0]) // self.lanes
-        yield _loop(
+        yield loop(
             rows,
-            lambda n: [tirx.BufferStore(self.sums, zero, [_vector(n * int64(self.lanes), self.lanes)])],
+            lambda n: [tirx.BufferStore(self.sums, zero, [lanes_at(n * int64(self.lanes), self.lanes)])],
             "n",
         )
 
@@ -287,9 +230,9 @@ class _Tile:
             return problem.query(self.loads, self.batch, self._row(row), place)
 
         def square(vector: tirx.Expr, n: tirx.Expr) -> Iterator[tirx.Stmt]:
-            square = _local("square", lanes * lanes)
+            square = local("square", lanes * lanes)
             yield AllocBuffer(square)
-            yield _unrolled(
+            yield unrolled(
                 lanes,
                 lambda row: self._lanes(
                     lambda lane: tirx.BufferStore(
@@ -297,53 +240,53 @@ class _Tile:
                     )
                 ),
             )
-            yield from _transposed(square, lanes)
+            yield from transposed(square, lanes)
 
             def store(row: tirx.Expr) -> tirx.Stmt:
                 at = self._place(n * lanes + row, vector)
-                return tirx.BufferStore(self.queries, square[_vector(row * lanes, lanes)], [at])
+                return tirx.BufferStore(self.queries, square[lanes_at(row * lanes, lanes)], [at])
 
-            yield _unrolled(lanes, store)
+            yield unrolled(lanes, store)
 
         def column(e: tirx.Expr) -> Iterator[tirx.Stmt]:
             def one(lane: tirx.Expr) -> list[tirx.Stmt]:
                 at = (e + whole * lanes) * self.across + lane
                 return [tirx.BufferStore(self.queries, read(lane, e + whole * lanes), [at])]
 
-            yield _loop(self.across, one, "lane")
+            yield loop(self.across, one, "lane")
 
         if whole:
-            yield _loop(self.vectors, lambda vector: [_loop(whole, lambda n: square(vector, n), "n")], "vector")
+            yield loop(self.vectors, lambda vector: [loop(whole, lambda n: square(vector, n), "n")], "vector")
         if problem.size > whole * lanes:
-            yield _loop(problem.size - whole * lanes, column, "e")
+            yield loop(problem.size - whole * lanes, column, "e")
 
     def _place(self, row: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
         """A vector of a row of a buffer with one number a lane."""
-        return _vector(row * self.across + vector * self.lanes, self.lanes)
+        return lanes_at(row * self.across + vector * self.lanes, self.lanes)
 
     def _lanes(self, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
-        return _lane_loop(self.lanes, body)
+        return lane_loop(self.lanes, body)
 
     def _tile(self, rows: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
         """A statement for each row and vector of a tile of registers."""
-        return _unrolled(rows, lambda row: _unrolled(self.vectors, lambda vector: body(row, vector)))
+        return unrolled(rows, lambda row: unrolled(self.vectors, lambda vector: body(row, vector)))
 
     def _block(self, start: tirx.Expr, end: tirx.Expr) -> Iterator[tirx.Stmt]:
         """What a block of keys changes."""
         count = tirx.min(int64(self.block), end - start)
-        least = _spread(tirx.const(-float("inf"), "float32"), self.lanes)
+        least = spread(tirx.const(-float("inf"), "float32"), self.lanes)
         whole, rows = count // int64(self.rows), int64(self.rows)
         yield from self._each(self.top, least)
-        yield _loop(whole, lambda n: self._scores(start, n * rows, clamped=False), "rows")
+        yield loop(whole, lambda n: self._scores(start, n * rows, clamped=False), "rows")
         left = self._scores(start, whole * rows, clamped=True)
-        yield tirx.IfThenElse(whole * rows < count, _sequence(left), None)
+        yield tirx.IfThenElse(whole * rows < count, sequence(left), None)
         yield from self._normalized(count)
         yield from self._weighted(start, count)
 
     def _scores(self, start: tirx.Expr, first: tirx.Expr, clamped: bool) -> Iterator[tirx.Stmt]:
         """Scores of some keys of a block, the `first` ones of these; of the last key again, beyond it."""
         problem, lanes = self.problem, self.lanes
-        products = _local("products", self.rows * self.across)
+        products = local("products", self.rows * self.across)
         last = expression(problem.keys - 1)
 
         def key(row: tirx.Expr) -> tirx.Expr:
@@ -351,11 +294,11 @@ class _Tile:
             return tirx.min(place, last) if clamped else place
 
         def cleared(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-            return tirx.BufferStore(products, _spread(tirx.const(0, "float32"), lanes), [self._place(row, vector)])
+            return tirx.BufferStore(products, spread(tirx.const(0, "float32"), lanes), [self._place(row, vector)])
 
         def multiplied(e: tirx.Expr) -> tirx.Stmt:
             def one(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-                number = _spread(problem.key(self.loads, self.batch, key(row), e), lanes)
+                number = spread(problem.key(self.loads, self.batch, key(row), e), lanes)
                 place = self._place(row, vector)
                 return tirx.BufferStore(
                     products, products[place] + number * self.queries[self._place(e, vector)], [place]
@@ -378,18 +321,18 @@ class _Tile:
 
         def compared(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
             """In this order: the largest one may lose what is not a number."""
-            top = _vector(vector * lanes, lanes)
+            top = lanes_at(vector * lanes, lanes)
             return tirx.BufferStore(self.top, tirx.Max(products[self._place(row, vector)], self.top[top]), [top])
 
         yield AllocBuffer(products)
         yield self._tile(self.rows, cleared)
-        yield _loop(problem.size, lambda e: [multiplied(e)], "e")
+        yield loop(problem.size, lambda e: [multiplied(e)], "e")
         yield from (self._tile(self.rows, step) for step in (scored, stored, compared))
 
     def _normalized(self, count: tirx.Expr) -> Iterator[tirx.Stmt]:
         """Powers of the scores of a block, and what the sums so far are multiplied with."""
         lanes = self.lanes
-        lowest = _spread(tirx.const(_LOWEST, "float32"), lanes)
+        lowest = spread(tirx.const(LOWEST, "float32"), lanes)
 
         def rescaled(place: tirx.Expr) -> tirx.Expr:
             return exp_of_negative(self.highest[place] - self.top[place])
@@ -401,27 +344,27 @@ class _Tile:
 
         def powers(key: tirx.Expr) -> Iterator[tirx.Stmt]:
             for vector in range(self.vectors):
-                own = _vector(vector * lanes, lanes)
-                there = _vector(key * int64(self.across) + int64(vector * lanes), lanes)
+                own = lanes_at(vector * lanes, lanes)
+                there = lanes_at(key * int64(self.across) + int64(vector * lanes), lanes)
                 power = exp_of_negative(self.powers[there] - self.highest[own])
                 yield tirx.BufferStore(self.powers, power, [there])
                 yield tirx.BufferStore(self.total, self.total[own] + self.powers[there], [own])
 
-        yield _loop(count, powers, "key")
+        yield loop(count, powers, "key")
 
     def _weighted(self, start: tirx.Expr, count: tirx.Expr) -> Iterator[tirx.Stmt]:
         """Sums of values with the powers of a block."""
         whole = self.problem.width // self.rows
         if whole:
-            yield _loop(whole, lambda n: self._weighted_rows(start, count, n * int64(self.rows), self.rows), "rows")
+            yield loop(whole, lambda n: self._weighted_rows(start, count, n * int64(self.rows), self.rows), "rows")
         if self.problem.width % self.rows:
             yield from self._weighted_rows(start, count, int64(whole * self.rows), self.problem.width % self.rows)
 
     def _weighted_rows(self, start: tirx.Expr, count: tirx.Expr, first: tirx.Expr, rows: int) -> Iterator[tirx.Stmt]:
-        own = _local("own", rows * self.across)
+        own = local("own", rows * self.across)
 
         def rescaled(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-            factor = self.rescaled[_vector(vector * self.lanes, self.lanes)]
+            factor = self.rescaled[lanes_at(vector * self.lanes, self.lanes)]
             value = self.sums[self._place(first + row, vector)] * factor
             return tirx.BufferStore(own, value, [self._place(row, vector)])
 
@@ -429,7 +372,7 @@ class _Tile:
             def one(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
                 value = self.problem.value(self.loads, self.batch, start + key, first + row)
                 place = self._place(row, vector)
-                product = _spread(value, self.lanes) * self.powers[self._place(key, vector)]
+                product = spread(value, self.lanes) * self.powers[self._place(key, vector)]
                 return tirx.BufferStore(own, own[place] + product, [place])
 
             return self._tile(rows, one)
@@ -439,14 +382,14 @@ class _Tile:
 
         yield AllocBuffer(own)
         yield self._tile(rows, rescaled)
-        yield _loop(count, lambda key: [multiplied(key)], "key")
+        yield loop(count, lambda key: [multiplied(key)], "key")
         yield self._tile(rows, stored)
 
     def _result(self) -> Iterator[tirx.Stmt]:
         """What was summed up, over the sum of the powers, transposed to where it belongs."""
         problem, lanes = self.problem, self.lanes
-        shares = _local("shares", self.across)
-        one, zero = (_spread(tirx.const(x, "float32"), lanes) for x in (1, 0))
+        shares = local("shares", self.across)
+        one, zero = (spread(tirx.const(x, "float32"), lanes) for x in (1, 0))
 
         def share(place: tirx.Expr) -> tirx.Expr:
             inverse = one / self.total[place]
@@ -456,43 +399,26 @@ class _Tile:
         yield from self._each(shares, share)
 
         def square(vector: tirx.Expr, n: tirx.Expr, rest: int) -> Iterator[tirx.Stmt]:
-            made = _local("square", lanes * lanes)
+            made = local("square", lanes * lanes)
 
             def load(row: tirx.Expr) -> tirx.Stmt:
-                value = self.sums[self._place(n * lanes + row, vector)] * shares[_vector(vector * lanes, lanes)]
-                return tirx.BufferStore(made, value, [_vector(row * lanes, lanes)])
+                value = self.sums[self._place(n * lanes + row, vector)] * shares[lanes_at(vector * lanes, lanes)]
+                return tirx.BufferStore(made, value, [lanes_at(row * lanes, lanes)])
 
             def store(row: tirx.Expr) -> tirx.Stmt:
                 def one(lane: tirx.Expr) -> tirx.Stmt:
                     index = problem.result(self.batch, self._row(vector * lanes + row), n * lanes + lane)
                     return tirx.BufferStore(self.target, made[row * lanes + lane], list(index))
 
-                return _loop(rest, lambda lane: [one(lane)], "lane") if rest else self._lanes(one)
+                return loop(rest, lambda lane: [one(lane)], "lane") if rest else self._lanes(one)
 
             yield AllocBuffer(made)
-            yield _unrolled(lanes, load)
-            yield from _transposed(made, lanes)
-            yield _unrolled(lanes, store)
+            yield unrolled(lanes, load)
+            yield from transposed(made, lanes)
+            yield unrolled(lanes, store)
 
         whole, rest = divmod(problem.width, lanes)
         if whole:
-            yield _loop(self.vectors, lambda vector: [_loop(whole, lambda n: square(vector, n, 0), "n")], "vector")
+            yield loop(self.vectors, lambda vector: [loop(whole, lambda n: square(vector, n, 0), "n")], "vector")
         if rest:
-            yield _loop(self.vectors, lambda vector: square(vector, int64(whole), rest), "vector")
-
-
-def _transposed(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
-    """Transpose `[lanes, lanes]`: blocks of half the size change places, then the blocks in these, …"""
-    distance = lanes // 2
-    while distance:
-        keep = [lane & distance == 0 for lane in range(lanes)]
-        upper = [lane if kept else lanes + lane - distance for lane, kept in enumerate(keep)]
-        lower = [lane + distance if kept else lanes + lane for lane, kept in enumerate(keep)]
-        for row in range(lanes):
-            if row & distance == 0:
-                places = [_vector(r * lanes, lanes) for r in (row, row + distance)]
-                names = [tirx.Var(name, square[places[0]].expr_ty()) for name in "ab"]
-                yield from (tirx.Bind(var, square[place]) for var, place in zip(names, places, strict=True))
-                for place, order in zip(places, (upper, lower), strict=True):
-                    yield tirx.BufferStore(square, tirx.Shuffle(names, order), [place])
-        distance //= 2
+            yield loop(self.vectors, lambda vector: square(vector, int64(whole), rest), "vector")

@@ -8,6 +8,7 @@ So a kernel reads what is in memory, whatever moved its items since.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,10 @@ from nnefc.passes.graph.element_kernels import element_of_kernel
 from nnefc.passes.graph.find_attention import ELEMENT_WISE, Found, Program, number_of
 from nnefc.passes.graph.moved_items import Index, Moves
 from nnefc.passes.graph.rewriter import is_call, shape_of
-from nnefc.passes.tir.expressions import substituted, variables_of
-from nnefc.sizes import Dimension
+from nnefc.passes.tir.expressions import linear_steps, parts_of, substituted, variables_of
+from nnefc.sizes import Dimension, is_known
 
-__all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "Operand", "Terms", "terms_of"]
+__all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "Operand", "Terms", "heads_sharing", "terms_of"]
 
 QUERY, KEY, PLACE = (tirx.Var(name, "int64") for name in ("query", "key", "place"))
 PRODUCT = tirx.Var("product", "float32")
@@ -69,6 +70,33 @@ class Terms:
     empty: bool
     ends: Sequence[tirx.Expr] = ()
     firsts: Sequence[tirx.Expr] = ()
+
+
+def heads_sharing(terms: Terms) -> int:
+    """How many heads next to each other read the same keys and values, if these lie along memory; else 0."""
+    for item in (terms.key, terms.value):
+        if not item.indices[-1].same_as(PLACE) and not _goes_along(item.indices[-1]):
+            return 0
+    if not terms.batch:
+        return 1
+    head, heads = terms.batch[-1]
+    divisors: set[int] = set()
+
+    def note(expr: tirx.Expr) -> bool:
+        """Whether the head is used in quotients alone."""
+        if isinstance(expr, tirx.FloorDiv) and expr.a.same_as(head) and isinstance(expr.b, tirx.IntImm):
+            divisors.add(int(expr.b))
+            return True
+        return not expr.same_as(head) and all(map(note, parts_of(expr)))
+
+    if not is_known(heads) or heads == 1 or not note(terms.key) or not note(terms.value):
+        return 1
+    return math.gcd(*divisors) if divisors else int(heads)
+
+
+def _goes_along(place: tirx.Expr) -> bool:
+    """Whether a place in memory moves by one with `PLACE`."""
+    return linear_steps(place, [PLACE]) == [1]
 
 
 class _NoTerms(Exception):

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from nnefc.passes.compute.attention import AttentionTiles
+from nnefc.passes.compute.attention_problem import AttentionTiles
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
-from nnefc.sizes import Dimension, is_known, item_count, typical
+from nnefc.sizes import Dimension, bounds, is_known, item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["attention_tiles"]
 
 _MOST_VECTORS = 4
+_MOST_HEADS = 4  # of a single query, whose sums of four vectors of values each stay in registers
 
 
 def attention_tiles(
-    batch: tuple[Dimension, ...], queries: Dimension, keys: Dimension, size: int, width: int, target: Target
+    batch: tuple[Dimension, ...],
+    queries: Dimension,
+    keys: Dimension,
+    size: int,
+    width: int,
+    sharing: int,
+    target: Target,
 ) -> AttentionTiles | None:
-    """The tiles of an attention of float32; None where so few queries fill no vector that the products are faster."""
+    """The tiles of an attention of float32; None where so few queries fill no vector that the products are faster.
+
+    Args:
+        batch, queries, keys, size, width: see `Attended`.
+        sharing: heads next to each other that share keys and values, which lie along memory; 0 if these do not.
+    """
     lanes = target.lanes("float32")
-    if 2 * typical(queries) < lanes:
+    whole = sharing and lanes > 1 and size % lanes == 0 and width % lanes == 0 and bounds(queries)[0] == 1
+    heads = next(n for n in range(_MOST_HEADS, 0, -1) if sharing % n == 0) if whole else 0
+    if 2 * typical(queries) < lanes and not (heads and typical(queries) == 1):
         return None
     found = [choose_tile(1, -(-width // 8) * 8, vectors, target) for vectors in range(1, _MOST_VECTORS + 1)]
     tiles = [tile if tile.columns == n else _narrow(n, target) for n, tile in enumerate(found, 1)]
@@ -28,7 +42,7 @@ def attention_tiles(
     room = target.costs.l1_bytes // 2 // (4 * lanes * count)
     block = max(64, room // 64 * 64)
     work = typical(item_count(batch) * queries * keys) * (size + width)
-    return AttentionTiles(lanes, sizes, min(block, 128), work >= target.parallel_grain)
+    return AttentionTiles(lanes, sizes, min(block, 128), heads, work >= target.parallel_grain)
 
 
 def _narrow(vectors: int, target: Target) -> Tile:

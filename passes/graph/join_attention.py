@@ -14,9 +14,10 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
-from nnefc.passes.compute.attention import Attended, AttentionTiles, attend
+from nnefc.passes.compute.attention import attend
+from nnefc.passes.compute.attention_problem import Attended, AttentionTiles
 from nnefc.passes.graph.attention_ends import with_ends
-from nnefc.passes.graph.attention_terms import KEY, PLACE, PRODUCT, QUERY, Operand, Terms, terms_of
+from nnefc.passes.graph.attention_terms import KEY, PLACE, PRODUCT, QUERY, Operand, Terms, heads_sharing, terms_of
 from nnefc.passes.graph.choose_attention import attention_tiles
 from nnefc.passes.graph.find_attention import find_attention
 from nnefc.passes.graph.patterns import FUSION, OpPattern
@@ -44,7 +45,8 @@ class JoinAttention:
 
     def _tiles(self, terms: Terms) -> AttentionTiles | None:
         batch = tuple(size for _, size in terms.batch)
-        return attention_tiles(batch, terms.queries, terms.keys, int(terms.size), int(terms.width), self._target)
+        lengths = terms.queries, terms.keys, int(terms.size), int(terms.width)
+        return attention_tiles(batch, *lengths, heads_sharing(terms), self._target)
 
 
 def _fits(terms: Terms) -> bool:

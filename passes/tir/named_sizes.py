@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.passes.tir.expressions import variables_of
+from nnefc.passes.tir.expressions import loads_of, variables_of
 from nnefc.sizes import Size, expression, named
 
 __all__ = ["named_sizes", "with_named_loops", "with_named_sizes"]
@@ -33,7 +33,7 @@ def named_sizes(func: tirx.PrimFunc) -> list[tuple[tirx.Var, tirx.Expr]]:
 def with_named_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A kernel with variables for those of its loops' extents that are quotients, or have some in them.
 
-    Extents that differ from round to round of a loop around are no sizes.
+    Extents that differ from round to round of a loop around, or are read from tensors, are no sizes.
     """
     found: list[tuple[tirx.Var, tirx.Expr]] = []
     inside: set[tirx.Var] = set()
@@ -43,7 +43,7 @@ def with_named_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def note(loop: tirx.For) -> None:
         size = loop.extent
-        if inside & variables_of([size]):
+        if inside & variables_of([size]) or loads_of(size):
             return
         if _has_quotient(size) and not any(tvm_ffi.structural_equal(size, other) for _, other in found):
             found.append((expression(named("s", Size(size))), size))

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.passes.tir.expressions import int64, variables_of
-from nnefc.sizes import Size, bounds, may_exceed
+from nnefc.sizes import Size, bounds, dimensions, may_exceed
 
 __all__ = ["with_decided_extremes", "within_ranges"]
 
@@ -27,7 +27,7 @@ def with_decided_extremes(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tir
     def decided(node: tirx.Min | tirx.Max) -> tirx.Expr:
         if str(node.expr_ty().dtype) != "int64" or not variables_of([node]) <= known:
             return node
-        one, other = (Size(side) for side in (node.a, node.b))
+        one, other = dimensions((node.a, node.b))
         least, greatest = (node.a, node.b) if isinstance(node, tirx.Min) else (node.b, node.a)
         if not may_exceed(one, other):
             return least

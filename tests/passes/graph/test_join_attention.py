@@ -15,7 +15,7 @@ from tvm import relax
 
 from nnefc.backends import backend_of
 from nnefc.passes.graph.attention_ends import with_ends
-from nnefc.passes.graph.attention_terms import terms_of
+from nnefc.passes.graph.attention_terms import heads_sharing, terms_of
 from nnefc.passes.graph.find_attention import find_attention
 from nnefc.passes.graph.join_attention import JoinAttention
 from nnefc.passes.pipeline import lower
@@ -118,7 +118,7 @@ def cases() -> list[Case]:
     for queries, keys, size in ((15, 9, 12), (49, 64, 33)):
         q, k, v = numbers(2, queries, 2 * size), numbers(2, keys, 2 * size), numbers(2, keys, 2 * size)
         made.append(Case([q, k, v, numbers(2, 1, queries, keys)], with_flat_heads, name=f"flat heads {queries} {keys}"))
-    for queries, past, size in ((9, 30, 16), (66, 0, 16), (17, 70, 10)):
+    for queries, past, size in ((9, 30, 16), (66, 0, 16), (17, 70, 10), (1, 6, 16), (1, 300, 32), (1, 128, 48)):
         k, v = numbers(1, 2, past + queries, size), numbers(1, 2, past + queries, size)
         name = f"repeated heads {queries} after {past}"
         made.append(Case([numbers(1, 6, queries, size), k, v], with_repeated_heads, name=name))
@@ -246,6 +246,15 @@ def test_the_memory_plan_has_no_room_for_scores() -> None:
     case = Case([numbers(1, length, 6 * 8)], with_parts_of_one_product)
     lowered = lower(build([case]).network, backend_of(target("llvm")), lambda _name, _module: None)
     assert lowered.plan.workspace_bytes < 4 * length * 6 * 8 * 2
+
+
+def test_heads_of_a_single_query_share_the_keys_that_they_are_repeated_from() -> None:
+    q, k = numbers(1, 6, 1, 16), numbers(1, 2, 40, 16)
+    module = build([Case([q, k, k], with_repeated_heads)]).network.module
+    program, (found,) = find_attention(module["main"], {})
+    terms = terms_of(found, program, {})
+    assert terms is not None
+    assert heads_sharing(terms) == 3
 
 
 def calls_of(function: Callable[[], object]) -> int:
