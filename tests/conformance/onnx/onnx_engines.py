@@ -10,7 +10,7 @@ from onnx.backend.base import Backend, BackendRep
 from onnx_outcome import Outcome
 from onnx_suite import Engine
 
-__all__ = ["ENGINES"]
+__all__ = ["ENGINES", "PACKAGES"]
 
 
 def _nnefc() -> Engine:
@@ -78,3 +78,6 @@ ENGINES: Mapping[str, Callable[[], Engine]] = {
     "emx-onnx-cgen": _emx,
 }
 """Engines by the names of their packages, made when they are asked for."""
+
+PACKAGES = {"onnxruntime": "onnxruntime", "onnx.reference": "onnx", "emx-onnx-cgen": "emx-onnx-cgen"}
+"""The packages that hold the peers."""

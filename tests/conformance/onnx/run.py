@@ -6,14 +6,16 @@
     python tests/conformance/onnx/run.py --sample 100         those that `make test` runs, printed only
     python tests/conformance/onnx/run.py --kind real          tests of one kind, printed only
     python tests/conformance/onnx/run.py --count              what was found before, counted; nothing is run
+    python tests/conformance/onnx/run.py --minutes 30         as many tests as that takes; a later run goes on
 
 Tests run in processes of their own, which may crash; what is done is kept in build/conformance and not run again unless
-`--fresh` says so.
+`--fresh` says so, or another version of the peer is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import multiprocessing
 import os
@@ -26,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
-from onnx_engines import ENGINES
+from onnx_engines import ENGINES, PACKAGES
 from onnx_floor import Floor
 from onnx_outcome import Outcome
 from onnx_report import write_report
@@ -48,6 +50,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, metavar="N", help="N tests by the hash of their names, and each operator")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fresh", action="store_true", help="run again what was run before")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="of each engine; a later run goes on")
     parser.add_argument("--count", action="store_true", help="print what was found before")
     options = parser.parse_args()
     os.environ["ONNX_MODELS"] = str(KEPT / "models")  # where the runner keeps data of large networks
@@ -63,30 +66,38 @@ def main() -> None:
         tests = sample(tests, options.sample, ("test_scatter", "test_convinteger"))
     print(f"{len(tests)} tests collected in {time.monotonic() - begin:.0f} s", flush=True)
     for engine in options.engine or ["nnefc"]:
-        _run_engine(engine, tests, options.workers, printed, options.fresh)
+        _run_engine(engine, tests, options.workers, printed, options.fresh, options.minutes)
     if not printed:
-        found = {engine: _read(_kept(engine)) for engine in ENGINES}
-        if all(test.name in found["nnefc"] for test in tests):
-            _raise_floor(found["nnefc"], tests)
-        write_report(ROOT / "docs" / "onnx-conformance.md", tests, {k: v for k, v in found.items() if v})
+        found = {engine: _read(engine) for engine in ENGINES}
+        whole = {engine: of for engine, of in found.items() if all(test.name in of for test in tests)}
+        if "nnefc" in whole:
+            _raise_floor(whole["nnefc"], tests)
+            write_report(ROOT / "docs" / "onnx-conformance.md", tests, whole)
 
 
 def _kept(engine: str) -> Path:
     return KEPT / f"onnx-{engine}.jsonl"
 
 
-def _run_engine(engine: str, tests: list[Test], workers: int, printed: bool, fresh: bool) -> None:
-    """Run what is not known yet, and print how many pass."""
+def _version(engine: str) -> str:
+    """Of the installed package; empty for nnefc, of which every commit may find something else."""
+    return importlib.metadata.version(PACKAGES[engine]) if engine in PACKAGES else ""
+
+
+def _run_engine(
+    engine: str, tests: list[Test], workers: int, printed: bool, fresh: bool, minutes: float = float("inf")
+) -> None:
+    """Run what is not known yet, as much as the time is enough for, and print how many pass."""
     begin = time.monotonic()
-    outcomes = {} if fresh or printed else _read(_kept(engine))
+    outcomes = {} if fresh or printed else _read(engine)
     missing = [test for test in tests if test.name not in outcomes]
     KEPT.mkdir(parents=True, exist_ok=True)
     if fresh and not printed:
         _kept(engine).unlink(missing_ok=True)
     with open(os.devnull if printed else _kept(engine), "a") as file:
-        for name, outcome in run_all(engine, missing, workers):
+        for name, outcome in run_all(engine, missing, workers, begin + 60 * minutes):
             outcomes[name] = outcome
-            file.write(json.dumps([name, outcome.status, outcome.reason]) + "\n")
+            file.write(json.dumps([name, outcome.status, outcome.reason, _version(engine)]) + "\n")
             file.flush()
             if printed:
                 print(f"{outcome.status:8} {name} {outcome.reason}", flush=True)
@@ -100,7 +111,7 @@ def _count(engine: str, tests: list[Test], outcomes: dict[str, Outcome]) -> str:
 
 def _print_counts(tests: list[Test]) -> None:
     for engine in ENGINES:
-        if outcomes := _read(_kept(engine)):
+        if outcomes := _read(engine):
             print(_count(engine, tests, outcomes))
 
 
@@ -114,19 +125,25 @@ def _raise_floor(outcomes: dict[str, Outcome], tests: list[Test]) -> None:
     floor.raise_to(outcomes, [test.name for test in tests])
 
 
-def _read(path: Path) -> dict[str, Outcome]:
-    if not path.exists():
+def _read(engine: str) -> dict[str, Outcome]:
+    """What was found before with this version; rows without one count for all."""
+    path = _kept(engine)
+    lines = path.read_text().splitlines() if path.exists() else []
+    if not lines:
         return {}
-    rows = (json.loads(line) for line in path.read_text().splitlines() if line.endswith("]"))
-    return {name: Outcome(status, reason) for name, status, reason in rows}
+    version = _version(engine)
+    rows = (json.loads(line) for line in lines if line.endswith("]"))
+    return {name: Outcome(status, reason) for name, status, reason, *of in rows if not of or of[0] == version}
 
 
-def run_all(engine: str, tests: list[Test], workers: int) -> Any:
-    """Yields names and outcomes, in the order in which they come."""
+def run_all(engine: str, tests: list[Test], workers: int, end: float = float("inf")) -> Any:
+    """Yields names and outcomes, in the order in which they come; begins no test after `end`, of the clock."""
     suite = Suite(ENGINES[engine]())  # once for all processes, which are forked
     waiting = list(reversed(tests))
     busy: dict[Connection, tuple[Any, Test, float]] = {}
     while waiting or busy:
+        if time.monotonic() > end:
+            waiting.clear()
         while waiting and len(busy) < workers:
             _give(_start(suite), waiting.pop(), busy)
         for connection in wait(list(busy), timeout=1.0):
