@@ -80,10 +80,10 @@ def _named_in_inputs(graph: syntax.Graph) -> set[str]:
     return {n.name for shape in shapes for n in syntax.parts_of(shape) if isinstance(n, syntax.Identifier)}
 
 
-def _lengths(graph: syntax.Graph) -> set[str]:
-    """The symbols that say how many positions caches hold."""
+def _lengths(document: syntax.Document, graph: syntax.Graph) -> set[str]:
+    """The symbols that say how many positions caches hold, those in fragments too."""
     found: set[str] = set()
-    for call in syntax.parts_of(graph):
+    for call in (part for node in (graph, *document.fragments) for part in syntax.parts_of(node)):
         if isinstance(call, syntax.Invocation) and call.name in _CACHES:
             named = {argument.name: argument.value for argument in call.arguments}
             shape, axis = named.get("past_sequence_shape"), named.get("axis")
@@ -136,7 +136,7 @@ def dynamic_network(
         narrowing.notes[f"assertion {text}"] = f"the assertion '{text}' is not understood, and says nothing of sizes"
     declared = declared_inputs(graph)
     _check_given(shape, declared, assertions.symbols)
-    symbols = Symbols(assertions, declared, _named_in_inputs(graph), _lengths(graph), shape, narrowing)
+    symbols = Symbols(assertions, declared, _named_in_inputs(graph), _lengths(document, graph), shape, narrowing)
     opened = tuple(symbols.dimensions.values())
     keeps_states = scan_states == "keep" or (scan_states is None and _is_pulse(graph))
     shapes = {
