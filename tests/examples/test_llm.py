@@ -1,0 +1,151 @@
+"""The language model example: small random models, beside llama's definition written with NumPy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+import nnefc
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "llm"
+RNG = np.random.default_rng(3)
+WORDS, SIZE, HEADS, KEY_HEADS, WIDTH, INNER, LAYERS = 300, 64, 4, 2, 16, 96, 2
+EPSILON, BASE = 1e-5, 10000.0
+TEMPLATE = "{% for m in messages %}<|s|>{{ m['role'] }}\n{{ m['content'] }}<|e|>{% endfor %}<|s|>assistant\n"
+
+
+def quantized(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of a matrix, and the numbers that they are."""
+    if kind is gguf.GGMLQuantizationType.F32:
+        return rows, rows
+    data = gguf.quants.quantize(rows, kind)
+    return data, gguf.quants.dequantize(data, kind)
+
+
+def write_model(path: Path, tied: bool) -> dict[str, np.ndarray]:
+    """A random model in a file of GGUF; its numbers by name."""
+    kinds = gguf.GGMLQuantizationType
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(LAYERS)
+    writer.add_embedding_length(SIZE)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KEY_HEADS)
+    writer.add_rope_dimension_count(WIDTH)
+    writer.add_rope_freq_base(BASE)
+    writer.add_layer_norm_rms_eps(EPSILON)
+    letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
+    tokens = [*letters, *(f"word{n}" for n in range(WORDS - 4 - len(letters))), "he", "<|s|>", "<|e|>", "llo"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
+    writer.add_token_merges(["h e"])
+    writer.add_eos_token_id(tokens.index("<|e|>"))
+    writer.add_chat_template(TEMPLATE)
+    shapes = {"token_embd": (WORDS, SIZE), "output_norm": (SIZE,)} | ({} if tied else {"output": (WORDS, SIZE)})
+    for n in range(LAYERS):
+        shapes |= {
+            f"blk.{n}.{name}": shape
+            for name, shape in {
+                "attn_norm": (SIZE,), "attn_q": (HEADS * WIDTH, SIZE), "attn_k": (KEY_HEADS * WIDTH, SIZE),
+                "attn_v": (KEY_HEADS * WIDTH, SIZE), "attn_output": (SIZE, HEADS * WIDTH), "ffn_norm": (SIZE,),
+                "ffn_gate": (INNER, SIZE), "ffn_up": (INNER, SIZE), "ffn_down": (SIZE, INNER),
+            }.items()
+        }  # fmt: skip
+    values = {}
+    for place, (name, shape) in enumerate(shapes.items()):
+        given = (RNG.standard_normal(shape) * (0.3 if len(shape) > 1 else 1)).astype(np.float32)
+        kind = kinds.F32 if len(shape) == 1 else (kinds.Q4_1, kinds.Q8_0, kinds.Q4_0, kinds.F32)[place % 4]
+        data, values[name] = quantized(given, kind)
+        writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return values
+
+
+def normed(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * weight
+
+
+def turned(x: np.ndarray) -> np.ndarray:
+    """Neighbouring items of each head turned by an angle that grows with the position."""
+    angles = np.arange(x.shape[1])[:, None] * BASE ** -(np.arange(0, WIDTH, 2) / WIDTH)
+    even, odd = x[..., ::2], x[..., 1::2]
+    made = np.empty_like(x)
+    made[..., ::2] = even * np.cos(angles) - odd * np.sin(angles)
+    made[..., 1::2] = even * np.sin(angles) + odd * np.cos(angles)
+    return made
+
+
+def logits(values: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
+    """Of the last position, in double precision."""
+    wide = {name: value.astype(np.float64) for name, value in values.items()}
+    x, count = wide["token_embd"][tokens], len(tokens)
+    for n in range(LAYERS):
+        w = {name.removeprefix(f"blk.{n}."): value for name, value in wide.items() if name.startswith(f"blk.{n}.")}
+        y = normed(x, w["attn_norm"])
+        q, k, v = ((y @ w[f"attn_{name}"].T).reshape(count, -1, WIDTH).swapaxes(0, 1) for name in "qkv")
+        q, k, v = turned(q), turned(k).repeat(HEADS // KEY_HEADS, 0), v.repeat(HEADS // KEY_HEADS, 0)
+        scores = np.where(np.tri(count, dtype=bool), q @ k.swapaxes(1, 2) / np.sqrt(WIDTH), -np.inf)
+        chances = np.exp(scores - scores.max(-1, keepdims=True))
+        found = chances / chances.sum(-1, keepdims=True) @ v
+        x = x + found.swapaxes(0, 1).reshape(count, -1) @ w["attn_output"].T
+        y = normed(x, w["ffn_norm"])
+        gate = y @ w["ffn_gate"].T
+        x = x + (gate / (1 + np.exp(-gate)) * (y @ w["ffn_up"].T)) @ w["ffn_down"].T
+    return normed(x[-1], wide["output_norm"]) @ wide.get("output", wide["token_embd"]).T
+
+
+def convert(path: Path, folder: Path, context: int) -> None:
+    command = [sys.executable, EXAMPLE / "to_nnef.py", path, folder, "--context", str(context)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_a_model_agrees_with_its_definition(tmp_path: Path) -> None:
+    """A prompt of some tokens, then one at a time, then a new conversation."""
+    values = write_model(tmp_path / "m.gguf", tied=False)
+    convert(tmp_path / "m.gguf", tmp_path / "m", 24)
+    artifact = nnefc.compile(tmp_path / "m")
+    stored = sum(file.stat().st_size - 128 for file in (tmp_path / "m").glob("*.dat"))
+    assert artifact.description.constant_bytes < 1.2 * stored + 65536  # blocks stay blocks; the caches are zeros
+    tokens = RNG.integers(0, WORDS, 20).tolist()
+    with artifact.load() as model:
+        for _ in range(2):
+            seen = 0
+            for count in (7, 1, 1, 3, 1):
+                (found,) = np.asarray(model(np.array([tokens[seen : seen + count]])))
+                seen += count
+                wanted = logits(values, tokens[:seen])
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+            model.reset()
+
+
+def test_a_conversation(tmp_path: Path) -> None:
+    """In the terminal: the likeliest tokens, the same in every run, those that the definition says."""
+    values = write_model(tmp_path / "m.gguf", tied=True)
+    command = [
+        sys.executable, EXAMPLE / "chat.py", tmp_path / "m.gguf", "--folder", tmp_path / "out", "--context", "48",
+        "--temperature", "0", "--prompt", "hello",
+    ]  # fmt: skip
+    shown = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(2)]
+    assert "compiling" in shown[0].stderr
+    assert "compiling" not in shown[1].stderr
+    assert shown[0].stdout == shown[1].stdout
+    sys.path.insert(0, str(EXAMPLE))
+    try:
+        import chat
+    finally:
+        sys.path.remove(str(EXAMPLE))
+    vocabulary = chat.Vocabulary(tmp_path / "m.gguf")
+    tokens = vocabulary.conversation([{"role": "user", "content": "hello"}])
+    assert vocabulary.text(tokens).replace("<|s|>", "") == "user\nhelloassistant"
+    answer: list[int] = []
+    while len(tokens) + len(answer) < 48 and (token := int(logits(values, tokens + answer).argmax())) != vocabulary.end:
+        answer.append(token)
+    assert shown[0].stdout.rstrip("\n") == vocabulary.text(answer).rstrip("\n")
