@@ -93,11 +93,12 @@ class CpuBackend(Backend):
         return [("use narrow floats", UseNarrowFloats(dtype, use, CPU_MOVES, self.target.keep_wide))]
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
-        func, lowered = self._lowered(kernel.kernel, kernel.sizes)
+        once = bool(kernel.in_place.overwritable)
+        func, lowered = self._lowered(kernel.kernel, kernel.sizes, once)
         ones = sizes_of_one_row(kernel.kernel)
         if ones:
             rest = [var for var in kernel.sizes if var not in ones]
-            _, single = self._lowered(with_sizes(kernel.kernel, ones), rest)
+            _, single = self._lowered(with_sizes(kernel.kernel, ones), rest, once)
             if is_known(single.workspace_bytes) and not single.workspace_bytes:
                 lowered = with_version(lowered, single, ones)
         return LoweredKernel(
@@ -108,14 +109,14 @@ class CpuBackend(Backend):
             host=exported(with_llvm_functions(lowered.func), kernel_symbol(kernel.name)),
         )
 
-    def _lowered(self, kernel: KernelAnalysis, sizes: Sequence[tirx.Var]) -> tuple[tirx.PrimFunc, Kernel]:
-        """A kernel with its schedule, and lowered."""
+    def _lowered(self, kernel: KernelAnalysis, sizes: Sequence[tirx.Var], once: bool) -> tuple[tirx.PrimFunc, Kernel]:
+        """A kernel with its schedule, and lowered; `once`: see :func:`lower_kernel`."""
         func = with_dot_sums(scheduled(kernel, CPU_RULES, self.target))
         if not self.target.widens("float16"):
             func = with_integer_conversions(func)
         if self.target.fused:
             func = with_multiplied_quotients(func)
-        return func, lower_kernel(func, sizes)
+        return func, lower_kernel(func, sizes, once)
 
     def memory(self) -> Memory:
         return HostMemory(self.target.size_type)

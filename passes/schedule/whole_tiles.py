@@ -1,11 +1,11 @@
-"""Compute along an axis of open size in whole tiles: beyond the end, the last item again, which is not written.
+"""Compute along an axis of open size in whole tiles: what is beyond the end is not written.
 
-    for x in w: C[x] = sum(A[x + k])         for x in 14 q: C[x] = sum(A[min(x, e - 1) + k])
+    for x in w: C[x] = sum(A[x + k])         for x in 14 q: C[x] = sum(A[x + k])
     for x in w: D[x] = f(C[x])          →    for x in 14 q: if x < e: D[x] = f(C[x])
 
 with the variables e = w and q = ceil(w / 14), so that the axis is divided like one of known size. Once the kernel has
-its schedule, the tiles inside lose what is said about the end, and the last one becomes smaller ones: see
-`passes/tir/remainders.py`.
+its schedule, tiles lose what is said about the end, and the last one becomes smaller ones, which compute nothing
+beyond it: see `passes/tir/remainders.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
-from tvm.ir.expr import TensorLoad
 
 from nnefc.passes.schedule.analysis import Step, steps_of
 from nnefc.passes.schedule.reducers import reducer_of
 from nnefc.passes.schedule.schedules import schedule_of, without_open_sizes
-from nnefc.passes.tir.expressions import int64, replaced, substituted, variables_of
+from nnefc.passes.tir.expressions import int64, replaced, variables_of
 from nnefc.passes.tir.named_sizes import named_sizes, with_named_sizes
 from nnefc.passes.tir.remainders import TiledAxis, tiled_axes, with_tiled_axis
 from nnefc.passes.tir.sizes import sizes_of
@@ -37,16 +36,14 @@ def in_whole_tiles(
     axis: int,
     tile: int,
     remainders: Sequence[int] | None = None,
-    alone: bool = False,
 ) -> s_tir.Schedule | None:
     """The kernel with a step computed in whole tiles along an axis of open size, as a new schedule.
 
     Args:
         sch: without changed loops; all steps after `name` are element-wise.
         name: of a step that writes one tensor.
-        remainders: sizes of the smaller tiles that the last one is made of, the greatest first; None if it is computed
-            like the others, from places that exist.
-        alone: whether an axis of one item has a tile for it.
+        remainders: sizes of the smaller tiles that the last one is made of, the greatest first, and at last 1; None if
+            it is computed like the others, from places that exist.
 
     Returns:
         None where that tensor is read elsewhere than in the same place along the axis.
@@ -75,10 +72,8 @@ def in_whole_tiles(
     }
     if not own:
         changes[name] = axis, _guarded(along.var, end)
-    elif remainders is None:
-        changes[name] = axis, _unchanged
     else:
-        changes[name] = axis, _clamped(step, along.var, end)
+        changes[name] = axis, _unchanged
     made = [
         _with_extent(stmt, extent, *changes[s.name]) if s.name in changes else stmt
         for stmt, s in zip(_statements(func), steps, strict=True)
@@ -86,7 +81,7 @@ def in_whole_tiles(
     func = _with_steps(func, made)
     if own:
         func = _with_size(func, step.result, dims[0], extent)
-    func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders or ()), alone))
+    func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders or ())))
     return schedule_of(with_named_sizes(func, {end: expression(along.size), count: tiles}))
 
 
@@ -198,18 +193,6 @@ def _with_extent(stmt: tirx.Stmt, extent: tirx.Expr, axis: int, change: _Change)
     for position, loop in reversed(list(enumerate(loops))):
         stmt = tirx.For(loop.loop_var, loop.min, extent if position == axis else loop.extent, loop.kind, stmt)
     return stmt
-
-
-def _clamped(step: Step, var: tirx.Var, end: tirx.Expr) -> _Change:
-    """Read what is beyond the end from the last place."""
-    last = {var: tirx.min(var, end - 1)}
-
-    def change(load: TensorLoad) -> TensorLoad:
-        if load.source.same_as(step.result) or var not in variables_of(load.indices):
-            return load
-        return tirx.BufferLoad(load.source, [substituted(index, last) for index in load.indices])
-
-    return lambda body: tvm_ffi.structural_map(body, (TensorLoad, change))
 
 
 def _limited(step: Step, end: tirx.Expr) -> _Change | None:

@@ -15,20 +15,24 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType
+from tvm.ir.expr import Call
 
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
+from nnefc.passes.tir.bound_offsets import with_bound_offsets
 from nnefc.passes.tir.bound_quotients import with_bound_quotients
+from nnefc.passes.tir.expressions import IF_THEN_ELSE
 from nnefc.passes.tir.masked_vectors import with_masked_vectors
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
 from nnefc.passes.tir.remainders import tiled_axes, with_remainders
+from nnefc.passes.tir.shared_tiles import JOINED_ROWS, with_shared_tiles
 from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
 from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import bounds, dimension, expression, is_known, substituted
-from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
+from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 
 __all__ = ["Kernel", "lower_kernel"]
 
@@ -64,20 +68,24 @@ class Kernel:
     scratch_bytes: int
 
 
-def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> Kernel:
+def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = (), once: bool = False) -> Kernel:
     """Lower a scheduled kernel to flat loops over raw pointers.
 
     Args:
         sizes: what it is written with that is known at run time, which become its last parameters.
+        once: whether its result may be where an operand is, so that it computes nothing again.
     """
     func, own = with_workspace_parameters(func)
     every = [*sizes, *(var for var, _ in named_sizes(func))]
     func = with_decided_extremes(_COMPACT(tvm.IRModule({"main": func}))["main"], every)
     func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], every)
-    body = with_prefetched_panels(func.body)
+    body, chooses = with_prefetched_panels(func.body), _chooses(func.body)
     if sizes:
         axes = tiled_axes(func)
-        body = with_masked_vectors(with_bound_quotients(with_remainders(body, axes)), axes)
+        body = with_remainders(body, axes, once)
+        body = with_shared_tiles(body, axes) if JOINED_ROWS in func.attrs else body
+        body = with_masked_vectors(with_bound_quotients(body), axes)
+        body = with_bound_offsets(body)
     rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
     body = with_aligned_frames(with_whole_vectors(body, rest))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
@@ -107,10 +115,17 @@ def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> Kernel:
     statement = tirx.SeqStmt([*prologue, *views, body, tirx.Return(tirx.IntImm("int32", 0))])
     lowered = tirx.PrimFunc([*params, *sizes], statement, ret_type=PrimType("int32"), attrs=func.attrs)
     if sizes:
-        lowered = lowered.with_attr(OF_OPEN_SIZES, True)
+        lowered = lowered.with_attrs({OF_OPEN_SIZES: True, CHOOSES: chooses})
     for var, size in reversed(named_sizes(func)):  # callers know the kernel's parameters alone
         offset = substituted(offset, {var: dimension(size)})
     return Kernel(lowered.without_attr("global_symbol"), offset, _scratch_bytes(func.body))
+
+
+def _chooses(stmt: tirx.Stmt) -> bool:
+    """Whether values depend on conditions."""
+    choices: list[Call | tirx.Select] = []
+    tvm_ffi.structural_walk(stmt, ((Call, tirx.Select), choices.append))
+    return any(isinstance(node, tirx.Select) or getattr(node.op, "name", "") in IF_THEN_ELSE for node in choices)
 
 
 def _pointer(buffer: tirx.Var) -> tirx.Var:

@@ -1,12 +1,15 @@
-"""Whole tiles without a word of the end of their axis, and smaller tiles for what is left of it.
+"""Tiles without a word of the end of their axis, and smaller ones for what is left of it.
 
-    for i in q:                                             for i in q:
-        for r in unrolled(14):                                  if 14 i + 14 <= e:
-            c[r] = sum(A[min(14 i + r, e - 1)])                     for r in unrolled(14): c[r] = sum(A[14 i + r])
-        for r in unrolled(14):                       →              for r in unrolled(14): C[14 i + r] = c[r]
-            if 14 i + r < e: C[14 i + r] = c[r]                 else:
-                                                                    the same as before for 7 rows, then for 4,
-                                                                    as often as it takes
+    for i in q:                                      for i in q:
+        for r in unrolled(14):                           if more than 7 are left, and e >= 14:
+            c[r] = sum(A[14 i + r])                          s = min(14 i, e - 14)
+        for r in unrolled(14):                →              for r in unrolled(14): c[r] = sum(A[s + r])
+            if 14 i + r < e: C[14 i + r] = c[r]              for r in unrolled(14): C[s + r] = c[r]
+                                                         else:
+                                                             the same for 7 rows, then for 1, as often as it takes
+
+A tile that would reach beyond the end begins earlier, and computes some items once more: all of its items are there, so
+that nothing is compared. A kernel that may write over what it reads writes only those that are new.
 
 `passes/schedule/whole_tiles.py` makes such kernels.
 """
@@ -23,6 +26,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import detect_linear_equation
 
+from nnefc.passes.tir.bound_offsets import named_once
 from nnefc.passes.tir.expressions import int64, is_number, loads_of, substituted, variables_of
 
 __all__ = ["TiledAxis", "tiled_axes", "with_remainders", "with_tiled_axis"]
@@ -38,72 +42,73 @@ class TiledAxis:
     Attributes:
         end, count: the variables that stand for its size, and for how many tiles it has.
         tile: items of a whole one.
-        remainders: items of the tiles that the last one is made of, the greatest first; none if it is like the others.
-        alone: whether the one item of an axis that has no other is a tile of its own.
+        remainders: items of the tiles that the last one is made of, the greatest first, then 1; none if it is like the
+            others.
     """
 
     end: tirx.Var
     count: tirx.Var
     tile: int
     remainders: tuple[int, ...]
-    alone: bool = False
 
 
 def with_tiled_axis(func: tirx.PrimFunc, axis: TiledAxis) -> tirx.PrimFunc:
     """A kernel that computes one more axis in tiles."""
-    noted = [axis.end, axis.count, *map(int64, (axis.alone, axis.tile, *axis.remainders))]
+    noted = [axis.end, axis.count, *map(int64, (axis.tile, *axis.remainders))]
     return func.with_attr(_TILED, [*func.attrs.get(_TILED, ()), noted])
 
 
 def tiled_axes(func: tirx.PrimFunc) -> tuple[TiledAxis, ...]:
     """Those of a kernel."""
     noted = func.attrs.get(_TILED, ()) if func.attrs else ()
-    return tuple(
-        TiledAxis(end, count, int(tile), tuple(map(int, sizes)), bool(alone))
-        for end, count, alone, tile, *sizes in noted
-    )
+    return tuple(TiledAxis(end, count, int(tile), tuple(map(int, sizes))) for end, count, tile, *sizes in noted)
 
 
-def with_remainders(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
-    """The body of a flat kernel with whole and smaller tiles along its axes."""
+def with_remainders(stmt: tirx.Stmt, axes: Sequence[TiledAxis], once: bool = False) -> tirx.Stmt:
+    """The body of a flat kernel with whole and smaller tiles along its axes.
+
+    Args:
+        once: whether each item is to be written once, for what it is computed from may be there before.
+    """
     stmt = tvm_ffi.structural_map(stmt, (tirx.For, _hoisted))
     for axis in (axis for axis in axes if axis.remainders):
-        stmt = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop, axis=axis: _over_tiles(loop, axis)))
+        stmt = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop, axis=axis: _over_tiles(loop, axis, once)))
     return stmt
 
 
-def _over_tiles(loop: tirx.For, axis: TiledAxis) -> tirx.For:
+def _over_tiles(loop: tirx.For, axis: TiledAxis, once: bool) -> tirx.For:
     if not loop.extent.same_as(axis.count):
         return loop
-    first = loop.loop_var * int64(axis.tile)
-    remainder = _remainder(loop.body, axis, first)
-    if axis.alone:
-        only = _smaller(loop.body, axis, int64(0), 1)
-        remainder = tirx.IfThenElse(axis.end <= int64(1), only, remainder)
-    body = tirx.IfThenElse(first + int64(axis.tile) <= axis.end, _inside(loop.body, axis.end), remainder)
+    first, end, tile = loop.loop_var * int64(axis.tile), axis.end, int64(axis.tile)
+    if once:
+        fits, whole = first + tile <= end, _inside(loop.body, end)
+    else:
+        fits = tirx.And(tile <= end, end - first > int64(axis.remainders[0]))
+        whole = _tile(loop.body, axis, first, int64(0), axis.tile, once)
+    body = tirx.IfThenElse(fits, whole, _remainder(loop.body, axis, first, once))
     return _loop(loop, loop.loop_var, loop.extent, body)
 
 
-def _inside(body: tirx.Stmt, end: tirx.Var) -> tirx.Stmt:
-    """The statements of a tile that lies inside as a whole."""
+def _inside(body: tirx.Stmt, end: tirx.Var, new: tirx.Expr | None = None) -> tirx.Stmt:
+    """The statements of a tile that lies inside as a whole; write from an item on, if `new` says so."""
 
     def known(node: tirx.Expr | tirx.IfThenElse) -> tirx.Expr | tirx.Stmt:
         match node:
-            case tirx.Min() if end in variables_of([node]):
-                return next((side for side in (node.a, node.b) if end not in variables_of([side])), node)
             case tirx.And():
                 return next((b for a, b in ((node.a, node.b), (node.b, node.a)) if is_number(a, 1)), node)
             case tirx.LT() | tirx.LE() if end in variables_of([node]):
                 linear = detect_linear_equation(node.a - node.b, [end])
-                return tirx.const(True, "bool") if linear and is_number(linear[0], -1) else node
+                if not linear or not is_number(linear[0], -1):
+                    return node
+                return tirx.const(True, "bool") if new is None else new <= linear[1]
             case tirx.IfThenElse() if is_number(node.condition, 1):
                 return node.then_case
         return node
 
-    return tvm_ffi.structural_map(body, ((tirx.Min, tirx.And, tirx.LT, tirx.LE, tirx.IfThenElse), known))
+    return tvm_ffi.structural_map(body, ((tirx.And, tirx.LT, tirx.LE, tirx.IfThenElse), known))
 
 
-def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr) -> tirx.Stmt:
+def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -> tirx.Stmt:
     """What a tile that the axis ends in computes, in smaller ones; `first` is the tile's first item."""
     made: list[tirx.Stmt] = []
     sizes = axis.remainders
@@ -111,18 +116,30 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr) -> tirx.Stmt:
     for size, following in zip(sizes, (*sizes[1:], 0), strict=True):
         count, number = tirx.Var("count", "int64"), tirx.Var("number", "int64")
         more = tirx.max(axis.end - first - begin - int64(following), int64(0))
-        made.append(tirx.Bind(count, tirx.floordiv(more + int64(size - 1), int64(size))))
-        part = _smaller(body, axis, begin + number * int64(size), size)
+        rounds = tirx.floordiv(more + int64(size - 1), int64(size))
+        rounds = tirx.Select(axis.end >= int64(size), rounds, int64(0)) if size > 1 else rounds
+        made.append(named_once(count, rounds))
+        part = _tile(body, axis, first, begin + number * int64(size), size, once)
         made.append(tirx.For(number, int64(0), count, tirx.ForKind.SERIAL, part))
         begin = begin + count * int64(size)
     return tirx.SeqStmt(made)
 
 
-def _smaller(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tirx.Stmt:
-    """The statements of a tile for `size` of its items alone, from item `begin` on.
+def _tile(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, begin: tirx.Expr, size: int, once: bool) -> tirx.Stmt:
+    """The statements of a tile for `size` of its items alone, from item `begin` on, or earlier where it would not end.
 
     Its own buffers hold these items from their first place on, so that they stay in registers.
     """
+    if size == 1:
+        return _inside(_moved(body, axis, begin, size), axis.end)
+    start = tirx.Var("start", "int64")
+    moved = _moved(body, axis, start, size)
+    earlier = named_once(start, tirx.min(begin, axis.end - int64(size) - first))
+    return tirx.SeqStmt([earlier, _inside(moved, axis.end, first + begin if once else None)])
+
+
+def _moved(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tirx.Stmt:
+    """The statements of a tile with other rows: `size` of them, from `begin` on."""
     body = _RENEW(tirx.PrimFunc([], body)).body
     own = {stmt.buffer for stmt in _found(body, tirx.AllocBuffer)}
     rows = _rows(body, axis, own)
@@ -149,7 +166,7 @@ _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> set[tirx.Var]:
     """The loops over the items of a tile: what is compared with the end depends on them; and those that go through the
     tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
-    limits = [node for node in _found(body, (tirx.Min, tirx.LT, tirx.LE)) if not loads_of(node)]  # of places, no values
+    limits = [node for node in _found(body, (tirx.LT, tirx.LE)) if not loads_of(node)]  # of places, no values
     compared = [node for node in limits if axis.end in variables_of([node])]
     loops = {loop.loop_var: loop.extent for loop in _found(body, tirx.For)}
     rows = loops.keys() & variables_of(compared)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["MASK", "NO_ALIAS", "OF_OPEN_SIZES", "SYNCHRONIZED"]
+__all__ = ["CHOOSES", "MASK", "NO_ALIAS", "OF_OPEN_SIZES", "SYNCHRONIZED"]
 
 MASK = "nnefc.mask"
 """Of a vectorized loop: how many of its lanes there are."""
+
+CHOOSES = "nnefc.chooses"
+"""Of a function of open sizes: whether values in it depend on conditions."""
 
 OF_OPEN_SIZES = "nnefc.of_open_sizes"
 """The function computes open sizes, in tiles of several sizes."""

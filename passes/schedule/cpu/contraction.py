@@ -24,6 +24,7 @@ from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, st
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_open_tile, choose_tile
+from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
 from nnefc.passes.tir.expressions import variables_of
@@ -52,6 +53,9 @@ class ContractionRule:
             return None
         if step.producers:
             return None  # a producer inside: rules for such computations come before
+        joined = with_joined_rows(kernel, step)
+        if joined is not None:
+            return self.apply(joined, target)
         sch = kernel.schedule()
         return self._schedule(sch, sch.get_sblock(step.name), roles, lanes, target)
 
@@ -77,8 +81,7 @@ class ContractionRule:
         tiled = None
         if isinstance(size, Size):
             tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps)
-            alone = len(rows) == 1 and 1 not in smaller  # as of a product with a batch of one, or after each word
-            tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller, alone)
+            tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if tiled is None:
             tile = choose_tile(outer_size, size, columns, target, roles.steps)
         else:
@@ -137,11 +140,10 @@ def _tiled(
     axis: int,
     tile: int,
     smaller: Sequence[int] | None = None,
-    alone: bool = False,
 ) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV] | None:
     """A sum and its epilogue in whole tiles along an axis: see :func:`in_whole_tiles`."""
     names = [str(sch.get(step).name_hint) for step in (block, epilogue)]
-    tiled = in_whole_tiles(sch, names[0], axis, tile, smaller, alone)
+    tiled = in_whole_tiles(sch, names[0], axis, tile, smaller)
     return None if tiled is None else (tiled, tiled.get_sblock(names[0]), tiled.get_sblock(names[1]))
 
 

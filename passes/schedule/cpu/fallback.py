@@ -92,7 +92,8 @@ def _in_tiles(sch: s_tir.Schedule, target: Target) -> s_tir.Schedule:
         return sch
     lanes, partner = target.lanes(step.dtype), _partner(step)
     if partner is not None and not is_known(step.sizes[partner]):
-        return in_whole_tiles(sch, step.name, partner, lanes, (min(_LINES_AT_ONCE, lanes),)) or sch
+        fewer = [lines for lines in (_LINES_AT_ONCE, 1) if lines < lanes]
+        return in_whole_tiles(sch, step.name, partner, lanes, fewer) or sch
     return sch
 
 

@@ -6,7 +6,7 @@ many that nobody needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -20,11 +20,12 @@ __all__ = ["Tile", "choose_open_tile", "choose_tile"]
 
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
 _MOST_ROWS = 32
-_CODE = 0.0005  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
+_CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
 _TILE_CYCLES = 20  # of a tile besides the steps of its sum, and so many more for each register:
 _REGISTER_CYCLES = 2
 _NOT_HIDDEN = 0.25  # of the time that columns take to arrive from an outer cache, behind the arithmetic
-_USUAL = 4  # how much more usual extents count than others, for which tiles are chosen too
+_USUAL = 4  # how much more multiples of 8 count than others, for which tiles are chosen too,
+_HALVED = 8  # and 7, 14, 28, …
 _SAMPLED = 128  # open extents up to this one are what tiles are chosen for: in larger ones, what is left is little
 
 
@@ -102,10 +103,10 @@ def _best_for(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int
 ) -> tuple[Tile, tuple[int, ...]]:
     """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
-    candidates = list(_candidates(columns, target, steps))
-    found = np.array([_cycles(extents, tile, smaller, terms, target, steps) for tile, smaller in candidates])
-    weights = [_USUAL if extent % 8 == 0 or _is_halved_image(extent) else 1 for extent in extents]
-    excess = found / found.min(axis=0) @ weights / sum(weights)
+    candidates = _candidates(columns, target, steps)
+    found = _cycles(extents, candidates, terms, target, steps)
+    weights = np.array([_HALVED if _is_halved_image(n) else _USUAL if n % 8 == 0 else 1 for n in extents])
+    excess = found / found.min(axis=0) @ weights / weights.sum()
     code = [1 + _CODE * sum(smaller) * tile.columns for tile, smaller in candidates]
     return candidates[int(np.argmin(excess * code))]
 
@@ -115,40 +116,64 @@ def _is_halved_image(extent: int) -> bool:
     return 224 % extent == 0 and extent % 7 == 0
 
 
-def _candidates(columns: tuple[int, ...], target: Target, steps: int) -> Iterator[tuple[Tile, tuple[int, ...]]]:
-    for rows, count in product(range(1, _MOST_ROWS + 1), columns):
-        tile = Tile(1, rows, count)
-        if tile.fits(target, steps):
-            half, third, quarter = (-(-rows // part) for part in (2, 3, 4))
-            smaller = {
-                (rows,),
-                (half,),
-                (third,),
-                (half, quarter),
-                (rows - third, third),
-                (half, third),
-                (rows - third, quarter),
-            }
-            yield from ((tile, sizes) for sizes in sorted(smaller) if 0 not in sizes and len(set(sizes)) == len(sizes))
+@lru_cache
+def _candidates(columns: tuple[int, ...], target: Target, steps: int) -> list[tuple[Tile, tuple[int, ...]]]:
+    tiles = [Tile(1, rows, count) for rows, count in product(range(1, _MOST_ROWS + 1), columns)]
+    return [(tile, sizes) for tile in tiles if tile.fits(target, steps) for sizes in _smaller_than(tile.rows)]
 
 
-def _cycles(extents: range, tile: Tile, smaller: tuple[int, ...], terms: int, target: Target, steps: int) -> np.ndarray:
-    """Of all rows of each extent and one vector of columns: see `passes/tir/remainders.py`.
+def _smaller_than(rows: int) -> list[tuple[int, ...]]:
+    """Choices of tiles for fewer rows: one or two, and a row alone, of which any number can be made."""
+    half, third, quarter = (-(-rows // part) for part in (2, 3, 4))
+    chosen = {
+        (half,),
+        (third,),
+        (quarter,),
+        (half, quarter),
+        (rows - third, third),
+        (half, third),
+        (rows - third, quarter),
+    }
+    descending = {tuple(sorted({1, *sizes} - {0, rows}, reverse=True)) for sizes in chosen}
+    return sorted(descending)
+
+
+def _cycles(
+    extents: range, candidates: Sequence[tuple[Tile, tuple[int, ...]]], terms: int, target: Target, steps: int
+) -> np.ndarray:
+    """Of all rows of each extent and one vector of columns, by each candidate: see `passes/tir/remainders.py`.
 
     All columns of a tile are read again for each tile of rows, from a cache of which they fill no more than half.
     """
-    costs, line = target.costs, tile.columns * target.vector_bytes
+    most = max(len(smaller) for _, smaller in candidates)
+    sizes = [(tile.rows, *smaller, *[0] * (most + 1 - len(smaller))) for tile, smaller in candidates]
+    cycles = [
+        [_tile_cycles(rows, tile.columns, terms, target, steps) for rows in row]
+        for row, (tile, _) in zip(sizes, candidates, strict=True)
+    ]
+    rows, cost = np.array(sizes)[:, :, None], np.array(cycles)[:, :, None]
+    count = np.array(extents)
+    left = count % rows[:, 0]
+    whole = count // rows[:, 0]
+    again = (left > rows[:, 1]) & (count >= rows[:, 0])  # the last tile begins earlier
+    total: np.ndarray = (whole + again) * cost[:, 0]
+    left = np.where(again, 0, left)
+    for n in range(1, most + 1):
+        size = np.maximum(rows[:, n], 1)
+        number = np.where(count >= rows[:, n], -(-np.maximum(left - rows[:, n + 1], 0) // size), 0)
+        total += number * cost[:, n]
+        left = np.maximum(left - number * size, 0)
+    total /= np.array([[tile.columns] for tile, _ in candidates])
+    return total
+
+
+@lru_cache(maxsize=4096)
+def _tile_cycles(rows: int, columns: int, terms: int, target: Target, steps: int) -> float:
+    """Of one tile; none without rows."""
+    if not rows:
+        return 0.0
+    costs, line = target.costs, columns * target.vector_bytes
     panel = 2 * terms * line
     waiting = _NOT_HIDDEN * line / costs.bytes_per_cycle(panel) if panel > costs.l1_bytes else 0.0
-
-    def of_tile(rows: int) -> float:
-        step = Tile(1, rows, tile.columns).cycles(target, steps) + waiting
-        return terms * step + _TILE_CYCLES + _REGISTER_CYCLES * rows * tile.columns
-
-    left = np.array(extents) % tile.rows
-    total = np.array(extents) // tile.rows * of_tile(tile.rows)
-    for size, following in zip(smaller, (*smaller[1:], 0), strict=True):
-        count = -(-np.maximum(left - following, 0) // size)
-        total += count * of_tile(size)
-        left = left - count * size
-    return total / tile.columns
+    step = Tile(1, rows, columns).cycles(target, steps) + waiting
+    return terms * step + _TILE_CYCLES + _REGISTER_CYCLES * rows * columns

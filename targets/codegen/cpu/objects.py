@@ -16,7 +16,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
+from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 from nnefc.targets.codegen.cpu.masks import with_masks
 from nnefc.targets.machine.target import Target
 
@@ -157,22 +157,23 @@ def _lowering(pointer_bits: int, is_open: bool) -> tuple[tvm.transform.Pass, obj
     every place, but not that sixteen of them are.
 
     Kernels of open sizes have several times as many statements, in tiles of several sizes. Theirs go without what LLVM
-    does too, in less time: conditions moved out of loops, and what has no effect. Common expressions LLVM does not find
-    behind conditions, as those that say which channel a place of a block holds.
+    does too, in less time: conditions moved out of loops, and what has no effect. Where no value depends on a
+    condition, no formula is chosen by a place either, nor are there common expressions that LLVM would not find: those
+    behind conditions, as which channel a place of a block holds.
     """
     passes = [
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(pointer_bits),
         s_tir.transform.LoopPartition(),
         tirx.transform.UnrollLoop(),
-        tirx.transform.StmtSimplify(),
+        _where_it_chooses(tirx.transform.StmtSimplify()) if is_open else tirx.transform.StmtSimplify(),
         tirx.transform.prim_func_pass(_vectorize, opt_level=0),
         *([] if is_open else [s_tir.transform.HoistIfThenElse()]),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
         *([] if is_open else [tirx.transform.RemoveNoOp()]),
         s_tir.transform.RewriteUnsafeSelect(),
-        tirx.transform.CommonSubexprElim(),
+        _where_it_chooses(tirx.transform.CommonSubexprElim()) if is_open else tirx.transform.CommonSubexprElim(),
         tirx.transform.SplitHostDevice(),
         tirx.transform.MakePackedAPI(),
         tirx.transform.BF16StorageLegalize(),
@@ -182,6 +183,15 @@ def _lowering(pointer_bits: int, is_open: bool) -> tuple[tvm.transform.Pass, obj
         return tvm.ir.transform.Sequential([tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()])
 
     return tvm.ir.transform.Sequential(passes), last, last
+
+
+def _where_it_chooses(change: tvm.transform.Pass) -> tvm.transform.Pass:
+    """A pass over the functions in which values depend on conditions, and over those that do not say."""
+
+    def changed(func: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
+        return change(tvm.IRModule({"kernel": func}))["kernel"] if func.attrs.get(CHOOSES, True) else func
+
+    return tirx.transform.prim_func_pass(changed, opt_level=0)
 
 
 _FIXED_LENGTHS = tvm.target.Target("llvm")  # of vectors: it has no scalable ones

@@ -1,0 +1,37 @@
+"""Rows of pictures of open size, computed as one axis where they are dense."""
+
+import numpy as np
+import pytest
+import tvm
+from relax_programs import network_of, opened, program, target
+
+from nnefc.backends import backend_of
+from nnefc.passes.pipeline import lower
+from nnefc.passes.tir.remainders import tiled_axes
+from nnefc.passes.tir.shared_tiles import JOINED_ROWS
+from nnefc.sizes import ranges
+
+
+def products(text: str, **weights: np.ndarray) -> list[tvm.tirx.PrimFunc]:
+    """The scheduled products of a network with open sizes."""
+    network = opened(network_of(program(text, **weights)))
+    seen: dict[str, tvm.IRModule] = {}
+    with ranges({d.var: d.values for d in network.open_dimensions}):
+        lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
+    return [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+
+
+@pytest.mark.parametrize("after", ["R.nn.relu(y)", "R.nn.relu(R.add(y, x))"], ids=["activation", "residual"])
+def test_a_convolution_of_single_pixels_has_one_remainder(after: str) -> None:
+    text = f'x[1, 32, "h", "w"] -> z\ny = R.nn.conv2d(x, f)\nz = {after}'
+    (func,) = products(text, f=np.ones((32, 32, 1, 1), np.float32))
+    assert func.attrs[JOINED_ROWS]
+    assert len(tiled_axes(func)) == 1
+    assert sum(len(param.shape) == 4 for param in func.params) >= 2  # all pictures: their channels are in blocks
+
+
+@pytest.mark.parametrize("attributes", ["padding=1", "strides=2"])
+def test_windows_and_steps_keep_both_axes(attributes: str) -> None:
+    size = 3 if attributes == "padding=1" else 1
+    text = f'x[1, 3, "h", "w"] -> y\ny = R.nn.conv2d(x, f, {attributes})'
+    assert all(JOINED_ROWS not in f.attrs for f in products(text, f=np.ones((32, 3, size, size), np.float32)))
