@@ -9,7 +9,6 @@ from typing import Any
 
 from nnefc.diagnostics import CompileError, warn
 from nnefc.formats import ShapeLike, load_network, load_operator_files
-from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef.writing import Written, check_output, write_model, written
 from nnefc.operators.recording import recording
 
@@ -74,8 +73,7 @@ def convert(
             max_depth=max_depth,
             max_operations=max_operations,
         )
-    with leaving_open(network.open_dimensions, network.input_shapes):
-        made = written(network, found, registry)
+    made = written(network, found, registry)
     _warn_of_widths(Path(model), made)
     write_model(made, path)
     return path

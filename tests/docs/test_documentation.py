@@ -114,6 +114,22 @@ def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Pat
     assert first.startswith("digits: 0.")
 
 
+def test_the_page_on_conversion(folder: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "convert.md"
+    make, use = blocks(page, "python")
+    plain, tract = blocks(page, "sh")
+    (error,) = blocks(page, "text")
+    run([sys.executable, "-c", make], folder)
+    output = run(["sh", "-e", "-c", plain], folder)
+    assert "# _features is '/features'\n" in output
+    assert "net_kernel = variable<scalar>(shape = [10, 3, 3, 3], label = 'net.kernel');" in output
+    with pytest.raises(AssertionError) as caught:
+        run([f"{Path(sys.executable).parent}/nnefc", "convert", "net.onnx", "-o", "net.nnef"], folder)
+    assert " ".join(error.split()) in " ".join(str(caught.value).split())
+    assert "tract_core_erf(" in run(["sh", "-e", "-c", tract], folder)
+    assert run([sys.executable, "-c", use], folder) == "True\n"
+
+
 def test_the_page_on_open_sizes_from_the_model_to_the_c_program(folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "open-sizes.md"
     make, use = blocks(page, "python")

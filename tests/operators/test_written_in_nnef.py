@@ -14,6 +14,7 @@ from computations import COMPUTATIONS
 from formats import Computation, network_from_onnx
 from nnef_cases import run_network
 from nnef_writing import converted, round_trip, values_for
+from nnef_writing_page import PAGE, page
 from onnx import helper
 from onnx_models import INT64, graph, info, model, node, save, tensor
 
@@ -82,6 +83,10 @@ def test_tract_runs_what_is_written_in_its_dialect(tmp_path: Path) -> None:
         for index, result in enumerate(results):
             text = (folder / "model" / "graph.nnef").read_text()
             np.testing.assert_allclose(found[f"arr_{index}"], result, 1e-3, 1e-4, err_msg=text)
+
+
+def test_the_page_of_what_is_written_is_up_to_date(tmp_path: Path) -> None:
+    assert PAGE.read_text() == page(tmp_path), "run: python tests/operators/nnef_writing_page.py"
 
 
 def test_open_sizes_are_unknown_in_nnef_and_symbols_for_tract(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import tvm
 from nnef_cases import run_network
 
-from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef import load
 from nnefc.frontends.nnef.writing import write_model, written
 from nnefc.network import Network
@@ -62,8 +61,7 @@ def converted(read: Callable[[], Network], model: Path, registry: str | None = N
     """Read a network, and write it; returns it."""
     with recording() as found:
         network = read()
-    with leaving_open(network.open_dimensions, network.input_shapes):
-        write_model(written(network, found, registry), model)
+    write_model(written(network, found, registry), model)
     return network
 
 

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Tensor
@@ -78,10 +79,16 @@ def written(network: Network, recording: Recording, registry: str | None = None)
     _check(network)
     writer = _Writer(network, recording, registry is not None)
     try:
-        return writer.written()
+        with leaving_open(network.open_dimensions, network.input_shapes):
+            return writer.written()
     except Unsayable as error:
         place = f"{error.place}: " if error.place else ""
-        raise CompileError(f"{place}{error.reason}", hint=_HINT if registry else f"{_REGISTRY}; or {_HINT}") from None
+        ways = [_HINT]
+        if "open size" in error.reason:
+            ways.insert(0, "give the sizes that are open, with --shape NAME=SIZE")
+        if registry is None:
+            ways.insert(0, _REGISTRY)
+        raise CompileError(f"{place}{error.reason}", hint="; or ".join(ways)) from None
 
 
 def _check(network: Network) -> None:
