@@ -27,6 +27,7 @@ from models.networks import input_of, write_twins
 from onnx import numpy_helper
 from peers import STATIC
 from report import table, time_spelled
+from size_changes import seconds_of_change
 from worker import EngineError
 
 MODELS = Path(__file__).resolve().parent.parent / "build" / "models"
@@ -58,6 +59,7 @@ class Row:
         names, sizes: of the open dimensions.
         latency: by engine.
         open_seconds, static_seconds: of compiling for all sizes, and for this one.
+        change_seconds: of a change of sizes, of this library.
     """
 
     network: str
@@ -66,6 +68,7 @@ class Row:
     latency: Mapping[str, Latency]
     open_seconds: float
     static_seconds: float
+    change_seconds: float
 
     @property
     def ratio(self) -> float:
@@ -137,11 +140,12 @@ def measure(network: str, plan: Plan, most_sizes: int | None) -> Iterator[Row]:
         library, static = path.with_suffix(".so"), path.with_suffix(".static.so")
         own = tuple(filter(None, names))
         open_seconds = compile_library(path, library)["seconds"]
+        change = seconds_of_change(library, [_shapes(path, dict(zip(own, sizes, strict=True))) for sizes in sweep])
         for sizes in sweep[:most_sizes]:
             known = dict(zip(own, sizes, strict=True))
             seconds = compile_library(path, static, {"shape": known})["seconds"]
             latency = _run(path, {"nnefc": library, STATIC: static, REFERENCE: path}, known, plan)
-            yield Row(network, own, sizes, latency, open_seconds, seconds)
+            yield Row(network, own, sizes, latency, open_seconds, seconds, change)
 
 
 def _run(model: Path, engines: Mapping[str, Path], sizes: Mapping[str, int], plan: Plan) -> dict[str, Latency]:
@@ -163,6 +167,10 @@ def _run(model: Path, engines: Mapping[str, Path], sizes: Mapping[str, int], pla
     finally:
         for worker in workers:
             worker.close()
+
+
+def _shapes(model: Path, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
+    return [array.shape for array in _values(model, sizes).values()]
 
 
 def _values(model: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
@@ -211,7 +219,8 @@ def body(rows: Sequence[Row], plan: Plan, failed: Mapping[str, str]) -> list[str
         f" held to one processor; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
         " Milliseconds: median.",
         "*Ratio*: static time over open time; below 1 the library for all sizes is slower. *Ahead*: onnxruntime's time"
-        " over open time. *Compiled*: seconds for all sizes and for this one alone, and the first over the second.",
+        " over open time. *Compiled*: seconds for all sizes and for this one alone, and the first over the second."
+        " *Change*: microseconds of `nnefc_resize` from one size of the sweep to the next, median.",
         "",
         f"Geometric means: ratio {_mean([row.ratio for row in rows])}, ahead {_mean([row.ahead for row in rows])}"
         f" ({sum(row.ahead < 1 for row in rows)} of {len(rows)} below 1), compile ratio"
@@ -219,7 +228,7 @@ def body(rows: Sequence[Row], plan: Plan, failed: Mapping[str, str]) -> list[str
         f" {max((row.compile_ratio for row in rows), default=math.nan):.2f}).",
         "",
         *table(
-            ["network", "open dimensions", "ratio", "least", "ahead", "least", "compile ratio"],
+            ["network", "open dimensions", "ratio", "least", "ahead", "least", "compile ratio", "change"],
             [_summary(rows, *key) for key in dict.fromkeys((row.network, row.names) for row in rows)],
         ),
         "",
@@ -235,7 +244,8 @@ def _summary(rows: Sequence[Row], network: str, names: tuple[str, ...]) -> list[
     own = [row for row in rows if (row.network, row.names) == (network, names)]
     ratios, ahead = [row.ratio for row in own], [row.ahead for row in own]
     means = [_mean(ratios), f"{min(ratios):.2f}", _mean(ahead), f"{min(ahead):.2f}"]
-    return [network, ", ".join(names), *means, _mean([row.compile_ratio for row in own])]
+    change = f"{own[0].change_seconds * 1e6:.1f}"
+    return [network, ", ".join(names), *means, _mean([row.compile_ratio for row in own]), change]
 
 
 def _mean(ratios: Sequence[float]) -> str:
