@@ -118,7 +118,7 @@ class OpenSize:
         if found is None:
             return None
         least, most, multiple = (None if number is None else int(number) for number in found.groups())
-        made = cls(max(least or 1, 1), most, max(multiple or 1, 1))
+        made = cls(least or 0, most, max(multiple or 1, 1))
         if made.values.most < made.values.least:
             raise CompileError(
                 f"no size is in the range {text.strip()}", hint="write LEAST..MOST:MULTIPLE: 32..1280:32"

@@ -1,8 +1,8 @@
-"""Feeds malformed ONNX models to the front end: `python tests/fuzz/onnx_fuzz.py SECONDS [SEED]`.
+"""Feeds malformed ONNX models to the front end: `python tests/fuzz/onnx_fuzz.py SECONDS [SEED [FOLDER]]`.
 
-Starts from the models of ONNX's own node tests, changes messages and bytes at random, and demands one of two results,
-soon: a network, or a `CompileError`. What does anything else is written to `onnx-found-N.onnx` and `.txt` beside the
-caller. Bound the memory from outside: `ulimit -v`.
+Starts from the models of ONNX's own node tests, or of those in a folder, changes messages and bytes at random, and
+demands one of two results, soon: a network, or a `CompileError`. What does anything else is written to
+`onnx-found-N.onnx` and `.txt` beside the caller. Bound the memory from outside: `ulimit -v`.
 """
 
 from __future__ import annotations
@@ -118,9 +118,12 @@ def put(target: Any, place: Any, value: Any) -> None:
 class Fuzzer:
     """The inputs and what became of them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, folder: Path | None) -> None:
         self.rng = random.Random(seed)
-        cases = [case.model for case in collect_testcases(None)]
+        if folder is None:
+            cases = [case.model for case in collect_testcases(None)]
+        else:
+            cases = [onnx.load(path) for path in sorted(folder.glob("*.onnx"))]
         self.models = [model for model in cases if model is not None and model.ByteSize() < LARGEST]
         self.path = Path(tempfile.mkdtemp()) / "model.onnx"
         self.counts = {"accepted": 0, "refused": 0, "found": 0}
@@ -175,7 +178,7 @@ class Fuzzer:
 def main() -> None:
     warnings.simplefilter("ignore")
     seconds, seed = float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    fuzzer = Fuzzer(seed)
+    fuzzer = Fuzzer(seed, Path(sys.argv[3]) if len(sys.argv) > 3 else None)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         fuzzer.step()

@@ -107,3 +107,26 @@ def test_attention_of_open_lengths_agrees_with_onnxruntime(
         for given in inputs:
             (expected, *_), found = session.run(None, dict(given)), library.run(given)["y"]
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_caches_may_be_empty_where_their_range_begins_with_0(tmp_path: Path) -> None:
+    names = ["q", "k", "v", "", "", "", "past_k", "past_v"]
+    node = helper.make_node(
+        "MultiHeadAttention", names, ["y", "all_k", "all_v"], domain="com.microsoft", num_heads=HEADS, unidirectional=1
+    )
+    inputs = [
+        *(value(x, ["n", "l", WIDTH]) for x in "qkv"),
+        *(value(f"past_{x}", ["n", HEADS, "p", SIZE]) for x in "kv"),
+    ]
+    graph = helper.make_graph([node], "g", inputs, [value(name, None) for name in ("y", "all_k", "all_v")])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    with nnefc.compile(path, shape={"p": "0.."}).load(threads=1) as library:
+        assert [(d.name, d.least) for d in library.dimensions if d.name == "p"] == [("p", 0)]
+        for batch, length, past in ((1, 5, 0), (2, 1, 5), (1, 40, 0), (1, 3, 6)):
+            data = {x: numbers(batch, length, WIDTH) for x in "qkv"}
+            data |= {f"past_{x}": numbers(batch, HEADS, past, SIZE) for x in "kv"}
+            for made, wanted in zip(library.run(data).values(), session.run(None, data), strict=True):
+                np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-5)
