@@ -117,6 +117,7 @@ _BFDOT = DotProduct(
 )
 _HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
 _HALF_SUM = "nnefc.half_sum"
+_HALF_PARTS = range(HALF_SUM // 4, HALF_SUM + 1)  # lengths of sums in float16
 _ALL = {product.name: product for product in (_VPDPBUSD, _PMADDWD, _SDOT, _UDOT, _VDPBF16PS, _BFDOT, _HALF_PAIRS)}
 _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 
@@ -167,6 +168,16 @@ class Multiplication:
     def terms(self) -> int:
         """Products that are one step of the sum."""
         return 1 if self.dot is None else self.dot.terms
+
+    def is_cut(self, items: int) -> bool:
+        """Whether a sum of so many products can be made in parts that are short enough for its type."""
+        steps = -(-items // self.terms)
+        return self.dot is not _HALF_PAIRS or steps <= HALF_SUM or any(steps % part == 0 for part in _HALF_PARTS)
+
+    def filled(self, items: int) -> int:
+        """`items`, or as many as there are with zeros after them: whole steps, in parts if that is needed."""
+        unit = self.terms if self.is_cut(items) else self.terms * HALF_SUM // 2
+        return -(-items // unit) * unit
 
     def product(self, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
         """One step of the sum: of items, or of packed operands; of weights also two bytes that are to be widened."""

@@ -7,9 +7,8 @@ from tvm import relax
 
 from nnefc.passes.compute.dot_product import pair_speed
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.passes.graph.rewriter import is_call
 from nnefc.passes.graph.use_narrow_floats import MOVES, Chooser, Use
-from nnefc.sizes import is_known
 from nnefc.targets.machine.target import Target
 
 __all__ = ["CPU_MOVES", "uses_on"]
@@ -32,14 +31,14 @@ def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
         if algorithms.tile(weights) is not None or algorithms.by_strassen(weights):
             return Use.NONE
         if is_call(call, "matmul"):
-            if len([size for size in weights.shape[:-2] if size != 1]) or weights.ndim > len(shape_of(call.args[0])):
+            if weights.ndim > 2:
                 return Use.NONE
-            return multiplied if fast and is_known(*weights.shape) else Use.STORED
+            return multiplied if fast else Use.STORED
         if not is_call(call, *_CONVOLUTIONS):
             return Use.NONE
         groups = int(call.attrs.groups)
         if groups > 1 and weights.shape[1] == 1:
             return Use.NONE  # a filter of its own for each channel: no sums of pairs
-        return multiplied if fast and is_known(*shape_of(call.args[0])[1:2]) else Use.STORED
+        return multiplied if fast else Use.STORED
 
     return use

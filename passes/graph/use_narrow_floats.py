@@ -160,12 +160,16 @@ class _Narrower(Rewriter):
         return relax.Call(call.op, [call.args[0], wide], call.attrs, call.ty_args, call.span)
 
     def _weights(self, call: relax.Call) -> np.ndarray | None:
-        """The right operand of a contraction of the old function, if it is known."""
+        """The right operand of a contraction of the old function, if it is known; of one matrix, its two dimensions."""
         source = self._defined(call.args[1])
         if is_call(source, "permute_dims"):
             inner, axes = weights_of(self._defined(source.args[0])), source.attrs.axes
-            return None if inner is None else inner.transpose(None if axes is None else [int(axis) for axis in axes])
-        return weights_of(source)
+            found = None if inner is None else inner.transpose(None if axes is None else [int(axis) for axis in axes])
+        else:
+            found = weights_of(source)
+        if found is None or not is_call(call, "matmul") or found.ndim > len(shape_of(call.args[0])):
+            return found
+        return found.reshape(found.shape[-2:]) if all(size == 1 for size in found.shape[:-2]) else found
 
     def _defined(self, expr: relax.Expr) -> relax.Expr | None:
         return self._definitions.get(expr) if isinstance(expr, relax.Var) else expr
@@ -205,15 +209,12 @@ class _Narrower(Rewriter):
         return constant(array.astype(_TYPES[self._dtype]))
 
     def _moved(self, call: relax.Call) -> relax.Call:
-        args = [
-            relax.Tuple([self._as_half(field) for field in arg.fields])
-            if isinstance(arg, relax.Tuple)
-            else self._as_half(arg)
-            if _is_single(arg)
-            else arg
-            for arg in call.args
-        ]
-        return relax.Call(call.op, args, call.attrs)
+        def moved(arg: relax.Expr) -> relax.Expr:
+            if isinstance(arg, relax.Tuple):
+                return relax.Tuple([moved(field) for field in arg.fields])
+            return self._as_half(arg) if _is_single(arg) else arg
+
+        return relax.Call(call.op, [moved(arg) for arg in call.args], call.attrs)
 
 
 _TERMS = 64  # of a sum that is made in half floats

@@ -46,7 +46,7 @@ class _Packer(Rewriter):
         how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
         size, columns, rows = self._target.lanes("int32"), shape_of(right)[-1], shape_of(left)[-2]
         packed = self._packed(right, size, how)
-        source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how.terms), how)
+        source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         padded = padded_rows(rows, self._target.vector_registers)
         product = self.builder.emit_te(
             lambda a, b: multiply_packed(a, b, columns, padded, how.product),
@@ -61,7 +61,9 @@ class _Packer(Rewriter):
 
     def _packed(self, right: relax.Expr, size: int, how: Multiplication) -> relax.Expr:
         if is_constant(right) and len(shape_of(right)) == 2:
-            return constant(pack_right_array(packed_weights(array_of(right), 0, how), size))
+            weights = array_of(right)
+            more = how.filled(weights.shape[0]) - weights.shape[0]
+            return constant(pack_right_array(packed_weights(np.pad(weights, [(0, more), (0, 0)]), 0, how), size))
         if str(right.ty.dtype) != how.weights:
             right = self.builder.emit(relax.op.astype(right, how.weights))
         if how.dot is None:
@@ -70,9 +72,9 @@ class _Packer(Rewriter):
             lambda t: pack_dot_matrix(t, size, how.terms), right, primfunc_name_hint="pack_dot_operands"
         )
 
-    def _padded_rows(self, left: relax.Expr, terms: int) -> relax.Expr:
+    def _padded_rows(self, left: relax.Expr, how: Multiplication) -> relax.Expr:
         """`left` with zeros after each row, so that it can be packed whole."""
-        missing = -shape_of(left)[-1] % terms
+        missing = how.filled(shape_of(left)[-1]) - shape_of(left)[-1]
         if not missing:
             return left
         widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]

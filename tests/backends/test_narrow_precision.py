@@ -26,8 +26,9 @@ _CONVOLUTIONS = (
     (1, 3, 16, 11, 5, 1),
     (2, 32, 64, 5, 3, 1),
     (4, 12, 20, 5, 1, 1),
+    (1, 202, 16, 3, 1, 1),
 )
-_PRODUCTS = ((16, 64, 48), (16, 64, 48), (1, 200, 33), (7, 93, 5), (5, 401, 40))
+_PRODUCTS = ((16, 64, 48), (16, 64, 48), (1, 200, 33), (7, 93, 5), (5, 401, 40), (3, 2018, 16))
 
 _COOPERLAKE = "llvm -mcpu=cooperlake"
 _SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
@@ -47,8 +48,9 @@ class _Contractions:
             results.append(net.do("Conv", x, net.constant(w), **window))
             self.operands.append((net.inputs[x], w))
         for rows, depth, columns in _PRODUCTS:
-            x = net.floats(rows, depth)
+            x = net.floats(1, rows, depth) if depth == 93 else net.floats(rows, depth)
             w = (rng.standard_normal((depth, columns)) * scale).astype(np.float32)
+            w = w[None] if depth == 93 else w
             results.append(net.do("MatMul", x, net.constant(w)))
             self.operands.append((net.inputs[x], w))
         self.model, self.inputs = net.model(results), net.inputs
@@ -220,6 +222,23 @@ def test_any_number_of_rows_is_multiplied(
         data = np.resize(inputs["input0"], (rows, 128))
         (expected,), (found,) = (_run_here(artifact, tmp_path, {"input0": data}) for artifact in (wide, narrow))
         assert 0 < np.abs(found - expected).max() < 2e-2 * np.abs(expected).max()
+
+
+def test_what_is_moved_between_contractions_is_stored_in_half_floats(tmp_path: Path) -> None:
+    net = Net(seed=4)
+    x = net.floats(2, 32, 9, 9)
+    y = net.do("Conv", x, net.weight(48, 32, 1, 1))
+    begin, end, axes = (net.constant(np.array(values)) for values in ([1, 8], [8, 40], [2, 1]))
+    z = net.do("Concat", net.do("Slice", y, begin, end, axes), net.do("Slice", y, begin, end, axes), axis=1)
+    model = net.model([net.do("Conv", z, net.weight(16, 64, 1, 1))])
+    for info in (model.graph.input[0], model.graph.output[0]):
+        info.type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, tmp_path / "network.onnx")
+    wide, narrow = (
+        nnefc.compile(tmp_path / "network.onnx", _SAPPHIRE_RAPIDS, precision=each) for each in ("fp32", "fp16")
+    )
+    (expected,), (found,) = (_run_here(artifact, tmp_path, net.inputs) for artifact in (wide, narrow))
+    assert 0 < np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
 
 
 def test_auto_takes_what_is_within_the_error(classifier: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ COMPILE = [
     (["-o", "x.so", "--entry", "training:0"], "error: --entry (in Python entry=) is not an option for NNEF models\n"
      "hint: they have --random-weights, --shape, --graph, --dialect, --pedantic, --scan-states, "
       "--output-tensor, --max-depth, --max-operations"),
-    (["-o", "x.so", "--precision", "fp16"], "error: code for the target 'llvm' has no precision fp16\n"
-     "hint: that is for the target cuda"),
+    (["-o", "x.so", "--precision", "tf32"], "error: code for the target 'llvm' has no precision tf32\n"
+     "hint: that is for the target cuda: choose one of fp32, bf16, fp16"),
     (["-o", "x.so", "--cc", "nogcc"], "error: cannot run the compiler nogcc: there is no such program\n"
      "hint: install it, or give another; without one, zig comes with nnefc: pip install ziglang"),
     (["-o", "x.so", "--name", "2x"], "error: '2x' cannot begin the names of C functions\n"
@@ -116,7 +116,7 @@ USAGE = [
     (["compile", "m.onnx", "-o", "x.so", "--shape", "x=-1,1,8,8"],
      "Invalid value for '--shape': a size in '-1,1,8,8' is less than 1"),
     (["compile", "m.onnx", "-o", "x.so", "--precision", "int8"],
-     "Invalid value for '--precision': 'int8' is not one of 'fp32', 'tf32', 'fp16'."),
+     "Invalid value for '--precision': 'int8' is not one of 'fp32', 'tf32', 'bf16', 'fp16', 'auto'."),
     (["compile", "m.onnx", "-o", "x.so", "--weights", "outside"],
      "Invalid value for '--weights': 'outside' is not one of 'embedded', 'separate'."),
     (["compile", "m.onnx", "-o", "x.so", "--value", "s"],

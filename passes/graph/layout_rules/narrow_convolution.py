@@ -77,7 +77,8 @@ def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, slidin
         data = layouts.laid_out(data, Blocked.of(groups * inputs, layouts.size, groups))
         data = converted(layouts.builder, data, how)
         source = packed_data(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
-    block_in = layouts.size // how.terms if inputs % layouts.size == 0 else 0
+    in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs)
+    block_in = layouts.size // how.terms if in_blocks else 0
     packed = pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups)
     result = layouts.kernel(
         convolve,
