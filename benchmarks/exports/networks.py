@@ -91,7 +91,7 @@ def _transformers(name: str, config: str, inputs: Inputs, *, call: Callable[...,
         import transformers
 
         model = getattr(transformers, name)(getattr(transformers, config)(**more)).eval()
-        return _Function(call, m=model.half().float() if recipe.get("kind") == "f16" else model)
+        return _Function(call, m=model.half() if recipe.get("kind") == "f16" else model)
 
     return Recipe(make, inputs, **recipe)
 
@@ -104,19 +104,27 @@ def _hidden(self: Any, x: Tensor) -> Tensor:
     return self.m(x).last_hidden_state
 
 
+def _typed(self: Any, x: Tensor) -> Tensor:
+    return self.m(x, token_type_ids=torch.zeros_like(x)).last_hidden_state
+
+
 def _logits(self: Any, x: Tensor) -> Tensor:
     places = torch.arange(x.shape[1])[None]
-    return self.m(x, attention_mask=torch.ones_like(x), position_ids=places, use_cache=False).logits
+    return self.m(x, attention_mask=torch.ones_like(x), position_ids=places, use_cache=False).logits.float()
 
 
-def _encoder(name: str, config: str, **more: Any) -> Recipe:
+def _encoder(name: str, config: str, call: Callable[..., Any] = _hidden, **more: Any) -> Recipe:
     """A model of texts, whose length is open."""
-    return _transformers(name, config, _ids, call=_hidden, **{**_WORDS, **more})
+    return _transformers(name, config, _ids, call=call, **{**_WORDS, **more})
 
 
 def _decoder(name: str, **more: Any) -> Recipe:
-    """A language model, whose length is open."""
-    return _transformers(f"{name}ForCausalLM", f"{name}Config", _ids, call=_logits, **{**_WORDS, **more})
+    """A language model, whose length is open; attention is products and a softmax, unless an implementation is given.
+
+    tract does not run PyTorch's own attention where its mask is of truth values.
+    """
+    given = {**_WORDS, "attn_implementation": "eager", **more}
+    return _transformers(f"{name}ForCausalLM", f"{name}Config", _ids, call=_logits, **given)
 
 
 _SPEECH = {
@@ -290,19 +298,19 @@ NETWORKS: dict[str, Recipe] = {
     "timm_swin_tiny_patch4_window7_224": _timm("swin_tiny_patch4_window7_224", 224),
     "timm_vit_tiny_patch16_224": _timm("vit_tiny_patch16_224", 224),
     "timm_xception41": _timm("xception41", 128),
-    "hf_bert": _encoder("BertModel", "BertConfig", **_SMALL),
+    "hf_bert": _encoder("BertModel", "BertConfig", _typed, **_SMALL),
     "hf_distilbert": _encoder(
         "DistilBertModel", "DistilBertConfig", dim=256, n_layers=3, n_heads=4, hidden_dim=704, vocab_size=1000
     ),
-    "hf_roberta": _encoder("RobertaModel", "RobertaConfig", **_SMALL),
+    "hf_roberta": _encoder("RobertaModel", "RobertaConfig", _typed, **_SMALL),
     "hf_clip_text": _encoder("CLIPTextModel", "CLIPTextConfig", **_SMALL),
     "hf_t5_encoder": _encoder(
         "T5EncoderModel", "T5Config", d_model=256, num_layers=3, num_heads=4, d_ff=704, vocab_size=1000, d_kv=64
     ),
     "hf_llama": _decoder("Llama", **_GROUPED),
-    "hf_qwen2": _decoder("Qwen2", **_GROUPED),
+    "hf_qwen2": _decoder("Qwen2", **_GROUPED, attn_implementation="sdpa"),
     "hf_qwen3": _decoder("Qwen3", **_GROUPED, head_dim=64),
-    "hf_mistral": _decoder("Mistral", **_GROUPED),
+    "hf_mistral": _decoder("Mistral", **_GROUPED, attn_implementation="sdpa"),
     "hf_gemma": _decoder("Gemma", **_GROUPED, head_dim=64),
     "hf_gemma2": _decoder("Gemma2", **_GROUPED, head_dim=64),
     "hf_phi": _decoder("Phi", **_SMALL),

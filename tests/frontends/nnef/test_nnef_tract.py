@@ -361,3 +361,19 @@ def test_a_buffer_of_the_largest_size_limits_a_symbol(tmp_path: Path) -> None:
             np.testing.assert_allclose(network(x), expected, rtol=1e-6)
         with pytest.raises(nnefc.RunError, match="12"):
             network(real(1, 13))
+
+
+def test_a_number_that_a_file_has_in_double_precision_takes_the_type_of_tensors(tmp_path: Path) -> None:
+    """But among integers it is a real, and tensors of several items keep their type."""
+    body = """x = tract_core_external(shape = [1, 3], datum_type = 'f32');
+    e = variable<scalar>(label = 'e', shape = []); d = variable<scalar>(label = 'd', shape = [1, 3]);
+    n = tract_core_cast(x, to = 'i64');
+    y = rsqrt(x * x + unsqueeze(e, axes = [0, 1]));"""
+    values = {"e": np.array(0.5), "d": np.array([[0.5, 1.5, 2.5]])}
+    x = np.array([[1.0, -2.0, 3.0]], np.float32)
+    made = computed(model(tmp_path, body, values), x)
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(made, 1 / np.sqrt(x * x + 0.5), rtol=1e-5)
+    for other in ("n * e", "x * d"):
+        text = f"{body.replace('y =', 'w =')} y = {other};"
+        assert computed(model(tmp_path, text, values), x).dtype == np.float64

@@ -112,13 +112,18 @@ class DynamicEmitter(Lowering):
         return self.apply(Cast(dtype or ("bool" if truths else "int64")), above)
 
     def promoted(self, values: Sequence[Value]) -> list[Operand]:
-        """Tensors of one element type: that of those that have one; numbers and sizes take it."""
+        """Tensors of one element type: that of those that have one; numbers and sizes take it.
+
+        So do known reals of one item: exports store PyTorch's numbers as float64, as which it does not compute either.
+        """
         tensors = [self._tensor(value) for value in values]
         strong = [
             dtype_of(tensor)
             for value, tensor in zip(values, tensors, strict=True)
-            if not (is_sizes(tensor) or isinstance(value, int | float))
+            if not (is_sizes(tensor) or isinstance(value, int | float) or _is_real_number(tensor))
         ]
+        if all(numpy_dtype(dtype).kind in "iub" for dtype in strong):
+            strong += [dtype_of(tensor) for tensor in tensors if _is_real_number(tensor)]
         if not strong:
             made = [self.tensor(value) for value in values]
             dtype = common_type([dtype_of(tensor) for tensor in made])
@@ -227,6 +232,10 @@ class DynamicEmitter(Lowering):
 
 def _all_numbers(value: Value) -> bool:
     return isinstance(value, list) and all(isinstance(item, int | float) or _all_numbers(item) for item in value)
+
+
+def _is_real_number(operand: Operand) -> bool:
+    return isinstance(operand, np.ndarray) and operand.size == 1 and operand.dtype == np.float64
 
 
 def _has_quotients(operand: Operand) -> bool:
