@@ -36,14 +36,13 @@ from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceKernel, NotOnDevice, device_kernel, joined
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
 from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.target import HALF_FLOATS
 
 __all__ = ["CudaBackend", "make_backend"]
 
 _MOST_SERIAL_WORK = 1 << 14
 """Rounds of loops that one thread of a device may go through: its clock is a third of a processor's, and a step on the
 host waits for two copies."""
-
-_HALF_FLOATS = {"bf16": "bfloat16", "fp16": "float16"}  # by precisions
 
 
 class CudaBackend(Backend):
@@ -70,7 +69,7 @@ class CudaBackend(Backend):
 
     def _narrowing(self) -> Sequence[NamedPass]:
         """What makes half floats of the operands of contractions; tf32 is a matter of instructions."""
-        dtype = _HALF_FLOATS.get(self.target.precision)
+        dtype = HALF_FLOATS.get(self.target.precision)
         return [("use narrow floats", UseNarrowFloats(dtype, keep_wide=self.target.keep_wide))] if dtype else ()
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:

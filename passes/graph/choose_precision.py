@@ -26,8 +26,8 @@ def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
 
     def use(call: relax.Call, weights: np.ndarray | None) -> Use:
         """Sums of pairs of float16 are made in float16."""
-        if weights is None or not target.widens(dtype):
-            return Use.NONE
+        if weights is None or weights.dtype.itemsize == 1 or not target.widens(dtype):
+            return Use.NONE  # bytes are narrower still
         if algorithms.tile(weights) is not None or algorithms.by_strassen(weights):
             return Use.NONE
         if is_call(call, "matmul"):

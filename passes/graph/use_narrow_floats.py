@@ -236,7 +236,7 @@ def _scale_of(columns: np.ndarray) -> np.ndarray:
 
 def _at_the_ends(bindings: Sequence[Any], ends: Collection[str]) -> set[relax.Var]:
     """The first contractions, or the last, or both."""
-    contractions = [b.var for b in bindings if _is_contraction(b.value)]
+    contractions = {b.var for b in bindings if _is_contraction(b.value)}
     found: set[relax.Var] = set()
     if "first" in ends:
         after: set[relax.Var] = set()  # what a contraction went into

@@ -26,12 +26,15 @@ from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
 from nnefc.targets.machine.system import FileFormat, format_of, system_of, zig_target
 
-__all__ = ["KEPT_WIDE", "PRECISIONS", "Target", "baseline_target", "parse_target"]
+__all__ = ["HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target", "baseline_target", "parse_target"]
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 """What contractions multiply, where a machine has a choice; all sums are float32."""
 
 _OWN_PRECISIONS = ("fp32", "bf16", "fp16")  # those of CPUs
+
+HALF_FLOATS = {"bf16": "bfloat16", "fp16": "float16"}
+"""The types of operands of the narrow precisions."""
 
 KEPT_WIDE = ("first", "last")
 """Contractions that may be left out of a narrow precision."""
@@ -119,7 +122,7 @@ class Target:
     @property
     def half_float(self) -> str | None:
         """The type that contractions multiply, if that is narrower than float32."""
-        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.precision)
+        return HALF_FLOATS.get(self.precision)
 
     def with_wide(self, contractions: Sequence[str]) -> Target:
         """The same machine, with contractions that multiply float32 whatever its precision is, some of KEPT_WIDE."""

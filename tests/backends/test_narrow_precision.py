@@ -111,7 +111,7 @@ def test_pairs_of_half_floats_are_multiplied_on_arm(precision: str, tmp_path: Pa
     _check(case, list(results.values()), precision)
 
 
-@pytest.mark.parametrize("scale", [1e-7, 1e5])
+@pytest.mark.parametrize("scale", [1e-7, 1e4])
 def test_weights_of_any_size_stay_in_the_range_of_sums_in_float16(scale: float, tmp_path: Path) -> None:
     case = _contractions(scale)
     artifact = _compiled(case, tmp_path, _SAPPHIRE_RAPIDS, "fp16")
