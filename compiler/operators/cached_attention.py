@@ -12,6 +12,7 @@ from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.attention import Attention, MergeHeads
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
+from nnefc.operators.elementwise import item_at
 from nnefc.operators.indexing import Gather
 from nnefc.operators.normalization import RootMeanSquare
 from nnefc.operators.rotary import RotaryEmbedding
@@ -160,6 +161,7 @@ class CachedAttention(Operator):
         weights: Sequence[Operand | None] = (None, None),
         mask: Operand | None = None,
         sink: Operand | None = None,
+        steps: Sequence[Operand | None] = (None, None),
     ) -> tuple[Operand, ...]:
         """Lower it.
 
@@ -173,6 +175,8 @@ class CachedAttention(Operator):
             weights: of the normalization of queries and keys, `[E]`, or None.
             mask: see :class:`Attention`.
             sink: see :class:`Attention`.
+            steps: between the numbers that integers in the caches stand for, `[1, G or 1, 1, E or 1]`; None for
+                caches of floats.
         """
         query, key, value = (
             part if scale is None else at.apply(RootMeanSquare((3,), self.epsilon), part, scale)
@@ -182,8 +186,14 @@ class CachedAttention(Operator):
             tables = _at_positions(at, angles, positions, query, first)
             query, key = (at.apply(self.rotary, part, *tables) for part in (query, key))
         query, key, value = (at.apply(Transpose((0, 2, 1, 3)), part) for part in (query, key, value))
+        news = (
+            part if step is None else _in_steps(at, part, step) for part, step in zip((key, value), steps, strict=True)
+        )
         append = AppendToCache(self.total)
-        key, value = (at.apply(append, new, cache, first) for new, cache in zip((key, value), caches, strict=True))
+        kept = [at.apply(append, new, cache, first) for new, cache in zip(news, caches, strict=True)]
+        key, value = (
+            part if step is None else _of_steps(at, part, step) for part, step in zip(kept, steps, strict=True)
+        )
         lengths = None
         if not self.attention.causal:
             count = expression(shape_of(query)[2])
@@ -192,7 +202,28 @@ class CachedAttention(Operator):
             )
         made = self.attention.lower(at, query, key, value, mask, lengths, first, sink)
         result, *scores = made if isinstance(made, tuple) else (made,)
-        return (MergeHeads().lower(at, result), key, value, *scores)
+        return (MergeHeads().lower(at, result), *kept, *scores)
+
+
+def _in_steps(at: Emitter, x: Operand, step: Operand) -> Operand:
+    """Numbers as int8: how many steps they are, rounded to even ones where two are as near."""
+    shape = shape_of(x)
+
+    def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+        count = tirx.nearbyint(tensors[0](*index) / item_at(tensors[1], index, shape))
+        return tirx.max(tirx.min(count, tirx.const(127, "float32")), tirx.const(-128, "float32")).astype("int8")
+
+    return at.emit(at.elements(shape, element, x, step, name="in_steps"))
+
+
+def _of_steps(at: Emitter, x: Operand, step: Operand) -> Operand:
+    """The numbers that integers stand for."""
+    shape = shape_of(x)
+
+    def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+        return tensors[0](*index).astype("float32") * item_at(tensors[1], index, shape)
+
+    return at.emit(at.elements(shape, element, x, step, name="of_steps"))
 
 
 def _at_positions(

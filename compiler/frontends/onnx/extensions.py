@@ -97,6 +97,7 @@ _TYPES = {
     "X": ["tensor(string)"],
     "Z": ["tensor(uint8)", *_FLOATS],
     "Q": ["tensor(uint8)", "tensor(int4)", "tensor(uint4)"],
+    "K": [*_FLOATS, *_NARROW],
 }
 
 
@@ -206,13 +207,13 @@ _SCHEMAS = (
             "past_value:F? past_sequence_length:C? beam_width:C? cache_indirection:C? bias:F?",
             {"mask_filter_value": -10000.0, "output_qk": 0, "past_present_share_buffer": 0}, "num_heads:INT",
             "scale:FLOAT", outputs=_ATTENDED),
-    _schema("GroupQueryAttention", "query:F key:F? value:F? past_key:F2? past_value:F2? seqlens_k:C "
+    _schema("GroupQueryAttention", "query:F key:F? value:F? past_key:K? past_value:K? seqlens_k:C "
             "total_sequence_length:C cos_cache:F? sin_cache:F? position_ids:L? attention_bias:F? head_sink:F? "
             "k_scale:S? v_scale:S? q_norm_weight:F? k_norm_weight:F?",
             {"causal": 1, "do_rotary": 0, "local_window_size": -1, "qk_norm_epsilon": 1e-6, "qk_output": 0,
              "rotary_interleaved": 0, "sliding_window_cache": 0, "smooth_softmax": 0, "softcap": 0.0,
              "k_quant_type": "NONE", "v_quant_type": "NONE"}, "num_heads:INT kv_num_heads:INT",
-            "scale:FLOAT kv_cache_bit_width:INT", outputs="output:F present_key:F2? present_value:F2? output_qk:F?"),
+            "scale:FLOAT kv_cache_bit_width:INT", outputs="output:F present_key:K? present_value:K? output_qk:F?"),
     _schema("PackedAttention", "input:F weights:F bias:F token_offset:C cumulative_sequence_length:C attention_bias:F?",
             required="num_heads:INT", optional="qkv_hidden_sizes:INTS scale:FLOAT", outputs="output:F"),
     _schema("PackedMultiHeadAttention", "query:F key:F? value:F? bias:F? token_offset:C cumulative_sequence_length:C "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from decoder_models import decoder, feeds, in_blocks
+from onnx import TensorProto
 from onnx_operator_cases import Case, by_onnxruntime, check, compiled
 
 import nnefc
@@ -148,6 +150,26 @@ def test_attention_in_groups_agrees_with_onnxruntime() -> None:
     check(given, compiled(given, 17), by_onnxruntime(given, 17), tolerance=1e-4)
 
 
+@pytest.mark.parametrize(("kind", "shape"), [("PER_TENSOR", (1,)), ("PER_CHANNEL", (1, 2, 1, 16))])
+def test_caches_may_be_of_8_bits(kind: str, shape: tuple[int, ...]) -> None:
+    """Of the same integers as onnxruntime's."""
+    steps = [RNG.uniform(0.01, 0.03, shape).astype(np.float32) for _ in range(2)]
+    more = [None, None, None, *steps]
+    given = []
+    for past, total, length in ((7, 8, 1), (6, 9, 3)):
+        kinds = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": 8}
+        made = grouped(past, total, int32(total - 1), *more, length=length, do_rotary=1, **kinds)
+        caches = [RNG.integers(-128, 128, (1, 2, past, 16)).astype(np.int8) for _ in range(2)]
+        types = {1: TensorProto.INT8, 2: TensorProto.INT8}
+        given.append(replace(made, inputs=[*made.inputs[:3], *caches, *made.inputs[5:]], types=types))
+    found, wanted = compiled(given, 17), by_onnxruntime(given, 17)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one[0], other[0], rtol=0, atol=1e-5)
+        for cache, right in zip(one[1:], other[1:], strict=True):
+            assert np.abs(cache.astype(int) - right).max() <= 1  # halves of steps, of angles computed otherwise
+            assert (cache != right).mean() < 0.01
+
+
 def test_the_length_may_be_told_by_the_data_alone() -> None:
     given = [grouped(7, 8, int32(7, 7), constant=())]
     check(given, compiled(given, 17), by_onnxruntime(given, 17), tolerance=1e-4)
@@ -156,7 +178,7 @@ def test_the_length_may_be_told_by_the_data_alone() -> None:
 @pytest.mark.parametrize(
     ("attributes", "what"),
     [
-        ({"k_quant_type": "PER_TENSOR"}, "quantized caches are not supported"),
+        ({"k_quant_type": "PER_TENSOR", "kv_cache_bit_width": 4}, "caches of 4 bits are not supported"),
         ({"sliding_window_cache": 1, "local_window_size": 4}, "caches of a window are not supported"),
     ],
 )

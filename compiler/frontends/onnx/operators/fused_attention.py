@@ -6,6 +6,7 @@ onnxruntime-genai `GroupQueryAttention`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -214,6 +215,7 @@ def _group_query_attention(ctx: Context, node: Node) -> list[Value]:
         (optional_input(node, 14), optional_input(node, 15)),
         _as_wide(ctx, optional_input(node, 10), cached),
         sink,
+        [_step(ctx, node, place, parts[1]) for place in (12, 13)],
     )
     if given["qk_output"] == 1 and node.wants(3):
         made[3] = _without_hidden(ctx, made[3])
@@ -227,11 +229,24 @@ def _without_hidden(ctx: Context, scores: Value) -> Value:
     return made
 
 
+def _step(ctx: Context, node: Node, place: int, new: Value) -> Value | None:
+    """Between the numbers that integers in a cache stand for, as :class:`CachedAttention` has it; None for floats."""
+    step = optional_input(node, place)
+    if node.attributes["k_quant_type" if place == 12 else "v_quant_type"] == "NONE":
+        return None
+    if step is None:
+        raise fail(node, "the scale of a quantized cache is missing")
+    groups, size = new.shape[2:]
+    made: Value = ctx.apply(Reshape((1, 1, 1, 1) if math.prod(step.shape) == 1 else (1, groups, 1, size)), step)
+    return made
+
+
 def _check_supported(node: Node) -> None:
-    """Refuse caches of integers and of a window."""
+    """Refuse caches of 4 bits and of a window."""
     given = node.attributes
-    if given["k_quant_type"] != "NONE" or given["v_quant_type"] != "NONE" or optional_input(node, 12) is not None:
-        raise fail(node, "quantized caches are not supported", "build the model with caches of floats")
+    quantized = {given["k_quant_type"], given["v_quant_type"]} != {"NONE"}
+    if quantized and given.get("kv_cache_bit_width", 8) not in (0, 8):
+        raise fail(node, "caches of 4 bits are not supported", "build the model with caches of floats or of 8 bits")
     if given["sliding_window_cache"]:
         raise fail(node, "caches of a window are not supported", "build the model with caches of all positions")
 
