@@ -73,6 +73,11 @@ def typical_cases() -> list[Case]:
     def product(graph: Graph, value: Value) -> Value:
         return graph.binary("add", graph.matmul(value, graph.constant(scaled(40, 33))), graph.constant(scaled(33)))
 
+    def attention(graph: Graph, q: Value, k: Value, v: Value) -> Value:
+        seen = np.where(np.tri(*q.shape[1:2], k.shape[1], k.shape[1] - q.shape[1], bool), np.float32(0), -np.inf)
+        scores = graph.binary("add", graph.matmul(q, graph.transpose(k, (0, 2, 1))), graph.constant(seen.astype("f")))
+        return graph.matmul(graph.softmax(scores, 2), v)
+
     def elementary(name: str, values: np.ndarray) -> Case:
         domain = np.abs(values) + np.float32(0.1) if name in ("sqrt", "log") else values
         return Case([domain], lambda graph, value: graph.unary(name, value), 3e-6, name)
@@ -90,6 +95,8 @@ def typical_cases() -> list[Case]:
         Case([rows], lambda graph, value: graph.softmax(value, 2), name="softmax"),
         Case([odd], lambda graph, value: graph.softmax(value, 1), name="softmax over channels"),
         Case([odd], lambda graph, value: graph.reduce("mean", value, [2, 3]), name="mean"),
+        Case([random(rng, 2, n, size) for n, size in ((75, 17), (80, 17), (80, 9))], attention, name="attention"),
+        Case([random(rng, 3, n, 32) for n in (1, 40, 40)], attention, name="attention of one query"),
         *(elementary(name, values) for name, values in near_one),
     ]
 

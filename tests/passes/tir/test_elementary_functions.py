@@ -6,6 +6,7 @@ from relax_programs import UNARY, Case, build, check, target
 from tvm import relax, tirx
 
 from nnefc.driver import compile_network
+from nnefc.passes.compute.vector_math import exp_of_negative
 
 FUNCTIONS = {
     "acos": (np.arccos, -0.99, 0.99),
@@ -71,6 +72,20 @@ def test_polynomials_err_in_the_last_places_only(name: str, limit: float, places
         (result,) = model.run(built.inputs).values()
     expected = UNARY[name][1](x.astype(np.float64))
     assert np.max(np.abs(result - expected) / np.spacing(np.abs(expected).astype(np.float32))) <= places
+
+
+def test_exp_of_what_is_not_positive_errs_in_the_last_places_only_and_ends_at_zero() -> None:
+    x = np.concatenate([np.linspace(-87.3, 0, 40_000), [-0.0, -1e-30, -88.1, -1e30, -np.inf, np.nan]]).astype(
+        np.float32
+    )
+    with np.errstate(all="ignore"):
+        expected = np.exp(x.astype(np.float64))
+    built = build([Case([x], lambda graph, v: graph.compute(exp_of_negative, v, expected))])
+    with compile_network(built.network, target("llvm")).load(threads=1) as model:
+        (result,) = model.run(built.inputs).values()
+    assert np.array_equal(result[-6:], np.array([1, 1, 0, 0, 0, np.nan], np.float32), equal_nan=True)
+    places = np.abs(result - expected)[:-6] / np.spacing(expected[:-6].astype(np.float32))
+    assert np.max(places) <= 2
 
 
 def test_log1p_errs_in_the_last_places_only_where_the_sum_rounds_its_argument_away_too() -> None:
