@@ -6,15 +6,17 @@ import math
 
 from tvm import s_tir, tirx
 
+from nnefc.passes.tir.sizes import size_of
+from nnefc.sizes import is_size, typical
+
 __all__ = ["rounds_of", "values_of"]
 
 
 def rounds_of(stmt: tirx.Stmt) -> float:
-    """How often the innermost statements run, at most; without end, where that is not known."""
+    """How often the innermost statements run, at most, for typical sizes; without end, where that is not known."""
     match stmt:
         case tirx.For():
-            known = isinstance(stmt.extent, tirx.IntImm)
-            return (int(stmt.extent) if known else math.inf) * rounds_of(stmt.body)
+            return (typical(size_of(stmt.extent)) if is_size(stmt.extent) else math.inf) * rounds_of(stmt.body)
         case tirx.While():
             return math.inf
         case tirx.SeqStmt():

@@ -214,6 +214,44 @@ def test_tensors_of_more_items_than_kernels_count_are_refused(driver: FakeDriver
         check(model, 3)
 
 
+@pytest.mark.parametrize(("tail", "threads"), [((6,), 6), ((), 1)], ids=["shared", "in order"])
+def test_scatters_of_open_sizes_stay_on_the_gpu(tail: tuple[int, ...], threads: int, tmp_path: Path) -> None:
+    """Threads share a loop of open length whose rounds are independent; what depends on the order is one's."""
+    nodes = [
+        onnx_models.node("Cast", "x", "i", to=7),
+        onnx_models.node("Exp", "x", "u"),
+        onnx_models.node("ScatterElements", "x i u", "y", axis=0),
+    ]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx_models.model_of(nodes, ["n", *tail]).SerializeToString())
+    with on_cuda(checks=True) as made, nnefc.compile(path).load() as model:
+        for rows in (7, 7, 40, 1):
+            x = np.random.default_rng(rows).integers(0, rows, (rows, *tail)).astype(np.float32)
+            wanted = x.copy()
+            for place in np.ndindex(x.shape):  # the last of several updates of a place is what stays
+                wanted[(int(x[place]), *place[1:])] = np.exp(x[place])
+            np.testing.assert_allclose(model(x), wanted, rtol=1e-5)
+    code = made[0].code
+    assert isinstance(code, CudaCode)
+    assert "nnefc_cuda_host_step" not in code.launches
+    last = [launch for launch in code.kernels.launches if "scatter" in launch.kernel][-1]
+    assert last.block[0] == threads
+
+
+def test_indices_of_open_sizes_are_checked_by_threads(tmp_path: Path) -> None:
+    table = np.random.default_rng(3).standard_normal((50, 4)).astype(np.float32)
+    nodes = [onnx_models.node("Cast", "x", "i", to=7), onnx_models.node("Gather", "t i", "y")]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx_models.model_of(nodes, ["n", "m"], t=table).SerializeToString())
+    with on_cuda(checks=True), nnefc.compile(path).load() as model:
+        for shape in ((3, 5), (1, 700), (3, 5)):
+            x = np.random.default_rng(1).integers(-50, 50, shape).astype(np.float32)
+            np.testing.assert_array_equal(model(x), table[x.astype(np.int64)])
+            x[-1, -1] = 50
+            with pytest.raises(RunError, match="Gather: an index is out of range"):
+                model(x)
+
+
 def test_what_the_processor_would_have_to_compute_is_refused() -> None:
     scatter = network("x[n, 6] -> y\ny = R.scatter_elements(x, R.astype(x, 'int64'), x, axis=0)")
     with on_cuda(), pytest.raises(CompileError, match=r"the computation \w+ is left to the processor") as error:

@@ -26,8 +26,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from nnefc.passes.tir.expressions import conjuncts, loads_of
+from nnefc.passes.tir.expressions import conjuncts, is_number, loads_of
 from nnefc.passes.tir.sizes import size_of
+from nnefc.sizes import bounds, is_known, is_size
 
 __all__ = ["independent_loops"]
 
@@ -80,7 +81,7 @@ def _accesses(stmt: tirx.Stmt, loops: tuple[tirx.For, ...], conditions: tuple[ti
                 yield from _accesses(part, loops, conditions)
         case tirx.For():
             yield from reads(stmt.min, stmt.extent)
-            if not isinstance(stmt.extent, tirx.IntImm) or int(stmt.min):
+            if not is_number(stmt.min, 0) or not is_size(stmt.extent):
                 raise _Unknown
             yield from _accesses(stmt.body, (*loops, stmt), conditions)
         case tirx.IfThenElse():
@@ -137,7 +138,7 @@ class _Digit:
 
 def _are_told(loops: Sequence[tirx.For], accesses: Sequence[_Access], tensor: tirx.Var) -> bool:
     """Whether any place of a tensor that is accessed tells the iterations of `loops` in which it is."""
-    sizes = {loop.loop_var: size_of(loop.extent) for loop in loops}
+    sizes = {loop.loop_var: _most(loop) for loop in loops}
     places = [_digits(access, sizes) for access in accesses if access.buffer.same_as(tensor)]
     of_loops = {frozenset(digit for digit in digits if digit.var is not None) for digits in places}
     if len(of_loops) != 1:
@@ -145,6 +146,12 @@ def _are_told(loops: Sequence[tirx.For], accesses: Sequence[_Access], tensor: ti
     (digits,) = of_loops
     can_be_read = all(_can_be_read(digit, places) for digit in digits)
     return can_be_read and all(_tell(digits, var, size) for var, size in sizes.items())
+
+
+def _most(loop: tirx.For) -> int:
+    """The rounds of a loop; if they are open, the most that there can be: what tells these tells fewer."""
+    size = size_of(loop.extent)
+    return size if is_known(size) else bounds(size)[1]
 
 
 def _can_be_read(digit: _Digit, places: Iterable[Sequence[_Digit]]) -> bool:

@@ -4,7 +4,8 @@
         for k in range(7):                    →           for k in range(7):
             out[line, place[k]] = …                           out[line, place[k]] = …
 
-Every statement at the top is a launch of its own. Scatters keep the order of their updates of a place this way.
+Loops may be of open length. Every statement at the top is a launch of its own. Scatters keep the order of their updates
+of a place this way.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
 from nnefc.passes.schedule.schedules import schedule_of
-from nnefc.passes.tir.expressions import int64
+from nnefc.passes.tir.expressions import int64, is_number
 from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.passes.tir.statements import rounds_of
+from nnefc.sizes import ceil_div, is_size, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["LoopsRule"]
@@ -39,7 +41,7 @@ class LoopsRule:
             return None
         nests = [_nest(statement) for statement in statements]
         shared = [_independent(nest) for nest in nests]
-        if not any(shared) or any(map(_is_serial, statements, shared)):
+        if not any(shared) or any(map(_is_serial, statements, nests, shared)):
             return None
         launches = [
             _launch(statement, nest, loops, target)
@@ -74,7 +76,7 @@ def _has_blocks(stmt: tirx.Stmt) -> bool:
 def _nest(stmt: tirx.Stmt) -> list[tirx.For]:
     """The loops of a statement that have nothing but the next one inside."""
     nest = []
-    while isinstance(stmt, tirx.For) and isinstance(stmt.extent, tirx.IntImm) and not int(stmt.min):
+    while isinstance(stmt, tirx.For) and is_number(stmt.min, 0) and is_size(stmt.extent):
         nest.append(stmt)
         stmt = stmt.body
     return nest
@@ -91,9 +93,13 @@ def _rounds(loops: Sequence[tirx.For]) -> Size:
     return math.prod(size_of(loop.extent) for loop in loops)
 
 
-def _is_serial(stmt: tirx.Stmt, shared: Sequence[tirx.For]) -> bool:
-    """Whether the threads that share a statement are few, and have much work."""
-    return rounds_of(stmt) > _MOST_SERIAL_WORK * _rounds(shared)
+def _is_serial(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For]) -> bool:
+    """Whether each of the threads that share a statement has much work."""
+    rounds = rounds_of(nest[-1].body if nest else stmt)
+    for loop in nest:
+        if not any(loop.same_as(other) for other in shared):
+            rounds *= typical(size_of(loop.extent))
+    return rounds > _MOST_SERIAL_WORK
 
 
 def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
@@ -105,14 +111,13 @@ def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For
     for loop in reversed(nest):
         if not any(loop.same_as(other) for other in shared):
             body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
-    number, below = block * int64(threads) + thread, rounds
-    for loop in shared:
-        below //= size_of(loop.extent)
-        place = tirx.floormod(tirx.floordiv(number, int64(below)), loop.extent)
+    number = block * int64(threads) + thread
+    for index, loop in enumerate(shared):
+        place = tirx.floormod(tirx.floordiv(number, int64(_rounds(shared[index + 1 :]))), loop.extent)
         body = tirx.SeqStmt([tirx.Bind(loop.loop_var, place), body])
     if rounds % threads:
         body = tirx.IfThenElse(number < int64(rounds), body, None)
-    for var, size, name in ((thread, threads, "threadIdx.x"), (block, -(-rounds // threads), "blockIdx.x")):
+    for var, size, name in ((thread, threads, "threadIdx.x"), (block, ceil_div(rounds, threads), "blockIdx.x")):
         values = Range(int64(0), int64(size))
         binding = tirx.IterVar(values, tirx.Var(name, "int64"), tirx.IterVar.ThreadIndex, name)
         body = tirx.For(var, values.min, values.extent, tirx.ForKind.THREAD_BINDING, body, binding)

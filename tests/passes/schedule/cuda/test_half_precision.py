@@ -9,7 +9,7 @@ import pytest
 import tvm
 from emulated_networks import on_cuda
 from small_networks import Net
-from tvm import relax
+from tvm import relax, tirx
 
 import nnefc
 from nnefc.passes.graph.rewriter import array_of, constant
@@ -34,6 +34,10 @@ def _program(tail: str, scale: float = 1.0) -> tvm.IRModule:
                     z = builder.emit(relax.op.add(y, builder.emit(relax.op.nn.conv2d(y, filters, padding=1))))
                 case "softmax":
                     z = builder.emit(relax.op.nn.softmax(y))
+                case "slice":
+                    begin, end = [tirx.IntImm("int64", size) for size in (0, 2)]
+                    part = builder.emit(relax.op.strided_slice(y, [2], [begin], [end]))
+                    z = builder.emit(relax.op.nn.conv2d(part, filters, padding=1))
                 case "matmul":
                     z = builder.emit(relax.op.matmul(y, builder.emit(relax.op.permute_dims(y, [0, 1, 3, 2]))))
             result = builder.emit_output(z)
@@ -57,6 +61,7 @@ def _types(module: tvm.IRModule) -> list[tuple[str, str]]:
         ("convolution", "astype16 conv2d32 astype16 relu16 conv2d32"),
         ("residual", "astype16 conv2d32 astype16 astype32 conv2d32 add32"),
         ("softmax", "astype16 conv2d32 softmax32"),
+        ("slice", "astype16 conv2d32 astype16 strided_slice16 conv2d32"),
         ("matmul", "astype16 conv2d32 astype16 permute_dims16 matmul32"),
     ],
 )
