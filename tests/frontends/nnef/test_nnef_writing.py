@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import relax_programs
-from models import zoo
+from models import networks, zoo
 from nnef_cases import document, load_text
 from nnef_writing import round_trip
 from onnx import helper, numpy_helper
@@ -182,3 +182,24 @@ def test_halves_have_no_name_in_nnef(tmp_path: Path) -> None:
     path = save(model(graph([node("Relu", ["x"], ["y"])], [made], [out])), tmp_path)
     with pytest.raises(CompileError, match="NNEF has no tensors of float16"):
         nnefc.convert(path, tmp_path / "out.nnef")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", networks.NAMES)
+def test_whole_networks_compute_the_same_bits(name: str, tmp_path: Path) -> None:
+    """Of operators that NNEF has one operation for each; those with an error function in tract's dialect."""
+    twins = networks.write_twins(tmp_path, name)
+    for number, source in enumerate((twins.onnx, twins.nnef)):
+        again = tmp_path / f"{number}.nnef"
+        try:
+            nnefc.convert(source, again)
+        except CompileError as error:
+            assert "error function" in error.message or "no loops" in error.message
+            nnefc.convert(source, again, registry="tract_core")
+        values = networks.input_of(onnx.load(twins.onnx))
+        results = [list(nnefc.compile(path).run(values).values()) for path in (source, again)]
+        for first, second in zip(*results, strict=True):
+            if "lstm" in name or "gru" in name:  # step by step
+                np.testing.assert_allclose(second, first, 1e-4, 1e-5)
+            else:
+                np.testing.assert_array_equal(second, first)

@@ -24,6 +24,7 @@ from nnefc.frontends.nnef.writing import (
     movements,
     products,
     quantization,
+    recurrent,
     reductions,
     regions,
     windows,
@@ -39,7 +40,7 @@ from nnefc.operators.recording import Application, Recording
 
 __all__ = ["Written", "written"]
 
-_RULES = (activations, elementwise, movements, products, quantization, reductions, regions, windows)
+_RULES = (activations, elementwise, movements, products, quantization, recurrent, reductions, regions, windows)
 """Modules that declare rules when they are imported."""
 
 _HINT = "convert a part of the network that ends before it, with --output-tensor NAME; nnefc compile takes all of it"
