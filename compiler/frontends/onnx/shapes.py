@@ -161,6 +161,9 @@ def bind_inputs(
             _bind_value(info.type, values[name], f"the input '{name}'", symbols)
         elif name in shape and shape[name] is not None:
             _bind_shape(info.type, shape[name], name, f"the input '{name}'", symbols)
+    for name, info in inputs.items():
+        if name not in values:
+            _refuse_map(info)
     unknown = [text for name, info in inputs.items() if name not in values for text in _unknown(info, shape)]
     if unknown:
         option = shape_option(
@@ -301,6 +304,18 @@ def unify(declared: tuple[DeclaredSize, ...] | None, found: tuple[int, ...], wha
             symbols.bind(size, actual, f"axis {axis} of {what}")
         elif size is not None and size != actual:
             raise CompileError(f"{what} is declared with {size} at axis {axis}, {list(found)} has {actual}")
+
+
+def _refuse_map(info: ValueInfo) -> None:
+    """Maps, and sequences of them, cannot go in: a library takes tensors."""
+    item = info.type.item if isinstance(info.type, SequenceType) else info.type
+    if info.type is not None and isinstance(item, MapType):
+        raise CompileError(
+            f"the input '{info.name}' is {spelled(info.type)}, which a library cannot take",
+            hint="let the program put the values in a row, at the places of their keys in the node DictVectorizer, and "
+            "cut the model behind this node with onnx.utils.extract_model; a map that is always the same is given in "
+            f"Python: nnefc.compile(…, values={{{info.name!r}: {{…}}}})",
+        )
 
 
 def _unknown(info: ValueInfo, given: Mapping[str, Any]) -> list[str]:
