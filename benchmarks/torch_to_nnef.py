@@ -197,8 +197,9 @@ def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str
     agreeing = sum(row.agrees for row in rows)
     mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "none"
     cells = [
-        f"| {row.network}{'' if row.agrees else ' **differs**'} | {row.kind} | {spelled(row.sizes)} "
-        f"| {', '.join(f'{apart:.1e}' for apart in row.differences)} | {row.seconds:.1f} "
+        f"| {row.network} | {row.kind} | {spelled(row.sizes)} "
+        f"| {'' if row.agrees else '**differs:** '}{', '.join(f'{apart:.1e}' for apart in row.differences)} "
+        f"| {row.seconds:.1f} "
         f"| {shown(row.latency['nnefc'])} | {shown(row.latency.get(TRACT_NNEF))} "
         f"| {'' if row.ratio is None else f'{row.ratio:.2f}'} | {row.beside} |"
         for row in rows

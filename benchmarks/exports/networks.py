@@ -121,7 +121,7 @@ def _encoder(name: str, config: str, call: Callable[..., Any] = _hidden, **more:
 def _decoder(name: str, **more: Any) -> Recipe:
     """A language model, whose length is open; attention is products and a softmax, unless an implementation is given.
 
-    tract does not run PyTorch's own attention where its mask is of truth values.
+    tract does not run PyTorch's own attention where its mask is of truth values, nor heads in groups without it.
     """
     given = {**_WORDS, "attn_implementation": "eager", **more}
     return _transformers(f"{name}ForCausalLM", f"{name}Config", _ids, call=_logits, **given)
@@ -307,7 +307,7 @@ NETWORKS: dict[str, Recipe] = {
     "hf_t5_encoder": _encoder(
         "T5EncoderModel", "T5Config", d_model=256, num_layers=3, num_heads=4, d_ff=704, vocab_size=1000, d_kv=64
     ),
-    "hf_llama": _decoder("Llama", **_GROUPED),
+    "hf_llama": _decoder("Llama", **_SMALL),
     "hf_qwen2": _decoder("Qwen2", **_GROUPED, attn_implementation="sdpa"),
     "hf_qwen3": _decoder("Qwen3", **_GROUPED, head_dim=64),
     "hf_mistral": _decoder("Mistral", **_GROUPED, attn_implementation="sdpa"),
@@ -325,12 +325,12 @@ NETWORKS: dict[str, Recipe] = {
         word_embed_proj_dim=256,
     ),
     "hf_gptneox": _decoder("GPTNeoX", **_SMALL),
-    "hf_stablelm": _decoder("StableLm", **_GROUPED),
+    "hf_stablelm": _decoder("StableLm", **_SMALL),
     "hf_olmo2": _decoder("Olmo2", **_GROUPED),
-    "hf_granite": _decoder("Granite", **_GROUPED),
+    "hf_granite": _decoder("Granite", **_SMALL),
     "hf_mixtral": _decoder("Mixtral", **_GROUPED, num_local_experts=4),
-    "hf_llama_f16": _decoder("Llama", **_GROUPED, kind="f16"),
-    "hf_llama_q40": _decoder("Llama", **_GROUPED, kind="Q4_0"),
+    "hf_llama_f16": _decoder("Llama", **_SMALL, kind="f16"),
+    "hf_llama_q40": _decoder("Llama", **_SMALL, kind="Q4_0"),
     "hf_qwen3_q40": _decoder("Qwen3", **_GROUPED, head_dim=64, kind="Q4_0"),
     "hf_whisper_encoder": Recipe(_whisper, lambda: [torch.randn(1, 80, 1000)]),
     "hf_wav2vec2": _transformers("Wav2Vec2Model", "Wav2Vec2Config", _wave, call=_hidden, **_SPEECH),

@@ -31,6 +31,8 @@ class TractNnef:
         given = list(values.values())
         if len(self._forms) > 1:
             times = {index: seconds for index, form in enumerate(self._forms) if (seconds := _seconds(form, given))}
+            if not times:
+                raise RuntimeError("tract runs no form of the model")
             self._forms = [self._forms[min(times, key=times.__getitem__)]]
         return [result.to_numpy() for result in self._forms[0].run(given)]
 

@@ -26,6 +26,7 @@ PAGES = {
     "open_against_static": ("open_against_static.py", "NETWORKS"),
     "pnnx": ("beside_ncnn.py", "SHAPES"),
     "real": ("real_networks.py", "NETWORKS"),
+    "torch_to_nnef": ("exports/networks.py", "NETWORKS"),
     "sklearn_models": ("sklearn_pipelines.py", "PIPELINES"),
 }
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
@@ -72,7 +73,10 @@ def test_a_page_says_when_of_which_commit_and_where_it_was_measured(name: str) -
     assert re.search(r"^Measured on \d{4}-\d\d-\d\d \d\d:\d\d UTC, commit [0-9a-f]{12}\. \d+ × .+", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["cpu", "deployment", "open", "open_against_static", "pnnx", "real", "sklearn_models"])
+TIMED = ["cpu", "deployment", "open", "open_against_static", "pnnx", "real", "sklearn_models", "torch_to_nnef"]
+
+
+@pytest.mark.parametrize("name", TIMED)
 def test_what_was_timed_was_timed_on_an_idle_machine(name: str) -> None:
     text = page_of(name)
     found = re.search(r"kept busy: ([\d.]+) before, ([\d.]+) during, ([\d.]+) after\.", text)
