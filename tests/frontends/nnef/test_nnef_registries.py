@@ -226,6 +226,40 @@ def test_a_running_mean_goes_on_in_the_next_run(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.concatenate(made), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (
+            "tract_core_scaled_rms_norm(x, [1.0, 2.0, 3.0], axis = 1, eps = 0.1)",
+            lambda x: x / np.sqrt((x**2).mean(1, keepdims=True) + 0.1) * np.array([1, 2, 3]),
+        ),
+        (
+            "tract_core_clamped_swiglu(x, x * 2.0, alpha = 1.7, limit = 0.5)",
+            lambda x: np.minimum(x, 0.5) / (1 + np.exp(-1.7 * np.minimum(x, 0.5))) * (np.clip(2 * x, -0.5, 0.5) + 1),
+        ),
+        ("tract_onnx_non_zero(relu(x))", lambda x: np.array(np.nonzero(np.maximum(x, 0)))),
+        ("tract_core_cumsum(x, axis = 1, exclusive = true)", lambda x: np.cumsum(x, 1) - x),
+    ],
+)
+def test_operators_that_tract_wrote_when_asked(call: str, expected: Function, tmp_path: Path) -> None:
+    """The first two as tract 0.23.9 computes them."""
+    body = f"x = tract_core_external(shape = [S, 3], datum_type = 'f32'); y = {call};"
+    folder = model(tmp_path, body, before="extension tract_symbol S;\nextension tract_registry tract_onnx;")
+    with nnefc.compile(folder).load() as network:
+        for size in (2, 5):
+            x = real(size, 3)
+            np.testing.assert_allclose(network(x), expected(x), rtol=1e-4, atol=1e-5)
+
+
+def test_boxes_that_overlap_less(tmp_path: Path) -> None:
+    body = """x = tract_core_external(shape = [1, 3, 4], datum_type = 'f32'); s = [[[0.9, 0.8, 0.7]]];
+    y = tract_onnx_non_max_suppression(x, s, 3, 0.5, 0.1);"""
+    boxes = np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [2, 2, 3, 3]]], np.float32)
+    folder = model(tmp_path, body, before="extension tract_registry tract_onnx;")
+    with nnefc.compile(folder).load() as network:
+        np.testing.assert_array_equal(network(boxes), [[0, 0, 0], [0, 0, 2]])
+
+
 def routed(x: np.ndarray, gate: str, k: int, inner: Callable[[np.ndarray, int], np.ndarray]) -> np.ndarray:
     """The sum of `inner(row, expert)` of each row's `k` experts by the weights that a gate makes of their scores."""
     scores = x.astype(np.float64) @ EXPERTS["wg"].T + EXPERTS["b"]

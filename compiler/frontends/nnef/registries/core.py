@@ -188,6 +188,32 @@ def _rms_norm(context: Context, args: Arguments) -> Operand:
 
 
 @_CORE.operator(
+    "fragment tract_core_scaled_rms_norm(input: tensor<scalar>, weight: tensor<scalar>, axis: integer, "
+    "eps: scalar = 1e-6, out_dt: string = '') -> (y: tensor<scalar>)"
+)
+def _scaled_rms_norm(context: Context, args: Arguments) -> Operand:
+    """Each position of the axis has a weight."""
+    at, (axis,) = context.at, _axes([args.axis], args.input)
+    weights = at.reshaped(
+        args.weight, [shape_of(args.input)[i] if i == axis else 1 for i in range(rank_of(args.input))]
+    )
+    made = apply(at, "multiply", at.apply(RootMeanSquare((axis,), args.eps), args.input), weights)
+    return cast_result(context, made, args.out_dt)
+
+
+@_CORE.operator(
+    "fragment tract_core_clamped_swiglu(gate: tensor<scalar>, up: tensor<scalar>, alpha: scalar = 1.702, "
+    "limit: scalar = 7.0) -> (y: tensor<scalar>)"
+)
+def _clamped_swiglu(context: Context, args: Arguments) -> Operand:
+    """`g sigmoid(alpha g) (l + 1)` of both, cut off at the limit: `g` from above, `l` on both sides."""
+    at, high = context.at, context.at.number(args.limit, args.gate)
+    gate = apply(at, "minimum", args.gate, high)
+    linear = apply(at, "maximum", apply(at, "minimum", args.up, high), at.number(-args.limit, args.up))
+    return apply(at, "multiply", at.apply(Silu(args.alpha), gate), apply(at, "add", linear, at.number(1, linear)))
+
+
+@_CORE.operator(
     "fragment tract_core_einsum(inputs: tensor<scalar>[], expr: string, acc: string = '', output: string = '') "
     "-> (result: tensor<scalar>)"
 )
