@@ -16,7 +16,7 @@ import numpy as np
 from nnefc.sizes import Size, bounds, typical
 from nnefc.targets.machine.target import Target
 
-__all__ = ["Tile", "choose_open_tile", "choose_tile"]
+__all__ = ["USUAL_EXTENTS", "USUAL_PICTURES", "Tile", "choose_open_tile", "choose_tile"]
 
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
 _MOST_ROWS = 32
@@ -26,7 +26,11 @@ _REGISTER_CYCLES = 2
 _NOT_HIDDEN = 0.25  # of the time that columns take to arrive from an outer cache, behind the arithmetic
 _USUAL = 4  # how much more multiples of 8 count than others, for which tiles are chosen too,
 _HALVED = 8  # and 7, 14, 28, …
-_SAMPLED = 128  # open extents up to this one are what tiles are chosen for: in larger ones, what is left is little
+USUAL_EXTENTS = range(1, 129)
+"""Open extents that tiles are chosen for: in larger ones, what is left is little."""
+
+USUAL_PICTURES = range(16, 257)
+"""The same of the pixels of pictures: hardly any has fewer than 4 × 4."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def _divisors(extent: int) -> list[int]:
 
 
 def choose_open_tile(
-    extent: Size, columns: int, terms: int, target: Target, steps: int = 0
+    extent: Size, columns: int, terms: int, target: Target, steps: int = 0, usual: range = USUAL_EXTENTS
 ) -> tuple[Tile, tuple[int, ...]]:
     """The best tile of one row of an open extent, and the rows of the smaller tiles for what is left of it.
 
@@ -91,9 +95,10 @@ def choose_open_tile(
         columns: vectors of B.
         terms: of a sum.
         steps: see :meth:`Tile.cycles`.
+        usual: extents that the tile is chosen for, as far as this one may have them.
     """
     step = next(d for d in (32, 16, 8, 4, 2, 1) if extent % d == 0)
-    least, most = (min(max(bound, 1), _SAMPLED) for bound in bounds(extent))
+    least, most = (min(max(bound, usual.start), usual.stop - 1) for bound in bounds(extent))
     first = -(-least // step) * step
     return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), terms, target, steps)
 

@@ -16,7 +16,7 @@ from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winogra
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_open_tile, choose_tile
+from nnefc.passes.schedule.cpu.tile_sizes import USUAL_EXTENTS, USUAL_PICTURES, Tile, choose_open_tile, choose_tile
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.passes.tir.remainders import tiled_axes
@@ -163,6 +163,19 @@ def test_columns_that_a_cache_does_not_hold_are_few_in_a_tile_of_an_open_extent(
     held = machine.costs.l2_bytes // machine.vector_bytes // 2
     assert many.columns * 4608 <= held < 4 * 4608
     assert few.columns > many.columns and few.rows * few.columns >= 24
+
+
+def test_pictures_have_fewer_small_tiles_than_sentences() -> None:
+    """What is left of some hundred pixels is little, and code for it takes time to compile."""
+    machine, n = target("llvm -mcpu=sapphirerapids"), tirx.Var("n", "int64")
+    with ranges({n: Range(1, 4096, 1)}):
+        for columns in (1, 2, 8):
+            made = [
+                choose_open_tile(dimension(n), columns, 64, machine, usual=r) for r in (USUAL_EXTENTS, USUAL_PICTURES)
+            ]
+            (_, any_rows), (_, pixels) = made
+            assert len(pixels) <= len(any_rows)
+            assert pixels[-1] == any_rows[-1] == 1
 
 
 def test_a_product_of_one_row_computes_no_other() -> None:
