@@ -22,7 +22,10 @@ def attention_tiles(
     sharing: int,
     target: Target,
 ) -> AttentionTiles | None:
-    """The tiles of an attention of float32; None where so few queries fill no vector that the products are faster.
+    """The tiles of an attention of float32; None where products of their own are faster.
+
+    That is where few queries would leave most of a vector unused, and where the sums of a tile would not stay in the
+    second cache.
 
     Args:
         batch, queries, keys, size, width: see `Attended`.
@@ -33,9 +36,12 @@ def attention_tiles(
     heads = next(n for n in range(_MOST_HEADS, 0, -1) if sharing % n == 0) if whole else 0
     if 2 * typical(queries) < lanes and not (heads and typical(queries) == 1):
         return None
-    found = [choose_tile(1, -(-width // 8) * 8, vectors, target) for vectors in range(1, _MOST_VECTORS + 1)]
+    most = min(_MOST_VECTORS, target.costs.l2_bytes // 2 // (4 * lanes * (size + width)))
+    if most == 0:
+        return None
+    found = [choose_tile(1, -(-width // 8) * 8, vectors, target) for vectors in range(1, most + 1)]
     tiles = [tile if tile.columns == n else _narrow(n, target) for n, tile in enumerate(found, 1)]
-    count = min(range(1, _MOST_VECTORS + 1), key=lambda count: _cycles(typical(queries), tiles[:count], lanes, target))
+    count = min(range(1, most + 1), key=lambda count: _cycles(typical(queries), tiles[:count], lanes, target))
     left = queries % (count * lanes)
     used = {count, 1} | ({left // lanes} - {0} if is_known(left) else set())
     sizes = tuple((n, tiles[n - 1].rows) for n in sorted(used, reverse=True))
