@@ -377,3 +377,31 @@ def test_a_number_that_a_file_has_in_double_precision_takes_the_type_of_tensors(
     for other in ("n * e", "x * d"):
         text = f"{body.replace('y =', 'w =')} y = {other};"
         assert computed(model(tmp_path, text, values), x).dtype == np.float64
+
+
+@pytest.mark.parametrize("label", ["../secret", "a/../../secret", "/../secret", "a\\..\\secret"])
+def test_labels_do_not_lead_out_of_the_model(label: str, tmp_path: Path) -> None:
+    inside = tmp_path / "model"
+    inside.mkdir()
+    model(tmp_path, "", {"secret": real(2)})
+    folder = model(
+        inside, f"x = external(shape = [2]); w = variable<scalar>(label = '{label}', shape = [2]); y = x + w;"
+    )
+    with pytest.raises(CompileError):
+        nnefc.compile(folder)
+
+
+OVERFLOWING = [(1 << 31, 1 << 31, 4), (0xFFFFFFFF, 0xFFFFFFFF), (1 << 16, 1 << 16, 1 << 16, 1 << 16)]
+
+
+@pytest.mark.parametrize("kind", [0, 0x54523040, 0x54522040, 0x54523081])
+@pytest.mark.parametrize("extents", OVERFLOWING)
+def test_shapes_that_overflow_are_refused(kind: int, extents: tuple[int, ...], tmp_path: Path) -> None:
+    """Products of extents that are 0, or small, modulo 2^32 or 2^64; in plain files and in files of blocks."""
+    sizes = [*extents, *[0] * (8 - len(extents))]
+    bits = 0xFFFFFFFF if kind else 32
+    header = struct.pack("<4sII8III", b"N\xef\x01\x00", 64, len(extents), *sizes, bits, kind)
+    (tmp_path / "w.dat").write_bytes(header.ljust(128, b"\0") + bytes(64))
+    body = f"x = external(shape = [2]); w = variable<scalar>(label = 'w', shape = {list(extents)}); y = x;"
+    with pytest.raises(CompileError, match=r"w\.dat"):
+        nnefc.compile(model(tmp_path, body))
