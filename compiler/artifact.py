@@ -199,7 +199,7 @@ def _description(
         states=_described([state.name for state in network.states], program.states),
         workspace_bytes=plan.workspace_bytes,
         scratch_bytes=lowered.scratch_bytes,
-        constant_bytes=whole.constant_bytes + whole.state_bytes,
+        constant_bytes=whole.constant_bytes + _initial_bytes(network, whole, device),
         state_bytes=whole.state_bytes,
         state_initial_offset=whole.constant_bytes,
         cpu_features=target.host.features,
@@ -226,6 +226,14 @@ def _compiler() -> str:
     return f"nnefc {version('nnefc')}"
 
 
+def _initial_bytes(network: Network, plan: MemoryPlan, device: str) -> int:
+    """How much of the states' memory a library must bring: without the zeros at its end; on a GPU all of it."""
+    if device != "cpu":
+        return plan.state_bytes
+    kept = zip(network.states, plan.state_offsets, strict=True)
+    return max((offset + state.initial.nbytes for state, offset in kept if state.initial.any()), default=0)
+
+
 def _constants(network: Network, lowered: Lowered, size: int) -> Constants | None:
     """The trained values, and after them the states' initial values, with the offsets of their area."""
     if not size:
@@ -233,7 +241,8 @@ def _constants(network: Network, lowered: Lowered, size: int) -> Constants | Non
     plan = lowered.plan
     arrays = list(zip(plan.constant_offsets, lowered.constants, strict=True))
     for state, offset in zip(network.states, plan.state_offsets, strict=True):
-        arrays.append((plan.constant_bytes + offset, np.ascontiguousarray(state.initial)))
+        if plan.constant_bytes + offset < size:
+            arrays.append((plan.constant_bytes + offset, np.ascontiguousarray(state.initial)))
     return Constants(size, tuple(arrays))
 
 

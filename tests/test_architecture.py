@@ -47,7 +47,7 @@ ALLOWED: dict[str, Set[str]] = {
     | {"shared", "targets/machine"},
     "passes/schedule/cpu": {"passes/compute", "passes/schedule", "passes/tir", "shared", "targets/machine"},
     "passes/schedule/cuda": {"passes/schedule", "passes/tir", "shared", "targets/codegen", "targets/machine"},
-    "passes/schedule": {"passes/compute", "passes/tir", "shared"},
+    "passes/schedule": {"operators", "passes/compute", "passes/tir", "shared"},
     "passes/compute": {"operators", "passes/tir", "shared", "targets/machine"},
     "passes/tir": {"shared", "targets/codegen"},
     "targets/link": {"shared", "targets/description", "targets/machine"},

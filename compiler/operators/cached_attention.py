@@ -17,9 +17,10 @@ from nnefc.operators.indexing import Gather
 from nnefc.operators.normalization import RootMeanSquare
 from nnefc.operators.rotary import RotaryEmbedding
 from nnefc.operators.shape import Transpose
+from nnefc.operators.statements import UPDATES, T, each, looped
 from nnefc.sizes import Dimension, expression
 
-__all__ = ["AppendToCache", "CachedAttention", "FirstPositions", "PaddingMask"]
+__all__ = ["AppendToCache", "CachedAttention", "FirstPositions", "PaddingMask", "WriteToCache"]
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,40 @@ class AppendToCache(Operator):
             return tirx.Select(place < start, tensors[2](item, group, kept, e), made)
 
         return at.elements(shape, element, new, first, *([] if cache is None else [cache]), name="append_to_cache")
+
+
+@dataclass(frozen=True)
+class WriteToCache(Operator):
+    """A cache with new positions in the place of those that it has there; what lies beyond its end is left out.
+
+    Where the cache is a state, and this its new value, nothing but the new positions is touched.
+    """
+
+    def shape(self, new: Shape, cache: Shape, first: Shape) -> Shape:
+        """That of the cache."""
+        if (
+            len(cache) != 4
+            or not agree_all((*cache[:2], cache[3]), (*new[:2], new[3]))
+            or not agree_all(first, new[:1])
+        ):
+            raise CompileError(f"a cache {list(cache)} does not fit new positions {list(new)}")
+        return cache
+
+    def lower(self, at: Emitter, new: Operand, cache: Operand, first: Operand) -> Operand:
+        """Of `[N, G, S, E]` new positions and `[N, G, P, E]` in the cache; `first`, `[N]`, is the first new one."""
+        shape = self.shape(shape_of(new), shape_of(cache), shape_of(first))
+        _, groups, most, width = map(expression, shape)
+        items, _, count, _ = shape_of(new)
+        lines = items * shape[1] * count
+
+        def write(new: Any, first: Any, cache: Any, result: Any) -> None:
+            with each(lines, lines * shape[3]) as line:
+                row, place = tirx.floordiv(line, expression(count)), tirx.floormod(line, expression(count))
+                position = first[tirx.floordiv(row, groups)].astype("int64") + place
+                with T.If(tirx.all(position >= 0, position < most)), T.Then(), T.serial(width) as e:
+                    result[(row * most + position) * width + e] = new[line * width + e]
+
+        return looped(at, write, [new, first, cache], [(shape, dtype_of(cache))], "write_to_cache", {UPDATES: 2})[0]
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,15 @@ from tvm.script.ir_builder import tirx as T
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
 from nnefc.sizes import Dimension, expression, greatest, typical
 
-__all__ = ["Failure", "Result", "T", "each", "looped", "report"]
+__all__ = ["UPDATES", "Failure", "Result", "T", "each", "looped", "report"]
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
+
+UPDATES = "nnefc.updates"
+"""Attribute of a kernel: the position of the operand whose bytes its result has before the kernel changes some of them.
+
+The memory plan lets the two be one, or copies the operand first."""
 
 _OPAQUE = 8
 """Relax's number for kernels that nothing may be fused with: what they read and write cannot be told element-wise."""

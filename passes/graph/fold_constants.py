@@ -19,6 +19,7 @@ from tvm.ir import GenericConst
 from nnefc.evaluation import Budget, Kernels, evaluate, external_calls
 from nnefc.network import control_index
 from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS
+from nnefc.operators.statements import UPDATES
 from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, operands, shape_of
@@ -114,6 +115,8 @@ def _is_open(binding: relax.Binding, kernels: Kernels) -> bool:
 
 def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
     """Whether a kernel's result is left to be computed at run time."""
+    if kernel.attrs and UPDATES in kernel.attrs:
+        return True
     if kernel.attrs and DEQUANTIZES_BLOCKS in kernel.attrs:
         return True
     if kernel.attrs and WIDENS in kernel.attrs:

@@ -20,6 +20,7 @@ A loop's states live where its results are; their first values are brought there
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -208,10 +209,17 @@ class _Aliases:
 
     def __init__(self) -> None:
         self._whole: dict[Buffer, tuple[Buffer, Dimension]] = {}
+        self._parts: dict[Buffer, list[Buffer]] = {}  # of each root that has any
 
     def join(self, part: Buffer, whole: Buffer, offset: Dimension) -> None:
         """Let a root be a part of another buffer, `offset` bytes from its beginning."""
         self._whole[part] = (whole, offset)
+        root, _ = self.root(whole)
+        self._parts.setdefault(root, []).extend((part, *self._parts.pop(part, ())))
+
+    def parts_of(self, root: Buffer) -> list[Buffer]:
+        """A root, and all buffers that are parts of it."""
+        return [root, *self._parts.get(root, ())]
 
     def root(self, buffer: Buffer) -> tuple[Buffer, Dimension]:
         """The root that a buffer is a part of, and where it begins there."""
@@ -252,7 +260,8 @@ def _without_views(
 ) -> _Steps:
     """Resolve reshapes, parts and concatenations; returns the steps that are left."""
     left: list[Action | _Move] = []
-    for step in program.steps:
+    updates = _StateUpdates(program, in_place, aliases)
+    for time, step in enumerate(program.steps):
         allowed = in_place.get(step.kernel, InPlace()) if isinstance(step, Step) else InPlace()
         if allowed.reshape:
             aliases.join(step.writes[0], step.reads[0], 0)
@@ -260,9 +269,49 @@ def _without_views(
             left += _split(step.reads[0], step.writes, alignment, aliases, counts)
         elif allowed.concatenation:
             left += _concatenated(step.reads, step.writes[0], alignment, aliases, counts)
+        elif allowed.updates is not None:
+            operand, result = step.reads[allowed.updates], step.writes[0]
+            if isinstance(step, Step) and updates.may_be_in_place(step, allowed.updates, time):
+                aliases.join(result, aliases.root(operand)[0], 0)
+            else:
+                left.append(_Move(operand, result, 0))
+            left.append(step)
         else:
             left.append(step)
     return left
+
+
+class _StateUpdates:
+    """Which results of a program may be written over the state whose new value they are."""
+
+    def __init__(self, program: Program, in_place: Mapping[GlobalVar, InPlace], aliases: _Aliases) -> None:
+        self._aliases = aliases
+        reshaped = {
+            step.writes[0]: step.reads[0]
+            for step in program.steps
+            if isinstance(step, Step) and in_place.get(step.kernel, InPlace()).reshape
+        }
+        self._new = {}
+        for state, new in zip(program.states, program.new_states, strict=True):
+            while new in reshaped:
+                new = reshaped[new]
+            self._new[state] = new
+        self._last: dict[Buffer, float] = {}  # when each buffer is read for the last time
+        for time, step in enumerate(program.steps):
+            self._last |= dict.fromkeys(step.reads, time)
+        self._last |= dict.fromkeys((*program.outputs, *program.new_states), math.inf)
+
+    def may_be_in_place(self, step: Step, position: int, time: int) -> bool:
+        """Whether the operand at `position` is a state that the result is the new value of, and nobody else needs it.
+
+        Others may have read it before `time`, that of the step.
+        """
+        root, offset = self._aliases.root(step.reads[position])
+        if root.kind is not Kind.STATE or offset != 0 or self._new.get(root) is not step.writes[0]:
+            return False
+        if any(self._aliases.root(read)[0] is root for i, read in enumerate(step.reads) if i != position):
+            return False
+        return all(self._last.get(view, -1) <= time for view in self._aliases.parts_of(root))
 
 
 def _split(

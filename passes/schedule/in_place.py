@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tvm import relax, tirx
 from tvm.ir.expr import TensorRegion
 
+from nnefc.operators.statements import UPDATES
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.tir.expressions import is_number
 from nnefc.passes.tir.sizes import elements_of, sizes_of
@@ -33,12 +34,14 @@ class InPlace:
         concatenation: its result is its operands' bytes, one after the other.
         parts: its results are its operand's bytes, one after the other.
         overwritable: positions among its operands that its one result may overwrite.
+        updates: the position of the operand whose bytes its one result must have before; None for other kernels.
     """
 
     reshape: bool = False
     concatenation: bool = False
     parts: bool = False
     overwritable: tuple[int, ...] = ()
+    updates: int | None = None
 
     @property
     def is_view(self) -> bool:
@@ -55,6 +58,8 @@ def in_place_of(kernel: KernelAnalysis) -> InPlace:
         return InPlace(parts=True)
     if func.attrs and SAME_BYTES in func.attrs:
         return InPlace(reshape=True)
+    if func.attrs and UPDATES in func.attrs:
+        return InPlace(updates=int(func.attrs[UPDATES]))
     if len(func.params) == 2 and _same_size(*func.params) and relax.analysis.has_reshape_pattern(func):
         return InPlace(reshape=True)
     return InPlace(overwritable=_overwritable(kernel))

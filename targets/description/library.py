@@ -175,7 +175,7 @@ class LibraryDescription:
         scratch_bytes: what one worker may hold at a time from TVMBackendAllocWorkspace, each block rounded up to 64.
         constant_bytes: size of the constants' file.
         state_bytes: size of all states.
-        state_initial_offset: where in the constants the states' initial image starts.
+        state_initial_offset: where in the constants the states' initial image starts; beyond their end are zeros.
         cpu_features: instruction sets, by LLVM's names, that the network's objects use.
         variables: what the model calls its trained values.
         index_limits: inputs that the network uses as positions, and the number that they must be below.
@@ -285,7 +285,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
     check_prefix(description.prefix)
     if description.device not in DEVICES:
         raise CompileError(f"the device is {description.device!r}, none of {', '.join(DEVICES)}")
-    if description.state_bytes and description.state_initial_offset + description.state_bytes > size:
+    if description.state_initial_offset > size:
         raise CompileError("the states' initial image lies beyond the constants")
     for tensor in (*description.inputs, *description.outputs, *description.states):
         if tensor.dtype not in ELEMENT_TYPES:

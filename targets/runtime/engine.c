@@ -56,8 +56,11 @@ static uint8_t *allocate(uint64_t bytes, bool *failed) {
 }
 
 static void set_initial_state(nnefc_engine *engine) {
-    if (description->state_bytes > 0)
-        memcpy(engine->state, engine->constants + nnefc_this_model.state_initial_offset, (size_t)description->state_bytes);
+    if (description->state_bytes == 0) return;
+    uint64_t given = description->constant_bytes - nnefc_this_model.state_initial_offset;
+    if (given > description->state_bytes) given = description->state_bytes;
+    if (given > 0) memcpy(engine->state, engine->constants + nnefc_this_model.state_initial_offset, (size_t)given);
+    memset(engine->state + given, 0, (size_t)(description->state_bytes - given)); /* what does not follow is zero */
 }
 
 /* Finds the constants: in the library, or in a file that is mapped for this session. */

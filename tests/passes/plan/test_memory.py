@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -55,6 +56,10 @@ class Writer:
 
     def compute(self, reads: list[Buffer], size: int, overwritable: tuple[int, ...] = (), own: int = 0) -> Buffer:
         return self.step(reads, [size], InPlace(overwritable=overwritable), own)[0]
+
+    def update(self, source: Buffer, others: Sequence[Buffer] = ()) -> Buffer:
+        """The source with its first half changed."""
+        return self.step([*others, source], [source.bytes], InPlace(updates=len(others)))[0]
 
     def reshape(self, source: Buffer) -> Buffer:
         return self.step([source], [source.bytes], InPlace(reshape=True))[0]
@@ -118,6 +123,9 @@ class Machine:
                     continue
                 joined = allowed.reshape or allowed.concatenation
                 self.content[write] = np.concatenate(parts) if joined else self.fresh(write.bytes)
+                if allowed.updates is not None:
+                    half = write.bytes // 2
+                    self.content[write][half:] = parts[allowed.updates][half:]
         for time, action in enumerate(self.plan.actions):
             if isinstance(action, Step):
                 self.call(time, action)
@@ -136,12 +144,15 @@ class Machine:
         if self.writer.workspaces[step.kernel]:
             written.append((self.plan.step_workspaces[time], self.writer.workspaces[step.kernel]))
             assert written[-1][0].offset % ALIGNMENT == 0
-        overwritable = self.writer.in_place[step.kernel].overwritable
+        allowed = self.writer.in_place[step.kernel]
+        if allowed.updates is not None:
+            assert np.array_equal(self.of(step.writes[0]), self.content[step.reads[allowed.updates]]), "not there yet"
         for i, target in enumerate(written):
-            assert target[0].base in ("workspace", "output")
+            assert target[0].base in ("workspace", "output") or (allowed.updates is not None and i == 0)
             for position, read in enumerate(step.reads):
                 source = (self.plan.places[read], read.bytes)
-                same = position in overwritable and i == 0 and source == target
+                may_be = position in allowed.overwritable or position == allowed.updates
+                same = may_be and i == 0 and source == target
                 assert same or not _overlap(source, target), f"{step.kernel} spoils its operand {position}"
             assert not any(_overlap(target, other) for other in written[:i])
         for place, size in written:
@@ -174,13 +185,16 @@ def programs(draw: st.DrawFn) -> tuple[Writer, list[Buffer], list[Buffer]]:
     known += [writer.constant(draw(SIZES)) for _ in range(draw(st.integers(0, 2)))]
     for _ in range(draw(st.integers(1, 12))):
         recent = st.sampled_from(known[-6:])
-        match draw(st.sampled_from(["compute", "compute", "compute", "two", "reshape", "concatenate", "split"])):
+        match draw(st.sampled_from([*["compute"] * 3, "two", "reshape", "concatenate", "split", "update"])):
             case "compute":
                 reads = draw(st.lists(recent, min_size=1, max_size=3))
                 size = draw(st.sampled_from([reads[0].bytes, reads[0].bytes, draw(SIZES)]))
                 same = [i for i, read in enumerate(reads) if read.bytes == size]
                 allowed = tuple(draw(st.lists(st.sampled_from(same), unique=True))) if same else ()
                 known.append(writer.compute(reads, size, allowed, draw(st.sampled_from([0, 0, 10, 300]))))
+            case "update":
+                source, other = draw(st.sampled_from(known)), draw(recent)
+                known.append(writer.update(source, [] if other is source else [other]))
             case "two":
                 known += writer.step([draw(recent)], [draw(SIZES), draw(SIZES)], InPlace())
             case "reshape":
@@ -192,7 +206,10 @@ def programs(draw: st.DrawFn) -> tuple[Writer, list[Buffer], list[Buffer]]:
                 size = draw(st.integers(1, source.bytes))
                 known += writer.split(source, [size, source.bytes - size] if size < source.bytes else [size])
     outputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=4))
-    new_states = [draw(st.sampled_from([b for b in known if b.bytes == s.bytes])) for s in writer.states]
+    updated = [step.writes[0] for step in writer.steps if writer.in_place[step.kernel].updates is not None]
+    new_states = [
+        draw(st.sampled_from([b for b in [*known, *updated, *updated] if b.bytes == s.bytes])) for s in writer.states
+    ]
     return writer, outputs, new_states
 
 
@@ -320,6 +337,28 @@ def test_a_state_that_keeps_its_value_is_not_copied() -> None:
     state = writer.state(64)
     plan = check(writer, [writer.compute([state], 64)], [writer.reshape(state)])
     assert all(isinstance(action, Step) for action in plan.actions)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_state_is_updated_where_it_is_unless_its_old_value_is_needed_later(later: bool) -> None:
+    writer = Writer()
+    state = writer.state(64)
+    view = writer.reshape(state)
+    before = writer.compute([view], 8)
+    new = writer.update(view)
+    outputs = [before, writer.compute([new], 8), writer.compute([view if later else new], 8)]
+    plan = check(writer, outputs, [writer.reshape(new)])
+    copies = [action for action in plan.actions if isinstance(action, Copy)]
+    assert [copy.bytes for copy in copies] == ([64, 64] if later else [])
+    assert (plan.places[new] == Place("state", 0, 0)) != later
+
+
+def test_a_long_chain_of_updates_takes_time_in_proportion() -> None:
+    writer = Writer()
+    states = [writer.state(64) for _ in range(2000)]
+    new = [writer.update(state) for state in states]
+    plan = check(writer, [writer.compute(new[-1:], 8)], new)
+    assert not any(isinstance(action, Copy) for action in plan.actions)
 
 
 def test_an_output_that_is_a_state_has_its_value_before_the_run() -> None:

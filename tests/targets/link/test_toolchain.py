@@ -162,7 +162,7 @@ def test_temporary_files_under_a_path_with_odd_characters(tmp_path: Path, monkey
     ("change", "message"),
     [
         ({"constant_bytes": 4100}, "the constants have 4104 bytes, but the description says 4100"),
-        ({"state_initial_offset": 4097}, "beyond the constants"),
+        ({"state_initial_offset": 4105}, "beyond the constants"),
         ({"workspace_bytes": -1}, "workspace_bytes is -1"),
         ({"scratch_bytes": 1 << 63}, "scratch_bytes"),
         ({"inputs": (TensorDescription("x", "complex64", (1,)),)}, "complex64"),

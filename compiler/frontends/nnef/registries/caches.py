@@ -17,7 +17,7 @@ from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.attention import Attention
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
-from nnefc.operators.cached_attention import AppendToCache
+from nnefc.operators.cached_attention import WriteToCache
 from nnefc.operators.elementwise import apply
 from nnefc.operators.shape import Concat, Expand, Slice, Squeeze, Unsqueeze
 from nnefc.sizes import bounds, is_known
@@ -63,8 +63,9 @@ def _dyn_kv_cache(context: Context, args: Arguments) -> Operand:
     cache = at.state(f"{at.hint}_cache", np.zeros((rows, 1, most, width), numpy_dtype(dtype_of(x))))
     items = at.reshaped(x, (rows, 1, new, width))
     first = at.apply(Expand((rows,)), at.reshaped(state, (1,)))
-    at.update(cache, at.apply(AppendToCache(most), items, cache, first))
-    return at.reshaped(at.apply(AppendToCache(past + new), items, cache, first), (*before, past + new, *after))
+    kept = at.apply(WriteToCache(), items, cache, first)
+    at.update(cache, kept)
+    return at.reshaped(at.apply(Slice({2: (0, past + new, 1)}), kept), (*before, past + new, *after))
 
 
 @_TRANSFORMERS.operator(
