@@ -412,6 +412,8 @@ def _gathered(name: str, type_: Type | None, made: Mapping[str, Any]) -> Any:
         case OptionalType(item):
             parts = [key for key in made if key == name or key.startswith(f"{name}.")]
             return _gathered(name, item, made) if parts else None
+        case SequenceType(item) if name in made:  # one tensor, of items of one shape
+            return [_gathered(name, item, {name: part}) for part in made[name]]
         case SequenceType(item):
             parts = []
             while any(key == f"{name}.{len(parts)}" or key.startswith(f"{name}.{len(parts)}.") for key in made):

@@ -36,7 +36,7 @@ from nnefc.sizes import (
     widest,
 )
 
-__all__ = ["Beyond", "counted", "new_count", "one_of"]
+__all__ = ["Beyond", "before_the_run", "counted", "new_count", "one_of"]
 
 Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
 """Values beyond a limit: the nearest one counts; negative ones count from the limit on, as positions do, and then the
@@ -63,8 +63,7 @@ def counted(
     name = _unused(at, name)
     own = OpenSize(0, likely=_LIKELY)
     if limit is not None:
-        around = (each for frame in at.frames for each in frame.counts)
-        limit = widest(limit, {each.var: each.limit for each in around if each.limit is not None})
+        limit = before_the_run(at, limit)
         own = OpenSize(0, max(bounds(limit)[1], 0))
         value = (_refused if beyond == "error" else _clipped)(at, value, limit, name, beyond)
     given = at.ranges.pop(name, own)
@@ -78,8 +77,14 @@ def counted(
     return _in_range(at, value, name, size, limit)
 
 
+def before_the_run(at: Emitter, limit: Dimension) -> Dimension:
+    """What a size is at most, without those that only the data tell, as far as these have limits."""
+    around = (each for frame in at.frames for each in frame.counts)
+    return widest(limit, {each.var: each.limit for each in around if each.limit is not None})
+
+
 def new_count(name: str, limit: Dimension | None, values: Range | None = None) -> Count:
-    """A size that a tensor will have: up to a limit, or in a range."""
+    """A size that a tensor will have: up to a limit, one that is known before the run; or in a range."""
     taken = {str(var.name) for var in open_variables()}
     var = tirx.Var(next(each for n in counting() if (each := f"{name}{n or ''}") not in taken), "int64")
     if limit is not None:

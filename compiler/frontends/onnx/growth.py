@@ -16,7 +16,8 @@ from typing import Any
 
 from nnefc.diagnostics import CompileError
 from nnefc.network import Count
-from nnefc.operators.counts import new_count
+from nnefc.operators.base import Emitter
+from nnefc.operators.counts import before_the_run, new_count
 from nnefc.sizes import (
     LARGEST,
     Dimension,
@@ -112,6 +113,7 @@ def bounded(
     counts: Iterable[Count],
     trip_count: Dimension | None,
     exact: bool,
+    at: Emitter,
 ) -> list[Growth]:
     """Sizes that change, with what they are at most.
 
@@ -120,6 +122,7 @@ def bounded(
         counts: of the body that was looked at.
         trip_count: the greatest one; None if there is no greatest one.
         exact: whether there are as many iterations.
+        at: where the loop is.
 
     Raises:
         CompileError: there is no greatest size.
@@ -132,7 +135,7 @@ def bounded(
         size = after[growth.axes[0]]
         step = size - growth.size
         if exact and trip_count is not None and own.isdisjoint(_variables(step)):
-            last = greatest(trip_count - 1, 0)
+            last = before_the_run(at, greatest(trip_count - 1, 0))
             number = new_count("round", last) if number is None else number
             made.append(replace(growth, count=number, step=step))
             continue
@@ -147,7 +150,7 @@ def bounded(
                 "one of its states grows in each iteration, and nothing says how many iterations there are at most",
                 hint="give the loop a trip count: the most iterations that there may be",
             )
-        most = growth.first + more * (0 if trip_count is None else trip_count)
+        most = before_the_run(at, growth.first + more * (0 if trip_count is None else trip_count))
         made.append(replace(growth, count=new_count("grown", most)))
     return made
 

@@ -184,7 +184,7 @@ class _LoopBody:
 
     def bounded(self, exact: bool) -> list[Growth]:
         """The sizes that change, with what they are at most; `exact`: whether it has all iterations."""
-        return bounded(self._growths, self.sizes_after, self._body.counts, self._loop.limit, exact)
+        return bounded(self._growths, self.sizes_after, self._body.counts, self._loop.limit, exact, self._ctx.at)
 
     def build(self) -> None:
         """Lower an iteration as a body."""

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from test_onnx_counted_sizes import RNG, check, model_of, node, some
 
 import nnefc
+from nnefc import onnx_backend
 from nnefc.diagnostics import CompileError
 from nnefc.loader import RunError
 
@@ -245,3 +246,16 @@ def test_sequences_of_a_length_that_is_open(tmp_path: Path) -> None:
 
 def test_a_position_that_the_data_tell_in_a_known_sequence(tmp_path: Path) -> None:
     check(model_of(MAPPED, {"x": [20, 5]}, {"at": FLOAT}), tmp_path, None, [{"x": some(20, 5, 0.1)} for _ in range(3)])
+
+
+def test_a_sequence_of_a_length_that_is_open_as_an_output(tmp_path: Path) -> None:
+    """One tensor of the library; a list by ONNX's interface for engines."""
+    proto = model_of(MAPPED[:1], {"x": ["n", 5]}, {})
+    proto.graph.output.append(sequence("s"))
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    x = some(4, 5, 0.5)
+    with nnefc.compile(tmp_path / "model.onnx").load() as library:
+        np.testing.assert_array_equal(library.run({"x": x})["s"], x)
+    (items,) = onnx_backend.prepare(proto).run([x])
+    assert isinstance(items, list)
+    np.testing.assert_array_equal(np.stack(items), x)

@@ -1,0 +1,24 @@
+"""Random loops of sizes that only the data tell, each compiled once and run at ten sizes beside onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from random_counted_loops import random_feeds, random_loop
+
+import nnefc
+
+
+@pytest.mark.parametrize("seed", [0, 17, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 160))])
+def test_random_loops(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(random_loop(seed).SerializeToString())
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with nnefc.compile(path).load(threads=1) as library:
+        for feed in random_feeds(seed, 10):
+            for found, wanted in zip(library.run(feed).values(), session.run(None, feed), strict=True):
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
