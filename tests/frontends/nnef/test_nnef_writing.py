@@ -89,6 +89,17 @@ def test_what_nnef_lacks_is_an_error_with_its_operator_and_place(tmp_path: Path)
     assert not (tmp_path / "out.nnef").exists()
 
 
+def test_branches_are_an_error_with_the_name_of_what_they_make(tmp_path: Path) -> None:
+    branches = {
+        f"{name}_branch": graph([node(kind, ["x"], [name])], [], [info(name)], name=name)
+        for name, kind in (("then", "Relu"), ("else", "Neg"))
+    }
+    nodes = [node("If", ["which"], ["chosen"], **branches), node("Relu", ["chosen"], ["y"])]
+    made = graph(nodes, [info("which", (), onnx.TensorProto.BOOL), info("x")])
+    with pytest.raises(CompileError, match=r"^error: the tensor 'chosen': NNEF has no branches and loops"):
+        nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")
+
+
 def test_what_is_not_needed_may_be_anything(tmp_path: Path) -> None:
     nodes = [node("Erf", ["x"], ["lost"]), node("Relu", ["x"], ["y"])]
     path = save(model(nodes), tmp_path)

@@ -170,7 +170,7 @@ class _Writer:
         """By the outermost operator that can be said; else as a call of Relax."""
         failures: list[Unsayable] = []
         applications = [*self._recording.applications.get(var, []), *self._recording.applications.get(value, [])]
-        place = applications[0][0].place if applications else ""
+        place = applications[0][0].place if applications else f"the tensor '{self._document.hint}'"
         for application, index in applications:
             try:
                 made = self._applied(application)

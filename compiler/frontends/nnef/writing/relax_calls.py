@@ -51,6 +51,8 @@ def operator_of(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
         return _READERS[name](call)
     if name in _FUNCTIONS:
         return Elementwise(_FUNCTIONS[name]), tuple(call.args)
+    if name == "call_dps_packed":
+        raise Unsayable("NNEF has no branches and loops, and the network chooses or repeats here")
     kernel = f" the kernel '{call.args[0].name_hint}'" if name == "call_tir" else f" '{name}' of Relax"
     raise Unsayable(f"NNEF has no operation for{kernel}", no_rule=True)
 
