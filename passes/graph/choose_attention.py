@@ -34,7 +34,7 @@ def attention_tiles(
     lanes = target.lanes("float32")
     whole = sharing and lanes > 1 and size % lanes == 0 and width % lanes == 0 and bounds(queries)[0] == 1
     heads = next(n for n in range(_MOST_HEADS, 0, -1) if sharing % n == 0) if whole else 0
-    if 2 * typical(queries) < lanes and not (heads and typical(queries) == 1):
+    if 4 * typical(queries) < 3 * lanes and not (heads and typical(queries) == 1):
         return None
     most = min(_MOST_VECTORS, target.costs.l2_bytes // 2 // (4 * lanes * (size + width)))
     if most == 0:

@@ -111,14 +111,14 @@ def capped(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> Value:
 
 def cases() -> list[Case]:
     made = []
-    for batch, queries, keys, size in ((1, 8, 2, 8), (2, 50, 37, 20), (1, 130, 200, 16)):
+    for batch, queries, keys, size in ((1, 12, 2, 8), (2, 50, 37, 20), (1, 130, 200, 16)):
         q, k, v = numbers(batch, queries, 3 * size), numbers(batch, keys, 3 * size), numbers(batch, keys, 3 * 7)
         mask = numbers(batch, 1, queries if batch == 1 else 1, keys) * 4
         made.append(Case([q, k, v, mask], with_added_mask, name=f"added mask {queries} {keys} {size}"))
     for queries, keys, size in ((15, 9, 12), (49, 64, 33)):
         q, k, v = numbers(2, queries, 2 * size), numbers(2, keys, 2 * size), numbers(2, keys, 2 * size)
         made.append(Case([q, k, v, numbers(2, 1, queries, keys)], with_flat_heads, name=f"flat heads {queries} {keys}"))
-    for queries, past, size in ((9, 30, 16), (66, 0, 16), (17, 70, 10), (1, 6, 16), (1, 300, 32), (1, 128, 48)):
+    for queries, past, size in ((13, 30, 16), (66, 0, 16), (17, 70, 10), (1, 6, 16), (1, 300, 32), (1, 128, 48)):
         k, v = numbers(1, 2, past + queries, size), numbers(1, 2, past + queries, size)
         name = f"repeated heads {queries} after {past}"
         made.append(Case([numbers(1, 6, queries, size), k, v], with_repeated_heads, name=name))
