@@ -218,3 +218,5 @@ def test_states_are_updated_variables(tmp_path: Path) -> None:
     assert made.same_relax
     assert [state.name for state in made.again.states] == ["total"]
     assert "update<scalar>(" in made.text
+    with pytest.raises(CompileError, match="keeps states between runs"):
+        nnefc.convert(tmp_path, tmp_path / "out.nnef", registry="tract_core")

@@ -45,6 +45,8 @@ _RULES = (activations, elementwise, movements, products, quantization, recurrent
 
 _HINT = "convert a part of the network that ends before it, with --output-tensor NAME; nnefc compile takes all of it"
 
+_PLAIN = "write it without --registry: the standard has variables that are updated"
+
 _REGISTRY = "write it in tract's dialect, which has more operators, with --registry tract_core"
 
 _WIDTHS = {"scalar": "float32", "integer": "int32", "logical": "bool"}
@@ -78,6 +80,8 @@ def written(network: Network, recording: Recording, registry: str | None = None)
         CompileError: NNEF cannot say something that the network needs; with its place in the model.
     """
     _check(network)
+    if registry is not None and network.states:
+        raise CompileError("the network keeps states between runs, for which tract_core has no operator", hint=_PLAIN)
     writer = _Writer(network, recording, registry is not None)
     try:
         with leaving_open(network.open_dimensions, network.input_shapes):
@@ -125,7 +129,7 @@ class _Writer:
             self._document.call("update", variable=state, value=value)
             for state, value in zip(states, updated, strict=True)
         ]
-        return _finished(self._network, self._recording, self._document, inputs, outputs, updates)
+        return _finished(self._network, self._document, inputs, outputs, updates)
 
     def _inputs(self, params: Any) -> list[Tensor]:
         made = []
@@ -230,7 +234,6 @@ def _bindings(main: relax.Function) -> Iterator[tuple[relax.Expr, relax.Expr]]:
 
 def _finished(
     network: Network,
-    recording: Recording,
     document: Document,
     inputs: list[Tensor],
     outputs: list[Tensor],
