@@ -24,7 +24,7 @@ from nnefc.narrowest import AUTO, Calibration, narrowest
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.pipeline import Place, joined, lower, without_code
-from nnefc.passes.plan.entry import ENTRY
+from nnefc.passes.plan.entry import ENTRY, counted_sizes
 from nnefc.provenance import source_digest
 from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
@@ -201,9 +201,12 @@ def compile_network(
             f"code of its own for some sizes is for processors, not for the target {target.name}",
             hint="compile a library for each of these sizes: --shape NAME=SIZE",
         )
-    if special.networks and network.all_counts:
+    if special.networks and any(part.unlimited_counts for part in (network, *special.networks)):
+        names = {count.dimension.name for part in (network, *special.networks) for count in part.unlimited_counts}
         raise CompileError(
-            "the network has results of sizes that only the data tell, which specializations are not written for"
+            "code of its own for some sizes needs limits of the sizes that only the data tell: "
+            f"{', '.join(sorted(names))} has none",
+            hint=f"give it a range: --shape {min(names)}=0..1000",
         )
     if network.all_counts and not backend.takes_counts:
         raise CompileError(
@@ -227,9 +230,11 @@ def compile_network(
                     programs = [without_code(network, generator.add)]
                 else:
                     programs = [lower(network, backend, folder.module, strict, generator.add, memory_budget, place)]
+            counted = counted_sizes(programs[0].program)
             for number, part in enumerate(special.networks, 1):
-                own = replace(place, symbol=f"{ENTRY}_{number}")
-                programs.append(lower(part, backend, folder.module, strict, generator.add, memory_budget, own))
+                own = replace(place, symbol=f"{ENTRY}_{number}", counted=counted)
+                with leaving_open(part.open_dimensions, part.input_shapes, part.all_counts):
+                    programs.append(lower(part, backend, folder.module, strict, generator.add, memory_budget, own))
         with progress.phase("generate code"):
             objects = generator.finish(*(program.entry for program in programs[special.only :]))
             lowered = joined(programs)

@@ -31,7 +31,7 @@ from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.views import VIEWS
-from nnefc.passes.plan.entry import ENTRY, entry_function, sizes_function
+from nnefc.passes.plan.entry import ENTRY, counted_sizes, entry_function, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.program import Pool, called_with_items, face_of, kernel_steps, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -171,11 +171,13 @@ class Place:
         pool: constants, and names of kernels, of all.
         symbol: of its entry.
         has_others: whether others run in its place for some sizes.
+        counted: of one of these others, the sizes that it has to write: those of `counted_sizes` of the first.
     """
 
     pool: Pool = field(default_factory=Pool)
     symbol: str = ENTRY
     has_others: bool = False
+    counted: Sequence[tuple[int, int]] | None = None
 
 
 def lower(
@@ -231,8 +233,9 @@ def lower(
     plan = plan_memory(program, in_place, workspaces, backend.alignment)
     plan = plan.with_room() if place.has_others and open_dimensions else plan
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
-    entry, called = entry_function(program, plan, signatures, backend.memory(), open_dimensions, place.symbol)
-    if open_dimensions or network.all_counts:
+    counted = counted_sizes(program) if place.counted is None else place.counted
+    entry, called = entry_function(program, plan, signatures, backend.memory(), open_dimensions, counted, place.symbol)
+    if place.counted is None and (open_dimensions or network.all_counts):
         receive(sizes_function(program, plan, open_dimensions, backend.most_items))
     on_host = [kernels[gv].host for gv in called]
     module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})

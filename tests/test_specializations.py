@@ -138,3 +138,40 @@ def test_the_command_compiles_them_and_inspect_lists_them(tmp_path: Path) -> Non
     ]
     with nnefc.load(tmp_path / "m.so") as library:
         assert library(-np.ones((5, 4), np.float32)).max() == 0
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The positive items of the rows' sums, and where they are."""
+    nodes = [
+        helper.make_node("ReduceSum", ["x", "axes"], ["s"], keepdims=0),
+        helper.make_node("Greater", ["s", "zero"], ["g"]),
+        helper.make_node("NonZero", ["g"], ["places"]),
+        helper.make_node("Compress", ["s", "g"], ["items"], axis=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "w"])],
+        [
+            helper.make_tensor_value_info("places", TensorProto.INT64, None),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, None),
+            helper.make_tensor_value_info("items", TensorProto.FLOAT, None),
+        ],
+        [numpy_helper.from_array(np.array([1]), "axes"), numpy_helper.from_array(np.float32(0), "zero")],
+    )
+    path = tmp_path_factory.mktemp("counting") / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_programs_for_known_sizes_write_the_sizes_that_the_data_tell(only: bool, counting: Path) -> None:
+    artifact = nnefc.compile(counting, specialize=[{"n": 40, "w": 8}, {"n": 3, "w": 5}], only_specialized=only)
+    session = onnxruntime.InferenceSession(counting, providers=["CPUExecutionProvider"])
+    with artifact.load() as library:
+        for shape in ((40, 8), (3, 5), (40, 8), *([] if only else [(7, 2), (40, 8)])):
+            for x in (real(*shape), abs(real(*shape)), -abs(real(*shape))):
+                for found, wanted in zip(library(x), session.run(None, {"x": x}), strict=True):
+                    assert found.shape == wanted.shape
+                    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

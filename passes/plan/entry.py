@@ -242,6 +242,7 @@ def entry_function(
     signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
     memory: Memory,
     open_dimensions: Sequence[tirx.Var] = (),
+    counted: Sequence[tuple[int, int]] = (),
     symbol: str = ENTRY,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """The entry, and the kernels that it calls.
@@ -256,6 +257,7 @@ def entry_function(
     Args:
         signatures: the types of the kernels' parameters that are pointers; sizes follow them.
         open_dimensions: of the network.
+        counted: the dimensions of outputs that it writes; see :func:`counted_sizes`.
         symbol: of the entry.
     """
     params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
@@ -268,7 +270,6 @@ def entry_function(
     areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
     parameters = list(params.values())
-    counted = counted_sizes(program)
     parts = None
     if open_dimensions or counted:
         values = tirx.Var("sizes", PointerType(PrimType("int64")))

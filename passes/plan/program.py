@@ -173,6 +173,9 @@ def kernel_steps(program: Program) -> Iterator[Step]:
 
 def all_counts(program: Program) -> Iterator[tuple[Buffer, Count]]:
     """The sizes that only the data tell, with the buffers that have them, in the order in which they become known."""
+    if not program.steps:
+        yield from program.counts.items()
+        return
     yield from ((buffer, program.counts[buffer]) for buffer in program.borders if buffer in program.counts)
     for step in program.steps:
         for body in () if isinstance(step, Step) else step.bodies:
@@ -246,9 +249,10 @@ def face_of(network: Network) -> Program:
     """A program without steps, whose inputs, states and outputs are those of a network that no pass has changed."""
     main, count = network.module["main"], len(network.outputs)
     params = [_border(Kind.INPUT, index, param) for index, param in enumerate(main.params)]
-    outputs = (Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(result_types(main)[:count]))
+    outputs = [Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(result_types(main)[:count])]
     inputs = len(network.inputs)
-    return Program((), tuple(params[:inputs]), tuple(params[inputs:]), tuple(outputs), (), (), {})
+    counts = {Buffer(Kind.WORKSPACE, count + i, (), "int64"): each for i, each in enumerate(network.all_counts)}
+    return Program((), tuple(params[:inputs]), tuple(params[inputs:]), tuple(outputs), (), (), {}, counts)
 
 
 class Pool:

@@ -136,7 +136,7 @@ def model_source(description: LibraryDescription) -> str:
             '#include "model.h"',
             f"int32_t nnefc_network({', '.join(pointers)});",
             *(
-                f"int32_t nnefc_network_{number}({', '.join(pointers[:-1])});"
+                f"int32_t nnefc_network_{number}({', '.join(pointers if description.counted else pointers[:-1])});"
                 for number in range(1, 1 + len(description.specializations))
             ),
             "extern const uint8_t nnefc_constants[];" if has_constants else "",

@@ -46,8 +46,13 @@ def _compared(description: LibraryDescription, part: SpecializationDescription, 
 
 
 def calls(description: LibraryDescription, arguments: Sequence[str]) -> list[str]:
-    """Statements that run the program for the present sizes; `arguments` end with the sizes, which it does not take."""
-    own = ", ".join(arguments[:-1])
+    """Statements that run the program for the present sizes.
+
+    `arguments` end with the table of sizes. A program for known sizes takes the end of it, where it writes those that
+    only the data tell, if there are any.
+    """
+    before = len(description.dimensions) + len(description.lifetimes)
+    own = ", ".join([*arguments[:-1], *([f"{arguments[-1]} + {before}"] if description.counted else [])])
     cases = [
         f"    case {number}: return nnefc_network_{number}({own});"
         for number in range(1, 1 + len(description.specializations))
