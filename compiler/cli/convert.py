@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ __all__ = ["convert_model"]
     type=click.Choice(["tract_core"]),
     help="Write in tract's dialect, with the operators of this registry: for tract, and for what the standard lacks.",
 )
-@model_options
+@partial(model_options, registries=())  # the name is that of the dialect here
 @click.option("-v", "--verbose", is_flag=True, help="Say what was written.")
 def convert_model(model: Path, output: Path, registry: str | None, verbose: bool, **options: Any) -> None:
     """Write MODEL (NNEF, ONNX or PNNX) as a model of NNEF 1.0.

@@ -78,8 +78,11 @@ def _is_size(text: str) -> bool:
     return not text.strip() or re.fullmatch(r"\s*[+-]*\d+(\.\.\d*(:\d+)?)?\s*", text) is not None
 
 
-def model_options(command: Command) -> Command:
-    """The options that say how a model is to be read; the command gets them as keywords, see :func:`given`."""
+def model_options(command: Command, registries: tuple[str, ...] = ("--registry",)) -> Command:
+    """The options that say how a model is to be read; the command gets them as keywords, see :func:`given`.
+
+    `registries` are further names of the option for files that register operators.
+    """
     for option in reversed(
         (
             click.option(
@@ -140,7 +143,7 @@ def model_options(command: Command) -> Command:
             ),
             click.option(
                 "--operators",
-                "--registry",
+                *registries,
                 "operators",
                 multiple=True,
                 type=click.Path(path_type=Path),

@@ -202,4 +202,6 @@ def _hoisted(loop: tirx.For) -> tirx.Stmt:
 
 
 def _loop(loop: tirx.For, var: tirx.Var, extent: tirx.Expr, body: tirx.Stmt) -> tirx.For:
-    return tirx.For(var, loop.min, extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step)
+    single = loop.kind == tirx.ForKind.VECTORIZED and is_number(extent, 1)  # TVM knows no vectors of one item
+    kind = tirx.ForKind.SERIAL if single else loop.kind
+    return tirx.For(var, loop.min, extent, kind, body, loop.thread_binding, loop.annotations, loop.step)

@@ -121,7 +121,7 @@ def test_a_size_that_nnef_cannot_say_names_the_operator(tmp_path: Path) -> None:
     nnefc.convert(path, tmp_path / "out.nnef")  # 0 and -1 say it
     made = graph([node("Tile", ["x", "s"], ["y"])], [info("x", (1, "n"))], [info("y", ("m", "n"))])
     made.node.insert(0, node("Shape", ["x"], ["s"]))
-    with pytest.raises(CompileError, match=r"Tile.*depends on an open size") as caught:
+    with pytest.raises(CompileError, match=r"(?i)tile.*depends on an open size") as caught:
         nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")
     assert "--registry tract_core" in (caught.value.hint or "")
 

@@ -30,7 +30,8 @@ def check(name: str, folder: Path) -> None:
     with nnefc.compile(path).load(threads=1) as model:
         for samples in (trained.samples, trained.samples[:1]):
             found, wanted = model.run({"x": samples}), trained.results(samples)
-            for one, other in zip(found.values(), wanted, strict=True):
+            assert len(found) >= len(wanted)  # of some, only the first result has a method in scikit-learn
+            for one, other in zip(found.values(), wanted, strict=False):
                 assert one.size == other.size
                 if other.dtype.kind in "iuOU":
                     np.testing.assert_array_equal(one.reshape(other.shape), other)

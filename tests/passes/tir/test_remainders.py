@@ -5,6 +5,7 @@ from functools import reduce
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tir_programs import function
 from tvm import tirx
 
@@ -132,6 +133,14 @@ def test_a_condition_that_is_the_same_for_all_lanes_is_outside_of_the_vector() -
     tvm.ir.assert_structural_equal(
         changed(function(UNDER_A_CONDITION), axis_of(function(UNDER_A_CONDITION), 1)), function(CONDITION_OUTSIDE)
     )
+
+
+def test_a_vector_of_one_item_is_none() -> None:
+    func = function(TO_THE_END.replace("for s in T.unroll", "for s in T.vectorized"))
+    found: list[tirx.For] = []
+    tvm_ffi.structural_walk(changed(func, axis_of(func, 4, 2, 1)).body, (tirx.For, found.append))
+    vectors = [int(loop.extent) for loop in found if loop.kind == tirx.ForKind.VECTORIZED]
+    assert sorted(vectors) == [2, 4]
 
 
 def test_kernels_keep_their_tiled_axes() -> None:
