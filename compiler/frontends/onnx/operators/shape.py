@@ -61,6 +61,8 @@ def _reshape(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     wanted = list(node.attributes["shape"]) if node.version == 1 else integers(ctx, node, 1, "shape") or []
     shape, keep_zero = shape_of(x), bool(node.attributes.get("allowzero", 0))
+    if 0 in shape and tells_at_run_time(ctx, node, 1):
+        required_value(ctx, node, 1, "shape")  # which of the sizes is 0 does not follow from those of `x`
     target = []
     for axis, size in enumerate(wanted):
         if size == 0 and not keep_zero:
