@@ -18,7 +18,7 @@ import numpy as np
 from gguf import GGUFReader, ReaderTensor
 
 _BLOCKS = 0x4747 << 16  # the header's item type of blocks, with ggml's number of their format
-_STORED = {"F32": None, "F16": None, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
+_STORED = {"F32": None, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
 
 _DOCUMENT = """\
 version 1.0;
@@ -103,6 +103,9 @@ class Model:
         self._tensors = {str(tensor.name): tensor for tensor in reader.tensors}
         if self.value("general.architecture") != "llama":
             raise SystemExit(f"{path}: '{self.value('general.architecture')}' is not llama's architecture")
+        if "llama.rope.scaling.type" in self._fields and self.value("llama.rope.scaling.type") != "none":
+            raise SystemExit(f"{path}: positions that are scaled are not supported")
+        self._used = {"token_embd.weight"}
         self.heads, self.key_heads = self._number("attention.head_count"), self._number("attention.head_count_kv")
         self.size, self.layers = self._number("embedding_length"), self._number("block_count")
         self.width = self._number("rope.dimension_count")
@@ -118,7 +121,7 @@ class Model:
         """The model as NNEF's text."""
         layers = "".join(self._layer(n) for n in range(self.layers))
         tied = "output.weight" not in self._tensors
-        return _DOCUMENT.format(
+        made = _DOCUMENT.format(
             context=context,
             epsilon=np.format_float_positional(np.float32(self.value("llama.attention.layer_norm_rms_epsilon"))),
             width=self.width,
@@ -132,6 +135,10 @@ class Model:
             last_norm=self._variable("output_norm.weight"),
             output="embeddings" if tied else self._variable("output.weight"),
         )
+        others = self._tensors.keys() - self._used
+        if others:
+            raise SystemExit(f"the tensor '{min(others)}' is none of llama's: such models are not supported")
+        return made
 
     def _layer(self, n: int) -> str:
         names = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
@@ -139,6 +146,7 @@ class Model:
         return _LAYER.format(n=n, next=n + 1, **weights)
 
     def _variable(self, name: str) -> str:
+        self._used.add(name)
         shape = [int(size) for size in reversed(self._tensors[name].shape)]
         shape = shape if len(shape) > 1 else [1, *shape]
         return f"variable<scalar>(label = '{name}', shape = {shape})"
@@ -186,10 +194,11 @@ def _header(data_bytes: int, shape: list[int], bits: int, item_type: int) -> byt
 def convert(gguf: Path, folder: Path, context: int) -> None:
     """Write a file of GGUF as a model of NNEF, for conversations of up to `context` tokens."""
     model = Model(gguf)
+    document = model.document(context)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in model.files():
         (folder / f"{name}.dat").write_bytes(content)
-    (folder / "graph.nnef").write_text(model.document(context))
+    (folder / "graph.nnef").write_text(document)
 
 
 def main() -> None:

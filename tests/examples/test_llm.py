@@ -26,7 +26,7 @@ def quantized(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> tuple[np.nda
     return data, gguf.quants.dequantize(data, kind)
 
 
-def write_model(path: Path, tied: bool) -> dict[str, np.ndarray]:
+def write_model(path: Path, tied: bool, other: str = "") -> dict[str, np.ndarray]:
     """A random model in a file of GGUF; its numbers by name."""
     kinds = gguf.GGMLQuantizationType
     writer = gguf.GGUFWriter(path, "llama")
@@ -47,6 +47,7 @@ def write_model(path: Path, tied: bool) -> dict[str, np.ndarray]:
     writer.add_eos_token_id(tokens.index("<|e|>"))
     writer.add_chat_template(TEMPLATE)
     shapes = {"token_embd": (WORDS, SIZE), "output_norm": (SIZE,)} | ({} if tied else {"output": (WORDS, SIZE)})
+    shapes |= {other: (SIZE,)} if other else {}
     for n in range(LAYERS):
         shapes |= {
             f"blk.{n}.{name}": shape
@@ -149,3 +150,13 @@ def test_a_conversation(tmp_path: Path) -> None:
     while len(tokens) + len(answer) < 48 and (token := int(logits(values, tokens + answer).argmax())) != vocabulary.end:
         answer.append(token)
     assert shown[0].stdout.rstrip("\n") == vocabulary.text(answer).rstrip("\n")
+
+
+def test_models_with_more_than_llama_has_are_refused(tmp_path: Path) -> None:
+    """Rather than computed without it; nothing is written."""
+    write_model(tmp_path / "m.gguf", True, other="rope_freqs")
+    command = [sys.executable, EXAMPLE / "to_nnef.py", tmp_path / "m.gguf", tmp_path / "m"]
+    refused = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "'rope_freqs.weight' is none of llama's" in refused.stderr
+    assert not (tmp_path / "m").exists()
