@@ -1,5 +1,5 @@
-"""The command line: `nnefc compile | convert | run | inspect | targets`. Every option is a keyword of the same name
-in Python.
+"""The command line: `nnefc compile | convert | run | bench | inspect | targets`. Every option is a keyword of the same
+name in Python.
 
 Commands import what they need when they run, so that `--help` and `nnefc run` start without TVM.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from nnefc.cli.bench import bench_libraries
 from nnefc.cli.compile import compile_model
 from nnefc.cli.convert import convert_model
 from nnefc.cli.errors import ErrorsAsMessages
@@ -24,5 +25,5 @@ def main() -> None:
     """Compile trained networks ahead of time into self-contained shared libraries."""
 
 
-for command in (compile_model, convert_model, run_library, inspect_file, list_targets):
+for command in (compile_model, convert_model, run_library, bench_libraries, inspect_file, list_targets):
     main.add_command(command)

@@ -11,7 +11,7 @@ import click
 
 from nnefc.cli.values import read_values
 
-__all__ = ["given", "model_options", "read_shape_options", "read_shapes"]
+__all__ = ["given", "model_options", "read_shape_options", "read_shapes", "session_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -161,6 +161,46 @@ def model_options(command: Command, registries: tuple[str, ...] = ("--registry",
                 type=click.IntRange(min=1),
                 metavar="N",
                 help="How many operations an NNEF document may have when flattened.  [default: 100000]",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def session_options(command: Command) -> Command:
+    """The options that say what a compiled library is run on and how; the command gets them as keywords."""
+    for option in reversed(
+        (
+            click.option(
+                "--input",
+                "inputs",
+                multiple=True,
+                metavar="NAME=FILE",
+                help="A .npy file for an input, or an .npz file for all inputs that it names (repeatable; NAME= may be "
+                "omitted for an .npz file, or if there is only one input).",
+            ),
+            click.option(
+                "--shape",
+                multiple=True,
+                callback=read_shape_options,
+                metavar="NAME=3",
+                help="The size of an open dimension, or the shape of an input, for random values: batch=3 "
+                "(repeatable).  [default: typical sizes]",
+            ),
+            click.option(
+                "--weights",
+                type=click.Path(path_type=Path),
+                metavar="FILE",
+                help="The weights file of a library compiled with --weights separate.  [default: beside the library]",
+            ),
+            click.option(
+                "--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]"
+            ),
+            click.option(
+                "--flush-subnormals/--no-flush-subnormals",
+                default=None,
+                help="Treat numbers smaller than about 1e-38 as zero, which is faster.  [default: flush]",
             ),
         )
     ):

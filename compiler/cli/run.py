@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,38 +11,25 @@ import click
 
 from nnefc.cli.arrays import Arrays, random_inputs, read_inputs, write_outputs
 from nnefc.cli.open_sizes import chosen_ports
-from nnefc.cli.options import given, read_shape_options
+from nnefc.cli.options import given, session_options
 from nnefc.cli.text import Port, columns
 from nnefc.diagnostics import CompileError
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["run_library"]
+    from nnefc.loader import Model
+
+__all__ = ["inputs_of", "run_library", "told_of_random"]
 
 _LONGEST_TEXT = 24
 
 
 @click.command("run")
 @click.argument("library", type=click.Path(path_type=Path))
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=FILE",
-    help="A .npy file for an input, or an .npz file for all inputs that it names (repeatable; NAME= may be omitted "
-    "for an .npz file, or if there is only one input).",
-)
+@session_options
 @click.option(
     "--random", type=click.IntRange(min=0), metavar="SEED", help="Use random values for inputs that have no file."
-)
-@click.option(
-    "--shape",
-    multiple=True,
-    callback=read_shape_options,
-    metavar="NAME=3",
-    help="The size of an open dimension, or the shape of an input, for random values: batch=3 (repeatable).  [default: "
-    "typical sizes]",
 )
 @click.option(
     "--output",
@@ -51,33 +37,19 @@ _LONGEST_TEXT = 24
     metavar="DIR",
     help="Write each output to this folder as NAME.npy.  [default: print a summary]",
 )
-@click.option(
-    "--weights",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The weights file of a library compiled with --weights separate.  [default: beside the library]",
-)
 @click.option("--check-nan", is_flag=True, default=None, help="Fail if an input or output contains NaN, and say where.")
 @click.option("--threads", type=click.IntRange(min=1), help="The number of threads.  [default: one for each core]")
-@click.option("--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]")
-@click.option(
-    "--flush-subnormals/--no-flush-subnormals",
-    default=None,
-    help="Treat numbers smaller than about 1e-38 as zero, which is faster.  [default: flush]",
-)
-@click.option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run N times and print the latency.")
 def run_library(
     library: Path,
     inputs: tuple[str, ...],
-    random: int | None,
     shape: dict[str, tuple[int | str, ...]] | None,
-    output: Path | None,
     weights: Path | None,
-    check_nan: bool | None,
-    threads: int | None,
     device: int,
     flush_subnormals: bool | None,
-    repeat: int | None,
+    random: int | None,
+    output: Path | None,
+    check_nan: bool | None,
+    threads: int | None,
 ) -> None:
     """Run LIBRARY, compiled by nnefc, on arrays from files."""
     from nnefc.loader import load
@@ -86,26 +58,37 @@ def run_library(
         raise click.UsageError("--shape is of random values: arrays from files have shapes of their own")
     chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
     with load(library, threads=threads, device=device, **chosen) as model:
-        arrays = read_inputs(inputs, model.inputs)
-        left = [port for port in model.inputs if port.name not in arrays]
-        if random is not None:
-            ports = chosen_ports(model.inputs, model.dimensions, shape or {}, arrays)
-            drawn = [port for port in ports if port.name not in arrays]
-            arrays = random_inputs(random, drawn, index_limits(library)) | arrays
-        missing = [port.name for port in model.inputs if port.name not in arrays]
-        if missing:
-            raise CompileError(
-                f"no value for input {', '.join(map(repr, missing))}",
-                hint=f"give a file, --input {missing[0]}=FILE.npy, or random values, --random 0",
-            )
+        arrays, left = inputs_of(model, library, inputs, shape or {}, random)
         with told_of_random(left):
             results = model.run(arrays, **given({"check_nan": check_nan}))
         if output is not None:
             write_outputs(output, results)
         else:
             click.echo("\n".join(describe(results)))
-        if repeat is not None:
-            click.echo(latency(model, arrays, repeat))
+
+
+def inputs_of(
+    model: Model,
+    library: Path,
+    inputs: tuple[str, ...],
+    shape: Mapping[str, tuple[int | str, ...]],
+    random: int | None,
+) -> tuple[Arrays, list[Port]]:
+    """The arrays of the options `--input`, with random ones for the other inputs if there is a seed; and which inputs
+    these others are."""
+    arrays = read_inputs(inputs, model.inputs)
+    left: list[Port] = [port for port in model.inputs if port.name not in arrays]
+    if random is not None:
+        ports = chosen_ports(model.inputs, model.dimensions, shape, arrays)
+        drawn = [port for port in ports if port.name not in arrays]
+        arrays = random_inputs(random, drawn, index_limits(library)) | arrays
+    missing = [port.name for port in model.inputs if port.name not in arrays]
+    if missing:
+        raise CompileError(
+            f"no value for input {', '.join(map(repr, missing))}",
+            hint=f"give a file, --input {missing[0]}=FILE.npy, or random values, --random 0",
+        )
+    return arrays, left
 
 
 @contextmanager
@@ -158,14 +141,3 @@ def shortened(text: str) -> str:
     """A string in quotes, or its beginning; what a terminal would obey is escaped."""
     shown = repr(text)
     return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}…"
-
-
-def latency(model: Any, arrays: Arrays, repeat: int) -> str:
-    """One line on `repeat` further runs (the first one has warmed up)."""
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        model.run(arrays)
-        times.append(1e3 * (time.perf_counter() - start))
-    times.sort()
-    return f"{repeat} runs: least {times[0]:.3f} ms, median {times[repeat // 2]:.3f} ms, largest {times[-1]:.3f} ms"

@@ -120,12 +120,6 @@ def test_without_a_folder_the_outputs_are_described(model: Any, tmp_path: Path) 
     assert lines[1].split() == ["sum", "float32", "[2,", "3]", "1", "3.5", "6"]
 
 
-def test_repeat_runs_again_and_prints_the_latency(model: Any) -> None:
-    result = run("--random", 0, "--repeat", 5)
-    assert model.runs == 6
-    assert "5 runs: least" in result.stdout
-
-
 def test_random_values_depend_on_seed_and_name_only() -> None:
     ports = [Tensor("a", "float32", (50,)), Tensor("b", "int32", (50,)), Tensor("c", "bool", (50,))]
     ports += [Tensor("d", "bfloat16", (50,)), Tensor("e", "uint8", (50,)), Tensor("f", "float16", (50,))]

@@ -1,0 +1,253 @@
+"""`nnefc bench`: how long runs of compiled libraries take, side by side. Needs numpy and the loader, not TVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnefc.cli.arrays import Arrays
+from nnefc.cli.options import given, session_options
+from nnefc.cli.run import inputs_of, told_of_random
+from nnefc.cli.text import Port, columns, memory
+from nnefc.cli.timing import Amount, Busy, Contender, Times, take_turns
+from nnefc.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nnefc.loader import Model
+
+__all__ = ["bench_libraries"]
+
+_QUIET = 0.3
+"""Processors that others may keep busy before the times are called disturbed."""
+
+_PERCENTILES = (90, 99)
+
+
+@click.command("bench")
+@click.argument("libraries", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="LIBRARY...")
+@session_options
+@click.option(
+    "--random",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SEED",
+    help="The seed of the random values for inputs that have no file.  [default: 0]",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of a session.  [default: the cores, shared out]")
+@click.option(
+    "--sessions",
+    type=click.IntRange(min=1, max=1024),
+    default=1,
+    metavar="N",
+    help="Sessions that run side by side, each with its own threads.  [default: 1]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    help="How long each library runs.  [default: 2]",
+)
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Run N times in each session instead.")
+@click.option(
+    "--warm-up", type=click.IntRange(min=0), default=3, metavar="N", help="Runs before the timed ones.  [default: 3]"
+)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="MODEL.onnx",
+    help="Also time onnxruntime on this model, if it is installed, with as many threads.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all times in seconds.")
+def bench_libraries(
+    libraries: tuple[Path, ...],
+    inputs: tuple[str, ...],
+    shape: dict[str, tuple[int | str, ...]] | None,
+    weights: Path | None,
+    device: int,
+    flush_subnormals: bool | None,
+    random: int,
+    threads: int | None,
+    sessions: int,
+    seconds: float,
+    runs: int | None,
+    warm_up: int,
+    against: Path | None,
+    as_json: bool,
+) -> None:
+    """Time runs of each LIBRARY, compiled by nnefc; several take turns, and their results are compared."""
+    from nnefc.loader import load
+
+    if weights is not None and len(libraries) > 1:
+        raise click.UsageError("--weights is of one library: several find theirs beside them")
+    threads = threads or max(1, len(_processors()) // sessions)
+    chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
+    with ExitStack() as stack:
+        entries = []
+        for library in libraries:
+            model = stack.enter_context(load(library, threads=threads, device=device, **chosen))
+            arrays, left = inputs_of(model, library, inputs, shape or {}, random)
+            others = [stack.enter_context(model.session(threads=threads)) for _ in range(sessions - 1)]
+            entries.append(_of_library(str(library), [model, *others], arrays, left))
+        if against is not None:
+            entries.append(_of_onnxruntime(against, arrays, model, threads, sessions))
+        busy = Busy()
+        times = take_turns([entry.contender for entry in entries], Amount(seconds, runs, warm_up))
+        others_busy = busy.others()
+    report = _Report(entries, times, threads, sessions, others_busy)
+    click.echo(json.dumps(report.record(), indent=2) if as_json else "\n".join(report.lines()))
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What is timed: how it runs, its first results in order, and its memory in bytes, by what it is for."""
+
+    contender: Contender
+    results: list[np.ndarray[Any, Any]]
+    memory: dict[str, int]
+
+
+def _of_library(name: str, models: Sequence[Model], arrays: Arrays, drawn: Sequence[Port]) -> _Entry:
+    first = models[0]
+    with told_of_random(drawn):
+        results = list(first.run(arrays).values())
+    values = [arrays[tensor.name] for tensor in first.inputs]
+
+    def stream(model: Model) -> Callable[[], object]:
+        return lambda: model(*values)
+
+    kept = {"constants": first.constant_bytes, "workspace": first.workspace_bytes, "states": first.state_bytes}
+    return _Entry(Contender(name, [stream(model) for model in models]), results, kept)
+
+
+def _of_onnxruntime(path: Path, arrays: Arrays, model: Model, threads: int, sessions: int) -> _Entry:
+    """onnxruntime on the same arrays, by name; by position if the names differ."""
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        raise CompileError(
+            "--against needs onnxruntime, which is not installed", hint="install it: pip install onnxruntime"
+        ) from error
+    if not path.is_file():
+        raise CompileError(f"{path}: there is no such file", hint="--against names an ONNX model")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        made = [
+            onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for _ in range(sessions)
+        ]
+        names = [given.name for given in made[0].get_inputs()]
+        if set(names) != set(arrays) and len(names) == len(model.inputs):
+            arrays = {name: arrays[tensor.name] for name, tensor in zip(names, model.inputs, strict=True)}
+        results = made[0].run(None, arrays)
+    except Exception as error:  # its own classes say no more than that it failed
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CompileError(f"onnxruntime does not run {path}: {reason}") from error
+
+    def stream(session: Any) -> Callable[[], object]:
+        return lambda: session.run(None, arrays)
+
+    return _Entry(Contender(f"onnxruntime {path}", [stream(session) for session in made]), list(results), {})
+
+
+@dataclass(frozen=True)
+class _Report:
+    entries: Sequence[_Entry]
+    times: Sequence[Times]
+    threads: int
+    sessions: int
+    others: float | None
+
+    def lines(self) -> list[str]:
+        """A line a contender, then what its figures are about."""
+        several = len(self.entries) > 1
+        head = ["", "runs", "least", "median", *(f"{p} %" for p in _PERCENTILES), "largest", "runs/s"]
+        rows = [[*head, *(["speed", "difference"] if several else [])]]
+        for entry, times in zip(self.entries, self.times, strict=True):
+            spread = [min(times.runs), times.median, *map(times.percentile, _PERCENTILES), max(times.runs)]
+            row = [entry.contender.name, f"{len(times.runs):,}", *(f"{1e3 * value:.3f}" for value in spread)]
+            row.append(f"{times.rate:,.1f}")
+            if several:
+                ratio = self.times[0].median / times.median
+                row += [f"{ratio:.2f}", _shown(_difference(self.entries[0].results, entry.results))]
+            rows.append(row)
+        lines = columns(rows, right=range(1, len(rows[0])))
+        words = f"milliseconds a run; {_count(self.threads, 'thread')}, {_count(self.sessions, 'session')}"
+        if several:
+            words += "; speed and the largest difference of results are relative to the first"
+        lines.append(words)
+        for entry in self.entries:
+            parts = [f"{what} {memory(size)}" for what, size in entry.memory.items() if size]
+            if parts:
+                lines.append(f"memory of {entry.contender.name}: {', '.join(parts)}")
+        if self.others is not None and self.others > _QUIET:
+            lines.append(f"note: other programs kept {self.others:.1f} processors busy, which makes times longer")
+        return lines
+
+    def record(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "threads": self.threads,
+            "sessions": self.sessions,
+            "processors_busy_with_others": self.others,
+            "results": [
+                {
+                    "name": entry.contender.name,
+                    "runs": len(times.runs),
+                    "least": min(times.runs),
+                    "median": times.median,
+                    "mean": times.mean,
+                    **{f"p{percent}": times.percentile(percent) for percent in _PERCENTILES},
+                    "largest": max(times.runs),
+                    "runs_per_second": times.rate,
+                    "largest_difference": _difference(self.entries[0].results, entry.results),
+                    "bytes": entry.memory,
+                }
+                for entry, times in zip(self.entries, self.times, strict=True)
+            ],
+        }
+
+
+def _difference(expected: Sequence[np.ndarray[Any, Any]], found: Sequence[np.ndarray[Any, Any]]) -> float | None:
+    """The largest difference of two networks' results, over the largest result of that output; None if there are other
+    outputs, or other shapes, or strings."""
+    import numpy as np
+
+    if [np.shape(array) for array in expected] != [np.shape(array) for array in found]:
+        return None
+    largest = 0.0
+    for one, other in zip(expected, found, strict=True):
+        if one.dtype != other.dtype or one.dtype.kind not in "fiub" or not one.size:
+            return None
+        a, b = one.astype(np.float64), other.astype(np.float64)
+        equal = (a == b) | (np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore"):
+            apart = np.where(equal, 0.0, np.abs(a - b))
+        largest = max(largest, float(apart.max()) / (float(np.abs(a).max()) or 1.0))
+    return largest
+
+
+def _shown(difference: float | None) -> str:
+    if difference is None:
+        return "-"
+    return "0" if difference == 0 else f"{difference:.1e}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _processors() -> set[int]:
+    """Those that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
