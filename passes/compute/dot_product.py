@@ -5,6 +5,7 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
 
     vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
+    i32x4.dot(sum, left, right)   left, right: 2 × int16                 WebAssembly with SIMD128
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
     vdpbf16ps(sum, left, right)   left, right: 2 × bfloat16              AVX-512 BF16
     bfdot(sum, left, right)       left, right: 2 × bfloat16              64-bit Arm with bfloat16
@@ -103,6 +104,7 @@ _PMADDWD = DotProduct(
     ((16, "llvm.x86.avx512.pmaddw.d.512"), (8, "llvm.x86.avx2.pmadd.wd"), (4, "llvm.x86.sse2.pmadd.wd")),
     accumulates=False,
 )
+_WASM_DOT = DotProduct("nnefc.wasm_dot", "int16", "int16", ((4, "llvm.wasm.dot"),), accumulates=False)
 _SDOT = DotProduct("nnefc.sdot", "int8", "int8", ((4, "llvm.aarch64.neon.sdot.v4i32.v16i8"),))
 _UDOT = DotProduct("nnefc.udot", "uint8", "uint8", ((4, "llvm.aarch64.neon.udot.v4i32.v16i8"),))
 _VDPBF16PS = DotProduct(
@@ -118,7 +120,9 @@ _BFDOT = DotProduct(
 _HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
 _HALF_SUM = "nnefc.half_sum"
 _HALF_PARTS = range(HALF_SUM // 4, HALF_SUM + 1)  # lengths of sums in float16
-_ALL = {product.name: product for product in (_VPDPBUSD, _PMADDWD, _SDOT, _UDOT, _VDPBF16PS, _BFDOT, _HALF_PAIRS)}
+_ALL = {
+    product.name: product for product in (_VPDPBUSD, _PMADDWD, _WASM_DOT, _SDOT, _UDOT, _VDPBF16PS, _BFDOT, _HALF_PAIRS)
+}
 _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 
 # What a machine has, the best first: its architecture, the features needed, and the instructions for weights of uint8
@@ -126,6 +130,7 @@ _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 _MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("x86_64", frozenset({"avx512vnni", "avx512vl"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
     ("x86_64", frozenset(), {"uint8": _PMADDWD, "int8": _PMADDWD}),
+    ("wasm32", frozenset(), {"uint8": _WASM_DOT, "int8": _WASM_DOT}),
     ("aarch64", frozenset({"dotprod"}), {"uint8": _UDOT, "int8": _SDOT}),
 )
 

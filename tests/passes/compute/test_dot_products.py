@@ -33,6 +33,8 @@ def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.Pr
         ("x86-64-v2", "int8", "pmaddwd"),
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "int8", "sdot"),
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "uint8", "udot"),
+        ("wasm32-wasi", "int8", "i32x4.dot_i16x8_s"),
+        ("wasm32-wasi", "uint8", "i32x4.dot_i16x8_s"),
     ],
 )
 def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: str, instruction: str) -> None:
@@ -48,7 +50,7 @@ def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: 
     assert sum(line[:1] == [instruction] for line in lines) >= 8
 
 
-@pytest.mark.parametrize("name", ["llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", "x86-64-v3", "cortex-a76"])
+@pytest.mark.parametrize("name", ["llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", "x86-64-v3", "cortex-a76", "wasm32-wasi"])
 @pytest.mark.parametrize("weights", ["uint8", "int8"])
 def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> None:
     how = multiplication_of(parse_target(name), "uint8", weights)
