@@ -17,15 +17,18 @@ import tvm
 from nnefc.artifact import Artifact, build
 from nnefc.backends import backend_of
 from nnefc.c_sources import c_files
+from nnefc.calibration import Calibration, samples_of
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
-from nnefc.narrowest import AUTO, Calibration, narrowest
+from nnefc.narrowest import AUTO, narrowest
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.pipeline import Place, joined, lower, without_code
 from nnefc.passes.plan.entry import ENTRY, counted_sizes
 from nnefc.provenance import source_digest
+from nnefc.quantizer import INT8
+from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
 from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.link.c_objects import c_objects
@@ -103,12 +106,13 @@ def compile(
         precision: the type that convolutions and matrix products multiply: `fp32`, `bf16` or `fp16`; for GPUs `fp32`,
             `tf32` (float32 of which tensor cores use 10 bits of the fraction), `bf16` or `fp16`. Sums are float32;
             inputs and outputs keep their types. A CPU that does not multiply half floats faster stores the weights in
-            them. For this machine also `auto`: the fastest whose results, tried here, are within `max_error`.
+            them. For this machine also `auto`: the fastest whose results, tried here, are within `max_error`. `int8`
+            quantizes the network by what is seen of it on the data of `calibrate`, for any target.
         keep_wide: `first` and `last`: of these convolutions and matrix products, operands are float32 nevertheless.
         max_error: for `auto`, how far a result may be from that in float32, over the largest value of its output;
             1e-2 by default.
-        calibrate: for `auto`, values of the inputs by name, or an .npz file of them, with one dimension more if there
-            are several of each; random values by default.
+        calibrate: for `int8` and `auto`, values of the inputs by name, or an .npz file of them, with one dimension more
+            if there are several of each, or along the first one. For `auto`, random values by default.
         dump: a folder that the program is written to after every phase, as text.
         specialize: sizes of all open dimensions, by name, that the library gets code of its own for, faster than that
             for all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes.
@@ -125,15 +129,18 @@ def compile(
             name: value for name, value in arguments.items() if name not in ("precision", "max_error", "calibrate")
         }
         return narrowest(lambda name: compile(**given, precision=name), target, calibrate, max_error)
-    if max_error is not None or calibrate is not None:
-        raise CompileError("max_error and calibrate are for precision auto")
+    if max_error is not None or (calibrate is not None and precision != INT8):
+        raise CompileError(
+            "max_error is for precision auto, and calibrate for precision auto and int8",
+            hint="say which: --precision auto or --precision int8",
+        )
     progress = progress or _Silent()
     if not memory_budget >= 1:
         raise CompileError(
             f"the memory budget {memory_budget} is less than 1",
             hint="it is a factor of the constants' size: 1 keeps it as it is, 1.25 lets it grow by a quarter",
         )
-    machine = parse_any_target(target, precision, keep_wide)
+    machine = parse_any_target(target, *(() if precision == INT8 else (precision, keep_wide)))
     load_operator_files(operators)
     with _without_collections():
         with progress.phase("read"):
@@ -155,7 +162,15 @@ def compile(
             )
             network = read()
             check_ranges(network.open_dimensions)
-            special = Specializations.of(specialize, only_specialized, network, read)
+        plan = None
+        if precision == INT8:
+            with progress.phase("quantize"):
+                plan = _quantization(network, calibrate, keep_wide)
+                network = quantized(network, plan)
+        with progress.phase("read"):
+            special = Specializations.of(
+                specialize, only_specialized, network, lambda **fixed: _as_planned(read(**fixed), plan)
+            )
         with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
             source = pool.submit(source_digest, Path(model), network.files)
             artifact = compile_network(
@@ -168,6 +183,27 @@ def compile(
                 special=special,
             )
             return replace(artifact, description=replace(artifact.description, source=source.result()))
+
+
+def _quantization(network: Network, calibrate: Calibration | None, keep_wide: Sequence[str]) -> QuantizationPlan:
+    """How a network is quantized by what its inputs look like; its code is run on this machine, whatever the target is.
+
+    Raises:
+        CompileError: there are no data, or they do not fit.
+    """
+    if calibrate is None:
+        raise CompileError(
+            "precision int8 needs data that the network is typically given: the scales follow from them",
+            hint="--calibrate images.npz, with values of the inputs by name",
+        )
+    samples = samples_of(calibrate, input_types(network))
+    here = parse_any_target("llvm")
+    options = QuantizationOptions(keep_wide=tuple(keep_wide))
+    return plan_quantization(network, samples, options, lambda part: compile_network(part, here))
+
+
+def _as_planned(network: Network, plan: QuantizationPlan | None) -> Network:
+    return network if plan is None else quantized(network, plan)
 
 
 @contextmanager

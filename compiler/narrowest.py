@@ -6,27 +6,23 @@ on the user's data, or on random inputs. Errors are differences from what float3
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from nnefc.artifact import Artifact
+from nnefc.calibration import Calibration, samples_of
 from nnefc.diagnostics import CompileError
 from nnefc.passes.compute.dot_product import pair_speed
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.target import Target
 
-__all__ = ["AUTO", "LARGEST_ERROR", "Calibration", "narrowest"]
+__all__ = ["AUTO", "LARGEST_ERROR", "narrowest"]
 
 AUTO = "auto"
 
 LARGEST_ERROR = 1e-2
 """Of a result, over the largest value of its output, if the user says nothing."""
-
-Calibration = Mapping[str, np.ndarray] | str | os.PathLike[str]
-"""Values of all inputs by name, or an .npz file of them; with one dimension more, several values."""
 
 _RANDOM_RUNS = 2
 
@@ -62,36 +58,9 @@ def narrowest(
     return wide
 
 
-def _samples(artifact: Artifact, calibration: Calibration | None) -> Iterator[dict[str, np.ndarray]]:
+def _samples(artifact: Artifact, calibration: Calibration | None) -> Iterable[Mapping[str, np.ndarray]]:
     """Values of all inputs, one after the other."""
-    if calibration is None:
-        yield from _random(artifact)
-        return
-    given = calibration if isinstance(calibration, Mapping) else _read(Path(calibration))
-    missing = [tensor.name for tensor in artifact.inputs if tensor.name not in given]
-    if missing:
-        raise CompileError(f"the calibration has no values of the input {missing[0]!r}", hint=f"it has {list(given)}")
-    arrays = {tensor.name: np.asarray(given[tensor.name]) for tensor in artifact.inputs}
-    more = {arrays[tensor.name].ndim - len(tensor.shape) for tensor in artifact.inputs}
-    if more == {0}:
-        yield arrays
-        return
-    counts = {len(array) for array in arrays.values() if array.ndim}
-    if more != {1} or len(counts) != 1 or not max(counts):
-        raise CompileError(
-            "the shapes of the calibration's arrays are not those of the inputs, nor all with one dimension more",
-            hint="; ".join(map(str, artifact.inputs)),
-        )
-    for number in range(counts.pop()):
-        yield {name: np.ascontiguousarray(array[number]) for name, array in arrays.items()}
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, TypeError) as error:
-        raise CompileError(f"cannot read the calibration {path}: {error}", hint="np.savez writes such files") from error
+    return _random(artifact) if calibration is None else samples_of(calibration, artifact.inputs)
 
 
 def _random(artifact: Artifact) -> Iterator[dict[str, np.ndarray]]:

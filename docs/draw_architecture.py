@@ -24,6 +24,7 @@ _DRIVER = (
     *(
         "",
         "artifact",
+        "calibration",
         "conversion",
         "driver",
         "formats",
@@ -31,6 +32,7 @@ _DRIVER = (
         "narrowest",
         "onnx_backend",
         "provenance",
+        "quantizer",
         "signatures",
     ),
     *("specializations", "turns"),

@@ -36,9 +36,10 @@ __all__ = ["compile_model"]
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "tf32", "bf16", "fp16", "auto"]),
+    type=click.Choice(["fp32", "tf32", "bf16", "fp16", "int8", "auto"]),
     help="The type that convolutions and matrix products multiply; sums are float32. On CPUs fp32, bf16 or fp16, on "
-    "GPUs tf32 besides; auto is the fastest of those for this machine within --max-error.  [default: fp32]",
+    "GPUs tf32 besides; int8 quantizes the network by the data of --calibrate; auto is the fastest of those for this "
+    "machine within --max-error.  [default: fp32]",
 )
 @click.option(
     "--keep-wide",
@@ -57,8 +58,8 @@ __all__ = ["compile_model"]
     "--calibrate",
     type=click.Path(path_type=Path),
     metavar="NPZ",
-    help="For --precision auto: values of the inputs, by name, with one dimension more if there are several of each.  "
-    "[default: random]",
+    help="For --precision int8 and auto: values of the inputs, by name, with one dimension more if there are several "
+    "of each, or along the first one.  [default: for auto, random ones]",
 )
 @click.option(
     "--dump",

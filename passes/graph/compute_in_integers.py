@@ -32,11 +32,11 @@ from nnefc.passes.graph.quantized import (
 )
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 
-__all__ = ["ComputeInIntegers"]
+__all__ = ["MOST_PRODUCTS", "ComputeInIntegers"]
 
 _NARROW = ("uint8", "int8")
 _MOST_TERMS = 4  # of a sum that is computed while it is quantized
-_MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 128)  # in a sum that int32 surely holds, with one for the zero point
+MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 128)  # in a sum that int32 surely holds, with one for the zero point
 _SAME = 1e-5  # relative difference of scales that are meant to be equal
 
 _Rule = Callable[["_Rewriter", relax.Call], "relax.Expr | None"]
@@ -220,7 +220,7 @@ def _convolution(rewriter: _Rewriter, call: relax.Call) -> relax.Expr | None:
     if data is None or found is None:
         return None
     weights, scaling = found
-    if scaling.axis not in (None, 0) or math.prod(weights.shape[1:]) >= _MOST_PRODUCTS:
+    if scaling.axis not in (None, 0) or math.prod(weights.shape[1:]) >= MOST_PRODUCTS:
         return None
     rank, attrs = weights.ndim - 2, call.attrs
     source, padding, zero = data.data, integers(attrs.padding), int(data.grid.zero)
@@ -254,7 +254,7 @@ def _product(rewriter: _Rewriter, call: relax.Call) -> relax.Expr | None:
     if left is None or len(shape_of(left.data)) < 2:
         return None
     depth = shape_of(left.data)[-1]
-    if len(shape_of(call.args[1])) < 2 or depth >= _MOST_PRODUCTS:
+    if len(shape_of(call.args[1])) < 2 or depth >= MOST_PRODUCTS:
         return None
     found = rewriter.weights(call.args[1])
     if found is not None and found[1].axis in (None, found[0].ndim - 1):

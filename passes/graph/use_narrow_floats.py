@@ -26,7 +26,7 @@ from tvm import relax
 from nnefc.passes.graph.narrow_constants import weights_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
 
-__all__ = ["CONVOLUTIONS", "MOVES", "Chooser", "Use", "UseNarrowFloats", "summing_in_single"]
+__all__ = ["CONVOLUTIONS", "MOVES", "Chooser", "Use", "UseNarrowFloats", "at_the_ends", "summing_in_single"]
 
 CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
 
@@ -113,8 +113,9 @@ class _Narrower(Rewriter):
         self._moves = moves
         self._bindings = [binding for block in self.old.body.blocks for binding in block.bindings]
         self._definitions = {binding.var: binding.value for binding in self._bindings}
-        wide = _at_the_ends(self._bindings, keep_wide)
-        contractions = [b for b in self._bindings if _is_contraction(b.value) and b.var not in wide]
+        contractions = [b for b in self._bindings if _is_contraction(b.value)]
+        wide = at_the_ends(self._bindings, {b.var for b in contractions}, keep_wide)
+        contractions = [b for b in contractions if b.var not in wide]
         self.uses = {b.var: use(b.value, self._weights(b.value)) for b in contractions if self._fits(b.value)}
         self.narrow = self._read_as_half()
         self.half: dict[relax.Var, relax.Var] = {}
@@ -234,9 +235,8 @@ def _scale_of(columns: np.ndarray) -> np.ndarray:
     return scale
 
 
-def _at_the_ends(bindings: Sequence[Any], ends: Collection[str]) -> set[relax.Var]:
+def at_the_ends(bindings: Sequence[Any], contractions: Collection[relax.Var], ends: Collection[str]) -> set[relax.Var]:
     """The first contractions, or the last, or both."""
-    contractions = {b.var for b in bindings if _is_contraction(b.value)}
     found: set[relax.Var] = set()
     if "first" in ends:
         after: set[relax.Var] = set()  # what a contraction went into

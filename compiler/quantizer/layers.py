@@ -1,0 +1,201 @@
+"""The layers of a network that can be quantized: products with trained values, and the tensors that they read.
+
+y = conv2d(x, W)        Layer(y, reads x, weights W, bias b in z)
+z = y + b
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from nnefc.passes.graph.compute_in_integers import MOST_PRODUCTS
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
+from nnefc.passes.graph.use_narrow_floats import at_the_ends
+
+__all__ = ["MOVES", "Graph", "Layer"]
+
+Array = np.ndarray[Any, Any]
+
+CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+
+MOVES = (
+    "expand_dims",
+    "nn.max_pool1d",
+    "nn.max_pool2d",
+    "nn.max_pool3d",
+    "nn.pad",
+    "permute_dims",
+    "reshape",
+    "squeeze",
+    "strided_slice",
+)
+"""Operators whose results' items are items of the operand, or zero: one scale is right for both."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A convolution or a matrix product with trained values.
+
+    Attributes:
+        var: its result, before the bias.
+        data: what it reads.
+        weights: float32, `[O, I, *k]` or `[..., I, O]`.
+        groups: of a convolution; 0 for a matrix product.
+        bias_var: the result with the bias, if there is one.
+        bias: float32, in a shape that broadcasts to the result.
+    """
+
+    var: relax.Var
+    data: relax.Var
+    weights: Array
+    groups: int
+    bias_var: relax.Var | None
+    bias: Array | None
+
+    @property
+    def name(self) -> str:
+        """As the network calls its result, with the bias."""
+        return str((self.var if self.bias_var is None else self.bias_var).name)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a matrix product."""
+        return not self.groups
+
+    @property
+    def axis(self) -> int:
+        """The output channels' axis of the weights."""
+        return self.weights.ndim - 1 if self.is_product else 0
+
+    @property
+    def result_axis(self) -> int:
+        """The output channels' axis of the result."""
+        return len(shape_of(self.var)) - 1 if self.is_product else 1
+
+    @property
+    def channels(self) -> int:
+        """How many output channels there are."""
+        return int(self.weights.shape[self.axis])
+
+    def along_result(self, values: Array) -> Array:
+        """One value for each output channel, in a shape that broadcasts to the result."""
+        shape = [1] * len(shape_of(self.var))
+        shape[self.result_axis] = -1
+        return values.reshape(shape)
+
+    def along_weights(self, values: Array) -> Array:
+        """One value for each output channel, in a shape that broadcasts to the weights."""
+        shape = [1] * self.weights.ndim
+        shape[self.axis] = -1
+        return values.reshape(shape)
+
+
+class Graph:
+    """A network's function, to be asked what its layers are and what surrounds them.
+
+    Attributes:
+        layers: in order.
+        definitions: what variables are bound to.
+        users: the variables bound to what reads a variable, by that.
+        results: what the function returns.
+    """
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        main = module["main"]
+        bindings = [binding for block in main.body.blocks for binding in block.bindings]
+        self._bindings = bindings
+        self.definitions: Mapping[relax.Var, relax.Expr] = {b.var: b.value for b in bindings}
+        self.users: dict[relax.Var, list[relax.Var]] = {}
+        for binding in bindings:
+            for var in _variables(binding.value):
+                self.users.setdefault(var, []).append(binding.var)
+        self.results = set(_variables(self.definitions.get(main.body.body, main.body.body)))
+        self.layers = [layer for b in bindings if (layer := self._layer(b.var, b.value)) is not None]
+        self._read = {layer.data for layer in self.layers}
+
+    def sole_user(self, var: relax.Var) -> relax.Var | None:
+        """What alone reads a variable; None if there are more or it is a result."""
+        users = self.users.get(var, [])
+        return users[0] if len(users) == 1 and var not in self.results else None
+
+    def at_the_ends(self, ends: Collection[str]) -> set[relax.Var]:
+        """The layers that no other one's result goes into (`first`), and those whose go into no other (`last`)."""
+        return at_the_ends(self._bindings, {layer.var for layer in self.layers}, ends)
+
+    def stored(self, var: relax.Var, quantized: Collection[relax.Var] = ()) -> relax.Var:
+        """The tensor whose integers stand for those of `var`: `var`, or what it only moves the items of."""
+        call = self.definitions.get(var)
+        while is_call(call, *MOVES) and isinstance(call.args[0], relax.Var) and self._moves(call):
+            source = call.args[0]
+            if source not in quantized and source not in self._read and self.sole_user(source) is None:
+                break
+            var, call = source, self.definitions.get(source)
+        return var
+
+    def _moves(self, call: Any) -> bool:
+        return not is_call(call, "nn.pad") or (call.attrs.pad_mode == "constant" and float(call.attrs.pad_value) == 0)
+
+    def _layer(self, var: relax.Var, call: relax.Expr) -> Layer | None:
+        if not is_call(call, *CONVOLUTIONS, "matmul") or str(var.ty.dtype) != "float32":
+            return None
+        data, weights = call.args[0], self._weights(call.args[1])
+        if weights is None or not isinstance(data, relax.Var) or len(shape_of(data)) < 2:
+            return None
+        if is_call(call, "matmul"):
+            if weights.ndim != 2 or weights.shape[0] >= MOST_PRODUCTS:
+                return None
+            groups = 0
+        else:
+            if math.prod(weights.shape[1:]) >= MOST_PRODUCTS:
+                return None
+            groups = int(call.attrs.groups)
+        return Layer(var, data, weights, groups, *self._bias(var, weights, is_product=not groups))
+
+    def _weights(self, expr: relax.Expr) -> Array | None:
+        """Trained values in float32, also transposed ones."""
+        source = self.definitions.get(expr) if isinstance(expr, relax.Var) else expr
+        if is_call(source, "permute_dims") and is_constant(source.args[0]):
+            axes = source.attrs.axes
+            found = array_of(source.args[0]).transpose(None if axes is None else [int(axis) for axis in axes])
+        elif is_constant(source):
+            found = array_of(source)
+        else:
+            return None
+        usual = found.dtype == np.float32 and found.size and bool(np.isfinite(found).all())
+        return found if usual else None
+
+    def _bias(self, var: relax.Var, weights: Array, is_product: bool) -> tuple[relax.Var | None, Array | None]:
+        user = self.sole_user(var)
+        call = self.definitions.get(user) if user is not None else None
+        if not is_call(call, "add"):
+            return None, None
+        other = call.args[1] if call.args[0] is var or call.args[0].same_as(var) else call.args[0]
+        if not is_constant(other):
+            return None, None
+        value, rank = array_of(other), len(shape_of(var))
+        shape = [1] * rank
+        shape[rank - 1 if is_product else 1] = weights.shape[weights.ndim - 1 if is_product else 0]
+        if (1,) * (rank - value.ndim) + value.shape != tuple(shape) or not np.isfinite(value).all():
+            return None, None
+        return user, value.reshape(shape)
+
+
+def _variables(expr: relax.Expr) -> list[relax.Var]:
+    """What an expression reads, fields of tuples included."""
+    match expr:
+        case relax.Var():
+            return [expr]
+        case relax.Tuple():
+            return [var for part in expr.fields for var in _variables(part)]
+        case relax.TupleGetItem():
+            return _variables(expr.tuple_value)
+        case relax.Call():
+            return [var for part in operands(expr) for var in _variables(part)]
+    return []

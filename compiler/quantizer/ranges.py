@@ -1,0 +1,126 @@
+"""Which range of a tensor's values its integers should stand for.
+
+`minmax` takes all values that were seen. `percentile` leaves out the rarest 0.01 percent. `entropy` takes the range
+whose integers tell most of the values: that of the least Kullback-Leibler divergence between the distribution of the
+values and the one that the integers can express.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["METHODS", "Histogram", "Range", "grid_of_range"]
+
+Array = np.ndarray[Any, Any]
+
+_BINS = 2048
+_LEVELS = 256
+_LEFT_OUT = 1e-4
+
+
+@dataclass
+class Range:
+    """The least and the greatest value of a tensor, of each channel, over all runs."""
+
+    low: Array
+    high: Array
+
+    def join(self, low: Array, high: Array) -> None:
+        """Take in another run."""
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+
+    @property
+    def whole(self) -> tuple[float, float]:
+        """Over all channels; zero is always in it."""
+        return min(0.0, float(self.low.min())), max(0.0, float(self.high.max()))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the tensor had values, all of them finite."""
+        return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+
+@dataclass
+class Histogram:
+    """How many values lie in each of `_BINS` equal parts of a range."""
+
+    low: float
+    high: float
+    counts: Array = field(default_factory=lambda: np.zeros(_BINS, np.int64))
+
+    def add(self, values: Array) -> None:
+        """Take in another run."""
+        if self.high > self.low:
+            self.counts += np.histogram(values, _BINS, (self.low, self.high))[0]
+
+    @property
+    def edges(self) -> Array:
+        """Of the parts, one more than there are."""
+        return np.linspace(self.low, self.high, _BINS + 1)
+
+
+def _minmax(histogram: Histogram) -> tuple[float, float]:
+    return histogram.low, histogram.high
+
+
+def _percentile(histogram: Histogram) -> tuple[float, float]:
+    total = int(histogram.counts.sum())
+    if not total:
+        return histogram.low, histogram.high
+    share = np.cumsum(histogram.counts) / total
+    first = int(np.searchsorted(share, _LEFT_OUT, side="right"))
+    last = int(np.searchsorted(share, 1 - _LEFT_OUT))
+    edges = histogram.edges
+    return min(0.0, float(edges[first])), max(0.0, float(edges[min(last + 1, _BINS)]))
+
+
+def _entropy(histogram: Histogram) -> tuple[float, float]:
+    """The threshold on magnitudes is searched; what has no negative values has all integers for positive ones."""
+    low, high = histogram.low, histogram.high
+    most = max(-low, high)
+    middle = np.abs((histogram.edges[1:] + histogram.edges[:-1]) / 2)
+    magnitudes = np.histogram(middle, _BINS, (0, most), weights=histogram.counts)[0]
+    levels = _LEVELS if low == 0 or high == 0 else _LEVELS // 2
+    if not magnitudes.any():
+        return low, high
+    sizes = range(levels, _BINS + 1, 16)
+    best = min(sizes, key=lambda size: _divergence(magnitudes, size, levels))
+    threshold = most * best / _BINS
+    return max(low, -threshold), min(high, threshold)
+
+
+def _divergence(counts: Array, size: int, levels: int) -> float:
+    """Of the first `size` parts as they are, what is beyond at the last one, and as `levels` steps express them."""
+    kept = counts[:size].astype(np.float64)
+    wanted = kept.copy()
+    wanted[-1] += counts[size:].sum()
+    step = np.minimum(np.arange(size) * levels // size, levels - 1)
+    filled = kept > 0
+    sums = np.bincount(step, kept, levels)
+    places = np.bincount(step, filled, levels)
+    means = np.divide(sums, places, out=np.zeros(levels), where=places > 0)
+    found = np.where(filled, means[step], 0.0)
+    p, q = wanted / wanted.sum(), found / max(found.sum(), 1e-300)
+    both = (p > 0) & (q > 0)
+    lost = float(p[(p > 0) & (q == 0)].sum())
+    return float((p[both] * np.log(p[both] / q[both])).sum()) + lost * 20
+
+
+METHODS: dict[str, Callable[[Histogram], tuple[float, float]]] = {
+    "minmax": _minmax,
+    "percentile": _percentile,
+    "entropy": _entropy,
+}
+"""How a range follows from the values, by name."""
+
+
+def grid_of_range(low: float, high: float) -> tuple[np.float32, int]:
+    """The scale and the zero point of uint8 for a range with zero in it, which an integer stands for exactly."""
+    scale = np.float32((high - low) / 255)
+    if not scale > np.finfo(np.float32).tiny:
+        return np.float32(1), 0
+    return scale, int(np.clip(np.rint(-low / float(scale)), 0, 255))

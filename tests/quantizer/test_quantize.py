@@ -1,0 +1,250 @@
+"""Networks quantized by what their inputs look like: their layers, how exact they are, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from small_networks import Net
+
+import nnefc
+from nnefc.backends import backend_of
+from nnefc.calibration import samples_of
+from nnefc.diagnostics import CompileError
+from nnefc.driver import compile_network
+from nnefc.formats import load_network
+from nnefc.network import Network
+from nnefc.passes.graph.rewriter import is_call
+from nnefc.passes.pipeline import simplifications
+from nnefc.quantizer.equalization import equalized, has_pairs, with_values
+from nnefc.quantizer.layers import Graph, Layer
+from nnefc.quantizer.quantize import (
+    QuantizationOptions,
+    QuantizationPlan,
+    input_types,
+    plan_quantization,
+    quantized,
+    simplified,
+)
+from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
+from nnefc.targets.machine.target import parse_target
+
+HOST = parse_target("llvm")
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+
+compiled = partial(compile_network, target=HOST)
+
+
+@cache
+def model() -> tuple[bytes, str]:
+    """A convolution, a bottleneck with a shortcut, a pooling and a classifier; and its input's name."""
+    net = Net(seed=3)
+    x = net.floats(1, 3, 17, 17)
+    a = net.do("MaxPool", net.convolution(x, 3, 24), kernel_shape=[3, 3], strides=[2, 2])
+    b = net.convolution(a, 24, 40, size=1)
+    b = net.convolution(b, 40, 40, groups=40)
+    b = net.convolution(b, 40, 24, size=1, relu=False)
+    c = net.do("Relu", net.do("Add", a, b))
+    d = net.convolution(net.do("Concat", c, a, axis=1), 48, 32)
+    e = net.do("Flatten", net.do("GlobalAveragePool", d))
+    made = net.model([net.do("Gemm", e, net.weight(32, 10), net.weight(10))])
+    return made.SerializeToString(), x
+
+
+def inputs(runs: int, *shape: int, seed: int = 0) -> dict[str, np.ndarray]:
+    return {model()[1]: np.random.default_rng(seed).standard_normal((runs, *shape), np.float32)}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("model") / "model.onnx"
+    file.write_bytes(model()[0])
+    return file
+
+
+@pytest.fixture(scope="module")
+def network(path: Path) -> Network:
+    return load_network(path)
+
+
+def plan_of(network: Network, options: QuantizationOptions, runs: int = 6) -> QuantizationPlan:
+    samples = samples_of(inputs(runs, 3, 17, 17), input_types(network))
+    return plan_quantization(network, samples, options, compiled)
+
+
+@pytest.fixture(scope="module")
+def plan(network: Network) -> QuantizationPlan:
+    return plan_of(network, QuantizationOptions())
+
+
+def integer_layers(network: Network) -> int:
+    """How many convolutions and products are summed up in integers."""
+    module = network.module
+    for name, transform in simplifications(backend_of(HOST).graph_passes(strict=False, memory_budget=1)):
+        module = transform(module)
+        if name == "compute in integers":
+            break
+    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    return sum(is_call(call, "nn.conv2d", "matmul") and str(call.ty.dtype) == "int32" for call in calls)
+
+
+def results(network: Network, given: dict[str, np.ndarray]) -> np.ndarray:
+    with compiled(network).load() as library:
+        return np.concatenate([next(iter(library.run(one).values())) for one in samples_of(given, library.inputs)])
+
+
+def noise(found: np.ndarray, exact: np.ndarray) -> float:
+    """The root of the mean square of the differences, over that of the results."""
+    return float(np.sqrt(np.mean((found - exact) ** 2) / np.mean(exact**2)))
+
+
+def test_all_layers_are_computed_in_integers(network: Network, plan: QuantizationPlan) -> None:
+    assert len(plan.layers) == 6
+    assert integer_layers(quantized(network, plan)) == 6
+    assert all(each.decibels is not None and each.decibels > 25 for each in plan.noise)
+
+
+def test_results_are_near_those_of_floats(network: Network, plan: QuantizationPlan) -> None:
+    data = inputs(4, 3, 17, 17, seed=1)
+    assert noise(results(quantized(network, plan), data), results(network, data)) < 0.05
+
+
+def test_layers_stay_in_floats_by_name_and_by_place(network: Network) -> None:
+    name = Graph(simplified(network).module).layers[2].name
+    options = QuantizationOptions(
+        "percentile", per_channel=False, exclude=(name,), keep_wide=("last",), equalize=False, correct=False
+    )
+    found = plan_of(network, options, runs=2)
+    assert [each.reason for each in found.noise] == ["", "", "excluded", "", "", "kept wide"]
+    assert integer_layers(quantized(network, found)) == 4
+
+
+def test_what_only_moves_items_is_stored_as_integers(network: Network, plan: QuantizationPlan) -> None:
+    """The pooling between the first layers is of bytes: they are quantized before it."""
+    module = quantized(network, plan).module
+    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    definitions = {b.var: b.value for block in module["main"].body.blocks for b in block.bindings}
+    (pool,) = [call for call in calls if is_call(call, "nn.max_pool2d")]
+    assert is_call(definitions[pool.args[0]], "dequantize")
+
+
+def test_networks_of_open_sizes(tmp_path: Path) -> None:
+    net = Net(seed=4)
+    x = net.convolution(net.convolution(net.floats(1, 3, 17, 17), 3, 16), 16, 16, groups=16)
+    made = net.model([x])
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    made.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(made, tmp_path / "open.onnx")
+    data = inputs(12, 3, 17, 17)
+    artifact = nnefc.compile(tmp_path / "open.onnx", precision="int8", calibrate=data, specialize=[{"batch": 2}])
+    wide = nnefc.compile(tmp_path / "open.onnx")
+    with artifact.load() as narrow, wide.load() as exact:
+        for size in (1, 2, 5):
+            one = {name: value[:size] for name, value in data.items()}
+            (found,), (wanted,) = narrow.run(one).values(), exact.run(one).values()
+            assert noise(found, wanted) < 0.05
+
+
+def random_range(layer: Layer) -> Range:
+    """What might have been seen of a tensor that a layer reads."""
+    count = layer.weights.shape[0] if layer.is_product else layer.weights.shape[1] * layer.groups
+    return Range(np.zeros(count), np.random.default_rng(count).uniform(0.01, 5, count))
+
+
+def test_equalized_channels_have_the_same_results(network: Network) -> None:
+    simple = simplified(network)
+    graph = Graph(simple.module)
+    assert has_pairs(graph)
+    ranges = {layer.data: random_range(layer) for layer in graph.layers}
+    data = inputs(2, 3, 17, 17)
+    exact = results(network, data)
+    for per_channel in (True, False):
+        values = equalized(graph, ranges, per_channel)
+        assert len(values.weights) == 3  # of the bottleneck, whose layers follow each other
+        changed = replace(simple, module=with_values(simple.module, values))
+        np.testing.assert_allclose(results(changed, data), exact, rtol=1e-4, atol=1e-4)
+
+
+def test_equalized_weights_have_the_same_range_on_both_sides(network: Network) -> None:
+    graph = Graph(simplified(network).module)
+    ranges = {layer.data: random_range(layer) for layer in graph.layers}
+    values = equalized(graph, ranges, per_channel=False)
+    one, two = (layer for layer in graph.layers if layer.var in values.weights and layer.weights.shape[-1] == 1)
+    outputs = np.abs(values.weights[one.var]).max((1, 2, 3))
+    inner = np.abs(values.weights[next(v for v in values.weights if v not in (one.var, two.var))]).max((1, 2, 3))
+    ratio = outputs / inner
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-2)
+
+
+def test_a_corrected_bias_takes_the_mean_error_away(network: Network, plan: QuantizationPlan) -> None:
+    """Of the last layer, beside the same plan with the biases that the network has."""
+    data = inputs(6, 3, 17, 17)
+    simple = Graph(simplified(network).module)
+    own = [replace(each, bias=layer.bias) for layer, each in zip(simple.layers, plan.layers, strict=True)]
+    exact = results(network, data).mean(0)
+    errors = [
+        np.abs(results(quantized(network, each), data).mean(0) - exact).mean()
+        for each in (plan, replace(plan, layers=tuple(own)))
+    ]
+    assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ranges_of_outliers(method: str) -> None:
+    """One value in 100,000 is far out: all methods but minmax leave it out."""
+    values = np.abs(np.random.default_rng(0).standard_normal(100_000)).astype(np.float32)
+    values[7] = 60
+    histogram = Histogram(0.0, 60.0)
+    histogram.add(values)
+    low, high = METHODS[method](histogram)
+    assert low == 0
+    assert high == 60 if method == "minmax" else 2.5 < high < 12
+
+
+def test_a_grid_has_zero_in_it() -> None:
+    for low, high in ((0.0, 3.0), (-1.0, 2.5), (-4.0, 0.0), (0.0, 0.0)):
+        scale, zero = grid_of_range(low, high)
+        assert 0 <= zero <= 255
+        assert (255 - zero) * scale >= high - scale
+        assert -zero * scale <= low + scale
+
+
+def test_digits_in_integers() -> None:
+    test = np.load(DIGITS / "test.npz")
+    images = test["images"].astype(np.float32) / 16
+    artifact = nnefc.compile(DIGITS / "model.nnef", precision="int8", calibrate={"image": images[:64]})
+    with artifact.load() as library:
+        found = [next(iter(library.run({"image": image[None]}).values())).argmax() for image in images]
+    assert np.mean(np.array(found) == test["labels"]) >= 0.98
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "way_out"),
+    [
+        (lambda d: {"other": d}, "no values of the input", "it has ['other']"),
+        (lambda d: {model()[1]: np.where(d > 2, np.nan, d)}, "not all finite: nan at", "scales of all tensors"),
+        (lambda d: {model()[1]: d[:0]}, "has no values", "typical"),
+        (lambda d: {model()[1]: d[:, :, :5]}, "not those of the inputs", "float32[1, 3, 17, 17]"),
+        (lambda d: None, "needs data", "--calibrate"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused(path: Path, change, message: str, way_out: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        nnefc.compile(path, precision="int8", calibrate=change(inputs(3, 3, 17, 17)[model()[1]]))
+    assert message in str(caught.value)
+    assert way_out in str(caught.value)
+
+
+def test_layers_that_there_are_none_of_are_refused(network: Network, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="no layer 'w1'"):
+        plan_of(network, QuantizationOptions(exclude=("w1",)))
+    net = Net(seed=1)
+    onnx.save(net.model([net.do("Relu", net.floats(1, 4))]), tmp_path / "relu.onnx")
+    with pytest.raises(CompileError, match="nothing to quantize"):
+        nnefc.compile(tmp_path / "relu.onnx", precision="int8", calibrate={"input0": np.ones((2, 4), np.float32)})
+    with pytest.raises(CompileError, match="calibrate for precision auto and int8"):
+        nnefc.compile(tmp_path / "relu.onnx", calibrate={"input0": np.ones((2, 4), np.float32)})
