@@ -146,7 +146,15 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     if (status != NNEFC_OK) return status;
     inputs = engine->texts.inputs, outputs = engine->texts.outputs;
 #endif
-    nnefc_outside outside = nnefc_pool_enter(engine->pool);
+    nnefc_outside outside;
+    if (!nnefc_pool_enter(engine->pool, &outside)) {
+#ifdef NNEFC_TEXT
+        nnefc_texts_abandon();
+#endif
+        nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "%s", nnefc_pool_error(engine->pool));
+        nnefc_pool_clear(engine->pool);
+        return NNEFC_OUT_OF_MEMORY;
+    }
 #ifdef NNEFC_OPEN
     engine->status = NNEFC_OK;
     engine->error = error;

@@ -18,6 +18,7 @@
 
 #include "cpu.h"
 #include "float_mode.h"
+#include "per_thread.h"
 #include "system.h"
 
 enum {
@@ -46,6 +47,7 @@ struct nnefc_pool {
     launch job;
     _Alignas(LINE) atomic_uint sleepers; /* workers asleep, or about to be */
     atomic_bool launcher_sleeps;
+    atomic_bool refused; /* a worker has found no memory at its start */
     atomic_bool failed; /* a worker has noted a failure; so that a run need not look at all of them */
     pthread_mutex_t mutex;
     pthread_cond_t work, finished;
@@ -58,9 +60,9 @@ struct nnefc_pool {
     thread_slot slots[];
 };
 
-static NNEFC_THREAD_LOCAL nnefc_worker *current;
+NNEFC_PER_THREAD(current) /* the worker that a thread is */
 
-nnefc_worker *nnefc_pool_current(void) { return current; }
+nnefc_worker *nnefc_pool_current(void) { return nnefc_per_thread_get(&current); }
 
 /* Watches a number until it changes, for so many nanoseconds at most; returns what it is then. */
 static unsigned watch_while(const atomic_uint *number, unsigned old, int64_t patience) {
@@ -126,12 +128,12 @@ static void do_share(thread_slot *slot, nnefc_worker *worker, unsigned epoch) {
 static void *worker_main(void *argument) {
     thread_slot *own = argument;
     nnefc_pool *pool = own->worker.pool;
-    current = &own->worker;
+    if (!nnefc_per_thread_set(&current, &own->worker)) atomic_store(&pool->refused, true);
     nnefc_keep_subnormals(pool->keep_subnormals);
     for (unsigned epoch = 0;;) {
         epoch = wait_for_launch(pool, epoch);
         if (!claim(own, epoch)) continue;
-        if (pool->job.stop) return NULL;
+        if (pool->job.stop) break;
         do_share(own, &own->worker, epoch);
         if (atomic_load(&pool->launcher_sleeps)) {
             pthread_mutex_lock(&pool->mutex);
@@ -139,6 +141,8 @@ static void *worker_main(void *argument) {
             pthread_mutex_unlock(&pool->mutex);
         }
     }
+    nnefc_per_thread_set(&current, NULL);
+    return NULL;
 }
 
 static unsigned publish(nnefc_pool *pool, launch job) {
@@ -235,12 +239,11 @@ nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes, bool kee
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->finished, NULL);
-    if (!start_threads(pool)) {
-        nnefc_pool_destroy(pool);
-        return NULL;
-    }
-    warm_up(pool);
-    return pool;
+    bool started = start_threads(pool);
+    if (started) warm_up(pool);
+    if (started && !atomic_load(&pool->refused)) return pool;
+    nnefc_pool_destroy(pool);
+    return NULL;
 }
 
 void nnefc_pool_destroy(nnefc_pool *pool) {
@@ -254,16 +257,20 @@ void nnefc_pool_destroy(nnefc_pool *pool) {
     free_memory(pool);
 }
 
-nnefc_outside nnefc_pool_enter(nnefc_pool *pool) {
-    nnefc_outside outside = {.worker = current, .float_mode = nnefc_float_mode()};
-    current = &pool->slots[0].worker;
+bool nnefc_pool_enter(nnefc_pool *pool, nnefc_outside *outside) {
+    nnefc_worker *worker = &pool->slots[0].worker;
+    *outside = (nnefc_outside){.worker = nnefc_pool_current(), .float_mode = nnefc_float_mode()};
+    if (!nnefc_per_thread_set(&current, worker)) {
+        nnefc_worker_fail(worker, "no memory to tell the thread from others");
+        return false;
+    }
     nnefc_keep_subnormals(pool->keep_subnormals);
-    return outside;
+    return true;
 }
 
 void nnefc_pool_leave(nnefc_outside outside) {
     nnefc_set_float_mode(outside.float_mode);
-    current = outside.worker;
+    nnefc_per_thread_set(&current, outside.worker);
 }
 
 void nnefc_worker_fail(nnefc_worker *worker, const char *format, ...) {

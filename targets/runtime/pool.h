@@ -7,15 +7,6 @@
 
 enum { NNEFC_MAX_THREADS = 1024, NNEFC_MAX_SCRATCH_BLOCKS = 64, NNEFC_WORKER_ERROR_BYTES = 256 };
 
-/* A variable of each thread. glibc would allocate those of opened libraries at a thread's first use of them, and end the
- * process if it cannot; with this model they are there from the thread's start, out of some 1,600 bytes that all opened
- * libraries share. So they must be small. */
-#if defined(__GLIBC__)
-#define NNEFC_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
-#else
-#define NNEFC_THREAD_LOCAL _Thread_local
-#endif
-
 /* What TVM's code sees of a launch. */
 typedef struct nnefc_parallel_environment {
     void *sync; /* for barriers, which nnefc's kernels do not use */
@@ -57,8 +48,9 @@ nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes, bool kee
 /* Joins the threads and frees everything; in a forked child, where there are none, only frees. */
 void nnefc_pool_destroy(nnefc_pool *pool);
 
-/* Makes the calling thread worker 0, for one run; returns what it was before. */
-nnefc_outside nnefc_pool_enter(nnefc_pool *pool);
+/* Makes the calling thread worker 0, for one run, and says what it was before; false, with a note of worker 0, if there is no
+ * memory for that. */
+bool nnefc_pool_enter(nnefc_pool *pool, nnefc_outside *outside);
 
 /* Ends what nnefc_pool_enter began: the thread's treatment of subnormal numbers is the caller's again. */
 void nnefc_pool_leave(nnefc_outside outside);

@@ -14,10 +14,12 @@
 
 enum { KEPT_ERRORS = 8 }; /* one page of memory */
 
-/* Why nnefc_create or nnefc_destroy failed: the texts of the process' last failures, and which is the calling thread's. */
-static char create_errors[KEPT_ERRORS][NNEFC_ERROR_BYTES];
+/* Why nnefc_create or nnefc_destroy failed: the last failures in the process, and whose they are. */
+static struct {
+    atomic_uintptr_t thread; /* 0 for nobody's, or while the text is written */
+    char text[NNEFC_ERROR_BYTES];
+} create_errors[KEPT_ERRORS];
 static atomic_uint create_failures;
-static NNEFC_THREAD_LOCAL const char *create_error = "";
 
 static const nnefc_description *const description = &nnefc_this_model.description;
 
@@ -43,7 +45,13 @@ const char *nnefc_status_name(nnefc_status status) {
     return index < sizeof names / sizeof *names ? names[index] : "unknown status";
 }
 
-const char *nnefc_last_error(const nnefc_session *session) { return session == NULL ? create_error : session->error; }
+const char *nnefc_last_error(const nnefc_session *session) {
+    if (session != NULL) return session->error;
+    uintptr_t thread = nnefc_this_thread();
+    for (int i = 0; i < KEPT_ERRORS; i++)
+        if (atomic_load(&create_errors[i].thread) == thread) return create_errors[i].text;
+    return "";
+}
 
 static nnefc_status check_cpu(char *error) {
     char missing[NNEFC_ERROR_BYTES / 2] = "";
@@ -112,11 +120,18 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
     return status;
 }
 
-/* Keeps what a call had to say that leaves no session behind. */
+/* Keeps what a call had to say that leaves no session behind, in place of what the thread's last such call had. */
 static nnefc_status answered(nnefc_status status, const char *error) {
-    create_error = "";
-    if (status != NNEFC_OK)
-        create_error = memcpy(create_errors[create_failures++ % KEPT_ERRORS], error, NNEFC_ERROR_BYTES);
+    uintptr_t thread = nnefc_this_thread();
+    for (int i = 0; i < KEPT_ERRORS; i++) {
+        uintptr_t owner = thread;
+        atomic_compare_exchange_strong(&create_errors[i].thread, &owner, 0);
+    }
+    if (status == NNEFC_OK) return status;
+    unsigned place = create_failures++ % KEPT_ERRORS;
+    atomic_store(&create_errors[place].thread, 0);
+    memcpy(create_errors[place].text, error, NNEFC_ERROR_BYTES);
+    atomic_store(&create_errors[place].thread, thread);
     return status;
 }
 

@@ -30,6 +30,13 @@ void nnefc_free_aligned(void *memory) { free(memory); }
 
 #endif
 
+#if defined(_WIN32)
+#include <windows.h>
+
+uintptr_t nnefc_this_thread(void) { return GetCurrentThreadId(); } /* pthread_self may allocate memory */
+
+#endif
+
 #if defined(__wasi__)
 
 int64_t nnefc_nanoseconds(void) { return 0; }

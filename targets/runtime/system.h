@@ -23,6 +23,15 @@ void *nnefc_allocate_aligned(size_t bytes);
 
 void nnefc_free_aligned(void *memory);
 
+/* A number of the calling thread, not 0, that no other thread has at the same time. */
+#if defined(_WIN32)
+uintptr_t nnefc_this_thread(void);
+#elif defined(__wasi__)
+static inline uintptr_t nnefc_this_thread(void) { return 1; }
+#else
+static inline uintptr_t nnefc_this_thread(void) { return (uintptr_t)pthread_self(); }
+#endif
+
 /* Time since some moment in the past; stands still where there is no clock. */
 int64_t nnefc_nanoseconds(void);
 

@@ -5,48 +5,55 @@
 #include "checks.h"
 #include "gpu_engine.h"
 #include "model.h"
+#include "per_thread.h"
 
-static NNEFC_THREAD_LOCAL nnefc_engine *current; /* whose run the thread is putting on a stream */
+NNEFC_PER_THREAD(putting) /* the engine whose run the thread is putting on a stream */
+
+static nnefc_engine *current(void) { return nnefc_per_thread_get(&putting); }
 
 /* Notes the run's first failure. */
-static int32_t note(int result, const char *what) {
+static int32_t note(nnefc_engine *engine, int result, const char *what) {
     if (result == CUDA_SUCCESS) return 0;
-    current->status = nnefc_cuda_also(current->status, result, what, current->error);
+    engine->status = nnefc_cuda_also(engine->status, result, what, engine->error);
     return -1;
 }
 
-static bool has_failed(void) { return current == NULL || current->status != NNEFC_OK; }
+static bool has_failed(const nnefc_engine *engine) { return engine == NULL || engine->status != NNEFC_OK; }
 
 static CUdeviceptr address_of(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
 
 int32_t nnefc_cuda_launch(uint32_t kernel, const uint32_t geometry[7], void **arguments) {
-    if (has_failed()) return -1;
+    nnefc_engine *engine = current();
+    if (has_failed(engine)) return -1;
     const uint32_t *grid = geometry, *block = geometry + 3;
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return 0;
-    int result = nnefc_cuda.launch(current->device->functions[kernel], grid[0], grid[1], grid[2], block[0], block[1], block[2],
-                                   geometry[6], current->current, arguments, NULL);
+    int result = nnefc_cuda.launch(engine->device->functions[kernel], grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                                   geometry[6], engine->current, arguments, NULL);
     if (result == CUDA_SUCCESS) return 0;
     char what[NNEFC_ERROR_BYTES / 2];
     snprintf(what, sizeof what, "launching the kernel %.150s", nnefc_cuda_this_module.kernels[kernel]);
-    return note(result, what);
+    return note(engine, result, what);
 }
 
 int32_t nnefc_cuda_copy(void *destination, const void *source, uint64_t bytes) {
-    if (has_failed()) return -1;
+    nnefc_engine *engine = current();
+    if (has_failed(engine)) return -1;
     if (bytes == 0 || destination == source) return 0;
-    int result = nnefc_cuda.copy(address_of(destination), address_of(source), (size_t)bytes, current->current);
-    return note(result, "copying within the GPU's memory");
+    int result = nnefc_cuda.copy(address_of(destination), address_of(source), (size_t)bytes, engine->current);
+    return note(engine, result, "copying within the GPU's memory");
 }
 
 int32_t nnefc_cuda_read(void *host, const void *device, uint64_t bytes) {
-    if (has_failed()) return -1;
-    int result = nnefc_cuda.copy_out(host, address_of(device), (size_t)bytes, current->current);
-    if (result == CUDA_SUCCESS) result = nnefc_cuda.stream_synchronize(current->current);
-    return note(result, "reading a value from the GPU");
+    nnefc_engine *engine = current();
+    if (has_failed(engine)) return -1;
+    int result = nnefc_cuda.copy_out(host, address_of(device), (size_t)bytes, engine->current);
+    if (result == CUDA_SUCCESS) result = nnefc_cuda.stream_synchronize(engine->current);
+    return note(engine, result, "reading a value from the GPU");
 }
 
 int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes) {
-    if (has_failed()) return -1;
+    nnefc_engine *engine = current();
+    if (has_failed(engine)) return -1;
     /* as fillings, for a copy would read the host's memory again whenever a graph is run */
     CUdeviceptr target = address_of(device);
     const uint8_t *source = host;
@@ -54,106 +61,111 @@ int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes) {
     uint64_t at = 0;
     for (uint32_t word; result == CUDA_SUCCESS && target % sizeof word == 0 && at + sizeof word <= bytes; at += sizeof word) {
         memcpy(&word, source + at, sizeof word);
-        result = nnefc_cuda.fill_words(target + at, word, 1, current->current);
+        result = nnefc_cuda.fill_words(target + at, word, 1, engine->current);
     }
     for (; result == CUDA_SUCCESS && at < bytes; at++)
-        result = nnefc_cuda.fill_bytes(target + at, source[at], 1, current->current);
-    return note(result, "writing a value to the GPU");
+        result = nnefc_cuda.fill_bytes(target + at, source[at], 1, engine->current);
+    return note(engine, result, "writing a value to the GPU");
 }
 
 /* On a thread of the driver's. A failure stays in the pool until the run is done. */
 static void run_on_host(void *argument) {
     nnefc_cuda_host_call *call = argument;
-    nnefc_outside outside = nnefc_pool_enter(call->pool);
+    nnefc_outside outside;
+    if (!nnefc_pool_enter(call->pool, &outside)) return;
     int32_t result = call->kernel->call(call->operands);
     if (result != 0) nnefc_worker_fail(nnefc_pool_current(), "a kernel on the processor failed with %d", (int)result);
     nnefc_pool_leave(outside);
 }
 
 int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands) {
-    if (has_failed()) return -1;
-    nnefc_cuda_host_call *call = &current->host_calls[kernel - nnefc_cuda_this_module.host_kernels];
+    nnefc_engine *engine = current();
+    if (has_failed(engine)) return -1;
+    nnefc_cuda_host_call *call = &engine->host_calls[kernel - nnefc_cuda_this_module.host_kernels];
     int result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < kernel->operand_count && result == CUDA_SUCCESS; i++) {
         const nnefc_cuda_operand *operand = &kernel->operands[i];
         if ((operand->access & NNEFC_CUDA_READ) && operand->bytes > 0)
-            result = nnefc_cuda.copy_out(call->operands[i], address_of(operands[i]), (size_t)operand->bytes, current->current);
+            result = nnefc_cuda.copy_out(call->operands[i], address_of(operands[i]), (size_t)operand->bytes, engine->current);
     }
-    if (result == CUDA_SUCCESS) result = nnefc_cuda.launch_host(current->current, run_on_host, call);
+    if (result == CUDA_SUCCESS) result = nnefc_cuda.launch_host(engine->current, run_on_host, call);
     for (uint32_t i = 0; i < kernel->operand_count && result == CUDA_SUCCESS; i++) {
         const nnefc_cuda_operand *operand = &kernel->operands[i];
         if ((operand->access & NNEFC_CUDA_WRITE) && operand->bytes > 0)
-            result = nnefc_cuda.copy_in(address_of(operands[i]), call->operands[i], (size_t)operand->bytes, current->current);
+            result = nnefc_cuda.copy_in(address_of(operands[i]), call->operands[i], (size_t)operand->bytes, engine->current);
     }
-    return note(result, "putting a kernel of the processor between those of the GPU");
+    return note(engine, result, "putting a kernel of the processor between those of the GPU");
 }
 
 int32_t *nnefc_cuda_failure(void) {
-    return current != NULL ? (int32_t *)(uintptr_t)current->failure_address : NULL;
+    const nnefc_engine *engine = current();
+    return engine != NULL ? (int32_t *)(uintptr_t)engine->failure_address : NULL;
 }
 
 int32_t nnefc_cuda_run_failed(void) {
-    return has_failed() || *current->failure != 0 || nnefc_pool_failed(current->pool);
+    const nnefc_engine *engine = current();
+    return has_failed(engine) || *engine->failure != 0 || nnefc_pool_failed(engine->pool);
 }
 
 /* Brings the inputs to where the kernels read them. */
-static void put_inputs(void) {
+static void put_inputs(nnefc_engine *engine) {
     uint32_t count = nnefc_this_model.description.input_count;
-    for (uint32_t i = 0; i < count && !has_failed(); i++) {
-        const nnefc_cuda_tensor *tensor = &current->tensors[i];
-        const nnefc_cuda_location *location = &current->locations[i];
+    for (uint32_t i = 0; i < count && !has_failed(engine); i++) {
+        const nnefc_cuda_tensor *tensor = &engine->tensors[i];
+        const nnefc_cuda_location *location = &engine->locations[i];
         if (location->home == NNEFC_CUDA_IN_HOST)
-            note(nnefc_cuda.copy_in(tensor->memory, tensor->staging, (size_t)tensor->bytes, current->current),
+            note(engine, nnefc_cuda.copy_in(tensor->memory, tensor->staging, (size_t)tensor->bytes, engine->current),
                  "copying an input to the GPU");
         else if (location->home == NNEFC_CUDA_ASKEW)
-            note(nnefc_cuda.copy(tensor->memory, location->address, (size_t)tensor->bytes, current->current),
+            note(engine, nnefc_cuda.copy(tensor->memory, location->address, (size_t)tensor->bytes, engine->current),
                  "copying an input within the GPU's memory");
     }
 }
 
-static void put_outputs(void) {
-    for (uint32_t i = nnefc_this_model.description.input_count; i < nnefc_cuda_tensor_count() && !has_failed(); i++) {
-        const nnefc_cuda_tensor *tensor = &current->tensors[i];
-        const nnefc_cuda_location *location = &current->locations[i];
+static void put_outputs(nnefc_engine *engine) {
+    for (uint32_t i = nnefc_this_model.description.input_count; i < nnefc_cuda_tensor_count() && !has_failed(engine); i++) {
+        const nnefc_cuda_tensor *tensor = &engine->tensors[i];
+        const nnefc_cuda_location *location = &engine->locations[i];
         if (location->home == NNEFC_CUDA_IN_HOST)
-            note(nnefc_cuda.copy_out(tensor->staging, tensor->memory, (size_t)tensor->bytes, current->current),
+            note(engine, nnefc_cuda.copy_out(tensor->staging, tensor->memory, (size_t)tensor->bytes, engine->current),
                  "copying an output from the GPU");
         else if (location->home == NNEFC_CUDA_ASKEW)
-            note(nnefc_cuda.copy(location->address, tensor->memory, (size_t)tensor->bytes, current->current),
+            note(engine, nnefc_cuda.copy(location->address, tensor->memory, (size_t)tensor->bytes, engine->current),
                  "copying an output within the GPU's memory");
     }
 }
 
 static void *pointer_to(CUdeviceptr address) { return (void *)(uintptr_t)address; }
 
-static void put_kernels(void) {
+static void put_kernels(nnefc_engine *engine) {
     uint32_t count = nnefc_cuda_tensor_count();
     for (uint32_t i = 0; i < count; i++) {
-        const nnefc_cuda_location *location = &current->locations[i];
+        const nnefc_cuda_location *location = &engine->locations[i];
         bool in_place = location->home == NNEFC_CUDA_HERE && location->address != 0;
-        current->addresses[i] = pointer_to(in_place ? location->address : current->tensors[i].memory);
+        engine->addresses[i] = pointer_to(in_place ? location->address : engine->tensors[i].memory);
     }
-    int32_t result = nnefc_this_model.call((const void *const *)current->addresses,
-                                           current->addresses + nnefc_this_model.description.input_count,
-                                           pointer_to(current->state), pointer_to(current->workspace),
-                                           pointer_to(current->device->constants)
+    int32_t result = nnefc_this_model.call((const void *const *)engine->addresses,
+                                           engine->addresses + nnefc_this_model.description.input_count,
+                                           pointer_to(engine->state), pointer_to(engine->workspace),
+                                           pointer_to(engine->device->constants)
 #ifdef NNEFC_OPEN
-                                               , current->sizes.values, NULL
+                                               , engine->sizes.values, NULL
 #endif
     );
-    if (result != 0 && !has_failed())
-        current->status = nnefc_fail(NNEFC_KERNEL_ERROR, current->error, "the network's code failed with %d", (int)result);
+    if (result != 0 && !has_failed(engine))
+        engine->status = nnefc_fail(NNEFC_KERNEL_ERROR, engine->error, "the network's code failed with %d", (int)result);
 }
 
 nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error) {
-    nnefc_engine *previous = current;
-    current = engine;
+    nnefc_engine *previous = current();
+    if (!nnefc_per_thread_set(&putting, engine))
+        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory to tell the thread from others");
     engine->current = stream;
     engine->status = NNEFC_OK;
     engine->error = error;
-    put_inputs();
-    if (!has_failed()) put_kernels();
-    if (!has_failed()) put_outputs();
-    current = previous;
+    put_inputs(engine);
+    if (!has_failed(engine)) put_kernels(engine);
+    if (!has_failed(engine)) put_outputs(engine);
+    nnefc_per_thread_set(&putting, previous);
     return engine->status;
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "pool.h"
+#include "per_thread.h"
 #include "text/text.h"
 
 enum { FIRST_BLOCK = 1 << 14 };
@@ -14,9 +14,9 @@ struct nnefc_text_block {
     uint64_t memory[];
 };
 
-static NNEFC_THREAD_LOCAL nnefc_text_arena *current;
+NNEFC_PER_THREAD(arena_of_thread)
 
-void nnefc_text_arena_use(nnefc_text_arena *arena) { current = arena; }
+bool nnefc_text_arena_use(nnefc_text_arena *arena) { return nnefc_per_thread_set(&arena_of_thread, arena); }
 
 /* Adds a block of so many bytes; false if there is no memory. */
 static bool add(nnefc_text_arena *arena, uint64_t bytes) {
@@ -58,6 +58,7 @@ static bool grow(nnefc_text_arena *arena, uint64_t bytes) {
 }
 
 void *nnefc_text_allocate(uint64_t bytes) {
+    nnefc_text_arena *current = nnefc_per_thread_get(&arena_of_thread);
     if (current == NULL) return nnefc_kernel_error("a text was made outside of a run"), NULL;
     if (bytes <= current->most) {
         bytes = (bytes + 7) / 8 * 8;

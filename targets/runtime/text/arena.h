@@ -2,6 +2,7 @@
 #ifndef NNEFC_TEXT_ARENA_H
 #define NNEFC_TEXT_ARENA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct nnefc_text_block nnefc_text_block;
@@ -17,7 +18,8 @@ void nnefc_text_arena_reset(nnefc_text_arena *arena);
 
 void nnefc_text_arena_free(nnefc_text_arena *arena);
 
-/* What nnefc_text_allocate takes memory from on the calling thread, from now on; null for nothing. */
-void nnefc_text_arena_use(nnefc_text_arena *arena);
+/* What nnefc_text_allocate takes memory from on the calling thread, from now on; null for nothing. False if there is no
+ * memory to note that, which there is for null. */
+bool nnefc_text_arena_use(nnefc_text_arena *arena);
 
 #endif

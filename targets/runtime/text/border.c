@@ -54,7 +54,8 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
                                char *error) {
     nnefc_status status = NNEFC_OK;
     nnefc_text_arena_reset(&texts->arena);
-    nnefc_text_arena_use(&texts->arena);
+    if (!nnefc_text_arena_use(&texts->arena))
+        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory to tell the thread from others");
     for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++) {
         const nnefc_tensor *tensor = &description->inputs[i];
         uint64_t count = (bytes != NULL ? *bytes++ : tensor->bytes) / sizeof(nnefc_string);

@@ -42,9 +42,12 @@ def test_every_import_comes_from_the_c_library() -> None:
     library = elf.read(sample_library())
     assert all(name.startswith(("libc.", "libm.", "libpthread.", "ld-linux")) for name in library.needed)
     here = [ctypes.CDLL(ctypes.util.find_library(name)) for name in ("c", "m", "pthread")]
-    missing = [name for name in library.imported if not any(hasattr(known, name) for known in here)]
-    # the loader's own function for thread-local variables, which dlsym does not give
-    assert set(missing) <= {"__tls_get_addr"}
+    assert [name for name in library.imported if not any(hasattr(known, name) for known in here)] == []
+
+
+def test_a_library_has_no_variables_of_threads() -> None:
+    """glibc has room for those of about sixty opened libraries, and ends a process that has no memory for them."""
+    assert not {".tdata", ".tbss"} & elf.read(sample_library()).sections.keys()
 
 
 def test_soname_is_the_file_name() -> None:
@@ -59,7 +62,7 @@ def test_constants_are_read_only_and_aligned_to_a_page() -> None:
 
 
 def test_library_is_small_beside_its_constants() -> None:
-    assert sample_library().stat().st_size < 40_000
+    assert sample_library().stat().st_size < 42_000
 
 
 def test_library_takes_few_pages_for_itself() -> None:

@@ -48,7 +48,7 @@ def out_of_memory_program() -> Path:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs: glibc's names behind malloc")
 @pytest.mark.parametrize("weights", ["embedded", "separate"])
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [1, 4, 160])
 def test_every_refused_request_is_a_status(weights: str, threads: int) -> None:
     done = subprocess.run(
         [str(out_of_memory_program()), str(sample(weights)), str(threads)], capture_output=True, text=True, timeout=60
