@@ -13,6 +13,12 @@ element type and shape: nothing is converted silently. Dense row-major arrays ar
 first. bfloat16, which NumPy lacks, is passed as uint16 bit patterns or as arrays of ml_dtypes' bfloat16. Strings go in
 as arrays of `str_`, StringDType or objects (str, or bytes of UTF-8), and come out as arrays of objects, which are str.
 
+States are a session's own. They can be read, changed and copied, and networks that read tokens write others:
+
+    model.write_state("position", 12)                  # of a cache: what came after 12 items is forgotten
+    other = model.fork()                               # another session that goes on from here
+    for token in model.generate(prompt, most=100): ... # temperature, top_k, top_p, seed
+
 A network compiled for NVIDIA GPUs also takes arrays in the GPU's memory, with `__dlpack__` or
 `__cuda_array_interface__`, and leaves its outputs there on request:
 

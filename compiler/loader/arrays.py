@@ -37,13 +37,13 @@ def as_array(tensor: Tensor, value: Any) -> np.ndarray:
         ) from error
 
 
-def source_of(tensor: Tensor, value: Any) -> np.ndarray:
-    """The input as a dense, aligned, row-major array of the right type: itself if it is one, else a copy."""
+def source_of(tensor: Tensor, value: Any, role: str = "input") -> np.ndarray:
+    """The input, or a state, as a dense array of the right type, row-major: itself if it is one, else a copy."""
     array = value if type(value) is np.ndarray else as_array(tensor, value)
     if tensor.dtype == "string":
         return encoded(tensor, array)
     if array.dtype is not DTYPES[tensor.dtype] or array.shape != tensor.shape:
-        check_type("input", tensor, array)
+        check_type(role, tensor, array)
     return array if array.flags.num & _DENSE == _DENSE else np.require(array, requirements=["C", "A"])
 
 

@@ -17,12 +17,12 @@ def check_type(role: str, tensor: Tensor, array: np.ndarray) -> None:
     if array.dtype != wanted and not (tensor.dtype == "bfloat16" and array.dtype.name == "bfloat16"):
         raise RunError(
             f'{role} "{tensor.name}" is an array of {array.dtype}, but the model has {tensor.dtype}: '
-            + (_conversion(tensor) if role == "input" else _new_array(tensor))
+            + (_conversion(tensor) if role in ("input", "state") else _new_array(tensor))
         )
     if array.shape != tensor.shape:
         raise RunError(
             f'{role} "{tensor.name}" has the shape {list(array.shape)}, but the model has {list(tensor.shape)}'
-            + (_way_between(array.shape, tensor.shape) if role == "input" else f": {_new_array(tensor)}")
+            + (_way_between(array.shape, tensor.shape) if role in ("input", "state") else f": {_new_array(tensor)}")
         )
 
 

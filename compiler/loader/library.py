@@ -80,11 +80,17 @@ class Library:
             "nnefc_output_shape": (POINTER(c_int64), [session, c_uint32]),
             "nnefc_run_sized": (c_int32, [session, c_void_p, c_void_p]),
         }
-        for name, (result, arguments) in (signatures | on_device | where_open).items():
+        with_states: dict[str, tuple[Any, list[Any]]] = {
+            "nnefc_get_state": (c_int32, [session, c_uint32, c_void_p]),
+            "nnefc_set_state": (c_int32, [session, c_uint32, c_void_p]),
+            "nnefc_copy_states": (c_int32, [session, session]),
+        }
+        special = on_device | where_open | with_states
+        for name, (result, arguments) in (signatures | special).items():
             try:
                 function = getattr(dll, name)
             except AttributeError:
-                if name in on_device or name in where_open:
+                if name in special:
                     continue
                 raise LoadError(f"{self.path} is a shared library, but not a network compiled by nnefc") from None
             function.restype, function.argtypes = result, arguments
@@ -170,6 +176,17 @@ class Library:
         self._unloaded = True
         _close_library(self.dll)
         SPELLINGS.release(self._spelling)
+
+    def function(self, name: str) -> Any:
+        """A function that libraries of earlier versions lack.
+
+        Raises:
+            RunError: this is one of these.
+        """
+        try:
+            return getattr(self.dll, name)
+        except AttributeError:
+            raise RunError(f"{self.path} has no function {name}: compile the model again") from None
 
     def check(self, status: int, session: c_void_p) -> None:
         if status != OK:

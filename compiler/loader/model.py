@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ import numpy as np
 from .arrays import address_of, as_array, copied, counted, returned, source_of, target_for
 from .checks import check_overlap, refuse_nan
 from .forks import keep_lock
+from .generation import Sampler, generated
 from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
 from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of
 from .interface import OK, InputStruct, OutputStruct
 from .library import Library
 from .strings import decoded
-from .tensors import MOST_LISTED, LoadError, RunError, Tensor, check_names, listed
+from .tensors import DTYPES, MOST_LISTED, LoadError, RunError, Tensor, check_names, listed
 
 __all__ = ["Model", "load"]
 
@@ -194,6 +195,64 @@ class Model:
         with self._lock:
             self._library.check(self._library.dll.nnefc_reset(self._open()), self._open())
 
+    def read_state(self, name: str) -> np.ndarray:
+        """A copy of a state, by its name in `states`."""
+        number, tensor = self._state(name)
+        array = np.empty(tensor.shape, DTYPES[tensor.dtype])
+        self._move_state("nnefc_get_state", number, array)
+        return array
+
+    def write_state(self, name: str, value: Any) -> None:
+        """Give a state another value, of its own shape and element type.
+
+        A number that says how much of other states counts may be made smaller: the network has forgotten what came
+        after it. A whole number need not be an array.
+        """
+        number, tensor = self._state(name)
+        array = np.asarray(value, DTYPES[tensor.dtype] if isinstance(value, int) else None)
+        self._move_state("nnefc_set_state", number, source_of(tensor, array, "state"))
+
+    def fork(self, *, threads: int | None = None) -> Model:
+        """Another session of the same network, whose states are those that this one has now."""
+        made = self.session(threads=threads)
+        if self.states:
+            with self._lock:
+                copy = self._library.function("nnefc_copy_states")
+                self._library.check(copy(made._open(), self._open()), made._open())
+        return made
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        *,
+        most: int,
+        end: int | Sequence[int] = (),
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> Iterator[int]:
+        """The tokens that follow, of a network whose states remember all tokens that it has read.
+
+        It runs on `tokens`, which it has not read yet, then on each token that it has given, but the last one.
+
+        Args:
+            tokens: numbers, at least one.
+            most: how many tokens follow at most.
+            end: the tokens that end it, which are not among what follows.
+            temperature: 0: the likeliest token follows. Else what logits are divided by before one is drawn.
+            top_k: how many of the likeliest tokens one is drawn from; None: all.
+            top_p: only so many of these as have this share of all chances together.
+            seed: the same tokens are drawn for the same seed; None: others each time.
+
+        Raises:
+            RunError: the network has other inputs and outputs than tokens and logits, a number is out of its range, or,
+                while it goes on, more tokens than the network remembers.
+        """
+        ends = [end] if isinstance(end, int) else list(end)
+        sampler = Sampler(temperature, top_k, top_p, seed)
+        return generated(self, self.inputs, self.outputs, tokens, most, ends, sampler)
+
     def session(self, *, threads: int | None = None, device: int | None = None) -> Model:
         """Another session of the same network, with its own states, for another thread or on another GPU."""
         self._open()
@@ -234,6 +293,17 @@ class Model:
         if self._session is None:
             raise RunError(f"the model {self.name} is closed: load it again")
         return self._session
+
+    def _state(self, name: str) -> tuple[int, Tensor]:
+        for number, tensor in enumerate(self.states):
+            if tensor.name == name:
+                return number, tensor
+        raise RunError(f'the model has no state "{name}"; its states are {listed(self.states)}')
+
+    def _move_state(self, function: str, number: int, array: np.ndarray) -> None:
+        with self._lock:
+            session = self._open()
+            self._library.check(self._library.function(function)(session, number, address_of(array)), session)
 
     def _usage(self) -> str:
         """How arrays are given, by name and by position."""

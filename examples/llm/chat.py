@@ -11,11 +11,10 @@ import argparse
 import importlib.util
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import jinja2
-import numpy as np
 from gguf import GGUFReader
 from to_nnef import convert
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -57,40 +56,11 @@ class Vocabulary:
         return str(self._tokenizer.decode(list(tokens)))
 
 
-class Sampler:
-    """Chooses a token: the likeliest at temperature 0, else one of the `top_k` that make up `top_p` of all chances."""
-
-    def __init__(self, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
-        self._temperature, self._top_k, self._top_p = temperature, top_k, top_p
-        self._random = np.random.default_rng(seed)
-
-    def __call__(self, logits: np.ndarray) -> int:
-        if not self._temperature:
-            return int(logits.argmax())
-        best = np.argsort(-logits)[: self._top_k]
-        chances = np.exp((logits[best] - logits[best[0]]) / self._temperature)
-        chances /= chances.sum()
-        count = int(np.searchsorted(chances.cumsum(), self._top_p)) + 1
-        return int(self._random.choice(best[:count], p=chances[:count] / chances[:count].sum()))
-
-
-def generated(model: nnefc.Model, tokens: Sequence[int], sample: Sampler, end: int, most: int) -> Iterator[int]:
-    """The tokens that follow `tokens`, of which the session has not seen any; at most `most`."""
-    for _ in range(most):
-        (logits,) = np.asarray(model(np.array([tokens], np.int64)))
-        tokens = [sample(logits)]
-        if tokens[0] == end:
-            return
-        yield tokens[0]
-
-
-def answer(
-    model: nnefc.Model, vocabulary: Vocabulary, tokens: list[int], sample: Sampler, context: int
-) -> Iterator[tuple[int, str]]:
+def answer(tokens: Iterable[int], vocabulary: Vocabulary) -> Iterator[tuple[int, str]]:
     """The tokens of an answer with the text that each adds; a letter of several tokens comes with its last one."""
     found: list[int] = []
     written = ""
-    for token in generated(model, tokens, sample, vocabulary.end, context):
+    for token in tokens:
         found.append(token)
         text = vocabulary.text(found)
         if not text.endswith("\ufffd"):
@@ -98,6 +68,18 @@ def answer(
             written = text
         else:
             yield token, ""
+
+
+def forget_all_but(model: nnefc.Model, read: Sequence[int], tokens: Sequence[int]) -> int:
+    """Let the session, which has read `read` or a little less, know a beginning of `tokens` alone; how many these are.
+
+    At least one token is left to be read.
+    """
+    most = min(int(model.read_state("P")), len(tokens) - 1)
+    pairs = zip(read[:most], tokens, strict=False)
+    known = next((n for n, (old, new) in enumerate(pairs) if old != new), min(most, len(read)))
+    model.write_state("P", known)
+    return known
 
 
 def library_of(gguf: Path, folder: Path, context: int) -> Path:
@@ -135,23 +117,28 @@ def main() -> None:
     args = parser.parse_args()
     gguf = args.gguf or _packaged()
     vocabulary, library = Vocabulary(gguf), library_of(gguf, args.folder, args.context)
-    sample = Sampler(args.temperature, args.top_k, args.top_p, args.seed)
+    choice = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed}
     questions = iter(args.prompt) if args.prompt else iter(lambda: input("> "), "")
     messages: list[dict[str, str]] = []
+    read: list[int] = []
     with nnefc.load(library, threads=args.threads) as model:
         for question in questions:
             messages.append({"role": "user", "content": question})
             tokens = vocabulary.conversation(messages)
             if len(tokens) >= args.context:
                 raise SystemExit(f"the conversation has more than {args.context} tokens; see --context")
-            model.reset()
             start, parts = time.perf_counter(), []
-            for _, text in answer(model, vocabulary, tokens, sample, args.context - len(tokens)):
+            known = forget_all_but(model, read, tokens)
+            most = args.context - len(tokens)
+            found = model.generate(tokens[known:], most=most, end=vocabulary.end, **choice)
+            read = tokens
+            for token, text in answer(found, vocabulary):
                 print(text, end="", flush=True)
                 parts.append(text)
+                read = [*read, token]
             messages.append({"role": "assistant", "content": "".join(parts)})
-            seconds = time.perf_counter() - start
-            print(f"\n[{len(tokens)} tokens read, {len(parts)} written in {seconds:.1f} s]", file=sys.stderr)
+            seconds, count = time.perf_counter() - start, len(tokens) - known
+            print(f"\n[{count} tokens read, {len(parts)} written in {seconds:.1f} s]", file=sys.stderr)
 
 
 if __name__ == "__main__":

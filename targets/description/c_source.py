@@ -229,13 +229,13 @@ def _numbers(given: Sequence[int], count: int = 0) -> str:
 
 def _aliases(description: LibraryDescription) -> list[str]:
     """The functions by the network's own names; the runtime is the same for every network and has the plain ones."""
-    prefix, device, is_open = description.prefix, description.device, description.is_open
+    prefix = description.prefix
     if prefix == PLAIN:
         return []
     return [
-        declarations(prefix, device, is_open),
+        declarations(prefix, *description.kind),
         *(
             f"{result} {prefix}_{name}({parameters}) {{ return {PLAIN}_{name}({arguments}); }}"
-            for name, (result, parameters, arguments) in functions_of(device, is_open).items()
+            for name, (result, parameters, arguments) in functions_of(*description.kind).items()
         ),
     ]

@@ -60,6 +60,12 @@ _OPEN_FUNCTIONS = {  # besides those, in libraries with open dimensions
     ),
 }
 
+_STATE_FUNCTIONS = {  # besides those, in libraries of networks with states
+    "copy_states": ("nnefc_status", "nnefc_session *session, nnefc_session *other", "session, other"),
+    "get_state": ("nnefc_status", "nnefc_session *session, uint32_t state, void *data", "session, state, data"),
+    "set_state": ("nnefc_status", "nnefc_session *session, uint32_t state, const void *data", "session, state, data"),
+}
+
 _STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU
     "enqueue": (
         "nnefc_status",
@@ -235,6 +241,11 @@ class LibraryDescription:
         return bool(self.dimensions or self.counted)
 
     @property
+    def kind(self) -> tuple[str, bool, bool]:
+        """What its functions depend on: see :func:`functions_of`."""
+        return self.device, self.is_open, bool(self.states)
+
+    @property
     def device_bytes(self) -> int:
         """Memory of the device that a session takes: workspace, states, and room for all inputs and outputs."""
         alignment = DEVICES[self.device].alignment
@@ -244,22 +255,30 @@ class LibraryDescription:
         return sum(-(-size // alignment) * alignment for size in sizes)
 
 
-def functions_of(device: str, is_open: bool = False) -> dict[str, tuple[str, str, str]]:
-    """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call."""
-    own = {**_FUNCTIONS, **DEVICES[device].functions, **(_OPEN_FUNCTIONS if is_open else {})}
+def functions_of(device: str, is_open: bool = False, has_states: bool = False) -> dict[str, tuple[str, str, str]]:
+    """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call.
+
+    Args:
+        device: what it runs on.
+        is_open, has_states: whether the network has open dimensions, and states.
+    """
+    own = {**_FUNCTIONS, **DEVICES[device].functions}
+    own |= (_OPEN_FUNCTIONS if is_open else {}) | (_STATE_FUNCTIONS if has_states else {})
     return dict(sorted(own.items()))
 
 
-def public_symbols(prefix: str = PLAIN, device: str = "cpu", is_open: bool = False) -> tuple[str, ...]:
+def public_symbols(
+    prefix: str = PLAIN, device: str = "cpu", is_open: bool = False, has_states: bool = False
+) -> tuple[str, ...]:
     """The names of the functions of `nnefc.h`, sorted, with another prefix if one is given."""
-    return tuple(f"{prefix}_{name}" for name in functions_of(device, is_open))
+    return tuple(f"{prefix}_{name}" for name in functions_of(device, is_open, has_states))
 
 
-def declarations(prefix: str, device: str = "cpu", is_open: bool = False) -> str:
+def declarations(prefix: str, device: str = "cpu", is_open: bool = False, has_states: bool = False) -> str:
     """The prototypes of the functions with this prefix, in C."""
     return "".join(
         f"NNEFC_API {result}{'' if result.endswith('*') else ' '}{prefix}_{name}({parameters});\n"
-        for name, (result, parameters, _) in functions_of(device, is_open).items()
+        for name, (result, parameters, _) in functions_of(device, is_open, has_states).items()
     )
 
 

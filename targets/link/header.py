@@ -40,7 +40,7 @@ def header_source(description: LibraryDescription) -> str:
             'extern "C" {',
             "#endif",
             "",
-            declarations(prefix, description.device, description.is_open),
+            declarations(prefix, *description.kind),
             "#ifdef __cplusplus",
             "}",
             "#endif",

@@ -27,6 +27,7 @@ from pathlib import Path
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description.c_source import c_string, model_source
 from nnefc.targets.description.library import (
+    PLAIN,
     LibraryDescription,
     TensorDescription,
     check_description,
@@ -117,9 +118,8 @@ def _link(
 ) -> None:
     """Link a shared library; the constants that are `left_out` are added to it afterwards."""
     device = description.device
-    is_open = description.is_open
     names = sorted(
-        {*public_symbols(device=device, is_open=is_open), *public_symbols(description.prefix, device, is_open)}
+        {name for prefix in (PLAIN, description.prefix) for name in public_symbols(prefix, *description.kind)}
     )
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
@@ -175,7 +175,7 @@ def link_object(
                 "-Wl,--strip-debug",
             ]
             run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
-            hide_symbols(output, public_symbols(description.prefix, description.device, description.is_open))
+            hide_symbols(output, public_symbols(description.prefix, *description.kind))
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -225,7 +225,8 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
 
 def _compile_flags(description: LibraryDescription) -> list[str]:
     sizes = "-DNNEFC_OPEN" if description.is_open else "-DNNEFC_KNOWN_SIZES"
-    return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text]
+    states = ["-DNNEFC_STATES"] * bool(description.states)
+    return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states]
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:
@@ -234,7 +235,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
-    folders += ["text", "images"] * description.has_text
+    folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
     return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
 

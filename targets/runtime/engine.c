@@ -190,6 +190,26 @@ nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
     return NNEFC_OK;
 }
 
+#ifdef NNEFC_STATES
+nnefc_status nnefc_engine_get_state(nnefc_engine *engine, uint64_t offset, void *data, uint64_t bytes, char *error) {
+    (void)error;
+    memcpy(data, engine->state + offset, (size_t)bytes);
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_engine_set_state(nnefc_engine *engine, uint64_t offset, const void *data, uint64_t bytes, char *error) {
+    (void)error;
+    memcpy(engine->state + offset, data, (size_t)bytes);
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error) {
+    (void)error;
+    memcpy(engine->state, other->state, (size_t)description->state_bytes);
+    return NNEFC_OK;
+}
+#endif
+
 #ifdef NNEFC_OPEN
 void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs) { engine->outputs = outputs; }
 

@@ -39,6 +39,17 @@ const uint64_t *nnefc_engine_tensor_bytes(const nnefc_engine *engine);
 const int64_t *nnefc_engine_output_shape(const nnefc_engine *engine, uint32_t output);
 #endif
 
+#ifdef NNEFC_STATES
+/* Copies so many bytes of the states, from an offset on, to the host's memory. */
+nnefc_status nnefc_engine_get_state(nnefc_engine *engine, uint64_t offset, void *data, uint64_t bytes, char *error);
+
+/* Copies them from there. */
+nnefc_status nnefc_engine_set_state(nnefc_engine *engine, uint64_t offset, const void *data, uint64_t bytes, char *error);
+
+/* Makes all states those of another engine of the same network, which no other thread uses meanwhile. */
+nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error);
+#endif
+
 /* Brings the states back to their initial values. */
 nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error);
 

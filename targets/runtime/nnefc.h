@@ -277,6 +277,20 @@ NNEFC_API nnefc_status nnefc_synchronize(nnefc_session *session);
 /* Restores the initial values of the states, after all runs that were started; their failures are discarded. */
 NNEFC_API nnefc_status nnefc_reset(nnefc_session *session);
 
+/* The three functions that follow are in libraries of networks with states only: state_count in the description is not 0. They
+ * come after all runs that were started. */
+
+/* Copies a state, by its number in the description, to the caller's memory, which has room for its bytes. */
+NNEFC_API nnefc_status nnefc_get_state(nnefc_session *session, uint32_t state, void *data);
+
+/* Gives a state another value, as many bytes as the description says. A number that says how much of other states counts, such
+ * as the length of a cache, may be made smaller: what came after it is forgotten. */
+NNEFC_API nnefc_status nnefc_set_state(nnefc_session *session, uint32_t state, const void *data);
+
+/* Makes all states those of another session of the same library (on the same GPU, if it is for one), which stays as it is.
+ * Returns NNEFC_BUSY if either is in a call. */
+NNEFC_API nnefc_status nnefc_copy_states(nnefc_session *session, nnefc_session *other);
+
 /* The message of the session's last call, in English; "" if it succeeded. For null: the message of the calling thread's
  * last nnefc_create, or of an nnefc_destroy that failed after it. Valid until the next call on the session; for null,
  * until the thread's next nnefc_create or 8 failures of other threads. NNEFC_BUSY does not change the message, which
@@ -320,6 +334,16 @@ typedef struct nnefc_open_interface {
 
 /* Initializes an nnefc_open_interface: NNEFC_OPEN_INTERFACE(nnefc). */
 #define NNEFC_OPEN_INTERFACE(name) {name##_resize, name##_output_shape, name##_reserve, name##_run_sized}
+
+/* The further functions of networks with states. */
+typedef struct nnefc_state_interface {
+    nnefc_status (*get_state)(nnefc_session *session, uint32_t state, void *data);
+    nnefc_status (*set_state)(nnefc_session *session, uint32_t state, const void *data);
+    nnefc_status (*copy_states)(nnefc_session *session, nnefc_session *other);
+} nnefc_state_interface;
+
+/* Initializes an nnefc_state_interface: NNEFC_STATE_INTERFACE(nnefc). */
+#define NNEFC_STATE_INTERFACE(name) {name##_get_state, name##_set_state, name##_copy_states}
 
 #ifdef __cplusplus
 }

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import gguf
 import numpy as np
+import pytest
 
 import nnefc
+from nnefc.artifact import Artifact
+from nnefc.targets.link.toolchain import RUNTIME
+from nnefc.targets.link.zig import zig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llm"
 RNG = np.random.default_rng(3)
@@ -108,26 +114,101 @@ def convert(path: Path, folder: Path, context: int) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def test_a_model_agrees_with_its_definition(tmp_path: Path) -> None:
-    """A prompt of some tokens, then one at a time, then a new conversation."""
-    values = write_model(tmp_path / "m.gguf", tied=False)
-    convert(tmp_path / "m.gguf", tmp_path / "m", 24)
-    artifact = nnefc.compile(tmp_path / "m")
-    stored = sum(file.stat().st_size - 128 for file in (tmp_path / "m").glob("*.dat"))
+@pytest.fixture(scope="module")
+def example() -> Iterator[ModuleType]:
+    """The example's `chat.py`."""
+    sys.path.insert(0, str(EXAMPLE))
+    try:
+        import chat
+
+        yield chat
+    finally:
+        sys.path.remove(str(EXAMPLE))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np.ndarray], Artifact]:
+    """The numbers of a model for 24 tokens, compiled."""
+    folder = tmp_path_factory.mktemp("llm")
+    values = write_model(folder / "m.gguf", tied=False)
+    convert(folder / "m.gguf", folder / "m", 24)
+    artifact = nnefc.compile(folder / "m")
+    stored = sum(file.stat().st_size - 128 for file in (folder / "m").glob("*.dat"))
     assert artifact.description.constant_bytes < 1.2 * stored + 65536  # blocks stay blocks; the caches are zeros
-    tokens = RNG.integers(0, WORDS, 20).tolist()
+    return values, artifact
+
+
+TOKENS = np.random.default_rng(5).integers(0, WORDS, 20).tolist()
+
+
+def likeliest(values: dict[str, np.ndarray], tokens: list[int], count: int) -> list[int]:
+    """The tokens that follow, by the definition."""
+    found: list[int] = []
+    while len(found) < count:
+        found.append(int(logits(values, [*tokens, *found]).argmax()))
+    return found
+
+
+def check(model: nnefc.Model, values: dict[str, np.ndarray], seen: int, tokens: list[int]) -> None:
+    """That a session which has read the first `seen` of some tokens finds the right logits after the others."""
+    (found,) = np.asarray(model(np.array([tokens[seen:]])))
+    wanted = logits(values, tokens)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+
+
+def test_a_model_agrees_with_its_definition(compiled: tuple[dict[str, np.ndarray], Artifact]) -> None:
+    """A prompt of some tokens, then one at a time, then a new conversation."""
+    values, artifact = compiled
     with artifact.load() as model:
         for _ in range(2):
             seen = 0
             for count in (7, 1, 1, 3, 1):
-                (found,) = np.asarray(model(np.array([tokens[seen : seen + count]])))
+                check(model, values, seen, TOKENS[: seen + count])
                 seen += count
-                wanted = logits(values, tokens[:seen])
-                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
             model.reset()
 
 
-def test_a_conversation(tmp_path: Path) -> None:
+def test_a_session_forgets_and_two_go_on_apart(
+    compiled: tuple[dict[str, np.ndarray], Artifact], example: ModuleType
+) -> None:
+    values, artifact = compiled
+    with artifact.load(threads=1) as model:
+        after = likeliest(values, TOKENS[:9], 4)
+        assert list(model.generate(TOKENS[:9], most=4)) == after
+        model.write_state("P", 6)  # forgets what came after six tokens
+        with model.fork(threads=1) as other:
+            check(model, values, 6, [*TOKENS[:6], 5, 6])
+            check(other, values, 6, TOKENS[:9])
+            assert list(other.generate(after[:1], most=3, end=after[2])) == after[1:2]
+        read = [*TOKENS[:6], 5, 6]
+        for tokens, known in ([*read, 7], 8), (TOKENS[:9], 6), (TOKENS[:4], 3), ([299], 0):
+            assert example.forget_all_but(model, read, tokens) == known
+            check(model, values, known, tokens)
+            read = tokens
+        for wrong in (-1, 24):
+            model.write_state("P", wrong)
+            with pytest.raises(nnefc.RunError):
+                model(np.array([[1]]))
+
+
+def test_a_program_in_c_writes_the_same_tokens(
+    compiled: tuple[dict[str, np.ndarray], Artifact], tmp_path: Path
+) -> None:
+    values, artifact = compiled
+    artifact.export(tmp_path / "m.so")
+    command = [*zig(), "cc", "-Werror", "-Wall", "-Wextra", f"-I{RUNTIME}", EXAMPLE / "main.c", tmp_path / "m.so"]
+    subprocess.run([*command, "-Wl,-rpath,$ORIGIN", "-o", tmp_path / "main"], check=True)
+    after = likeliest(values, TOKENS[:9], 4)
+    for end, written in (-1, after), (after[3], after[: after.index(after[3])]):
+        command = [str(tmp_path / "main"), "4", str(end), *map(str, TOKENS[:9])]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert list(map(int, done.stdout.split())) == written
+    refused = subprocess.run([*command[:3], "300"], check=False, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "index" in refused.stderr
+
+
+def test_a_conversation(tmp_path: Path, example: ModuleType) -> None:
     """In the terminal: the likeliest tokens, the same in every run, those that the definition says."""
     values = write_model(tmp_path / "m.gguf", tied=True)
     command = [
@@ -138,12 +219,7 @@ def test_a_conversation(tmp_path: Path) -> None:
     assert "compiling" in shown[0].stderr
     assert "compiling" not in shown[1].stderr
     assert shown[0].stdout == shown[1].stdout
-    sys.path.insert(0, str(EXAMPLE))
-    try:
-        import chat
-    finally:
-        sys.path.remove(str(EXAMPLE))
-    vocabulary = chat.Vocabulary(tmp_path / "m.gguf")
+    vocabulary = example.Vocabulary(tmp_path / "m.gguf")
     tokens = vocabulary.conversation([{"role": "user", "content": "hello"}])
     assert vocabulary.text(tokens).replace("<|s|>", "") == "user\nhelloassistant"
     answer: list[int] = []

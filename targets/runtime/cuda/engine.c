@@ -184,6 +184,48 @@ nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
     return leave(status, error);
 }
 
+#ifdef NNEFC_STATES
+/* Waits for what the copy that was begun on the session's own stream does. */
+static nnefc_status copied(nnefc_engine *engine, int result, char *error) {
+    nnefc_status status = nnefc_cuda_check(result, "copying a state", error);
+    if (status != NNEFC_OK) return status;
+    engine->stream_is_busy = true;
+    return wait_for_stream(engine, error);
+}
+
+nnefc_status nnefc_engine_get_state(nnefc_engine *engine, uint64_t offset, void *data, uint64_t bytes, char *error) {
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = nnefc_cuda_settle(engine, error);
+    if (status == NNEFC_OK)
+        status = copied(engine, nnefc_cuda.copy_out(data, engine->state + offset, (size_t)bytes, engine->stream), error);
+    return leave(status, error);
+}
+
+nnefc_status nnefc_engine_set_state(nnefc_engine *engine, uint64_t offset, const void *data, uint64_t bytes, char *error) {
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = nnefc_cuda_settle(engine, error);
+    if (status == NNEFC_OK)
+        status = copied(engine, nnefc_cuda.copy_in(engine->state + offset, data, (size_t)bytes, engine->stream), error);
+    return leave(status, error);
+}
+
+nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error) {
+    if (engine->device != other->device)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the sessions are on two GPUs: read the states and write them");
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = nnefc_cuda_settle(engine, error);
+    if (status == NNEFC_OK) status = nnefc_cuda_settle(other, error);
+    if (status == NNEFC_OK) {
+        size_t bytes = (size_t)description->state_bytes;
+        status = copied(engine, nnefc_cuda.copy(engine->state, other->state, bytes, engine->stream), error);
+    }
+    return leave(status, error);
+}
+#endif
+
 static nnefc_status check_stream(CUstream stream, char *error) {
     int capturing = 0;
     nnefc_status status =

@@ -360,6 +360,30 @@ def test_destroy_and_reset_wait_for_runs(driver: FakeDriver, network: Network) -
         tensors.free()
 
 
+def test_states_are_copied_after_runs(driver: FakeDriver, network: Network) -> None:
+    for name in ("get_state", "set_state"):
+        getattr(network.dll, f"nnefc_{name}").argtypes = [c_void_p, c_uint32, c_void_p]
+    network.dll.nnefc_copy_states.argtypes = [c_void_p, c_void_p]
+    first, second = network.session(), network.session()
+    state = np.zeros(1, np.int64)
+    assert network.run(first) == OK
+    driver.clear()
+    assert network.dll.nnefc_get_state(first, 0, state.ctypes.data) == OK
+    assert driver.names == ["cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"]
+    assert state[0] == INITIAL_COUNT + 1
+    state[0] += 10
+    assert network.dll.nnefc_set_state(first, 0, state.ctypes.data) == OK
+    with driver.context():
+        tensors = OnDevice(driver, network)
+        assert network.enqueue(first, *tensors.places) == OK
+        assert network.dll.nnefc_copy_states(second, first) == OK
+        tensors.free()
+    for session in (first, second):
+        assert network.run(session) == OK
+        network.check(13)
+        assert network.dll.nnefc_destroy(session) == OK
+
+
 def test_a_run_that_fails_later_is_the_answer_of_the_next_call(driver: FakeDriver, network: Network) -> None:
     session = network.session()
     network.x[0] = -1
