@@ -325,7 +325,7 @@ NETWORKS: dict[str, Recipe] = {
         word_embed_proj_dim=256,
     ),
     "hf_gptneox": _decoder("GPTNeoX", **_SMALL),
-    "hf_stablelm": _decoder("StableLm", **_SMALL),
+    "hf_stablelm": _decoder("StableLm", **_SMALL, num_key_value_heads=4),
     "hf_olmo2": _decoder("Olmo2", **_GROUPED),
     "hf_granite": _decoder("Granite", **_SMALL),
     "hf_mixtral": _decoder("Mixtral", **_GROUPED, num_local_experts=4),

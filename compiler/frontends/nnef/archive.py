@@ -13,6 +13,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -41,6 +42,11 @@ MIN_UNPACKED_BYTES = 256 << 20
 
 MAX_MEMBERS = 1_000_000
 
+_LEAST_INSIDE = 1 << 20
+"""What a compressed archive inside another one may unpack to, however small it is: there may be many of them."""
+
+_GZIP = b"\x1f\x8b"
+
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -62,6 +68,12 @@ class ModelFiles(Protocol):
 
     def quantization(self) -> str | None:
         """The text of `graph.quant`, or None without one."""
+
+    def text_of(self, name: str) -> str | None:
+        """The content of a text file, or None if there is none of that name."""
+
+    def inner(self, label: str) -> ModelFiles | None:
+        """A model inside this one: an archive `label.nnef.tgz` or `label.nnef.tar`, or a folder; None for none."""
 
 
 @contextmanager
@@ -86,14 +98,26 @@ def open_model(path: Path | str) -> Iterator[ModelFiles]:
             with path.open("rb") as file:
                 # Never closed by hand, for arrays may still refer to it: it is unmapped with the last of them.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            if content[:2] == b"\x1f\x8b":
-                yield _Archive(path, _decompress(path, content))
+            if content[:2] == _GZIP:
+                most = min(MAX_UNPACKED_BYTES, max(MIN_UNPACKED_BYTES, MAX_RATIO * len(content)))
+                yield _Archive(path, _decompress(path, content, len(content), most))
             elif content[257:262] == b"ustar":
                 yield _Archive(path, content)
             else:
                 yield _Folder(path.parent, path)
     except OSError as error:
         raise CompileError(f"cannot read '{error.filename or path}': {error.strerror}") from None
+
+
+def _inner_archive(files: ModelFiles, label: str) -> _Archive | None:
+    for ending in (".nnef.tgz", ".nnef.tar"):
+        content = files.find(label + ending)
+        if content is not None:
+            path, stream = Path(files.describe(label + ending)), io.BytesIO(content.tobytes())
+            if content[:2].tobytes() == _GZIP:
+                stream = _decompress(path, stream, len(content), _LEAST_INSIDE + MAX_RATIO * len(content))
+            return _Archive(path, stream)
+    return None
 
 
 def _decode(content: Bytes, name: str) -> str:
@@ -143,8 +167,16 @@ class _Folder:
         return _decode(np.fromfile(self.path, np.uint8), self.document)
 
     def quantization(self) -> str | None:
-        content = self.find(QUANTIZATION)
-        return None if content is None else _decode(content, self.describe(QUANTIZATION))
+        return self.text_of(QUANTIZATION)
+
+    def text_of(self, name: str) -> str | None:
+        content = self.find(name)
+        return None if content is None else _decode(content, self.describe(name))
+
+    def inner(self, label: str) -> ModelFiles | None:
+        if self.find(f"{label}/{DOCUMENT}") is not None:
+            return _Folder(self.root / label, self.root / label / DOCUMENT)
+        return _inner_archive(self, label)
 
 
 class _Archive:
@@ -211,13 +243,22 @@ class _Archive:
         return _decode(content, self.document)
 
     def quantization(self) -> str | None:
-        content = self.find(QUANTIZATION)
-        return None if content is None else _decode(content, self.describe(QUANTIZATION))
+        return self.text_of(QUANTIZATION)
+
+    def text_of(self, name: str) -> str | None:
+        content = self.find(name)
+        return None if content is None else _decode(content, self.describe(name))
+
+    def inner(self, label: str) -> ModelFiles | None:
+        if self.find(f"{label}/{DOCUMENT}") is None:
+            return _inner_archive(self, label)
+        folder = copy(self)
+        folder._folder = f"{self._folder}{PurePosixPath(label)}/"
+        return folder
 
 
-def _decompress(path: Path, content: mmap.mmap) -> io.BytesIO:
-    """The content of a gzip file: a tar archive, not much larger than the file."""
-    most = min(MAX_UNPACKED_BYTES, max(MIN_UNPACKED_BYTES, MAX_RATIO * len(content)))
+def _decompress(path: Path, content: mmap.mmap | io.BytesIO, size: int, most: int) -> io.BytesIO:
+    """The content of a gzip file of a size in bytes: a tar archive of no more than so many."""
     unpacked = io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=content) as packed:
@@ -226,7 +267,7 @@ def _decompress(path: Path, content: mmap.mmap) -> io.BytesIO:
                     raise CompileError(f"'{path}' is not a valid tar archive, once unpacked")
                 if unpacked.tell() + len(piece) > most:
                     raise CompileError(
-                        f"'{path}' unpacks to more than {most:,} bytes, from {len(content):,}",
+                        f"'{path}' unpacks to more than {most:,} bytes, from {size:,}",
                         hint="unpack it and give the folder",
                     )
                 unpacked.write(piece)

@@ -10,7 +10,7 @@ from pathlib import Path
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.archive import open_model
 from nnefc.frontends.nnef.checking import choose_graph
-from nnefc.frontends.nnef.dynamic.network import declared_inputs as dynamic_inputs
+from nnefc.frontends.nnef.dynamic.symbols import declared_inputs as dynamic_inputs
 from nnefc.frontends.nnef.dynamic.symbols import read_assertions
 from nnefc.frontends.nnef.externals import declared_inputs, written_shape
 from nnefc.frontends.nnef.flat import FlatGraph

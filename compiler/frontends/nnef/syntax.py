@@ -268,6 +268,9 @@ class Extension:
     options: tuple[str, ...]
 
 
+_PROPERTIES = "tract_core_properties"
+
+
 @dataclass(frozen=True, eq=False)
 class Document:
     """A whole document, its grammar checked, its meaning not yet."""
@@ -280,8 +283,9 @@ class Document:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether it is in tract's dialect, which is told apart by its extensions."""
-        return any(extension.name.startswith("tract_") for extension in self.extensions)
+        """Whether it is in tract's dialect, told apart by its extensions and by the fragment of its properties."""
+        names = [extension.name for extension in self.extensions]
+        return any(name.startswith("tract_") for name in names) or any(f.name == _PROPERTIES for f in self.fragments)
 
 
 def parts_of(part: object) -> Generator[object, None, None]:

@@ -40,6 +40,10 @@ def test_what_torch_to_nnef_exports_agrees_with_torch(name: str) -> None:
                 np.testing.assert_allclose(made[output], value, rtol=1e-4, atol=1e-5, err_msg=f"{given.name} {output}")
 
 
+def _in_rows(x: np.ndarray) -> np.ndarray:
+    return x.reshape(1, 3, 2)
+
+
 CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndarray]]] = {
     "a fragment of the document comes before the standard's operation": (
         "fragment elu( x: tensor<scalar> ) -> ( y: tensor<scalar> ) { y = x * 2.0; }",
@@ -127,6 +131,19 @@ CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndar
         (2, 6),
         lambda x: x / np.sqrt((x**2).mean(1, keepdims=True) + 0.5),
     ),
+    "a shape with an array of sizes in it": ("", "s = [1, 3]; y = reshape(x, shape = [s, 2]);", (2, 3), _in_rows),
+    "places that are written with points": (
+        "",
+        "y = tract_core_gather_elements(x, [[0.0, 2.0], [-1.0, 1.0]], axis = 1);",
+        (2, 3),
+        lambda x: np.take_along_axis(x, np.array([[0, 2], [2, 1]]), 1),
+    ),
+    "attention under the older names of its attributes": (
+        "",
+        "y = tract_transformers_sdpa(x, x, x, d_type = 'f32', inner_dtype = 'f32', causal = true);",
+        (1, 1, 4),
+        lambda x: x,
+    ),
     "rotary embedding": (
         "",
         "c = cos(x); y = tract_transformers_apply_rope(x, c, sin(x));",
@@ -167,6 +184,29 @@ def test_symbols_are_open_dimensions_and_assertions_their_ranges(tmp_path: Path)
             x = real(1, size, 4)
             np.testing.assert_allclose(network(x), x + np.arange(size, dtype=np.float32)[None, :, None], rtol=1e-6)
     assert np.asarray(computed(folder, real(1, 5, 4), shape={"S": 5})).shape == (1, 5, 4)
+
+
+@pytest.mark.parametrize(
+    "declared", ["extension tract_pulse_streaming_symbol;", "extension tract_registry tract_core;"]
+)
+def test_the_size_of_a_stream_needs_no_name(declared: str, tmp_path: Path) -> None:
+    """As older documents have it; and names of sizes that nothing gives a value are symbols."""
+    body = "x = external(shape = [1, S]); y = pad(x, padding = [[0, 0], [S / 2, 0]]);"
+    with nnefc.compile(model(tmp_path, body, before=declared)).load() as network:
+        for size in (2, 5):
+            x = real(1, size)
+            np.testing.assert_array_equal(network(x), np.pad(x, ((0, 0), (size // 2, 0))))
+
+
+def test_a_document_with_the_properties_of_the_dialect_is_of_it(tmp_path: Path) -> None:
+    """Though it names no registry."""
+    (tmp_path / "graph.nnef").write_text(
+        "version 1.0;\nfragment tract_core_properties() -> (properties: (string, tensor<scalar>)[])\n{\n"
+        '  properties = [("name", "network")];\n}\ngraph g(x) -> (y)\n{\n'
+        "  x = external(shape = [2, 2]); y = x * [[1.0, 2.0]];\n}\n"
+    )
+    x = real(2, 2)
+    np.testing.assert_array_equal(computed(tmp_path, x), x * np.array([1, 2], np.float32))
 
 
 def test_variables_without_a_file_are_random_with_a_seed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from nnefc.frontends.nnef.dynamic.values import Value, coerced, is_sizes, is_ten
 from nnefc.frontends.nnef.signatures import Parameter, Signature
 from nnefc.frontends.nnef.types import ArrayType, TensorType
 from nnefc.frontends.nnef.values import Arguments, ShapeError
-from nnefc.operators.base import dtype_of
+from nnefc.operators.base import Operand, dtype_of, numpy_dtype
 from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import HALF_FLOATS
 
@@ -145,7 +145,7 @@ def _as_operands(
         if content == "logical":
             operands = [at.apply(Cast("bool"), at.tensor(value)) for value in values]
         else:
-            operands = at.promoted(values)
+            operands = [_integers(at, x) if content == "integer" else x for x in at.promoted(values)]
         for (name, i), operand in zip(places, operands, strict=True):
             if dtype_of(operand) in HALF_FLOATS and not moves:
                 halves.append(dtype_of(operand))
@@ -155,6 +155,11 @@ def _as_operands(
             else:
                 made[name][i] = operand
     return made, halves[0] if halves else None
+
+
+def _integers(at: DynamicEmitter, operand: Operand) -> Operand:
+    """Reals that stand for integers, as arrays of a document's text do that are written with points."""
+    return at.apply(Cast("int64"), operand) if numpy_dtype(dtype_of(operand)).kind == "f" else operand
 
 
 def _as_tensors(at: DynamicEmitter, value: Value) -> Value:

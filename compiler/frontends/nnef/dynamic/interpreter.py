@@ -7,8 +7,8 @@ evaluated; sizes and small tensors that follow from them are computed at compile
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,6 +16,7 @@ from tvm import relax
 
 from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.archive import ModelFiles
 from nnefc.frontends.nnef.declarations import STANDARD, nearest_name
 from nnefc.frontends.nnef.dynamic.calls import call_extension, call_standard
 from nnefc.frontends.nnef.dynamic.custom import custom_extension
@@ -38,6 +39,10 @@ Source = Callable[[Mapping[str, Value], str, str, Location], Value]
 """What makes a value that does not follow from others: of its arguments, the content, the target's name, the place."""
 
 
+Submodels = Callable[["Interpreter", ModelFiles, str, Sequence[Value]], list[Value]]
+"""What evaluates a model of a label that is among the files of a model, given what calls it, and its inputs."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a document may ask for: how deep fragments are expanded, calls in all, expressions evaluated."""
@@ -45,6 +50,14 @@ class Limits:
     depth: int
     operations: int
     steps: int
+
+
+@dataclass
+class _Work:
+    """How many calls there were, and how many expressions."""
+
+    calls: int = 0
+    steps: int = 0
 
 
 @dataclass
@@ -68,6 +81,9 @@ class Interpreter:
         keeps_states: whether scans go on in a run where the one before ended.
         absent: symbols that no input has.
         quantized: the tensors of the graph that are integers.
+        files: of the model.
+        submodels: what evaluates the models that are among them.
+        work: what has been done so far; models inside the model add to it.
     """
 
     def __init__(
@@ -81,11 +97,17 @@ class Interpreter:
         keeps_states: bool = False,
         absent: Set[str] = frozenset(),
         quantized: QuantizedTensors | None = None,
+        files: ModelFiles | None = None,
+        submodels: Submodels | None = None,
+        work: _Work | None = None,
     ) -> None:
         self.at = at
         self.keeps_states = keeps_states
+        self.quantized = QuantizedTensors(at, {}) if quantized is None else quantized
         self._absent = absent
-        self._quantized = quantized
+        self._files = files
+        self._submodels = submodels
+        self._work = _Work() if work is None else work
         self._document = document
         self._registries = registries
         self._symbols = symbols
@@ -94,7 +116,7 @@ class Interpreter:
         self._fragments = {fragment.name: fragment for fragment in document.fragments}
         self._definitions: dict[str, syntax.Fragment] = {}
         self._customs: dict[str, ExtensionOperator | None] = {}
-        self._depth = self._calls = self._steps = 0
+        self._depth = 0
 
     def is_endless(self, size: Dimension) -> bool:
         """Whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
@@ -132,6 +154,57 @@ class Interpreter:
             raise CompileError(f"the document has no fragment '{name}'", hint=hint)
         return self._expanded(fragment, arguments)
 
+    # Models inside the model
+
+    def run_model(self, label: str, inputs: Sequence[Value]) -> list[Value]:
+        """Evaluate the graph of a model inside the model; its outputs."""
+        assert self._files is not None and self._submodels is not None
+        return self._submodels(self, self._files, label, inputs)
+
+    def inside(
+        self,
+        document: syntax.Document,
+        registries: Mapping[str, Registry],
+        symbols: Mapping[str, Dimension],
+        sources: Mapping[str, Source],
+        quantized: QuantizedTensors,
+        files: ModelFiles,
+    ) -> Interpreter:
+        """The interpreter of a document whose graph is evaluated where this one is; what both may do is limited in all.
+
+        Raises:
+            CompileError: models are inside each other too deeply.
+        """
+        depth = self._limits.depth - self._depth - 1
+        if depth < 1:
+            raise CompileError("models are inside each other too deeply", hint="--max-depth N allows more")
+        return Interpreter(
+            document,
+            self.at,
+            registries,
+            {**self._symbols, **symbols},
+            sources,
+            replace(self._limits, depth=depth),
+            self.keeps_states,
+            self._absent,
+            quantized,
+            files,
+            self._submodels,
+            self._work,
+        )
+
+    def text_of(self, name: str) -> str:
+        """The content of a file of the model.
+
+        Raises:
+            CompileError: there is none of that name.
+        """
+        assert self._files is not None
+        text = self._files.text_of(name)
+        if text is None:
+            raise CompileError(f"there is no file '{self._files.describe(name)}'")
+        return text
+
     def _expanded(self, fragment: syntax.Fragment, arguments: Mapping[str, Value]) -> dict[str, Value]:
         if fragment.body is None:
             raise CompileError(f"the fragment '{fragment.name}' is declared but not defined")
@@ -163,8 +236,8 @@ class Interpreter:
             if self._depth == 0:
                 self.at.hint = name
             value = self._value(assignment.value, frame, name)
-            if self._depth == 0 and self._quantized is not None and isinstance(target, syntax.Identifier):
-                value = self._placed(frame, assignment.target.at, self._quantized.assigned, name, value)
+            if self._depth == 0 and isinstance(target, syntax.Identifier):
+                value = self._placed(frame, assignment.target.at, self.quantized.assigned, name, value)
             self._assign(target, value, frame)
 
     def _assign(self, target: syntax.Target, value: Value, frame: _Frame) -> None:
@@ -181,8 +254,8 @@ class Interpreter:
     # Expressions
 
     def _value(self, expression: syntax.Expression, frame: _Frame, target: str = "") -> Value:
-        self._steps += 1
-        if self._steps > self._limits.steps:
+        self._work.steps += 1
+        if self._work.steps > self._limits.steps:
             self._fail(frame, expression.at, f"more than {self._limits.steps} expressions are to be evaluated")
         match expression:
             case syntax.Literal(_, value):
@@ -270,16 +343,16 @@ class Interpreter:
                 self._fail(frame, argument.at, f"'{name}' has {len(parameters)} parameters, more arguments are given")
             # An argument of a name that nobody knows is left out: torch-to-nnef writes some.
             given[argument.name or parameters[position]] = self._value(argument.value, frame)
-        self._calls += 1
-        if self._calls > self._limits.operations:
+        self._work.calls += 1
+        if self._work.calls > self._limits.operations:
             hint = "If it is meant to: --max-operations N allows more."
             self._fail(frame, invocation.at, f"more than {self._limits.operations} operations are called", hint)
         if name in self._sources and name not in self._fragments:
             place = frame.source.location(invocation.at)
             content = invocation.content or "scalar"
             return self._placed(frame, invocation.at, self._sources[name], given, content, target, place)
-        if self._depth == 0 and self._quantized is not None:
-            given = dict(self._quantized.arguments(name, given))
+        if self._depth == 0:
+            given = dict(self.quantized.arguments(name, given))
         return self._placed(frame, invocation.at, self._resolved, name, given)
 
     def _custom(self, name: str) -> ExtensionOperator | None:

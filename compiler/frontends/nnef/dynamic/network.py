@@ -23,7 +23,8 @@ from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Limits, Source
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, Registry
-from nnefc.frontends.nnef.dynamic.symbols import Symbols, read_assertions
+from nnefc.frontends.nnef.dynamic.submodels import run_submodel
+from nnefc.frontends.nnef.dynamic.symbols import INPUTS, Symbols, declared_inputs, named_in_inputs, read_assertions
 from nnefc.frontends.nnef.dynamic.values import Array, Value, coerced, dtype_named, integers
 from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.tensor_file import parse_tensor
@@ -34,11 +35,10 @@ from nnefc.operators.base import Operand
 from nnefc.operators.block_quantization import BlockTensor
 from nnefc.operators.shape import Copy
 from nnefc.outline import OpenTensor
-from nnefc.sizes import OpenSize
+from nnefc.sizes import Dimension, OpenSize
 
-__all__ = ["declared_inputs", "dynamic_network"]
+__all__ = ["dynamic_network"]
 
-_INPUTS = ("external", "tract_core_external")
 _CACHES = ("tract_transformers_dyn_kv_cache", "tract_transformers_quantized_dyn_kv_cache")
 _ALWAYS = ("standard", "tract_core")
 _FRAMES_A_FRAGMENT = 64
@@ -57,29 +57,6 @@ class _Network:
     values: dict[str, Array | BlockTensor] = field(default_factory=dict)
 
 
-def declared_inputs(graph: syntax.Graph) -> list[OpenTensor]:
-    """The inputs as the text declares them; a size that is a symbol has its name, other expressions are unknown."""
-    made = {}
-    for assignment in graph.body:
-        call = assignment.value
-        if not (isinstance(assignment.target, syntax.Identifier) and isinstance(call, syntax.Invocation)):
-            continue
-        if call.name in _INPUTS:
-            named = {argument.name: argument.value for argument in call.arguments}
-            shape, datum = named.get("shape"), named.get("datum_type")
-            dtype = dtype_named(str(datum.value)) if isinstance(datum, syntax.Literal) else "float32"
-            sizes = tuple(_declared_size(item) for item in shape.items) if isinstance(shape, syntax.Array) else None
-            made[assignment.target.name] = OpenTensor(assignment.target.name, dtype, sizes)
-    return [made.get(each.name, OpenTensor(each.name, "", None)) for each in graph.inputs]
-
-
-def _named_in_inputs(graph: syntax.Graph) -> set[str]:
-    """All names in the sizes of inputs."""
-    calls = [assignment.value for assignment in graph.body if isinstance(assignment.value, syntax.Invocation)]
-    shapes = [a.value for call in calls if call.name in _INPUTS for a in call.arguments if a.name == "shape"]
-    return {n.name for shape in shapes for n in syntax.parts_of(shape) if isinstance(n, syntax.Identifier)}
-
-
 def _lengths(document: syntax.Document, graph: syntax.Graph) -> set[str]:
     """The symbols that say how many positions caches hold, those in fragments too."""
     found: set[str] = set()
@@ -91,16 +68,6 @@ def _lengths(document: syntax.Document, graph: syntax.Graph) -> set[str]:
                 case syntax.Array(_, items), syntax.Literal(_, int() as place) if place < len(items):
                     found |= {item.name for item in items[place : place + 1] if isinstance(item, syntax.Identifier)}
     return found
-
-
-def _declared_size(item: syntax.Expression) -> int | str | None:
-    match item:
-        case syntax.Literal(_, int() as size):
-            return size
-        case syntax.Identifier(_, name):
-            return name
-        case _:
-            return None
 
 
 def dynamic_network(
@@ -136,7 +103,7 @@ def dynamic_network(
         narrowing.notes[f"assertion {text}"] = f"the assertion '{text}' is not understood, and says nothing of sizes"
     declared = declared_inputs(graph)
     _check_given(shape, declared, assertions.symbols)
-    symbols = Symbols(assertions, declared, _named_in_inputs(graph), _lengths(document, graph), shape, narrowing)
+    symbols = Symbols(assertions, declared, named_in_inputs(graph), _lengths(document, graph), shape, narrowing)
     opened = tuple(symbols.dimensions.values())
     keeps_states = scan_states == "keep" or (scan_states is None and _is_pulse(graph))
     shapes = {
@@ -236,15 +203,21 @@ def _built(
     builder = relax.BlockBuilder()
     at = DynamicEmitter(builder)
     names = list(outputs) or [output.name for output in graph.outputs]
-    sources: dict[str, Source] = {
-        "external": lambda args, content, target, _: _external(made, args, content, target),
-        "tract_core_external": lambda args, content, target, _: _external(made, args, content, target),
-        "variable": lambda args, content, target, place: _variable(made, at, args, content),
-    }
-    registries = _named_registries(document)
     sizes = dict(symbols.sizes)
-    quantized = QuantizedTensors(at, made.entries) if made.entries else None
-    interpreter = Interpreter(document, at, registries, sizes, sources, limits, keeps_states, symbols.absent, quantized)
+    quantized = QuantizedTensors(at, made.entries)
+    interpreter = Interpreter(
+        document,
+        at,
+        _named_registries(document),
+        sizes,
+        _sources(made, at, lambda args, content, target, _: _external(made, quantized, args, content, target)),
+        limits,
+        keeps_states,
+        symbols.absent,
+        quantized,
+        made.files,
+        partial(run_submodel, partial(_inside, made.seed)),
+    )
     failure: BaseException | None = None
     results: list[Operand] = []
     with builder.function("main"):
@@ -252,7 +225,7 @@ def _built(
             try:
                 sizes.update({name: at.length(name, most) for name, most in symbols.lengths.items()})
                 values = interpreter.run_graph(graph)
-                results = [at.tensor(_named(values, name, graph)) for name in names]
+                results = [at.tensor(quantized.result(name, _named(values, name, graph))) for name in names]
             except BaseException as error:
                 failure = error
             distinct = _distinct(at, results + [update for _, update in at.updates.values()])
@@ -280,6 +253,28 @@ def _built(
     )
 
 
+def _sources(made: _Network, at: DynamicEmitter, external: Source) -> dict[str, Source]:
+    """What makes the values of inputs and variables."""
+    return {
+        **dict.fromkeys(INPUTS, external),
+        "variable": lambda args, content, target, place: _variable(made, at, args, content),
+    }
+
+
+def _inside(
+    seed: int | None,
+    outer: Interpreter,
+    document: syntax.Document,
+    files: ModelFiles,
+    sizes: Mapping[str, Dimension],
+    external: Source,
+) -> Interpreter:
+    """The interpreter of a document in another one."""
+    made, at = _Network(files, _quantization(files), {}, seed), outer.at
+    registries, sources = _named_registries(document), _sources(made, at, external)
+    return outer.inside(document, registries, sizes, sources, QuantizedTensors(at, made.entries), files)
+
+
 def _named(values: Mapping[str, Value], name: str, graph: syntax.Graph) -> Value:
     if name not in values:
         nearest = nearest_name(name, values)
@@ -288,9 +283,11 @@ def _named(values: Mapping[str, Value], name: str, graph: syntax.Graph) -> Value
     return values[name]
 
 
-def _external(made: _Network, args: Mapping[str, Value], content: str, target: str) -> relax.Var:
-    """An input."""
-    dtype = {"scalar": "float32", "integer": "int64", "logical": "bool"}[content]
+def _external(
+    made: _Network, quantized: QuantizedTensors, args: Mapping[str, Value], content: str, target: str
+) -> relax.Var:
+    """An input; one with an entry of `graph.quant` is the integers."""
+    dtype = quantized.input_dtype(target) or {"scalar": "float32", "integer": "int64", "logical": "bool"}[content]
     if "datum_type" in args:
         dtype = dtype_named(str(coerced(args["datum_type"], STRING)))
     shape = integers(args.get("shape", []))

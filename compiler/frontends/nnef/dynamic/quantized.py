@@ -63,7 +63,7 @@ class QuantizedTensors:
     def __init__(self, at: DynamicEmitter, entries: Entries) -> None:
         self._at = at
         self._grids = {name: _grid(name, by) for name, by in entries.items()}
-        self._known: list[tuple[Operand, _Grid]] = []
+        self._known: list[tuple[Operand, _Grid, Operand]] = []
 
     def assigned(self, name: str, value: Value) -> Value:
         """What a name stands for that is given a value: with an entry, what its integers stand for.
@@ -84,9 +84,37 @@ class QuantizedTensors:
             codes = at.apply(Quantization(axis=axis, dtype=grid.dtype), value, grid.scale, grid.zero)
         else:
             return value
-        made = at.apply(Dequantization(axis=axis), at.expr(codes), grid.scale, grid.zero)
-        self._known.append((made, grid))
+        return self._standing_for(codes, grid, axis)
+
+    def _standing_for(self, codes: Operand, grid: _Grid, axis: int | None) -> Operand:
+        at = self._at
+        made: Operand = at.apply(Dequantization(axis=axis), at.expr(codes), grid.scale, grid.zero)
+        self._known.append((made, grid, codes))
         return made
+
+    def rounded(self, value: Operand, scale: float, zero: int, dtype: str) -> Operand:
+        """What integers of 8 bits stand for that are nearest to reals."""
+        grid = _Grid(np.array(scale, np.float32), np.array(zero, dtype), dtype)
+        codes = self._at.apply(Quantization(dtype=dtype), value, grid.scale, grid.zero)
+        return self._standing_for(codes, grid, None)
+
+    def codes_of(self, value: Value) -> Value:
+        """The integers that a value is known to be; other values as they are."""
+        return next((codes for known, _, codes in self._known if known is value), value)
+
+    def result(self, name: str, value: Value) -> Value:
+        """What the graph returns under a name: with an entry, the integers."""
+        return self.codes_of(value) if name in self._grids else value
+
+    def dtype_of(self, value: Value) -> str | None:
+        """The type of the integers that a value is known to be; None for others."""
+        grid = self._grid_of(value)
+        return None if grid is None else grid.dtype
+
+    def input_dtype(self, name: str) -> str | None:
+        """The type of the integers that an input is given as; None for others."""
+        grid = self._grids.get(name)
+        return None if grid is None or grid.dtype not in RANGES else str(grid.zero.dtype)
 
     def arguments(self, name: str, given: Mapping[str, Value]) -> Mapping[str, Value]:
         """The arguments of a call: a bias of integers becomes what these stand for."""
@@ -103,7 +131,7 @@ class QuantizedTensors:
         return {**given, "bias": made}
 
     def _grid_of(self, value: Value) -> _Grid | None:
-        return next((grid for known, grid in self._known if known is value), None)
+        return next((grid for known, grid, _ in self._known if known is value), None)
 
 
 def _grid(name: str, by: QuantizedBy) -> _Grid:

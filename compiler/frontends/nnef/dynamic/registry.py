@@ -11,7 +11,7 @@ objects if the operator says `sizes`, else written by a kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from tvm import relax
 
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
+from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.parser import parse_signature
 from nnefc.frontends.nnef.signatures import Signature
@@ -36,10 +37,12 @@ class Context(Protocol):
     Attributes:
         at: the emitter.
         keeps_states: whether scans go on in a run where the one before ended.
+        quantized: the tensors that are integers and stand for reals.
     """
 
     at: DynamicEmitter
     keeps_states: bool
+    quantized: QuantizedTensors
 
     def is_endless(self, size: Dimension) -> bool:
         """Whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
@@ -52,6 +55,12 @@ class Context(Protocol):
 
     def run_fragment(self, name: str, arguments: Mapping[str, Value]) -> dict[str, Value]:
         """Evaluate a fragment of the document by its name; its results by name."""
+
+    def run_model(self, label: str, inputs: Sequence[Value]) -> list[Value]:
+        """Evaluate the graph of a model inside the model; its outputs."""
+
+    def text_of(self, name: str) -> str:
+        """The content of a file of the model."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 extension tract_symbol S;               S is a size
 extension tract_assert S >= 0;          its range
 extension tract_assert S+P < 128;       a bound of each, the other one at its least
+extension tract_pulse_streaming_symbol; the symbol S, as older documents declare it
 extension tract_assert tg: S==1;        a scenario, for which a specialization may be made
 """
 
@@ -15,11 +16,17 @@ from dataclasses import dataclass, replace
 from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.dynamic.values import dtype_named
 from nnefc.network import OpenDimension
 from nnefc.outline import OpenTensor, likely_size
 from nnefc.sizes import LARGEST, Dimension, OpenSize
 
-__all__ = ["Assertions", "Symbols", "read_assertions"]
+__all__ = ["INPUTS", "Assertions", "Symbols", "declared_inputs", "named_in_inputs", "read_assertions"]
+
+INPUTS = ("external", "tract_core_external")
+"""The operations that stand for inputs of a graph."""
+_STREAM = "S"
+"""The symbol of the length of streams that documents do not declare by its name."""
 
 _TERM = re.compile(r"\s*([+-]?)\s*(?:(\d{1,15})\s*\*\s*)?([A-Za-z_]\w*|\d{1,15})\s*")
 _COMPARISON = re.compile(r"(?:([A-Za-z_]\w*)\s*:)?([^<>=:]+)(<=|>=|==|<|>)([^<>=:]+)")
@@ -56,6 +63,10 @@ def read_assertions(document: syntax.Document) -> Assertions:
                 location = document.source.location(extension.at)
                 raise CompileError("a symbol needs one name", location=location, hint="write extension tract_symbol S;")
             symbols.append(names[0])
+        elif extension.name == "tract_pulse_streaming_symbol":
+            symbols.append(_STREAM)
+    symbols += [name for graph in document.graphs for name in sorted(_undeclared(graph))]
+    symbols = list(dict.fromkeys(symbols))
     ranges = {name: OpenSize(least=0) for name in symbols}
     scenarios: dict[str, dict[str, int]] = {}
     texts = [each.options[0] if each.options else "" for each in document.extensions if each.name == "tract_assert"]
@@ -63,7 +74,7 @@ def read_assertions(document: syntax.Document) -> Assertions:
         notes = tuple(text for text in texts if not _note(text, ranges, scenarios))
     below = {name for text in texts for name in _bounded_below(text)}
     ranges = {name: size if name in below else replace(size, least=max(1, size.least)) for name, size in ranges.items()}
-    return Assertions(tuple(dict.fromkeys(symbols)), ranges, scenarios, notes)
+    return Assertions(tuple(symbols), ranges, scenarios, notes)
 
 
 def _bounded_below(text: str) -> set[str]:
@@ -217,3 +228,42 @@ def _most_of_length(name: str, asserted: OpenSize, given: Mapping[str, tuple[int
             hint=f"give a range: --shape {name}=0..2048",
         )
     return most
+
+
+def declared_inputs(graph: syntax.Graph) -> list[OpenTensor]:
+    """The inputs as the text declares them; a size that is a symbol has its name, other expressions are unknown."""
+    made = {}
+    for assignment in graph.body:
+        call = assignment.value
+        if not (isinstance(assignment.target, syntax.Identifier) and isinstance(call, syntax.Invocation)):
+            continue
+        if call.name in INPUTS:
+            named = {argument.name: argument.value for argument in call.arguments}
+            shape, datum = named.get("shape"), named.get("datum_type")
+            dtype = dtype_named(str(datum.value)) if isinstance(datum, syntax.Literal) else "float32"
+            sizes = tuple(_declared_size(item) for item in shape.items) if isinstance(shape, syntax.Array) else None
+            made[assignment.target.name] = OpenTensor(assignment.target.name, dtype, sizes)
+    return [made.get(each.name, OpenTensor(each.name, "", None)) for each in graph.inputs]
+
+
+def named_in_inputs(graph: syntax.Graph) -> set[str]:
+    """All names in the sizes of inputs."""
+    calls = [assignment.value for assignment in graph.body if isinstance(assignment.value, syntax.Invocation)]
+    shapes = [a.value for call in calls if call.name in INPUTS for a in call.arguments if a.name == "shape"]
+    return {n.name for shape in shapes for n in syntax.parts_of(shape) if isinstance(n, syntax.Identifier)}
+
+
+def _undeclared(graph: syntax.Graph) -> set[str]:
+    """Names in the sizes of inputs that nothing gives a value: symbols that the document does not declare."""
+    targets = (target for each in graph.body for target in syntax.identifiers_of(each.target))
+    return named_in_inputs(graph) - {target.name for target in targets}
+
+
+def _declared_size(item: syntax.Expression) -> int | str | None:
+    match item:
+        case syntax.Literal(_, int() as size):
+            return size
+        case syntax.Identifier(_, name):
+            return name
+        case _:
+            return None

@@ -146,11 +146,11 @@ def integer(value: Value) -> Dimension:
 
 
 def integers(value: Value) -> list[Dimension]:
-    """A list of integers and sizes; one alone is a list of one."""
+    """A list of integers and sizes; one alone is a list of one, and lists in it are joined."""
     if isinstance(value, np.ndarray):
         return [integer(item) for item in of_items(list(value.reshape(-1)), (-1,))]
     if isinstance(value, list | tuple):
-        return [integer(item) for item in value]
+        return [number for item in value for number in integers(item)]
     return [integer(value)]
 
 

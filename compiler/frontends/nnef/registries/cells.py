@@ -51,6 +51,17 @@ def _gru_epilogue(context: Context, args: Arguments) -> Operand:
     return _gru_step(context, args.xh, args.rh, args.h_prev, args.hidden)
 
 
+@_CORE.operator(
+    "fragment tract_core_gru_cell(xh: tensor<scalar>, r: tensor<scalar>, rb: tensor<scalar>, h_prev: tensor<scalar>, "
+    "hidden: integer) -> (ht: tensor<scalar>)"
+)
+def _gru_cell(context: Context, args: Arguments) -> Operand:
+    """A step of a GRU, with the product with the hidden state."""
+    at = context.at
+    product = at.apply(MatMul(transpose_b=True), args.h_prev, args.r)
+    return _gru_step(context, args.xh, apply(at, "add", product, args.rb), args.h_prev, args.hidden)
+
+
 def _gru_step(context: Context, xh: Operand, rh: Operand, before: Operand, hidden: int) -> Operand:
     at = context.at
     inputs, states = _gates(context, xh, hidden, 3), _gates(context, rh, hidden, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from nnefc.operators.normalization import RootMeanSquare
 from nnefc.operators.reduction import ArgExtreme, Product
 from nnefc.operators.shape import Expand, Transpose
 
-__all__: list[str] = []
+__all__ = ["cast_result", "product_along"]
 
 _CORE = registry("tract_core")
 _X = "(x: tensor<scalar>) -> (y: tensor<scalar>)"
@@ -226,14 +227,18 @@ def _einsum(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_matmul(A: tensor<scalar>, B: tensor<scalar>, axes: integer[] = []) -> (output: tensor<scalar>)"
 )
 def _matmul(context: Context, args: Arguments) -> Operand:
-    """The axes of rows and sums of A, of sums and columns of B, of rows and columns of the result."""
-    at, rank = context.at, rank_of(args.A)
-    if not args.axes:
-        return at.apply(MatMul(), args.A, args.B)
-    if len(args.axes) != 6:
-        raise CompileError(f"six axes are needed, {len(args.axes)} are given")
-    am, ak, bk, bn, cm, cn = args.axes
-    a, b = (at.apply(Transpose(_last(rank, *pair)), x) for x, pair in ((args.A, (am, ak)), (args.B, (bk, bn))))
+    return product_along(context, args.A, args.B, args.axes)
+
+
+def product_along(context: Context, a: Operand, b: Operand, axes: Sequence[int]) -> Operand:
+    """A product; axes are those of rows and sums of A, of sums and columns of B, of rows and columns of the result."""
+    at, rank = context.at, rank_of(a)
+    if not axes:
+        return at.apply(MatMul(), a, b)
+    if len(axes) != 6:
+        raise CompileError(f"six axes are needed, {len(axes)} are given")
+    am, ak, bk, bn, cm, cn = axes
+    a, b = (at.apply(Transpose(_last(rank, *pair)), x) for x, pair in ((a, (am, ak)), (b, (bk, bn))))
     order = _last(rank, cm, cn)
     return at.apply(Transpose(tuple(np.argsort(order).tolist())), at.apply(MatMul(), a, b))
 

@@ -18,7 +18,7 @@ from nnefc.operators.matrix import MatMul
 from nnefc.operators.shape import Concat, Reshape, Slice, Tile, Transpose
 from nnefc.sizes import Dimension, bounds, ceil_div, greatest, is_known, least
 
-__all__: list[str] = []
+__all__ = ["as_standard"]
 
 _STANDARD = registry("standard")
 
@@ -108,7 +108,7 @@ def _from_front(position: Dimension, size: Dimension) -> Dimension:
     return position
 
 
-def _as_standard(context: Context, name: str, args: Arguments, **changed: Value) -> Value:
+def as_standard(context: Context, name: str, args: Arguments, **changed: Value) -> Value:
     """A call of the standard's operation of that name, with some arguments changed."""
     operation = STANDARD.lookup(name, Dialect.FINAL)
     assert operation is not None
@@ -132,7 +132,7 @@ def _deconv(context: Context, args: Arguments) -> Value:
     apart = at.apply(Reshape((groups, outputs // groups, inputs, *taps)), args.filter)
     turned = at.apply(Transpose((0, 2, 1, *range(3, len(taps) + 3))), apart)
     filters = at.apply(Reshape((groups * inputs, outputs // groups, *taps)), turned)
-    return _as_standard(context, "deconv", args, filter=filters)
+    return as_standard(context, "deconv", args, filter=filters)
 
 
 _POOL = (
@@ -144,12 +144,12 @@ _POOL = (
 @_STANDARD.operator(f"fragment max_pool{_POOL}(output: tensor<scalar>)")
 def _max_pool(context: Context, args: Arguments) -> Value:
     """What lies outside does not count, whatever the border."""
-    return _as_standard(context, "max_pool", args, border="ignore")
+    return as_standard(context, "max_pool", args, border="ignore")
 
 
 @_STANDARD.operator(f"fragment max_pool_with_index{_POOL}(output: tensor<scalar>, index: tensor<integer>)")
 def _max_pool_with_index(context: Context, args: Arguments) -> Value:
-    return _as_standard(context, "max_pool_with_index", args, border="ignore")
+    return as_standard(context, "max_pool_with_index", args, border="ignore")
 
 
 @_STANDARD.operator(
@@ -160,7 +160,7 @@ def _max_pool_with_index(context: Context, args: Arguments) -> Value:
 def _pad(context: Context, args: Arguments) -> Value:
     """The border that repeats the last item is called `replicated`, too."""
     border = {"replicated": "replicate"}.get(args.border, args.border)
-    made = _as_standard(context, "pad", args, border=border)
+    made = as_standard(context, "pad", args, border=border)
     imaginary = [(0, 0)] * (rank_of(args.input) - 1) + [(0, 1)]
     if border == "constant" and args.value == 0 and shape_of(args.input)[-1:] == (1,) and args.padding == imaginary:
         context.at.real_parts[made] = args.input

@@ -23,12 +23,12 @@ for _name in ("rms_norm", "silu", "gelu_approx"):
 
 @_TRANSFORMERS.operator(
     "fragment tract_transformers_sdpa<?>(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, mask: tensor<?> = 0, "
-    "scale: scalar = 0.0, datum_type: string = '', acc_datum_type: string = '', is_causal: logical = false) "
-    "-> (output: tensor<scalar>)",
+    "scale: scalar = 0.0, datum_type: string = '', acc_datum_type: string = '', is_causal: logical = false, "
+    "causal: logical = false) -> (output: tensor<scalar>)",
     sizes=True,
 )
 def _sdpa(context: Context, args: Arguments) -> Operand:
-    """Attention of rank 3 or 4. Without a scale it is one over the root of the width."""
+    """Attention of rank 3 or 4. Without a scale it is one over the root of the width; `causal` is an older name."""
     at = context.at
     q, k, v = (at.apply(Cast("float32"), x) for x in at.promoted([args.q, args.k, args.v]))
     mask = None if isinstance(args.mask, int | float) else at.tensor(args.mask, "float32")
@@ -38,7 +38,7 @@ def _sdpa(context: Context, args: Arguments) -> Operand:
     if flat:
         q, k, v = (at.apply(Unsqueeze((1,)), x) for x in (q, k, v))
         mask = at.apply(Unsqueeze((1,)), mask) if mask is not None and rank_of(mask) == 3 else mask
-    operator = Attention(args.scale or None, causal=args.is_causal)
+    operator = Attention(args.scale or None, causal=args.is_causal or args.causal)
     made = at.apply(operator, q, k, v, mask)
     made = at.apply(Squeeze((1,)), made) if flat else made
     return cast_result(context, made, args.datum_type)
