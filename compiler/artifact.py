@@ -33,6 +33,7 @@ from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network, write_together
 from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.machine.any_target import AnyTarget
+from nnefc.targets.machine.target import Target
 
 __all__ = ["Artifact", "build"]
 
@@ -160,6 +161,7 @@ def build(
     description = replace(
         _description(network, target, first, last.plan, code.device),
         scratch_bytes=max(program.scratch_bytes for program in programs),
+        cpu_features=_features(target.host, programs),
         specializations=tuple(
             SpecializationDescription(sizes, program.plan.workspace_bytes)
             for sizes, program in zip(special.sizes, programs[1:], strict=True)
@@ -168,6 +170,12 @@ def build(
     description = _only_specialized(description) if special.only else description
     constants = _constants(network, last, description.constant_bytes)
     return Artifact(description, target, first.plan.lower_bound, code, constants)
+
+
+def _features(target: Target, programs: Sequence[Lowered]) -> tuple[str, ...]:
+    """What a library looks for: those of the matrix unit only where its code uses it."""
+    of_kernels = {feature for program in programs for kernel in program.kernels for feature in kernel.features}
+    return (*target.features, *(feature for feature in target.tiles if feature in of_kernels))
 
 
 def _only_specialized(description: LibraryDescription) -> LibraryDescription:
@@ -202,7 +210,6 @@ def _description(
         constant_bytes=whole.constant_bytes + _initial_bytes(network, whole, device),
         state_bytes=whole.state_bytes,
         state_initial_offset=whole.constant_bytes,
-        cpu_features=target.host.features,
         variables=network.variables,
         index_limits=tuple((name, most) for name, most in index_limits(network).items() if name not in network.texts),
         device=device,

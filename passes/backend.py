@@ -101,6 +101,7 @@ class LoweredKernel:
         workspace_bytes: what the memory plan has to provide for it.
         scratch_bytes: what one worker of the host needs at most during a call, besides its stack.
         host: flat code with a symbol, if the host runs it.
+        features: of the host, by LLVM's names, that it needs besides `Target.features`.
         code: what `Backend.finish` makes code of, if anything else does.
     """
 
@@ -109,6 +110,7 @@ class LoweredKernel:
     workspace_bytes: Dimension = 0
     scratch_bytes: int = 0
     host: tirx.PrimFunc | None = None
+    features: Sequence[str] = ()
     code: object = None
 
 

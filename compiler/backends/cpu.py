@@ -34,6 +34,7 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.kernels import Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
+from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.target import Target
@@ -101,12 +102,14 @@ class CpuBackend(Backend):
             _, single = self._lowered(with_sizes(kernel.kernel, ones), rest, once)
             if is_known(single.workspace_bytes) and not single.workspace_bytes:
                 lowered = with_version(lowered, single, ones)
+        uses_tiles = any(tile_calls(lowered.func.body)) and not self.target.emulates_tiles
         return LoweredKernel(
             func,
             [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
             lowered.workspace_bytes,
             lowered.scratch_bytes,
-            host=exported(with_llvm_functions(lowered.func), kernel_symbol(kernel.name)),
+            host=exported(with_llvm_functions(lowered.func, self.target), kernel_symbol(kernel.name)),
+            features=self.target.tiles if uses_tiles else (),
         )
 
     def _lowered(self, kernel: KernelAnalysis, sizes: Sequence[tirx.Var], once: bool) -> tuple[tirx.PrimFunc, Kernel]:

@@ -66,7 +66,7 @@ class _Tiles:
 def transpose_to_blocks(data: te.Tensor, batch: int, channels: int, positions: int, size: int) -> te.Tensor:
     """`[N, C, P]` → `[N, ceil(C / size), P, size]`, both flat; the last block is filled up with zeros.
 
-    P is at least `POSITIONS`, `size` a power of two and at most 16.
+    P is at least `POSITIONS`, `size` a power of two.
     """
     tiles = _Tiles(batch, channels, positions, size, str(data.dtype))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from nnefc.passes.graph.choose_blocks import channels_of_a_block
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules import (
@@ -63,7 +64,8 @@ class AssignLayouts:
         self._algorithms = algorithms
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        mod = LayoutRewriter(mod, self._target, _rule_of, self._strict, self._algorithms).transform()
+        size = channels_of_a_block(mod, self._target)
+        mod = LayoutRewriter(mod, self._target, _rule_of, self._strict, self._algorithms, size).transform()
         return relax.transform.DeadCodeElimination()(mod)
 
 

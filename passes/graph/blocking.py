@@ -65,4 +65,4 @@ def _seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ..
 
 
 def _has_tiles(data: relax.Expr, positions: int, size: int) -> bool:
-    return str(data.ty.dtype) in _TRANSPOSED and not may_exceed(POSITIONS, positions) and size in (2, 4, 8, 16)
+    return str(data.ty.dtype) in _TRANSPOSED and not may_exceed(POSITIONS, positions) and size in (2, 4, 8, 16, 32, 64)

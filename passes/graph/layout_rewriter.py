@@ -42,12 +42,13 @@ class LayoutRewriter(Rewriter):
         rule_of: Callable[[relax.Call], LayoutRule | None],
         strict: bool,
         algorithms: FastAlgorithms,
+        size: int,
     ) -> None:
         super().__init__(mod)
         self.target = target
         self.strict = strict
         self.algorithms = algorithms
-        self.size = max(target.lanes("float32"), 8)
+        self.size = size
         self._rule_of = rule_of
         self._layout: dict[relax.Expr, Blocked] = {}  # of tensors in blocked layout
         self._other_form: dict[tuple[relax.Expr, Blocked | None], relax.Expr] = {}

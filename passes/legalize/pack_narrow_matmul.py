@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
+from nnefc.passes.compute.dot_product import Multiplication, filled, multiplication_of, pack_dot_matrix
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
 from nnefc.passes.graph.packed_operands import NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
@@ -62,7 +62,7 @@ class _Packer(Rewriter):
     def _packed(self, right: relax.Expr, size: int, how: Multiplication) -> relax.Expr:
         if is_constant(right) and len(shape_of(right)) == 2:
             weights = array_of(right)
-            more = how.filled(weights.shape[0]) - weights.shape[0]
+            more = filled(how, weights.shape[0], self._target) - weights.shape[0]
             return constant(pack_right_array(packed_weights(np.pad(weights, [(0, more), (0, 0)]), 0, how), size))
         if str(right.ty.dtype) != how.weights:
             right = self.builder.emit(relax.op.astype(right, how.weights))
@@ -74,7 +74,7 @@ class _Packer(Rewriter):
 
     def _padded_rows(self, left: relax.Expr, how: Multiplication) -> relax.Expr:
         """`left` with zeros after each row, so that it can be packed whole."""
-        missing = how.filled(shape_of(left)[-1]) - shape_of(left)[-1]
+        missing = filled(how, shape_of(left)[-1], self._target) - shape_of(left)[-1]
         if not missing:
             return left
         widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]

@@ -25,15 +25,20 @@ from nnefc.sizes import expression, is_known
 __all__ = ["with_joined_rows"]
 
 
-def with_joined_rows(kernel: KernelAnalysis, product: Step) -> KernelAnalysis | None:
+def with_joined_rows(kernel: KernelAnalysis, product: Step, of_known_sizes: bool = False) -> KernelAnalysis | None:
     """A kernel of one product with the last two axes of its rows joined, if one of them is open and others follow.
+
+    Args:
+        of_known_sizes: whether they are joined also if none of them is open.
 
     Returns:
         None where a tensor is read or written otherwise than in the same place along both.
     """
     roles = product.contraction
     rows = roles.only_left[-2:] if roles is not None else ()
-    if len(rows) < 2 or rows[0] + 1 != rows[1] or all(is_known(product.sizes[axis]) for axis in rows):
+    if len(rows) < 2 or rows[0] + 1 != rows[1]:
+        return None
+    if not of_known_sizes and all(is_known(product.sizes[axis]) for axis in rows):
         return None
     if any(product.sizes[axis] == 1 for axis in rows) or not all(step.loops_are_axes for step in kernel.steps):
         return None

@@ -29,7 +29,7 @@ from tvm.sym import detect_linear_equation
 from nnefc.passes.tir.bound_offsets import named_once
 from nnefc.passes.tir.expressions import int64, is_number, loads_of, substituted, variables_of
 
-__all__ = ["TiledAxis", "tiled_axes", "with_remainders", "with_tiled_axis"]
+__all__ = ["TiledAxis", "tiled_axes", "with_hoisted_condition", "with_remainders", "with_tiled_axis"]
 
 _TILED = "nnefc.tiled_axes"
 """Attribute of kernels: their tiled axes."""
@@ -70,7 +70,7 @@ def with_remainders(stmt: tirx.Stmt, axes: Sequence[TiledAxis], once: bool = Fal
     Args:
         once: whether each item is to be written once, for what it is computed from may be there before.
     """
-    stmt = tvm_ffi.structural_map(stmt, (tirx.For, _hoisted))
+    stmt = tvm_ffi.structural_map(stmt, (tirx.For, with_hoisted_condition))
     for axis in (axis for axis in axes if axis.remainders):
         stmt = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop, axis=axis: _over_tiles(loop, axis, once)))
     return stmt
@@ -191,7 +191,7 @@ def _found(body: tirx.Stmt, kinds: Any) -> list[Any]:
     return found
 
 
-def _hoisted(loop: tirx.For) -> tirx.Stmt:
+def with_hoisted_condition(loop: tirx.For) -> tirx.Stmt:
     """A vectorized loop under a condition that is the same for all its lanes, instead of around it."""
     body = loop.body
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(body, tirx.IfThenElse) or body.else_case is not None:

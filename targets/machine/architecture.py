@@ -48,6 +48,8 @@ class Architecture:
         extensions: the widest first; the last one needs nothing.
         checked: features that generated code may use beyond the baseline: those that make code faster, and that the
             runtime can look for on the systems of this kind of machine. All others are switched off.
+        tiles: features of a unit that multiplies matrices, which only some kernels use: libraries with such kernels
+            look for these too. The system must give leave to use it, which only Linux is asked for.
         tuning: LLVM's names, a regular expression, of what are no instructions of their own: which ones are fast on a
             processor, and versions of the instruction set, whose features have names of their own.
         pointer_bits: size of a pointer, and of C's size_t.
@@ -63,6 +65,7 @@ class Architecture:
     required: tuple[str, ...]
     extensions: tuple[VectorExtension, ...]
     checked: tuple[str, ...] = ()
+    tiles: tuple[str, ...] = ()
     tuning: str = ""
     attributes: tuple[str, ...] = ()
     pointer_bits: int = 64
@@ -98,6 +101,7 @@ ARCHITECTURES = (
             *("avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx10.1", "avx10.2"),
             *("egpr", "push2pop2", "ppx", "ccmp", "cf", "ndd", "nf", "zu"),
         ),
+        tiles=("amx-tile", "amx-bf16", "amx-int8"),
         tuning=r"(fast|faster|slow|false-deps|prefer|no-bypass|use|tuning|allow|idiv[lq]|lea|pad)-.*"
         r"|branch-?fusion|macrofusion|branch-hint|ermsb|fsrm|sbb-dep-breaking|vzeroupper",
     ),

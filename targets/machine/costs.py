@@ -39,6 +39,7 @@ class Costs:
         memory_bytes_per_cycle: from memory.
         launch_cycles: until all threads have begun a kernel, and have told that they are done with it.
         bf16_dots: dot products of pairs of bfloat16 that are made in the time of a multiply-add, if it has any.
+        tile_cycles: from one product of two whole tiles of a matrix to the next, if it has a unit for these.
     """
 
     multiply_adds: float
@@ -55,6 +56,7 @@ class Costs:
     memory_bytes_per_cycle: float
     launch_cycles: int
     bf16_dots: float = 1.0
+    tile_cycles: int = 16
 
     def bytes_per_cycle(self, size: int) -> float:
         """How fast so many bytes are read that are read again and again, from the cache that they fit into, if any."""

@@ -65,6 +65,9 @@ class Target:
         abi: LLVM's name of the calling convention, where the triple does not tell.
         precision: what contractions multiply, one of PRECISIONS.
         keep_wide: contractions that multiply float32 nevertheless, some of KEPT_WIDE.
+        tiles: LLVM features of its unit that multiplies matrices, if it has one: kernels that use it need them, besides
+            `features`.
+        emulates_tiles: whether functions in C stand for that unit's instructions, for tests on machines without it.
     """
 
     name: str
@@ -82,6 +85,8 @@ class Target:
     abi: str = ""
     precision: str = PRECISIONS[0]
     keep_wide: tuple[str, ...] = ()
+    tiles: tuple[str, ...] = ()
+    emulates_tiles: bool = False
 
     backend = "cpu"
 
@@ -160,11 +165,15 @@ def parse_target(text: str) -> Target:
 
     It is `llvm` or `native` (this machine, all its features), a name of `nnefc targets`, LLVM's name of a processor, a
     string in TVM's manner such as `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+dotprod`, or the name of a
-    JSON file, see :func:`_from_file`. `-precision=bf16` may follow each of these.
+    JSON file, see :func:`_from_file`. `-precision=bf16` may follow each of these; so may `-emulate=amx`, for tests of
+    code for processors with AMX on others.
 
     Raises:
         CompileError: no such target, CPU or feature.
     """
+    text, emulated, unit = text.partition(_EMULATE)
+    if emulated:
+        return _emulated(parse_target(text + unit))
     text, precision, asked = text.partition(" -precision=")
     if precision:
         if asked not in _OWN_PRECISIONS:
@@ -190,6 +199,17 @@ def parse_target(text: str) -> Target:
         if kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
             return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
     raise CompileError(f"unknown target {text!r}", hint=_hint(kind))
+
+
+_EMULATE = " -emulate=amx"
+
+
+def _emulated(target: Target) -> Target:
+    if not target.tiles:
+        raise CompileError(
+            f"the target {target.name!r} has no matrix unit to emulate", hint="such as sapphirerapids -emulate=amx"
+        )
+    return replace(target, name=target.name + _EMULATE, emulates_tiles=True)
 
 
 def _hint(name: str) -> str:
@@ -311,9 +331,11 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     vectors = architecture.vectors(available)
     features = tuple(feature for feature in architecture.checked if feature in available)
     surely_there = (*architecture.attributes, *(f"+{feature}" for feature in features))
+    tiles = tuple(name for name in architecture.tiles if name in available and system.name.startswith("linux"))
     costs = microarchitecture_of(architecture.name, cpu).costs(vectors.bytes)
     if re.fullmatch(architecture.unrolled, cpu):
         cpu, attributes = architecture.cpu, surely_there
+    surely_there += tuple(f"+{name}" for name in tiles)
     attributes += _switched_off(architecture, llvm_triple, cpu, attributes, surely_there)
     if vectors.bytes == 64 and architecture.name == "x86_64":  # LLVM prefers 256 bits on some CPUs that have 512
         attributes += ("-prefer-256-bit",)
@@ -331,6 +353,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         pointer_bits=architecture.pointer_bits,
         zig_target=zig_target(architecture.name, system),
         abi=architecture.abi,
+        tiles=tiles,
     )
 
 
@@ -415,6 +438,7 @@ _FLAGS = {
         "bmi": "bmi1",
         "lzcnt": "abm",
         "avxvnni": "avx_vnni",
+        **{f"amx-{n}": f"amx_{n}" for n in ("tile", "bf16", "int8")},
         **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
     },
     "aarch64": {
@@ -438,7 +462,11 @@ def _hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
     except (OSError, StopIteration):
         return ()
     known, flags = _features(triple, cpu), _FLAGS[architecture.name]
-    return tuple(f"-{name}" for name in architecture.checked if name in known and flags.get(name, name) not in shown)
+    return tuple(
+        f"-{name}"
+        for name in (*architecture.checked, *architecture.tiles)
+        if name in known and flags.get(name, name) not in shown
+    )
 
 
 # Linux's numbers of a processor's caches.

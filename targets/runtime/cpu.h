@@ -8,6 +8,16 @@
  * names). False for names that it does not know. */
 bool nnefc_cpu_has(const char *feature);
 
+/* Asks the system for leave to use such instructions, which it may refuse; most need none. */
+#if defined(__x86_64__) && defined(__linux__)
+bool nnefc_cpu_permit(const char *feature);
+#else
+static inline bool nnefc_cpu_permit(const char *feature) {
+    (void)feature;
+    return true;
+}
+#endif
+
 /* Tells the processor that this is a loop that waits. */
 static inline void nnefc_cpu_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)

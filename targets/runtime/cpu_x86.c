@@ -1,6 +1,9 @@
 /* Features of x86 processors, from the CPUID instruction. */
 #include "cpu.h"
 
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -11,7 +14,7 @@
 enum cpu_register { EAX, EBX, ECX, EDX };
 
 /* State that the operating system must save and restore for the instructions to be usable: bits of XCR0. */
-enum { ANY_STATE = 0x0, AVX_STATE = 0x6, AVX512_STATE = 0xe6, APX_STATE = 0x80000 };
+enum { ANY_STATE = 0x0, AVX_STATE = 0x6, AVX512_STATE = 0xe6, TILE_STATE = 0x60000, APX_STATE = 0x80000 };
 
 /* Those with two lines need both. */
 static const struct {
@@ -46,6 +49,9 @@ static const struct {
     {"avx512bitalg", 7, 0, ECX, 12, AVX512_STATE},
     {"avx512vpopcntdq", 7, 0, ECX, 14, AVX512_STATE},
     {"avx512fp16", 7, 0, EDX, 23, AVX512_STATE},
+    {"amx-bf16", 7, 0, EDX, 22, TILE_STATE},
+    {"amx-tile", 7, 0, EDX, 24, TILE_STATE},
+    {"amx-int8", 7, 0, EDX, 25, TILE_STATE},
     {"avxvnni", 7, 1, EAX, 4, AVX_STATE},
     {"avx512bf16", 7, 1, EAX, 5, AVX512_STATE},
     {"avxifma", 7, 1, EAX, 23, AVX_STATE},
@@ -118,5 +124,21 @@ bool nnefc_cpu_has(const char *feature) {
     }
     return known && (strcmp(feature, "avx10.2") != 0 || avx10_version() >= 2);
 }
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 }; /* Linux's ARCH_REQ_XCOMP_PERM, and a bit of XCR0 */
+
+#if !defined(NNEFC_ARCH_PRCTL)
+#define NNEFC_ARCH_PRCTL(request, argument) syscall(SYS_arch_prctl, request, argument)
+#endif
+
+/* The registers of the matrix unit are so large that Linux gives them only to processes that ask. */
+bool nnefc_cpu_permit(const char *feature) {
+    return strcmp(feature, "amx-tile") != 0 || NNEFC_ARCH_PRCTL(REQUEST_STATE, TILE_DATA) == 0;
+}
+#endif
 
 #endif

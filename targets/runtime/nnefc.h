@@ -83,7 +83,8 @@ typedef enum nnefc_status {
     NNEFC_OK = 0,
     NNEFC_BAD_ARGUMENT = 1,    /* a null or misaligned pointer, a number out of range */
     NNEFC_WRONG_ABI = 2,       /* this library does not know the value of nnefc_options.struct_size */
-    NNEFC_UNSUPPORTED_CPU = 3, /* the network was compiled for instructions that this processor lacks */
+    NNEFC_UNSUPPORTED_CPU = 3, /* the network was compiled for instructions that this processor lacks, or that the
+                                  system does not let the process use */
     NNEFC_OUT_OF_MEMORY = 4,   /* the session's memory or threads were refused */
     NNEFC_KERNEL_ERROR = 5,    /* the network's code reported a failure; outputs and states are undefined */
     NNEFC_BUSY = 6,            /* another thread is inside a call on the same session; nothing was done */

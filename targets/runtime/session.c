@@ -61,9 +61,14 @@ static nnefc_status check_cpu(char *error) {
         if (nnefc_cpu_has(feature)) continue;
         used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used > 0 ? ", " : "", feature);
     }
-    if (used == 0) return NNEFC_OK;
-    return nnefc_fail(NNEFC_UNSUPPORTED_CPU, error, "compiled for %s, but this processor lacks %s", description->target,
-                      missing);
+    if (used > 0)
+        return nnefc_fail(NNEFC_UNSUPPORTED_CPU, error, "compiled for %s, but this processor lacks %s", description->target,
+                          missing);
+    for (uint32_t i = 0; i < description->cpu_feature_count; i++)
+        if (!nnefc_cpu_permit(description->cpu_features[i]))
+            return nnefc_fail(NNEFC_UNSUPPORTED_CPU, error, "compiled for %s, but the system does not let this process use %s",
+                              description->target, description->cpu_features[i]);
+    return NNEFC_OK;
 }
 
 /* Copies what the caller's version of the options has; the rest is zero. False for a size that no version has. */

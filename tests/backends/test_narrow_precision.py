@@ -32,6 +32,7 @@ _PRODUCTS = ((16, 64, 48), (16, 64, 48), (1, 200, 33), (7, 93, 5), (5, 401, 40),
 
 _COOPERLAKE = "llvm -mcpu=cooperlake"
 _SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
+_EMULATED = f"{_SAPPHIRE_RAPIDS} -emulate=amx"  # its matrix unit, in C
 _ARM = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "qemu-aarch64", "-cpu", "max")
 
 
@@ -95,7 +96,10 @@ def _check(case: _Contractions, results: list[np.ndarray], precision: str) -> No
         assert error.max() < largest and error.mean() < mean, (number, error.max(), error.mean())
 
 
-@pytest.mark.parametrize(("target", "precision"), [(_COOPERLAKE, "bf16"), (_SAPPHIRE_RAPIDS, "fp16")])
+@pytest.mark.parametrize(
+    ("target", "precision"),
+    [(_COOPERLAKE, "bf16"), (_SAPPHIRE_RAPIDS, "fp16"), (_SAPPHIRE_RAPIDS, "bf16"), (_EMULATED, "bf16")],
+)
 def test_pairs_of_half_floats_are_multiplied_on_x86(target: str, precision: str, tmp_path: Path) -> None:
     case = _contractions()
     artifact = _compiled(case, tmp_path, target, precision)

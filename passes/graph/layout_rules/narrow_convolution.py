@@ -16,7 +16,7 @@ from tvm import relax
 
 from nnefc.passes.compute.channel_order import arrange_array, merge_groups
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
+from nnefc.passes.compute.dot_product import Multiplication, in_tiles, multiplication_of
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
@@ -68,8 +68,10 @@ def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, slidin
     value = padded.value + how.offset
     merged, groups = _merged(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
+    in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs) or in_tiles(how, layouts.target)
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
         source = _few_channels(layouts, padded.data, sliding, how, value)
+        in_blocks = False
     else:
         data = padded.data
         if layouts.layout_of(data) is None:  # in long vectors; blocked data are converted where they are made
@@ -77,7 +79,6 @@ def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, slidin
         data = layouts.laid_out(data, Blocked.of(groups * inputs, layouts.size, groups))
         data = converted(layouts.builder, data, how)
         source = packed_data(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
-    in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs)
     block_in = layouts.size // how.terms if in_blocks else 0
     packed = pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups)
     result = layouts.kernel(

@@ -4,6 +4,7 @@ from nnefc.passes.schedule.cpu.channel_window import ChannelWindowRule
 from nnefc.passes.schedule.cpu.column_reduction import ColumnReductionRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
+from nnefc.passes.schedule.cpu.matrix_tiles import MatrixTilesRule
 from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
 from nnefc.passes.schedule.cpu.strassen import StrassenProductsRule, StrassenSumsRule
 from nnefc.passes.schedule.cpu.tile_transform import TileTransformRule
@@ -14,6 +15,7 @@ __all__ = ["CPU_RULES"]
 CPU_RULES = (
     StrassenProductsRule(),
     StrassenSumsRule(),
+    MatrixTilesRule(),
     ContractionRule(),
     TileTransformRule(),
     ChannelWindowRule(),

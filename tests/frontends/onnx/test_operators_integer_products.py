@@ -22,8 +22,9 @@ from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.pipeline import optimized
 from nnefc.targets.machine.target import parse_target
 
-# Instructions for four terms, for two in wide and in narrow registers, and what this machine has.
-TARGETS = ("llvm", "llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4")
+# Instructions for four terms, for two in wide and in narrow registers, what this machine has, and a matrix unit.
+TILES = "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni,+amx-int8 -emulate=amx"
+TARGETS = ("llvm", "llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4", TILES)
 
 _CONVOLUTIONS = (
     # data, filter, groups, pads, strides, dilations

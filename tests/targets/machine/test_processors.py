@@ -33,7 +33,7 @@ TRIPLES = {
 # What has been looked at and is not worth a check: instructions that LLVM uses for functions that no kernel calls
 # (cryptography, atomics, transactions, systems), and few others. A new LLVM's new names belong here or in `checked`.
 SWITCHED_OFF = {
-    "x86_64": """adx aes amx-avx512 amx-bf16 amx-complex amx-fp16 amx-fp8 amx-int8 amx-movrs amx-tf32 amx-tile
+    "x86_64": """adx aes amx-avx512 amx-complex amx-fp16 amx-fp8 amx-movrs amx-tf32
         avx512vp2intersect cldemote clflushopt clwb clzero cmpccxadd crc32 cx16 enqcmd fsgsbase hreset invpcid kl lwp
         movdir64b movdiri movrs mwaitx pclmul pconfig pku prefer-256-bit prefetchi prfchw ptwrite rdpid rdpru rdrnd
         rdseed sahf serialize sha sha512 shstk sm3 sm4 tsxldtrk uintr usermsr vaes vpclmulqdq waitpkg wbnoinvd widekl
@@ -77,7 +77,7 @@ def test_every_feature_of_every_processor_of_llvms_is_checked_or_switched_off(ar
             continue
         supported += 1
         used = llvm_features(target.triple, target.cpu, target.attributes, target.abi)
-        checked = (*architecture.attributes, *(f"+{name}" for name in target.features))
+        checked = (*architecture.attributes, *(f"+{name}" for name in (*target.features, *target.tiles)))
         there = llvm_features(target.triple, architecture.cpu, checked, target.abi)
         unchecked = {name for name in used - there if not re.fullmatch(architecture.tuning, name)}
         assert not unchecked, f"{cpu} has {unchecked}, which nobody looks for"
@@ -107,7 +107,7 @@ def test_the_runtime_knows_every_feature_that_it_is_to_look_for(architecture: Ar
         text = wide if architecture.name == "aarch64" else narrow
     known = set(re.findall(r'"([a-z][a-z0-9.-]*)"', text))
     lengths = {name for name in architecture.checked if name.startswith("zvl")}  # one rule for all of them
-    assert set(architecture.checked) - lengths <= known
+    assert {*architecture.checked, *architecture.tiles} - lengths <= known
 
 
 # A processor that has everything, under a system that saves what `saved` says.
@@ -124,15 +124,23 @@ static int all(unsigned leaf, unsigned sub, unsigned *a, unsigned *b, unsigned *
 static uint32_t xcr0(void) {{ return saved; }}
 #define NNEFC_CPUID all
 #define NNEFC_XGETBV xcr0
+int asked_for, refused;
+static long arch_prctl(int request, int argument) {{
+    asked_for = request == 0x1023 ? argument : -1;
+    return refused ? -1 : 0;
+}}
+#define NNEFC_ARCH_PRCTL arch_prctl
 #include "{RUNTIME / "cpu_x86.c"}"
 """
-SSE, AVX, AVX512, APX = 0x3, 0x7, 0xE7, 0x800E7
+SSE, AVX, AVX512, TILES, APX = 0x3, 0x7, 0xE7, 0x600E7, 0xE00E7
 
 
 def state_of(feature: str) -> int:
     """What of the registers' state an instruction set needs, from the manuals: bits of XCR0."""
     if feature in ("egpr", "push2pop2", "ppx", "ccmp", "cf", "ndd", "nf", "zu"):
-        return APX & ~AVX512
+        return APX & ~TILES
+    if feature.startswith("amx"):
+        return TILES & ~AVX512
     if feature.startswith(("avx512", "avx10")):
         return AVX512 & ~SSE
     return AVX & ~SSE if feature.startswith("avx") or feature in ("fma", "f16c", "fma4", "xop") else 0
@@ -145,7 +153,7 @@ def test_instructions_whose_state_the_system_does_not_save_are_not_there(tmp_pat
     subprocess.run([*command, str(tmp_path / "all.c"), "-o", str(tmp_path / "cpu.so")], check=True)
     library = ctypes.CDLL(str(tmp_path / "cpu.so"))
     library.nnefc_cpu_has.restype = ctypes.c_bool
-    checked = next(a.checked for a in ARCHITECTURES if a.name == "x86_64")
+    checked = next((*a.checked, *a.tiles) for a in ARCHITECTURES if a.name == "x86_64")
 
     def present(saved: int, *, version: int = 2, xgetbv: bool = True) -> set[str]:
         values = {"saved": saved, "version": version, "xgetbv_is_there": xgetbv}
@@ -153,10 +161,24 @@ def test_instructions_whose_state_the_system_does_not_save_are_not_there(tmp_pat
             ctypes.c_uint.in_dll(library, name).value = value
         return {name for name in checked if library.nnefc_cpu_has(name.encode())}
 
-    for saved in (SSE, AVX, AVX512, APX, APX & ~AVX512 | SSE):
+    for saved in (SSE, AVX, AVX512, TILES, APX, APX & ~TILES | SSE):
         assert present(saved) == {name for name in checked if state_of(name) & ~saved == 0}
     assert present(APX, xgetbv=False) == {name for name in checked if not state_of(name)}
     assert present(APX) - present(APX, version=1) == {"avx10.2"}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs: x86_64")
+def test_the_system_is_asked_for_the_registers_of_the_matrix_unit_alone(tmp_path: Path) -> None:
+    (tmp_path / "all.c").write_text(EVERYTHING)
+    command = [*zig(), "cc", "-target", ZIG_TARGET, "-shared", "-O1", f"-I{RUNTIME}"]
+    subprocess.run([*command, str(tmp_path / "all.c"), "-o", str(tmp_path / "cpu.so")], check=True)
+    library = ctypes.CDLL(str(tmp_path / "cpu.so"))
+    library.nnefc_cpu_permit.restype = ctypes.c_bool
+    asked_for, refused = (ctypes.c_int.in_dll(library, name) for name in ("asked_for", "refused"))
+    assert library.nnefc_cpu_permit(b"avx512f") and asked_for.value == 0
+    assert library.nnefc_cpu_permit(b"amx-tile") and asked_for.value == 18
+    refused.value = 1
+    assert library.nnefc_cpu_permit(b"avx512f") and not library.nnefc_cpu_permit(b"amx-tile")
 
 
 # LLVM's names of instruction sets → Linux' names, where they differ
@@ -168,6 +190,7 @@ OTHER_NAMES = {
         "bmi": "bmi1",
         "lzcnt": "abm",
         **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
+        **{f"amx-{n}": f"amx_{n}" for n in ("tile", "bf16", "int8")},
         "avxvnni": "avx_vnni",
         "avxifma": "avx_ifma",
     },
@@ -197,10 +220,10 @@ def test_detection_agrees_with_the_operating_system(tmp_path: Path) -> None:
     detect.restype = ctypes.c_bool
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     present = set(next(line for line in lines if line.startswith(("flags", "Features"))).split(":")[1].split())
-    checked = set(next(a.checked for a in ARCHITECTURES if a.name == machine)) - UNTOLD
+    checked = {name for a in ARCHITECTURES if a.name == machine for name in (*a.checked, *a.tiles)} - UNTOLD
     linux = {name: OTHER_NAMES[machine].get(name, name) for name in checked}
     assert {name: detect(name.encode()) for name in checked} == {name: linux[name] in present for name in checked}
-    assert not detect(b"") and not detect(b"avx1024f") and not detect(b"amx-tile")
+    assert not detect(b"") and not detect(b"avx1024f") and not detect(b"amx-fp16")
 
 
 @pytest.mark.parametrize(

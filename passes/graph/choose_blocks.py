@@ -1,0 +1,76 @@
+"""How many channels a block of the blocked layout has: as many as a vector has numbers, or more for a matrix unit.
+
+A tile of the unit reads 64 bytes of a pixel at once: 32 channels in bfloat16, or 64 bytes. What fills up the last block
+costs time too, as much in operations that have no use for the unit: that with the least cycles in all is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tvm
+from tvm import relax
+
+from nnefc.element_types import bits_of
+from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.compute.dot_product import in_tiles, multiplication_of
+from nnefc.passes.graph.layout_rules.convolution import result_sizes, sliding_of
+from nnefc.passes.graph.packed_operands import NARROW
+from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.sizes import Dimension, item_count, typical
+from nnefc.targets.machine.target import Target
+
+__all__ = ["channels_of_a_block"]
+
+_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+_TILE_BYTES = 64
+_VECTOR_CYCLES = 2  # of a vector of a depthwise convolution, for one tap
+
+
+def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
+    """For all blocked tensors of a module."""
+    lanes = max(target.lanes("float32"), 8)
+    calls = [call for call in _convolutions(mod) if target.tiles]
+    widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
+    sizes = [size for size in (lanes, 2 * lanes, 4 * lanes) if size <= max(widest, lanes)]
+    return min(sizes, key=lambda size: (sum(_cycles(call, size, lanes, target) for call in calls), -size))
+
+
+def _convolutions(mod: tvm.IRModule) -> Iterator[relax.Call]:
+    for block in mod["main"].body.blocks:
+        yield from (binding.value for binding in block.bindings if is_call(binding.value, *_CONVOLUTIONS))
+
+
+def _type(call: relax.Call) -> str:
+    return str(call.args[1].ty.dtype)
+
+
+def _is_depthwise(call: relax.Call) -> bool:
+    return int(call.attrs.groups) > 1 and shape_of(call.args[1])[1] == 1
+
+
+def _is_in_tiles(call: relax.Call, target: Target) -> bool:
+    data = str(call.args[0].ty.dtype)
+    if _type(call) not in NARROW or data not in NARROW or _is_depthwise(call):
+        return False
+    return in_tiles(multiplication_of(target, data, _type(call)), target)
+
+
+def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
+    """Of a convolution with blocks of `size` channels: a tile has a row for a pixel, and takes a cycle for it."""
+    data, weights = call.args
+    outputs, inputs, *kernel = map(int, shape_of(weights))
+    batch, _, *sizes = shape_of(data)
+    results = result_sizes(sizes, (outputs, inputs, *kernel)[2:], sliding_of(call, len(kernel)))
+    steps = _number(item_count((batch, *results, *kernel)))
+    vectors: int = blocks(outputs, size) * (size // lanes)
+    if _is_depthwise(call):
+        return steps * vectors * _VECTOR_CYCLES
+    if not _is_in_tiles(call, target):
+        return steps * vectors * inputs / target.costs.multiply_adds
+    return steps * vectors * blocks(inputs, size)
+
+
+def _number(size: Dimension) -> int:
+    """A size, or what it is typically."""
+    return int(typical(size))

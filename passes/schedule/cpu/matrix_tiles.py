@@ -1,0 +1,204 @@
+"""Convolutions and matrix products of narrow numbers by a unit that multiplies tiles: see `passes/tir/matrix_tiles.py`.
+
+for o, y in parallel:                             # o: 32 output channels
+    for xo in tiles of 32 pixels:
+        for rc, ky, kx, ri in chunks of 16:       # dot operands
+            for tile in 2, column in 2: for term in 16, row in 16, lane in 16: sum
+        C = epilogue(sum)                         # from where the tiles are stored, in vectors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from nnefc.passes.compute.dot_product import largest_part, multiplies_tiles
+from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step
+from nnefc.passes.schedule.joined_axes import with_joined_rows
+from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
+from nnefc.passes.schedule.whole_tiles import in_whole_tiles
+from nnefc.passes.tir.expressions import flat_offset, linear_steps
+from nnefc.passes.tir.matrix_tiles import LEFT, TILES, TileLoop
+from nnefc.sizes import Size, is_known
+from nnefc.targets.machine.target import Target
+
+__all__ = ["MatrixTilesRule"]
+
+_ROWS = 16  # of a tile, and dot operands in a row
+_LANES = 16
+_USUAL_TERMS = 6  # of a tile at least, where there are as many
+_SMALLER = (8, 4, 1)  # rows of the tiles for what is left of an open axis
+
+
+class MatrixTilesRule:
+    """A sum of dot products that the target's matrix unit computes."""
+
+    def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
+        if not target.tiles or len(kernel.reductions) != 1:
+            return None
+        (step,) = kernel.reductions
+        roles = step.contraction
+        if roles is None or not roles.only_right or roles.steps or step.producers:
+            return None
+        if not multiplies_tiles(step.value.b if isinstance(step.value, tirx.Add) else None, target):
+            return None
+        vector = roles.only_right[-1]
+        if any(axis > vector for axis in (*roles.only_left, *roles.both)) or _indivisible(step.sizes[vector], _LANES):
+            return None
+        joined = with_joined_rows(kernel, step, of_known_sizes=True)
+        if joined is not None:
+            return self.apply(joined, target)
+        sch = kernel.schedule()
+        return _schedule(sch, sch.get_sblock(step.name), step, roles)
+
+
+def _indivisible(size: Size | int, divisor: int) -> bool:
+    return not is_known(size) or bool(size % divisor)
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """How a product is divided.
+
+    Attributes:
+        tiles, rows, columns, terms: of what is multiplied in a step: see `TileLoop`.
+        outer: whether the tiles of rows belong to an axis of their own.
+        left: rows of the last tiles along the axis; 0 if they are whole.
+        joined: whether the last two of the reduced axes are one.
+    """
+
+    tiles: int
+    rows: int
+    columns: int
+    terms: int
+    outer: bool
+    left: int
+    joined: bool = False
+
+
+def _tiling(outer: int, extent: int, columns: int, terms: int) -> _Tiling | None:
+    """For the last two axes of rows, vectors of columns, and dot operands; None if these do not divide well."""
+    chunk = largest_part(terms)
+    if chunk < max(2, min(terms, _USUAL_TERMS)):
+        return None  # vectors do as well
+    blocks = -(-extent // _ROWS)
+    rows = -(-extent // blocks)
+    if extent % rows and blocks > 2:
+        rows = _ROWS
+    if extent <= rows:
+        tiles = 2 if outer % 2 == 0 else 1
+        return _Tiling(tiles, rows, _columns(columns, tiles), chunk, True, 0)
+    return _Tiling(2, rows, _columns(columns, 2), chunk, False, extent % (2 * rows))
+
+
+def _columns(vectors: int, tiles: int) -> int:
+    return largest_divisor(vectors, 2 if tiles == 2 else 4)
+
+
+def _schedule(sch: s_tir.Schedule, block: SBlockRV, step: Step, roles: Contraction) -> s_tir.Schedule | None:
+    epilogue = epilogue_into_one_block(sch, block)
+    if epilogue is None:
+        epilogue = sch.cache_write(block, 0, "global")
+    vector, sizes = roles.only_right[-1], list(step.sizes)
+    vectors = sizes[vector] // _LANES
+    column = vector if vectors != 1 or len(roles.only_right) == 1 else roles.only_right[-2]
+    if not is_known(sizes[column], sizes[roles.reduced[-1]]):
+        return None
+    rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
+    outer_size, extent = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
+    vectors = vectors if column == vector else sizes[column]
+    terms = sizes[roles.reduced[-1]]
+    joined = terms * sizes[roles.reduced[-2]] if _is_dense(step, roles) else 0
+    joined = joined if 0 < joined <= _ROWS else 0
+    terms = joined or terms
+    if is_known(extent):
+        tiling = _tiling(outer_size if is_known(outer_size) else 1, extent, vectors, terms)
+    else:
+        tiling = _tiling(1, _ROWS, vectors, terms)
+        names = [str(sch.get(each).name_hint) for each in (block, epilogue)]
+        whole = in_whole_tiles(sch, names[0], rows[-1], _ROWS, _SMALLER)
+        if whole is None:
+            return None
+        sch, (block, epilogue) = whole, (whole.get_sblock(name) for name in names)
+    if tiling is None:
+        return None
+    return _tiled(sch, block, epilogue, roles, rows, column, replace(tiling, joined=joined > 0))
+
+
+def _is_dense(step: Step, roles: Contraction) -> bool:
+    """Whether the dot operands of the last two reduced axes follow each other in both factors, as those of a filter's
+    row do where there are few channels."""
+    if len(roles.reduced) < 2 or not is_known(*(step.sizes[axis] for axis in roles.reduced[-2:])):
+        return False
+    outer, inner = (step.axes[axis].var for axis in roles.reduced[-2:])
+    factors = [load for load in step.loads if not load.source.same_as(step.result)]
+    steps = [linear_steps(flat_offset(load.source, load.indices), [outer, inner]) for load in factors]
+    size = step.sizes[roles.reduced[-1]]
+    return all(found is not None and is_known(*found) and found[0] == found[1] * size for found in steps)
+
+
+def _tiled(
+    sch: s_tir.Schedule,
+    block: SBlockRV,
+    epilogue: SBlockRV,
+    roles: Contraction,
+    rows: Sequence[int],
+    column: int,
+    tiling: _Tiling,
+) -> s_tir.Schedule | None:
+    loops = list(sch.get_loops(block))
+    vector, last = roles.only_right[-1], roles.reduced[-1]
+    loops[vector], lane = sch.split(loops[vector], [None, _LANES])
+    loops[column], columns = sch.split(loops[column], [None, tiling.columns])
+    if tiling.joined:
+        before = roles.reduced[-2]
+        loops[last] = sch.fuse(loops[before], loops[last])
+    loops[last], term = sch.split(loops[last], [None, tiling.terms])
+    if not rows:
+        tile, row = _unit(sch, loops[column]), _unit(sch, loops[column])
+    elif tiling.outer:
+        loops[rows[-1]], row = sch.split(loops[rows[-1]], [None, tiling.rows])
+        if len(rows) == 2:
+            loops[rows[0]], tile = sch.split(loops[rows[0]], [None, tiling.tiles])
+        else:
+            tile = _unit(sch, row)
+    else:
+        loops[rows[-1]], tile, row = sch.split(loops[rows[-1]], [None, tiling.tiles, tiling.rows])
+    reduced = [loops[axis] for axis in (*roles.reduced[: -2 if tiling.joined else -1], last)]
+    right = [loops[axis] for axis in roles.only_right]
+    left = [loops[axis] for axis in sorted(roles.only_left, key=lambda axis: axis in rows[-1:])]
+    outer = [loops[axis] for axis in roles.both] + right + left
+    inner = (tile, columns, term, row, lane)
+    sch.reorder(*outer, *reduced, *inner)
+    sch.reverse_compute_at(epilogue, outer[-1])
+    if not covers_result(sch, epilogue):
+        return None
+    sch.parallel(sch.fuse(*outer[:-1]) if len(outer) > 1 else outer[0])
+    sch.vectorize(lane)
+    for loop, role in zip(inner, TileLoop.order, strict=True):
+        sch.annotate(loop, TILES, role)
+    sch.annotate(row, LEFT, tiling.left)
+    sch.decompose_reduction(block, reduced[0])
+    _write_back(sch, epilogue, outer[-1])
+    return sch
+
+
+def _unit(sch: s_tir.Schedule, loop: LoopRV) -> LoopRV:
+    return sch.add_unit_loop(loop)
+
+
+def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV) -> None:
+    """Vectorize the innermost loop of the epilogue; its rows are a loop."""
+    loops = sch.get_loops(epilogue)
+    first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(around))) + 1
+    inner = loops[first:]
+    if not inner:
+        return
+    last = inner[-1]
+    if trip_count(sch, last) > _LANES:
+        column, last = sch.split(last, [None, _LANES])
+        sch.unroll(column)
+    sch.vectorize(last)
