@@ -109,7 +109,14 @@ class Artifact:
             files += self.code.write_sources(Path(folder))
             target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
             write_network(
-                files, self._constants, description, Path(path), zig_target=target, cc=command, weights=weights
+                files,
+                self._constants,
+                description,
+                Path(path),
+                zig_target=target,
+                cc=command,
+                weights=weights,
+                zig_cpu=self.target.host.zig_cpu,
             )
 
     def emit(self, kind: str, folder: str | os.PathLike[str]) -> None:

@@ -244,6 +244,12 @@ def compile_network(
             f"{', '.join(sorted(names))} has none",
             hint=f"give it a range: --shape {min(names)}=0..1000",
         )
+    if not target.host.hosted and (network.open_dimensions or network.all_counts or network.has_text):
+        raise CompileError(
+            f"the target {target.name} has no heap, which "
+            + ("strings need" if network.has_text else "sizes that are known at run time need"),
+            hint=None if network.has_text else "give the open dimensions: --shape NAME=SIZE",
+        )
     if network.all_counts and not backend.takes_counts:
         raise CompileError(
             "the network has results of sizes that only the data tell: code for them is for processors, not for the "

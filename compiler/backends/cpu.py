@@ -32,7 +32,8 @@ from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.cpu.one_row import sizes_of_one_row, with_sizes, with_version
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.half_conversions import with_integer_conversions
-from nnefc.passes.tir.kernels import Kernel, lower_kernel
+from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_rounding
+from nnefc.passes.tir.kernels import BARE, THREADS, Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.sizes import is_known
@@ -55,12 +56,15 @@ class CpuBackend(Backend):
 
     def check(self) -> None:
         """Nothing is needed: TVM brings LLVM."""
+        use_rounding()
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         target = self.target
 
         def contractions(modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
-            algorithms = FastAlgorithms() if strict else choose_algorithms(modules, target, memory_budget)
+            algorithms = (
+                FastAlgorithms() if strict or not target.hosted else choose_algorithms(modules, target, memory_budget)
+            )
             return [
                 *([] if strict else [("join attention", JoinAttention(target))]),
                 *self._narrowing(algorithms),
@@ -117,9 +121,11 @@ class CpuBackend(Backend):
         func = with_dot_sums(scheduled(kernel, CPU_RULES, self.target))
         if not self.target.widens("float16"):
             func = with_integer_conversions(func)
+        if not self.target.hosted and "mve.fp" not in self.target.features:
+            func = with_integer_rounding(func, has_unit="vfp2sp" in self.target.features)
         if self.target.fused:
             func = with_multiplied_quotients(func)
-        return func, lower_kernel(func, sizes, once)
+        return func, lower_kernel(func, sizes, once, THREADS if self.target.hosted else BARE)
 
     def memory(self) -> Memory:
         return HostMemory(self.target.size_type)

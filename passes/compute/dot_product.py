@@ -9,6 +9,7 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
     vdpbf16ps(sum, left, right)   left, right: 2 × bfloat16              AVX-512 BF16
     bfdot(sum, left, right)       left, right: 2 × bfloat16              64-bit Arm with bfloat16
+    smlad(sum, left, right)       left, right: 4 × int8, or uint8        Arm's DSP extension, two terms at a time
     half_pairs(sum, left, right)  left, right: 2 × float16               AVX-512 FP16, 64-bit Arm with half floats
 
 Sums of floats are float32. Only those of `half_pairs` are two float16 in its place, one of each term, as vectors of
@@ -119,12 +120,14 @@ _VDPBF16PS = DotProduct(
 _BFDOT = DotProduct(
     "nnefc.bfdot", "bfloat16", "bfloat16", ((4, "llvm.aarch64.neon.bfdot.v4f32.v8bf16"),), sums="float32"
 )
+_SMLAD = DotProduct("nnefc.smlad", "int8", "int8", ())
+_UMLAD = DotProduct("nnefc.umlad", "uint8", "uint8", ())
+_WIDENING_PAIRS = {_SMLAD.name: "llvm.arm.sxtb16", _UMLAD.name: "llvm.arm.uxtb16"}
 _HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
 _HALF_SUM = "nnefc.half_sum"
 _HALF_PARTS = range(HALF_SUM // 4, HALF_SUM + 1)  # lengths of sums in float16
-_ALL = {
-    product.name: product for product in (_VPDPBUSD, _PMADDWD, _WASM_DOT, _SDOT, _UDOT, _VDPBF16PS, _BFDOT, _HALF_PAIRS)
-}
+_PRODUCTS = (_VPDPBUSD, _PMADDWD, _WASM_DOT, _SDOT, _UDOT, _SMLAD, _UMLAD, _VDPBF16PS, _BFDOT, _HALF_PAIRS)
+_ALL = {product.name: product for product in _PRODUCTS}
 _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 
 # What a machine has, the best first: its architecture, the features needed, and the instructions for weights of uint8
@@ -134,6 +137,7 @@ _MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("x86_64", frozenset(), {"uint8": _PMADDWD, "int8": _PMADDWD}),
     ("wasm32", frozenset(), {"uint8": _WASM_DOT, "int8": _WASM_DOT}),
     ("aarch64", frozenset({"dotprod"}), {"uint8": _UDOT, "int8": _SDOT}),
+    ("thumb", frozenset({"dsp"}), {"uint8": _UMLAD, "int8": _SMLAD}),
 )
 
 # The same for pairs of floats, by their type.
@@ -390,10 +394,11 @@ def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
         intrinsic = dict(product.intrinsics).get(lanes)
         if intrinsic is not None:
             return _instruction(product, intrinsic, lanes, *call.args)
+        one = functools.partial(_by_pairs if product.name in _WIDENING_PAIRS else _by_arithmetic, product)
         if lanes == 1:
-            return _by_arithmetic(product, *call.args)
+            return one(*call.args)
         parts = [[tirx.Shuffle([arg], [lane]) for arg in call.args] for lane in range(lanes)]
-        return tirx.Shuffle([_by_arithmetic(product, *part) for part in parts], list(range(lanes)))
+        return tirx.Shuffle([one(*part) for part in parts], list(range(lanes)))
 
     return lower
 
@@ -464,6 +469,19 @@ def _instruction(
     if product.accumulates:
         return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, total, *items)
     return total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, *items)
+
+
+def _by_pairs(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
+    """The even bytes of both, then the odd ones, each two as two halves of a word."""
+    widen = _WIDENING_PAIRS[product.name]
+    for shift in (0, 8):
+        pair = []
+        for word in (left, right):
+            if shift:  # which the instruction does on the way
+                word = tirx.call_llvm_pure_intrin("int32", "llvm.fshr.i32", word, word, tirx.const(shift, "int32"))
+            pair.append(tirx.call_llvm_pure_intrin("int32", widen, word))
+        total = tirx.call_llvm_pure_intrin("int32", "llvm.arm.smlad", *pair, total)
+    return total
 
 
 def _by_arithmetic(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:

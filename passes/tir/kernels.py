@@ -27,6 +27,7 @@ from nnefc.passes.tir.matrix_tiles import with_matrix_tiles
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
 from nnefc.passes.tir.remainders import tiled_axes, with_remainders
+from nnefc.passes.tir.serial_loops import with_serial_loops
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS, with_shared_tiles
 from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
 from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
@@ -35,11 +36,31 @@ from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import bounds, dimension, expression, is_known, substituted
 from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 
-__all__ = ["Kernel", "lower_kernel"]
+__all__ = ["BARE", "THREADS", "Frames", "Kernel", "lower_kernel"]
 
 _ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
-_LARGEST_ON_THE_STACK = 4 << 10  # bytes of one buffer
-_MOST_ON_THE_STACK = 64 << 10  # bytes of a kernel's buffers: some C libraries give threads 128 KiB
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What kernels may have for themselves besides their workspace.
+
+    Attributes:
+        largest: bytes of one buffer on the stack.
+        most: bytes of all of a kernel's.
+        scratch: whether threads have memory for larger ones; else there is one thread, and the workspace has them.
+    """
+
+    largest: int
+    most: int
+    scratch: bool
+
+
+THREADS = Frames(4 << 10, 64 << 10, scratch=True)
+"""Of an operating system, some of whose C libraries give threads 128 KiB."""
+
+BARE = Frames(256, 1 << 10, scratch=False)
+"""Of programs without one."""
 
 _COMPACT = tvm.ir.transform.Sequential(
     [s_tir.transform.ConvertBlocksToOpaque(), s_tir.transform.CompactBufferAllocation()]
@@ -69,14 +90,17 @@ class Kernel:
     scratch_bytes: int
 
 
-def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = (), once: bool = False) -> Kernel:
+def lower_kernel(
+    func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = (), once: bool = False, frames: Frames = THREADS
+) -> Kernel:
     """Lower a scheduled kernel to flat loops over raw pointers.
 
     Args:
         sizes: what it is written with that is known at run time, which become its last parameters.
         once: whether its result may be where an operand is, so that it computes nothing again.
+        frames: what it may have on the stack.
     """
-    func, own = with_workspace_parameters(func)
+    func, own = with_workspace_parameters(func if frames.scratch else with_serial_loops(func))
     every = [*sizes, *(var for var, _ in named_sizes(func))]
     func = with_decided_extremes(_COMPACT(tvm.IRModule({"main": func}))["main"], every)
     func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], every)
@@ -90,7 +114,10 @@ def lower_kernel(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = (), once: bool
     rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
     body = with_aligned_frames(with_whole_vectors(with_matrix_tiles(body), rest))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-    func = _with_small_buffers_on_the_stack(func)
+    func = _with_small_buffers_on_the_stack(func, frames)
+    if not frames.scratch:
+        func, more = _without_scratch(func)
+        own += more
     pointers = [_pointer(param) for param in func.params]
     count = len(pointers) - len(own)
     params = pointers[:count]
@@ -137,28 +164,38 @@ def _storage_type(dtype: str) -> str:
     return "int8" if dtype == "bool" else dtype
 
 
-def _with_small_buffers_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def _with_small_buffers_on_the_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.PrimFunc:
     """Keep small buffers from becoming scratch memory.
 
     LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
     epilogue; what lies elsewhere it writes there and reads back.
     """
-    small = [buffer for buffer in _allocations(func.body) if _is_small(buffer)]
-    if sum(aligned(tensor_bytes(buffer)) for buffer in small) > _MOST_ON_THE_STACK:
+
+    def is_small(buffer: tirx.Var) -> bool:
+        size = tensor_bytes(buffer)
+        return is_known(size) and size <= frames.largest
+
+    def onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
+        if is_small(stmt.buffer):
+            return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
+        return stmt
+
+    small = [buffer for buffer in _allocations(func.body) if is_small(buffer)]
+    if sum(aligned(tensor_bytes(buffer)) for buffer in small) > frames.most:
         return func
-    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, _onto_the_stack))
+    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, onto_the_stack))
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _is_small(buffer: tirx.Var) -> bool:
-    size = tensor_bytes(buffer)
-    return is_known(size) and size <= _LARGEST_ON_THE_STACK
+def _without_scratch(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
+    """The function with the buffers that are not on the stack as its last parameters, and these."""
+    buffers = list(dict.fromkeys(_allocations(func.body)))
 
+    def gone(stmt: tirx.AllocBuffer) -> tirx.Stmt:
+        return tirx.Evaluate(tirx.IntImm("int32", 0)) if stmt.buffer in buffers else stmt
 
-def _onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
-    if _is_small(stmt.buffer):
-        return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
-    return stmt
+    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, gone)) if buffers else func.body
+    return tirx.PrimFunc([*func.params, *buffers], body, func.ret_type, func.attrs), buffers
 
 
 def _scratch_bytes(body: tirx.Stmt) -> int:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription
+from nnefc.targets.link.bare_archive import write_bare_archive
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.header import header_source
 from nnefc.targets.link.toolchain import archive, link_library, link_object
 from nnefc.targets.link.weights_file import write_weights
-from nnefc.targets.machine.system import FileFormat, format_of
+from nnefc.targets.machine.system import FileFormat, format_of, is_hosted
 
 __all__ = ["WEIGHTS", "check_output", "write_network", "write_together"]
 
@@ -31,6 +32,7 @@ class _Network:
     description: LibraryDescription
     zig_target: str
     cc: Sequence[str]
+    zig_cpu: str
 
     @property
     def parts(self) -> tuple[Sequence[Path], Constants | None, LibraryDescription]:
@@ -48,6 +50,9 @@ def _object(network: _Network, path: Path) -> None:
 
 
 def _archive(network: _Network, path: Path) -> None:
+    if not is_hosted(network.zig_target):
+        write_bare_archive(*network.parts, path, zig_target=network.zig_target, zig_cpu=network.zig_cpu, cc=network.cc)
+        return
     with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
         member = Path(folder) / f"{network.description.prefix}.o"
         link_object(*network.parts, member, zig_target=network.zig_target, cc=network.cc)
@@ -82,6 +87,11 @@ def check_output(path: Path, zig_target: str) -> None:
         CompileError: an unknown end, or that of another system's shared libraries.
     """
     suffix = _suffix(path)
+    if not is_hosted(zig_target) and _suffix(path) != ".a":
+        raise CompileError(
+            f"{path}: for a machine without an operating system a network is a static library",
+            hint="end the name with .a",
+        )
     own = format_of(zig_target).suffix
     kinds = f"{own} for a shared library, .a for a static one, .o for an object file"
     if not any(suffix in kind.suffixes for kind in _KINDS):
@@ -99,6 +109,7 @@ def write_network(
     zig_target: str,
     cc: Sequence[str] = (),
     weights: str = "embedded",
+    zig_cpu: str = "baseline",
 ) -> None:
     """Write a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
 
@@ -113,6 +124,7 @@ def write_network(
         zig_target: zig's name of the target.
         cc: the command of a compiler for the target, in place of zig.
         weights: one of WEIGHTS.
+        zig_cpu: the oldest processor that the runtime shall run on.
 
     Raises:
         CompileError: a name or an option that does not fit, a file that cannot be written, an error of the linker.
@@ -120,12 +132,13 @@ def write_network(
     check_output(path, zig_target)
     if weights not in WEIGHTS:
         raise CompileError(f"weights is {weights!r}", hint="write 'embedded' or 'separate'")
-    if weights == "separate" and format_of(zig_target) not in (FileFormat.ELF, FileFormat.MACH_O):
+    maps = is_hosted(zig_target) and format_of(zig_target) in (FileFormat.ELF, FileFormat.MACH_O)
+    if weights == "separate" and not maps:
         raise CompileError(
             "the target's system cannot map a file of weights into memory", hint="leave them in the library"
         )
     (kind,) = (kind for kind in _KINDS if _suffix(path) in kind.suffixes)
-    network = _Network(objects, constants, description, zig_target, cc)
+    network = _Network(objects, constants, description, zig_target, cc, zig_cpu)
 
     def write(folder: Path) -> None:
         shown = network

@@ -54,6 +54,7 @@ class Architecture:
             processor, and versions of the instruction set, whose features have names of their own.
         pointer_bits: size of a pointer, and of C's size_t.
         abi: LLVM's name of the calling convention, where it has to be said.
+        hosted: whether its machines have an operating system; those without one are microcontrollers.
         unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
             expression: code for them is made for the general processor with their features.
     """
@@ -71,6 +72,7 @@ class Architecture:
     pointer_bits: int = 64
     abi: str = ""
     unrolled: str = ""
+    hosted: bool = True
 
     def vectors(self, features: Set[str]) -> Vectors:
         """The widest vector registers that a machine with `features` has."""
@@ -172,6 +174,38 @@ ARCHITECTURES = (
             VectorExtension((), Vectors(16, 16, fused=False)),
         ),
         pointer_bits=32,
+    ),
+    Architecture(
+        "thumb",
+        "thumb",
+        r"thumb",
+        cpu="cortex-m0plus",
+        required=("mclass",),
+        checked=("dsp", "mve", "mve.fp", "vfp2sp"),
+        # who builds a program for a microcontroller knows which one it is: nothing is looked for at run time
+        tuning=r".*",
+        extensions=(
+            VectorExtension(("mve.fp",), Vectors(16, 8, fused=True)),
+            VectorExtension(("mve",), Vectors(16, 8, fused=False)),
+            # no vectors: 32 scalar registers of the floating-point unit, or 13 others, which LLVM uses four at a time
+            VectorExtension(("vfp2sp",), Vectors(16, 8, fused=True)),
+            VectorExtension((), Vectors(16, 6, fused=False)),
+        ),
+        pointer_bits=32,
+        hosted=False,
+    ),
+    Architecture(
+        "riscv32",
+        "riscv32",
+        r"riscv32(imc)?",
+        cpu="generic-rv32",
+        required=("32bit", "m"),
+        attributes=("+m", "+c"),
+        tuning=r".*",
+        extensions=(VectorExtension((), Vectors(16, 8, fused=False)),),
+        pointer_bits=32,
+        abi="ilp32",
+        hosted=False,
     ),
 )
 

@@ -234,6 +234,17 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
                           16, 8, 3),
         Microarchitecture("RISC-V", (), 1, 64, 4, 1, 64, 1, 64, 32 * _KIB, 4, 128 * _KIB, 0, 8, 4, 3),
     ),
+    # microcontrollers: memory that is read in a cycle, whether by a cache or not
+    "thumb": (
+        # Arm: half of a vector of 128 bits in a cycle, and as much is loaded or stored beside it
+        Microarchitecture("Cortex-M55", ("cortex-m55",), 1, 8, 4, 1, 8, 1, 8, 64 * _KIB, 4, 256 * _KIB, 0, 8, 8, 4),
+        # Arm: two instructions in a cycle
+        Microarchitecture("Cortex-M85", ("cortex-m85",), 1, 8, 4, 1, 8, 1, 8, 64 * _KIB, 4, 256 * _KIB, 0, 8, 8, 4),
+        Microarchitecture("Cortex-M7", ("cortex-m7",), 1, 4, 3, 1, 8, 1, 4, 64 * _KIB, 4, 256 * _KIB, 0, 8, 8, 4),
+        # Arm: one instruction after the other; a word is loaded or stored in a cycle
+        Microarchitecture("Cortex-M", (), 1, 4, 3, 1, 4, 1, 4, 64 * _KIB, 4, 256 * _KIB, 0, 4, 4, 4),
+    ),
+    "riscv32": (Microarchitecture("RISC-V 32", (), 1, 4, 3, 1, 4, 1, 4, 64 * _KIB, 4, 256 * _KIB, 0, 4, 4, 4),),
     # an engine's code, on any processor
     "wasm32": (Microarchitecture("WebAssembly",
             (), 1, 64, 4, 1, 64, 1, 64, 32 * _KIB, 8, 256 * _KIB, 4 * _MIB, 16, 8, 4),),

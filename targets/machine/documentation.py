@@ -65,6 +65,12 @@ Arm contain some zeros for this, less than two such pages.
 A module imports no function. [`nnefc.mjs`](../targets/runtime/nnefc.mjs) loads it in Node.js and browsers;
 [examples/node](../examples/node) is a program that does. There are no threads.
 
+## Microcontrollers
+
+Targets without an operating system, such as `cortex-m4`, give a static library and a header: see
+[how to run a network on a microcontroller](how-to/microcontroller.md). The floats of those with a unit for them are
+passed in its registers (`-mfloat-abi=hard`).
+
 ## Threads
 
 A session starts as many threads as `nnefc_options` or `NNEFC_NUM_THREADS` says. The default is the number of processors
@@ -101,8 +107,8 @@ def target_rows() -> list[Row]:
     """The named targets, in their order, and GPUs."""
     rows = []
     for known in NAMED_TARGETS:
-        file = f"{known.format.title} {known.format.suffix}"
-        features = " ".join(known.features) or "nothing"
+        file = f"{known.format.title} {known.format.suffix if known.hosted else '.a'}"
+        features = (" ".join(known.features) if known.hosted else "") or "nothing"
         rows.append(Row(known.name, known.triple, known.about, file, _words(known.vectors), features, known.proof))
     return [*rows, _CUDA]
 

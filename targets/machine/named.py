@@ -12,6 +12,7 @@ __all__ = ["DEFAULT_GPUS", "NAMED_TARGETS", "NamedTarget"]
 DEFAULT_GPUS = (80, 86, 90)
 """The architectures of NVIDIA GPUs that the target `cuda` stands for."""
 
+_MPS = "qemu-system-arm"
 _LINKED = "links; file format, symbols and headers are checked"
 
 
@@ -44,6 +45,11 @@ class NamedTarget:
         return architecture_of(self.triple).vectors(set(self.features))
 
     @property
+    def hosted(self) -> bool:
+        """Whether it has an operating system; else a network is a static library."""
+        return system_of(self.triple).hosted
+
+    @property
     def format(self) -> FileFormat:
         """How its libraries are stored."""
         return system_of(self.triple).format
@@ -56,6 +62,9 @@ _CORTEX_A76 = ("dotprod", "fullfp16", "lse", "rdm")
 _APPLE_A14 = ("dotprod", "fullfp16", "fp16fml", "lse", "rdm")
 _ARMV7 = ("neon", "vfp4", "hwdiv-arm")
 _RISCV_VECTORS = ("v", "zvl128b")
+
+_DSP = ("dsp", "vfp2sp")
+_MVE = ("dsp", "mve", "mve.fp", "vfp2sp")
 
 _FUSED_ARM = ("+vfp4", "+hwdiv-arm")
 
@@ -177,4 +186,20 @@ NAMED_TARGETS = (
         features=_APPLE_A14,
     ),
     NamedTarget("x86_64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3", "Windows 10 and newer", "wine", features=_V3),
+    NamedTarget(
+        "cortex-m0plus", "thumb-none-eabi", "cortex-m0plus", "RP2040, SAMD21, STM32G0: no unit for floats", _MPS
+    ),
+    NamedTarget("cortex-m4", "thumb-none-eabihf", "cortex-m4", "STM32F4, nRF52, SAM4: float32, DSP", _MPS, (), _DSP),
+    NamedTarget(
+        "cortex-m7", "thumb-none-eabihf", "cortex-m7", "STM32F7 and H7, i.MX RT, Teensy 4: the same", _MPS, (), _DSP
+    ),
+    NamedTarget(
+        "cortex-m33", "thumb-none-eabihf", "cortex-m33", "RP2350, nRF53 and 91, STM32U5: the same", _MPS, (), _DSP
+    ),
+    NamedTarget("cortex-m55", "thumb-none-eabihf", "cortex-m55", "vectors: Helium (MVE)", _MPS, (), _MVE),
+    NamedTarget("cortex-m85", "thumb-none-eabihf", "cortex-m85", "the same, faster: RA8", _MPS, (), _MVE),
+    NamedTarget(
+        "riscv32imc", "riscv32-none-elf", "", "RISC-V of 32 bits without floats: ESP32-C3, CH32V", "qemu-riscv32"
+    ),
+    NamedTarget("esp32c3", "riscv32-none-elf", "", "ESP32-C3", "qemu-riscv32"),
 )

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 __all__ = ["instead_of", "near"]
 
 _NO_SYSTEM = (
-    "nnefc's libraries need an operating system such as Linux; the smallest machines are 32-bit Arm with NEON: "
-    "say armv7-linux-gnueabihf"
+    "of microcontrollers nnefc knows cortex-m0plus, cortex-m4, cortex-m7, cortex-m33, cortex-m55, cortex-m85 and "
+    "riscv32imc"
 )
 _ONLY_NVIDIA = "of GPUs nnefc knows NVIDIA's: say cuda; without one, llvm"
 
@@ -31,7 +31,13 @@ _SPELLINGS = (
     (r"neon|asimd|simd", "every 64-bit Arm processor has NEON: say aarch64-linux-gnu"),
     (r"(sve2?|i8mm|bf16)", r"say llvm -mtriple=aarch64-linux-gnu -mattr=+\1, or a processor such as neoverse-v2"),
     (r"dotprod|fullfp16|fp16", "64-bit Arm with dot products and half precision: say cortex-a76"),
-    (r"(arm)?cortex[mr]\d.*|armv[678]1?e?m(base|main)?|stm32.*|esp32.*|rp2\d\d\d|arduino.*|nrf5\d.*", _NO_SYSTEM),
+    (r"(arm)?cortexm(0|1|23)|armv6m|armv8mbase|rp2040|samd21.*|stm32[gl]0.*|nrf51.*", "say cortex-m0plus"),
+    (r"(arm)?cortexm4f?|armv7em|stm32(f4|l4|g4).*|nrf52.*|arduinonano33.*", "Cortex-M4: say cortex-m4"),
+    (r"(arm)?cortexm7f?|stm32[fh]7.*|imxrt.*|teensy4.*|portenta.*", "Cortex-M7: say cortex-m7"),
+    (r"(arm)?cortexm(33|35p|52)f?|armv8mmain|rp2350|nrf(53|91|54).*|stm32[ul]5.*", "Cortex-M33: say cortex-m33"),
+    (r"(arm)?cortexm(55|85)f?|armv81mmain", r"with vectors: say cortex-m\2"),
+    (r"esp32(c\d|h2)", "RISC-V without floats: say riscv32imc"),
+    (r"(arm)?cortex[mr]\d.*|armv7m|stm32.*|arduino.*|esp32.*", _NO_SYSTEM),
     (
         r"(apple)?(silicon)?m1(pro|max|ultra)?|applesilicon|mac(os)?|darwin|osx|apple",
         "Apple's processors: say aarch64-macos",
@@ -45,7 +51,7 @@ _SPELLINGS = (
     (r"wasm(32)?|wasi|web(assembly)?|browser|js|node(js)?", "WebAssembly: say wasm32-wasi"),
     (r"wasm64", "WebAssembly of 32 bits is what engines run: say wasm32-wasi"),
     (r"riscv(64)?|rv64.*|riscv64gc", "say riscv64-linux-gnu, or riscv64gcv-linux-gnu with vectors"),
-    (r"riscv32|rv32.*", "nnefc compiles for RISC-V of 64 bits: say riscv64-linux-gnu"),
+    (r"riscv32|rv32.*", "RISC-V of 32 bits, for microcontrollers: say riscv32imc"),
     (r"cpu|host|local|auto|default|generic|this|linux|c", "this machine: say llvm"),
     (r"gpu|nvidia|nvptx(64)?|cudnn|tensorrt|ptx", "NVIDIA's GPUs: say cuda"),
     (r"(cuda)?sm(\d\d\d?)a?", r"say cuda -arch=sm_\2"),

@@ -7,7 +7,7 @@ from enum import Enum
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["SYSTEMS", "FileFormat", "System", "format_of", "system_of", "zig_target"]
+__all__ = ["SYSTEMS", "FileFormat", "System", "format_of", "is_hosted", "system_of", "zig_target"]
 
 
 class FileFormat(Enum):
@@ -37,6 +37,7 @@ class System:
         zig: how zig's targets end.
         format: of its libraries.
         threads: whether it has any.
+        hosted: whether it is an operating system; without one a network is an archive to be linked into a program.
     """
 
     name: str
@@ -44,6 +45,7 @@ class System:
     zig: str
     format: FileFormat
     threads: bool = True
+    hosted: bool = True
 
 
 # Versions are the oldest that a library shall load on: glibc 2.17 is of 2012, 2.27 RISC-V's first.
@@ -56,6 +58,9 @@ SYSTEMS = (
     System("macos", "apple-macosx11.0.0", "macos.11.0", FileFormat.MACH_O),
     System("windows-gnu", "w64-windows-gnu", "windows-gnu", FileFormat.PE),
     System("wasi", "unknown-wasi", "wasi", FileFormat.WASM, threads=False),
+    System("eabihf", "unknown-none-eabihf", "freestanding-eabihf", FileFormat.ELF, threads=False, hosted=False),
+    System("eabi", "unknown-none-eabi", "freestanding-eabi", FileFormat.ELF, threads=False, hosted=False),
+    System("elf", "unknown-none-elf", "freestanding-none", FileFormat.ELF, threads=False, hosted=False),
 )
 
 _FIRST_GLIBC = {"riscv64": "linux-gnu.2.27"}  # architectures that came later
@@ -88,5 +93,16 @@ def zig_target(architecture: str, system: System) -> str:
 
 def format_of(zig_target: str) -> FileFormat:
     """The file format of libraries for a machine that zig calls `zig_target`; ELF for those that zig alone knows."""
+    system = _system_for(zig_target)
+    return system.format if system is not None else FileFormat.ELF
+
+
+def is_hosted(zig_target: str) -> bool:
+    """Whether a machine that zig calls `zig_target` has an operating system."""
+    system = _system_for(zig_target)
+    return system is None or system.hosted
+
+
+def _system_for(zig_target: str) -> System | None:
     _, _, tail = zig_target.partition("-")
-    return next((system.format for system in SYSTEMS if tail.startswith(system.zig.partition(".")[0])), FileFormat.ELF)
+    return next((system for system in SYSTEMS if tail.startswith(system.zig.partition(".")[0])), None)

@@ -44,6 +44,10 @@ _WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8")
 """Features with instructions that convert vectors of float16 to float32; all of 64-bit Arm has them."""
 
 
+_FEW_REGISTERS = 4
+"""Of 13 registers for integers and addresses, four at a time."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A CPU to compile for.
@@ -61,7 +65,9 @@ class Target:
         costs: what instructions on such vectors, and memory, cost on its cores.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
+        hosted: whether it has an operating system.
         zig_target: the linker's name of the machine.
+        zig_cpu: its name of the oldest processor that the runtime shall run on.
         abi: LLVM's name of the calling convention, where the triple does not tell.
         precision: what contractions multiply, one of PRECISIONS.
         keep_wide: contractions that multiply float32 nevertheless, some of KEPT_WIDE.
@@ -81,6 +87,8 @@ class Target:
     costs: Costs
     fused: bool = True
     threads: bool = True
+    hosted: bool = True
+    zig_cpu: str = "baseline"
     pointer_bits: int = 64
     abi: str = ""
     precision: str = PRECISIONS[0]
@@ -108,6 +116,12 @@ class Target:
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in one vector register."""
         return max(1, self.vector_bytes * 8 // bits_of(dtype))
+
+    def for_sums(self, dtype: str) -> Target:
+        """The same machine, with the registers that hold sums of `dtype`: integers have others than floats."""
+        if self.hosted or "mve" in self.features or dtype != "int32":
+            return self
+        return replace(self, vector_registers=_FEW_REGISTERS, fused=True)
 
     def with_precision(self, precision: str) -> Target:
         """The same machine, asked for one of PRECISIONS.
@@ -155,7 +169,9 @@ class Target:
         # Kernels come scheduled: level 3 makes them no faster, and LLVM 22 then vectorizes some loops with computed
         # indices wrongly for 512 bits.
         config = {**_llvm(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 2}
-        if self.format is FileFormat.WASM:  # TVM takes the same number, but says so on stderr for each object
+        if (
+            self.format is FileFormat.WASM or not self.hosted
+        ):  # TVM takes the same, but says so on stderr for each object
             config["vector-width"] = 8 * self.vector_bytes
         return tvm.target.Target(config)
 
@@ -196,7 +212,7 @@ def parse_target(text: str) -> Target:
         if known.name == kind:
             return _cross(text, known.triple, known.cpu, known.attributes)
     for architecture in ARCHITECTURES:  # the first that has such a processor
-        if kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
+        if architecture.hosted and kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
             return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
     raise CompileError(f"unknown target {text!r}", hint=_hint(kind))
 
@@ -310,6 +326,12 @@ def _with_caches(target: Target, sizes: Mapping[str, int]) -> Target:
 def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
     """The machine of `triple` with LLVM's processor `cpu`, "" for the oldest, with features switched on or off."""
     architecture, system = architecture_of(triple), system_of(triple)
+    if architecture.hosted != system.hosted:
+        raise CompileError(
+            f"nnefc knows no {architecture.name} {'without' if architecture.hosted else 'with'} an operating system, "
+            f"as in the triple {triple!r}",
+            hint="triples without one are thumb-none-eabihf, thumb-none-eabi and riscv32-none-elf",
+        )
     llvm_triple = f"{architecture.llvm}-{system.llvm}"
     cpu = cpu or architecture.cpu
     known = _cpus(llvm_triple)
@@ -350,11 +372,22 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         fused=vectors.fused,
         costs=costs,
         threads=system.threads,
+        hosted=system.hosted,
+        zig_cpu="baseline" if system.hosted else _zig_cpu(cpu, attributes, "vfp2sp" in available),
         pointer_bits=architecture.pointer_bits,
         zig_target=zig_target(architecture.name, system),
         abi=architecture.abi,
         tiles=tiles,
     )
+
+
+def _zig_cpu(cpu: str, attributes: tuple[str, ...], has_floats: bool) -> str:
+    """zig's name of a processor with these features; both have underscores where LLVM's names have others.
+
+    Its processors come without their units for floats.
+    """
+    words = [cpu.replace("-", "_"), *["+vfp4d16sp"] * has_floats]
+    return "".join([*words, *(re.sub(r"(?<=.)[-.]", "_", attribute) for attribute in attributes)])
 
 
 def _checked(
@@ -396,6 +429,8 @@ def _llvm(triple: str, cpu: str = "", attributes: tuple[str, ...] = (), abi: str
         config["mattr"] = list(attributes)
     if abi:
         config["mabi"] = abi
+    if triple.endswith("none-eabihf"):  # TVM passes floats otherwise in the registers of integers
+        config["mfloat-abi"] = "hard"
     return config
 
 

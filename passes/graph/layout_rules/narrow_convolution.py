@@ -125,7 +125,8 @@ def _few_channels(
 
 def _depthwise(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
     layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
-    how = Multiplication(str(padded.data.ty.dtype), "int32")
+    # wide ones take fewer instructions, and much of a small memory
+    how = Multiplication(str(padded.data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
     packed = to_constant(arrange_array(filters[:, 0].astype(how.weights), 0, layout.order, layouts.size))
     source = layouts.padded(layouts.laid_out(padded.data, layout), sliding.before, sliding.after, padded.value)
     result = layouts.kernel(

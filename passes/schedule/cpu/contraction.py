@@ -58,7 +58,7 @@ class ContractionRule:
         if joined is not None:
             return self.apply(joined, target)
         sch = kernel.schedule()
-        return self._schedule(sch, sch.get_sblock(step.name), roles, lanes, target)
+        return self._schedule(sch, sch.get_sblock(step.name), roles, lanes, target.for_sums(step.dtype))
 
     def _schedule(
         self, sch: s_tir.Schedule, block: SBlockRV, roles: Contraction, lanes: int, target: Target

@@ -57,9 +57,10 @@ class WindowsRule:
             return None
         if not all(_ends_with(region, channels.var) for region in (*step.reads, *step.writes)):
             return None
-        return self._schedule(kernel.schedule(), step, lanes)
+        at_once = _RESULTS_AT_ONCE if target.for_sums(step.dtype).vector_registers >= 8 else 1
+        return self._schedule(kernel.schedule(), step, lanes, at_once)
 
-    def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int) -> s_tir.Schedule | None:
+    def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int, most_at_once: int) -> s_tir.Schedule | None:
         block, count = sch.get_sblock(step.name), len(step.spatial)
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
@@ -72,7 +73,7 @@ class WindowsRule:
         loops = sch.get_loops(block)
         outer, channel, window = loops[: count - 1], loops[count - 1], loops[count:]
         channel, lane = sch.split(channel, [None, lanes])
-        at_once = largest_divisor(trip_count(sch, outer[-1]), _RESULTS_AT_ONCE)
+        at_once = largest_divisor(trip_count(sch, outer[-1]), most_at_once)
         outer[-1], results = sch.split(outer[-1], [None, at_once])
         sch.reorder(*outer, channel, *window, results, lane)
         sch.reverse_compute_at(epilogue, channel)

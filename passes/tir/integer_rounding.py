@@ -1,0 +1,115 @@
+"""Round to integers and cut their range as integers, for processors without an instruction that rounds to floats.
+
+    int32(min(max(nearbyint(x) + z, -128), 127))     →     min(max(rounded(x) + z, -128), 127)
+
+`rounded` is one instruction where there is a unit for floats: conversion to int32, to even, and to the nearest there is
+for numbers that int32 does not hold. Elsewhere the fraction leaves a sum with 3 · 2²².
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import _ffi_api as ir_ffi
+from tvm.ir import register_op_attr
+
+__all__ = ["use_rounding", "with_integer_rounding"]
+
+_PURE = 1  # TVM's CallEffectKind
+_BY_UNIT, _BY_SUM, _SATURATED_SUM = "nnefc.rounded_by_unit", "nnefc.rounded_by_sum", "nnefc.saturated_sum"
+_LARGE = 12582912.0  # 3 · 2²²
+_LARGE_BITS = 0x4B400000
+_MOST = 2.0**21  # of what is rounded by a sum
+_LARGEST_BOUND = 1 << 20
+
+
+def with_integer_rounding(func: tirx.PrimFunc, has_unit: bool) -> tirx.PrimFunc:
+    """A scheduled kernel that rounds so; `has_unit`: whether there is a unit for floats, and saturating sums."""
+    name = _BY_UNIT if has_unit else _BY_SUM
+
+    def change(cast: tirx.Cast) -> tirx.Expr:
+        made = _integer(cast.value, name) if str(cast.expr_ty().dtype) == "int32" else None
+        return cast if made is None else made
+
+    return tvm_ffi.structural_map(func, (tirx.Cast, change))
+
+
+def _integer(expr: tirx.Expr, name: str) -> tirx.Expr | None:
+    """A float expression of cut and rounded numbers as one of int32; None if it is something else."""
+    bounds: list[tuple[type, int]] = []
+    while isinstance(expr, tirx.Min | tirx.Max):
+        kind, (inner, bound) = type(expr), (expr.a, expr.b)
+        if _whole(bound) is None:
+            inner, bound = bound, inner
+        limit = _whole(bound)
+        if limit is None:
+            return None
+        bounds.append((kind, limit))
+        expr = inner
+    zero: int | None = 0
+    if isinstance(expr, tirx.Add):
+        inner, zero = expr.a, _whole(expr.b)
+        if zero is None:
+            inner, zero = expr.b, _whole(expr.a)
+        expr = inner
+    is_cut = {kind for kind, _ in bounds} == {tirx.Min, tirx.Max}
+    if zero is None or not is_cut or not isinstance(expr, tvm.ir.Call) or expr.op.name != "tirx.nearbyint":
+        return None
+    made: tirx.Expr = tirx.call_intrin("int32", name, expr.args[0])
+    if zero:
+        made = tirx.call_intrin("int32", _SATURATED_SUM, made, tirx.const(zero, "int32"))
+    for kind, limit in reversed(bounds):
+        made = kind(made, tirx.const(limit, "int32"))
+    return made
+
+
+def _whole(expr: tirx.Expr) -> int | None:
+    """A constant that is a small whole number."""
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    if not isinstance(expr, tirx.FloatImm | tirx.IntImm):
+        return None
+    value = float(expr.value)
+    return int(value) if value.is_integer() and abs(value) <= _LARGEST_BOUND else None
+
+
+@functools.cache  # TVM refuses a second registration
+def use_rounding() -> None:
+    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    for name, meaning, lowering in (
+        (_BY_UNIT, "a float32 rounded to int32", _by_unit),
+        (_BY_SUM, "a float32 rounded to int32", _by_sum),
+        (_SATURATED_SUM, "the sum of two int32, or the nearest", _saturated_sum),
+    ):
+        ir_ffi.RegisterOp(name, meaning)
+        register_op_attr(name, "TCallEffectKind", _PURE)
+        register_op_attr(name, "TVectorizable", True)
+        register_op_attr(name, "TScriptPrinterName", name)
+        tirx.register_intrin_lowering(name, target="llvm", f=functools.partial(_lane_by_lane, lowering), level=100)
+
+
+def _lane_by_lane(lower: object, call: tvm.ir.Call) -> tirx.Expr:
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    assert callable(lower)
+    if lanes == 1:
+        made: tirx.Expr = lower(*call.args)
+        return made
+    parts = [[tirx.Shuffle([arg], [lane]) for arg in call.args] for lane in range(lanes)]
+    return tirx.Shuffle([lower(*part) for part in parts], list(range(lanes)))
+
+
+def _by_unit(x: tirx.Expr) -> tirx.Expr:
+    return tirx.reinterpret("int32", tirx.call_llvm_pure_intrin("float32", "llvm.arm.vcvtr.f32", x))
+
+
+def _by_sum(x: tirx.Expr) -> tirx.Expr:
+    limit = tirx.const(_MOST, "float32")
+    cut = tirx.max(tirx.min(x, limit), -limit)
+    return tirx.reinterpret("int32", cut + tirx.const(_LARGE, "float32")) - tirx.const(_LARGE_BITS, "int32")
+
+
+def _saturated_sum(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+    return tirx.call_llvm_pure_intrin("int32", "llvm.sadd.sat.i32", a, b)

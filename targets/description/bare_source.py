@@ -1,0 +1,198 @@
+"""The C of a network for a machine without an operating system: a header, the function that runs it, and an arena.
+
+    #define DIGITS_ARENA_BYTES 4096
+    int digits_run(const float *image, float *scores, void *arena);
+
+All memory of a run is in the arena. The header names sizes as macros, so that programs can provide it without a heap.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from nnefc.targets.description.library import PLAIN, LibraryDescription, TensorDescription, tensor_bytes
+
+__all__ = ["ARENA_ALIGNMENT", "arena_bytes", "arena_source", "bare_functions", "bare_header", "bare_source"]
+
+ARENA_ALIGNMENT = 64
+
+_C_TYPES = {  # of elements; half floats have none of their own
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "bool": "uint8_t",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "float32": "float",
+    "float64": "double",
+}
+
+_TAKEN = (
+    r"auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register|"
+    r"restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|arena|class|new|"
+    r"delete|this|template|bool|true|false|private|public|protected|operator|namespace|using"
+)
+"""Words of C and C++, and the name of another parameter."""
+
+
+def arena_bytes(description: LibraryDescription) -> int:
+    """The workspace, and behind it the states."""
+    return _aligned(description.workspace_bytes) + description.state_bytes
+
+
+def bare_functions(description: LibraryDescription) -> tuple[str, ...]:
+    """The names of the functions."""
+    names = ("reset", "run") if description.state_bytes else ("run",)
+    return tuple(f"{description.prefix}_{name}" for name in names)
+
+
+def bare_header(description: LibraryDescription) -> str:
+    """The header of a network."""
+    prefix, upper = description.prefix, description.prefix.upper()
+    sizes = {
+        "ARENA_BYTES": (arena_bytes(description), "memory that can be written, for a run"),
+        "ARENA_ALIGNMENT": (ARENA_ALIGNMENT, "what its address is a multiple of"),
+        "CONSTANT_BYTES": (description.constant_bytes, f"in the section .rodata.{prefix}_constants"),
+    }
+    for role, tensors in (("INPUT", description.inputs), ("OUTPUT", description.outputs)):
+        for index, tensor in enumerate(tensors):
+            sizes[f"{role}_{index}_ITEMS"] = (math.prod(map(int, tensor.shape)), _in_comment(tensor))
+    macros = [f"#define {upper}_{name} {value} /* {comment} */" for name, (value, comment) in sizes.items()]
+    title = "a network compiled by nnefc" + ("" if prefix == PLAIN else f": {_printable(description.model)}")
+    return "\n".join(
+        [
+            f"/* {prefix}.h - {title}, for {_printable(description.target)} */",
+            f"#ifndef NNEFC_NETWORK_{prefix}_H",
+            f"#define NNEFC_NETWORK_{prefix}_H",
+            "",
+            "#include <stdint.h>",
+            "",
+            *macros,
+            "",
+            "#ifdef __cplusplus",
+            'extern "C" {',
+            "#endif",
+            "",
+            "/* Runs the network once. Nothing is allocated, and all that is written is in the outputs and the arena:",
+            " * runs with arenas of their own may interrupt each other. Pointers are aligned to their elements.",
+            " * The result is 0, or another number if the inputs hold an index out of range or the like. */",
+            f"{_prototype(description)};",
+            *_reset_declaration(description),
+            "",
+            "/* An arena, which the linker adds to programs that name it; others bring their own. */",
+            f"extern uint8_t {prefix}_arena[{upper}_ARENA_BYTES{' + 1' * (not arena_bytes(description))}];",
+            "",
+            "#ifdef __cplusplus",
+            "}",
+            "#endif",
+            "#endif",
+            "",
+        ]
+    )
+
+
+def bare_source(description: LibraryDescription) -> str:
+    """The C file that defines the functions of a network."""
+    prefix, names = description.prefix, _parameter_names(description)
+    pointers = ["void *"] * len(names) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
+    constants = f"{prefix}_constants" if description.constant_bytes else "(const uint8_t *)0"
+    state = _aligned(description.workspace_bytes)
+    arguments = [*(f"(void *){name}" for name in names), f"(uint8_t *)arena + {state}", "arena", constants]
+    return "\n".join(
+        [
+            '#include "bare/failures.h"',
+            "#include <stddef.h>",
+            f"extern const uint8_t {prefix}_constants[];",
+            "void *memcpy(void *, const void *, size_t);",
+            "void *memset(void *, int, size_t);",
+            f"int32_t nnefc_network({', '.join(pointers)});",
+            f"{_prototype(description)};",
+            *_reset_declaration(description),
+            f"{_prototype(description)} {{",
+            "    int32_t before = nnefc_failed;",
+            "    nnefc_failed = 0;",
+            f"    int32_t status = nnefc_network({', '.join(arguments)});",
+            "    status |= nnefc_failed;",
+            "    nnefc_failed = before;",
+            "    return (int)status;",
+            "}",
+            *_reset(description, state),
+            "",
+        ]
+    )
+
+
+def arena_source(description: LibraryDescription) -> str:
+    """The C file that defines an arena, which a linker takes for programs that name it."""
+    name = f"{description.prefix}_arena"
+    size = max(1, arena_bytes(description))
+    where = f'__attribute__((aligned({ARENA_ALIGNMENT}), section(".bss.{name}")))'
+    return f"unsigned char {name}[{size}] {where};\n"
+
+
+def _reset_declaration(description: LibraryDescription) -> list[str]:
+    if not description.state_bytes:
+        return []
+    return [
+        "/* Gives the states, which runs keep in the arena, their first values: call it before the first run. */",
+        f"void {description.prefix}_reset(void *arena);",
+    ]
+
+
+def _reset(description: LibraryDescription, state: int) -> list[str]:
+    if not description.state_bytes:
+        return []
+    given = min(description.constant_bytes - description.state_initial_offset, description.state_bytes)
+    rest = description.state_bytes - given
+    first = f"{description.prefix}_constants + {description.state_initial_offset}"
+    return [
+        f"void {description.prefix}_reset(void *arena) {{",
+        *[f"    memcpy((uint8_t *)arena + {state}, {first}, {given});"] * bool(given),
+        *[f"    memset((uint8_t *)arena + {state + given}, 0, {rest});"] * bool(rest),
+        "}",
+    ]
+
+
+def _prototype(description: LibraryDescription) -> str:
+    names = _parameter_names(description)
+    count = len(description.inputs)
+    tensors = (*description.inputs, *description.outputs)
+    qualifiers = ["const "] * count + [""] * len(description.outputs)
+    parameters = [
+        f"{qualifier}{_C_TYPES[tensor.dtype]} *{name}"
+        for qualifier, tensor, name in zip(qualifiers, tensors, names, strict=True)
+    ]
+    return f"int {description.prefix}_run({', '.join([*parameters, 'void *arena'])})"
+
+
+def _parameter_names(description: LibraryDescription) -> list[str]:
+    """Names of the tensors as C takes them, all different."""
+    names: list[str] = []
+    roles: Sequence[tuple[str, Sequence[TensorDescription]]]
+    roles = (("input", description.inputs), ("output", description.outputs))
+    for role, tensors in roles:
+        for index, tensor in enumerate(tensors):
+            name = re.sub(r"[^A-Za-z0-9_]", "_", tensor.name)
+            usual = (
+                not re.fullmatch(_TAKEN, name)
+                and re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name)
+                and name not in names
+            )
+            names.append(name if usual else f"{role}_{index}")
+    return names
+
+
+def _in_comment(tensor: TensorDescription) -> str:
+    return (
+        f"{_printable(tensor.name)}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}], {tensor_bytes(tensor)} bytes"
+    )
+
+
+def _printable(text: str) -> str:
+    """A name from a model, without what would end a comment or a line."""
+    plain = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
+    return plain.encode("ascii", "replace").decode().replace("?", "_")[:80]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ARENA_ALIGNMENT) * ARENA_ALIGNMENT

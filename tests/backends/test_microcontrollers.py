@@ -1,0 +1,111 @@
+"""Networks on machines without an operating system, under emulators: their results are those of the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from microcontrollers import BOARDS, run_on_board
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
+
+
+def skip_without(target: str) -> None:
+    if BOARDS[target].missing:
+        pytest.skip(f"needs {BOARDS[target].missing}")
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55", "riscv32imc"])
+def test_digits_are_recognized(target: str) -> None:
+    skip_without(target)
+    image = np.random.default_rng(0).random((1, 1, 8, 8)).astype(np.float32)
+    expected = nnefc.compile(DIGITS).run({"image": image})["probability"]
+    measured = run_on_board(nnefc.compile(DIGITS, target), {"image": image})
+    np.testing.assert_allclose(measured.outputs["probability"], expected, rtol=1e-4)
+    assert measured.stack_bytes < 1024
+
+
+def quantized(path: Path) -> np.ndarray:
+    """Write a network in int8: convolutions, one of them depthwise, a mean, a matrix product; returns an input."""
+    random = np.random.default_rng(1)
+    nodes, constants = [], []
+
+    def constant(value: object, dtype: type) -> str:
+        constants.append(numpy_helper.from_array(np.asarray(value, dtype), f"c{len(constants)}"))
+        return str(constants[-1].name)
+
+    def node(kind: str, *inputs: str, **attributes: object) -> str:
+        nodes.append(helper.make_node(kind, list(inputs), [f"t{len(nodes)}"], **attributes))
+        return f"t{len(nodes) - 1}"
+
+    def through_int8(x: str, scale: float, zero: int) -> str:
+        grid = constant(scale, np.float32), constant(zero, np.int8)
+        return node("DequantizeLinear", node("QuantizeLinear", x, *grid), *grid)
+
+    def weights(*shape: int) -> str:
+        data = constant(random.integers(-127, 128, shape), np.int8)
+        scales = constant(random.uniform(0.004, 0.012, shape[0]), np.float32)
+        return node("DequantizeLinear", data, scales, constant(np.zeros(shape[0]), np.int8), axis=0)
+
+    def conv(x: str, *shape: int, group: int = 1, stride: int = 1) -> str:
+        pads = [shape[-2] // 2, shape[-1] // 2] * 2
+        made = node("Conv", x, weights(*shape), pads=pads, group=group, strides=[stride, stride])
+        return through_int8(node("Relu", made), 0.03, -128)
+
+    x = conv(through_int8("x", 0.02, 3), 12, 3, 3, 3, stride=2)
+    x = conv(conv(x, 12, 1, 3, 3, group=12), 20, 12, 1, 1)
+    x = through_int8(node("GlobalAveragePool", x), 0.01, -5)
+    x = node("Gemm", node("Flatten", x), weights(7, 20), transB=1)
+    y = through_int8(x, 0.05, 9)
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 11, 9))],
+        [helper.make_tensor_value_info(y, TensorProto.FLOAT, (1, 7))],
+        constants,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return random.standard_normal((1, 3, 11, 9)).astype(np.float32)
+
+
+@pytest.mark.parametrize("target", ["cortex-m0plus", "cortex-m4", "cortex-m55", "riscv32imc"])
+def test_integers_are_those_of_the_host(target: str, tmp_path: Path) -> None:
+    skip_without(target)
+    model = tmp_path / "small.onnx"
+    data = quantized(model)
+    expected = nnefc.compile(model).run({"x": data})
+    measured = run_on_board(nnefc.compile(model, target), {"x": data})
+    for name, value in expected.items():
+        assert np.ptp(value) > 0
+        np.testing.assert_array_equal(measured.outputs[name], value)
+
+
+STATEFUL = """version 1.0;
+
+extension KHR_enable_operator_expressions;
+
+graph count(x) -> (y)
+{
+    x = external<scalar>(shape = [1, 3]);
+    s = variable<scalar>(shape = [1, 3], label = 's');
+    y = s + x;
+    t = update(s, y);
+}
+"""
+
+
+def test_states_are_in_the_arena_and_begin_anew(tmp_path: Path) -> None:
+    """The program resets the states before each of its two runs."""
+    skip_without("cortex-m4")
+    folder = tmp_path / "count"
+    folder.mkdir()
+    (folder / "graph.nnef").write_text(STATEFUL)
+    artifact = nnefc.compile(folder, "cortex-m4", random_weights=3)
+    x = np.array([[1, 2, 3]], np.float32)
+    first = nnefc.compile(folder, random_weights=3).run({"x": x})
+    np.testing.assert_array_equal(run_on_board(artifact, {"x": x}).outputs["y"], first["y"])

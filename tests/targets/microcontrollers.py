@@ -1,0 +1,158 @@
+"""Networks on microcontrollers that are not there: linked into a program, run under QEMU on inputs in that program.
+
+The program of an Arm board is started and linked as that of `examples/cortex-m`. It counts instructions with the
+processor's timer, which QEMU advances by one nanosecond an instruction, and paints the stack to see how much of it was
+used. RISC-V runs as a program of Linux's that knows no more of it than how to write and to end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nnefc.artifact import Artifact
+from nnefc.targets.link.zig import zig
+
+__all__ = ["BOARDS", "Board", "Measured", "program_of", "run_on_board"]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cortex-m"
+_HERE = Path(__file__).parent / "microcontrollers"
+
+
+@dataclass(frozen=True)
+class Board:
+    """A machine of QEMU's.
+
+    Attributes:
+        name: for messages and for the names of tests.
+        command: the emulator; a program follows.
+        sources: C of the program besides its main function.
+        script: how it is linked, if not as the linker does by itself.
+        tick: instructions in a tick of the timer; 0 if there is none.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    sources: tuple[Path, ...]
+    script: Path | None = None
+    tick: int = 0
+
+    @property
+    def missing(self) -> str:
+        """What has to be installed for it to run; "" if nothing."""
+        return "" if shutil.which(self.command[0]) else self.command[0]
+
+
+def _arm(machine: str, script: Path, tick: int) -> Board:
+    semihosting = ("-semihosting-config", "enable=on,target=native")
+    command = ("qemu-system-arm", "-M", machine, "-nographic", "-monitor", "none", "-serial", "none", *semihosting)
+    sources = (EXAMPLE / "startup.c",)
+    return Board(machine, (*command, "-icount", "shift=0", "-kernel"), sources, script, tick)
+
+
+BOARDS = {
+    "cortex-m0plus": _arm("mps2-an385", EXAMPLE / "board.ld", 40),
+    "cortex-m4": _arm("mps2-an386", EXAMPLE / "board.ld", 40),
+    "cortex-m7": _arm("mps2-an500", EXAMPLE / "board.ld", 40),
+    "cortex-m55": _arm("mps3-an547", _HERE / "an547.ld", 40),
+    "riscv32imc": Board("riscv32", ("qemu-riscv32", "-cpu", "rv32,f=false,d=false"), (_HERE / "riscv.c",)),
+}
+"""By the target whose programs they run. That of Cortex-M0+ has a larger processor, which does the same."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run on a board.
+
+    Attributes:
+        outputs: by name.
+        instructions: of a run after the first, to some tens; 0 where none are counted.
+        stack_bytes: that it used; 0 likewise.
+        program: the file.
+    """
+
+    outputs: Mapping[str, np.ndarray]
+    instructions: int
+    stack_bytes: int
+
+
+def run_on_board(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path | None = None) -> Measured:
+    """Link a network into a program and run it once, in a folder that is kept if it is given."""
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="nnefc-board-") as name:
+            return run_on_board(artifact, inputs, Path(name))
+    board = BOARDS[artifact.target.name]
+    program = program_of(artifact, inputs, folder, board)
+    done = subprocess.run([*board.command, str(program)], capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{board.name} ended with {done.returncode}: {done.stderr.decode()}"
+    return _read(artifact, done.stdout, board)
+
+
+def program_of(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path, board: Board) -> Path:
+    """A program that runs a network on these inputs and writes its outputs and what was counted."""
+    artifact.export(folder / "net.a", name="net")
+    main, program = folder / "main.c", folder / "program.elf"
+    for index, tensor in enumerate(artifact.inputs):
+        (folder / f"input{index}.bin").write_bytes(np.ascontiguousarray(inputs[tensor.name]).tobytes())
+    main.write_text(_main(artifact))
+    host = artifact.target.host
+    words = [
+        *zig(),
+        "cc",
+        "-target",
+        host.zig_target,
+        f"-mcpu={host.zig_cpu}",
+        "-O2",
+        "-g0",
+        "-fno-sanitize=all",
+        "-fno-unwind-tables",
+    ]
+    words += ["-ffreestanding", "-Wl,--gc-sections", f"-I{EXAMPLE}", f"-I{_HERE}", f"-I{folder}"]
+    words += ["-Wl,-e,board_start", *([] if board.script is None else ["-T", str(board.script)])]
+    words += [*map(str, board.sources), str(main)]
+    done = subprocess.run([*words, str(folder / "net.a"), "-o", str(program)], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return program
+
+
+def _main(artifact: Artifact) -> str:
+    """The program's main function."""
+    lines = ['#include "board.h"', '#include "net.h"', '#include "counting.h"']
+    for index in range(len(artifact.inputs)):
+        lines.append(
+            f'__asm__(".section .rodata\\n.balign 64\\ninput{index}:\\n.incbin \\"input{index}.bin\\"\\n.previous");\n'
+            f"extern char input{index}[];"
+        )
+    sizes = [_bytes(tensor.dtype, tensor.shape) for tensor in artifact.outputs]
+    lines += [f"static char output{index}[{size}] __attribute__((aligned(64)));" for index, size in enumerate(sizes)]
+    arguments = [f"(void *)input{index}" for index in range(len(artifact.inputs))]
+    arguments += [f"(void *)output{index}" for index in range(len(sizes))] + ["net_arena"]
+    run = f"net_run({', '.join(arguments)})"
+    lines += ["int main(void) {", "    uint32_t counted[2];", "    paint_stack();"]
+    lines += ["    net_reset(net_arena);"] * bool(artifact.description.state_bytes)
+    lines += [f"    int status = {run};", "    counted[1] = used_stack();"]
+    lines += ["    net_reset(net_arena);"] * bool(artifact.description.state_bytes)
+    lines += ["    start_counting();", f"    status |= {run};", "    counted[0] = stop_counting();"]
+    lines += [f"    board_write(output{index}, {size});" for index, size in enumerate(sizes)]
+    return "\n".join([*lines, "    board_write(counted, sizeof counted);", "    return status;", "}", ""])
+
+
+def _bytes(dtype: str, shape: tuple[int | str, ...]) -> int:
+    return int(np.prod([int(size) for size in shape], dtype=np.int64)) * np.dtype(dtype).itemsize
+
+
+def _read(artifact: Artifact, content: bytes, board: Board) -> Measured:
+    outputs, at = {}, 0
+    for tensor in artifact.outputs:
+        size = _bytes(tensor.dtype, tensor.shape)
+        values = np.frombuffer(content[at : at + size], tensor.dtype)
+        outputs[tensor.name] = values.reshape([int(n) for n in tensor.shape])
+        at += size
+    ticks, stack = np.frombuffer(content[at:], np.uint32)
+    return Measured(outputs, int(ticks) * board.tick, int(stack))
