@@ -1,4 +1,4 @@
-"""Spectra: discrete Fourier transforms, of whole signals and of frames, as products with constant matrices; mel bands.
+"""Spectra: discrete Fourier transforms of whole signals and of frames, as products with constant matrices; mel bands.
 
 Signals and spectra have a last dimension for the real and the imaginary part; that of real signals has the size 1.
 """
@@ -6,6 +6,7 @@ Signals and spectra have a last dimension for the real and the imaginary part; t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,17 @@ from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, shape_of
+from nnefc.operators.elementwise import apply
 from nnefc.operators.shape import Slice, Transpose
 from nnefc.sizes import known_less
 
 __all__ = ["FourierTransform", "MelWeights", "ShortTimeFourierTransform"]
 
 _MOST = 1 << 14
-"""The longest transform: its matrix has the square of this."""
+"""The longest transform: where that is prime, its matrix has the square of this."""
+
+_Matrix = Callable[[int, int, int, int], Array]
+"""One of `_forward` and `_backward`."""
 
 
 def _forward(count: int, length: int, bins: int, parts: int) -> Array:
@@ -34,12 +39,12 @@ def _forward(count: int, length: int, bins: int, parts: int) -> Array:
     return whole.reshape(count * parts, bins * 2)
 
 
-def _inverse(count: int, length: int, parts: int) -> Array:
-    """The same back: `[count * parts, length * 2]`."""
-    turned = _forward(count, length, length, parts).reshape(count, parts, length, 2)
+def _backward(count: int, length: int, bins: int, parts: int) -> Array:
+    """The same from spectra to signals, not divided by the length: with conjugated numbers."""
+    turned = _forward(count, length, bins, parts).reshape(count, parts, bins, 2)
     turned[:, 0, :, 1] *= -1
     turned[:, 1:, :, 0] *= -1
-    return turned.reshape(count * parts, length * 2) / length
+    return turned.reshape(count * parts, bins * 2)
 
 
 def _inverse_of_half(count: int, length: int, parts: int) -> Array:
@@ -51,9 +56,31 @@ def _inverse_of_half(count: int, length: int, parts: int) -> Array:
 
 
 def _multiplied(at: Emitter, rows: Operand, matrix: Array) -> Operand:
-    """The product, bound to a variable."""
+    """The product with a matrix, or of several each with one of its own, bound to a variable."""
     own = matrix.astype(at.number(0, rows).dtype)
     return rows @ own if isinstance(rows, np.ndarray) else at.emit(relax.op.matmul(at.expr(rows), at.expr(own)))
+
+
+def _transformed(at: Emitter, rows: Operand, matrix: _Matrix, length: int, bins: int, parts: int) -> Operand:
+    """`[rows, length * parts]` → `[rows, bins * 2]`: a product with one matrix, or, where these need a quarter of the
+    multiplications or fewer, two with smaller ones (Cooley and Tukey, 1965).
+
+    With `length = p q`, an item is at `q n + m` and a frequency at `k + p l`. For each `m` the items are transformed
+    over `n`, which gives `k`; then for each `k` over `m`, which gives `l`.
+    """
+    p = max((size for size in range(1, math.isqrt(length) + 1) if length % size == 0), default=1)
+    q, count = length // p, -(-bins // p)
+    if 4 * length * (2 * p * parts + 4 * count) > 2 * length * parts * bins:
+        return _multiplied(at, rows, matrix(length, length, bins, parts))
+    number = shape_of(rows)[0]
+    apart = at.apply(Transpose((0, 2, 1, 3)), at.reshaped(rows, (number, p, q, parts)))
+    first = _multiplied(at, at.reshaped(apart, (number * q, p * parts)), matrix(p, p, p, parts))
+    turned = at.apply(Transpose((2, 0, 1, 3)), at.reshaped(first, (number, q, p, 2)))
+    second = matrix(q, length, p * count, 2).reshape(2 * q, count, p, 2).transpose(2, 0, 1, 3)
+    made = _multiplied(at, at.reshaped(turned, (p, number, 2 * q)), second.reshape(p, 2 * q, 2 * count))
+    joined = at.apply(Transpose((1, 2, 0, 3)), at.reshaped(made, (p, number, count, 2)))
+    spectra = at.reshaped(joined, (number, count * p * 2))
+    return at.apply(Slice({1: (0, bins * 2, 1)}), spectra)
 
 
 @dataclass(frozen=True)
@@ -89,10 +116,17 @@ class FourierTransform(Operator):
             return self.length
         return 2 * (x[self.axis] - 1) if self.inverse and self.onesided else x[self.axis]
 
-    def _matrix(self, count: int, length: int, parts: int) -> Array:
-        if self.inverse:
-            return (_inverse_of_half if self.onesided else _inverse)(count, length, parts)
-        return _forward(count, length, length // 2 + 1 if self.onesided else length, parts)
+    def _product(self, at: Emitter, rows: Operand, count: int, length: int, parts: int) -> Operand:
+        """Of rows of `count` items, `[rows, count * parts]`."""
+        if self.inverse and self.onesided:
+            return _multiplied(at, rows, _inverse_of_half(count, length, parts))
+        bins = length // 2 + 1 if self.onesided else length
+        matrix = _backward if self.inverse else _forward
+        if count == length:
+            made = _transformed(at, rows, matrix, length, bins, parts)
+        else:
+            made = _multiplied(at, rows, matrix(count, length, bins, parts))
+        return apply(at, "multiply", made, at.number(1 / length, made)) if self.inverse else made
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape, result = shape_of(x), self.shape(shape_of(x))
@@ -102,7 +136,7 @@ class FourierTransform(Operator):
         cut = at.apply(Slice({self.axis: (0, count, 1)}), x)
         lead = [shape[axis] for axis in order[:-2]]
         rows = at.reshaped(at.apply(Transpose(tuple(order)), cut), (math.prod(lead), count * parts))
-        product = _multiplied(at, rows, self._matrix(count, length, parts))
+        product = self._product(at, rows, count, length, parts)
         made = at.reshaped(product, (*lead, *(result[axis] for axis in order[-2:])))
         return Transpose(tuple(map(order.index, range(last + 1)))).lower(at, made)
 
@@ -144,7 +178,7 @@ class ShortTimeFourierTransform(Operator):
         operands = [at.reshaped(x, (count, items, *parts)), *([] if window is None else [window])]
         frames = at.elements((*result[:2], self.length, *parts), element, *operands, name="frames")
         rows = at.reshaped(at.emit(frames), (count * result[1], self.length * parts[0]))
-        return at.reshaped(_multiplied(at, rows, _forward(self.length, self.length, result[2], parts[0])), result)
+        return at.reshaped(_transformed(at, rows, _forward, self.length, result[2], parts[0]), result)
 
 
 @dataclass(frozen=True)

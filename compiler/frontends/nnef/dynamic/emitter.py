@@ -201,7 +201,7 @@ class DynamicEmitter(Lowering):
         if not all(isinstance(size, int) for size in shape) or int(np.prod(shape)) > _MOST_KNOWN:
             return value
         if isinstance(value, GenericConst):
-            return value.data.numpy()
+            return value.value.numpy()
         if not self._is_constant(value):
             return value
         found = evaluate(self.builder, value, {}, self._budget)
