@@ -5,10 +5,13 @@
     [n, 4] seen as [2, 4]               only if n = 2
     [h // 32, w] seen as [1, w]         only if h is from 32 to 63
     [n // min(n, 512) * min(n, 512)]    of the size n only if n is at most 512
+    [t] + [past + n]                    only if t is past + n
+    [min(past + n, 64)] + [past + n]    only if past + n is at most 64
 
 An operator asks for equal sizes with :func:`agree`. Where they are not equal for every size in the ranges, but for
-some, building the network ends with :class:`Narrowed`, and begins again with open dimensions that are narrowed so far
-that they are: one dimension instead of two, a multiple, one size. What a library is given is checked against these.
+some, building the network ends with :class:`~nnefc.narrowing.Narrowed`, and begins again with open dimensions that are
+narrowed so far that they are: one dimension instead of two, a sum of others, a multiple, one size. What a library is
+given is checked against these.
 """
 
 from __future__ import annotations
@@ -16,24 +19,25 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import combinations
-from typing import TypeVar
 
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.diagnostics import CompileError
+from nnefc.narrowing import Narrowed, parts_within
+from nnefc.open_formulas import factor_of, formula_of, value_of
+from nnefc.size_formulas import spelled
 from nnefc.sizes import (
-    LARGEST,
     Dimension,
-    OpenSize,
     Range,
     Size,
     bounds,
     is_counted,
     is_known,
+    is_told,
     known_less,
+    known_sums,
     may_exceed,
     open_variables,
     range_of,
@@ -42,115 +46,10 @@ from nnefc.sizes import (
     variables,
 )
 
-__all__ = ["Narrowed", "Narrowing", "agree", "agree_all", "covers", "narrowed"]
+__all__ = ["agree", "agree_all", "covers"]
 
-_T = TypeVar("_T")
 _MOST_DIVISOR = 1 << 12
-_MOST_ATTEMPTS = 64
-
-
-class Narrowed(Exception):
-    """Open dimensions are to be narrowed.
-
-    Attributes:
-        same: a dimension by the name of one that it is the same as.
-        multiples: numbers that the sizes of dimensions must be multiples of, by name.
-        fixed: sizes that dimensions must have, by name.
-        ends: the least and the most that they may have, or None. These and `fixed` are divided by their multiples.
-    """
-
-    def __init__(
-        self,
-        same: Mapping[str, str] | None = None,
-        multiples: Mapping[str, int] | None = None,
-        fixed: Mapping[str, int] | None = None,
-        ends: Mapping[str, tuple[int, int | None]] | None = None,
-    ) -> None:
-        super().__init__("open dimensions must be narrowed")
-        self.same, self.multiples, self.fixed, self.ends = same or {}, multiples or {}, fixed or {}, ends or {}
-
-    @property
-    def names(self) -> set[str]:
-        """Of the dimensions."""
-        return {*self.same, *self.same.values(), *self.multiples, *self.fixed, *self.ends}
-
-
-@dataclass
-class Narrowing:
-    """What is known of open dimensions after some attempts to build a network.
-
-    Attributes:
-        same: the name of the dimension that another one is the same as.
-        sizes: of all open dimensions, by name, as far as they are narrowed.
-        notes: what a user should know of that, by name.
-    """
-
-    same: dict[str, str] = field(default_factory=dict)
-    sizes: dict[str, OpenSize] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def of(self, name: str, size: OpenSize) -> tuple[str, OpenSize]:
-        """The name and the sizes of a dimension that may have these as far as a user says."""
-        while name in self.same:
-            name = self.same[name]
-        return name, self.sizes.setdefault(name, size)
-
-    def add(self, found: Narrowed) -> None:
-        """Narrow further.
-
-        Raises:
-            CompileError: no size is left, or only the data tell a size.
-        """
-        if not found.names <= set(self.sizes):
-            sizes = " and ".join(f"'{name}'" for name in sorted(found.names))
-            raise CompileError(
-                f"the network's operators fit each other for some values of {sizes} only, "
-                "and not all of these are sizes of inputs: only the data tell"
-            )
-        for name, other in found.same.items():
-            one, two = self.sizes[name], self.sizes[other]
-            most = min(one.most or LARGEST, two.most or LARGEST) if one.most or two.most else None
-            multiple = math.lcm(one.multiple, two.multiple)
-            self.same[name] = other
-            self._narrow(other, replace(two, least=max(one.least, two.least), most=most, multiple=multiple))
-        for name, factor in found.multiples.items():
-            own = self.sizes[name]
-            self._narrow(name, replace(own, multiple=own.multiple * factor))
-            self.notes[name] = f"the sizes of '{name}' must be multiples of {own.multiple * factor} for its operators"
-        for name, value in found.fixed.items():
-            only = value * self.sizes[name].multiple
-            self._narrow(name, OpenSize(only, only))
-            self.notes[name] = f"the size of '{name}' must be {only} for its operators"
-        for name, (least, most) in found.ends.items():
-            own = self.sizes[name]
-            size = replace(own, least=least * own.multiple, most=own.most if most is None else most * own.multiple)
-            self._narrow(name, size)
-            span = f"no less than {size.least}" if size.most is None else f"from {size.least} to {size.most}"
-            self.notes[name] = f"the size of '{name}' must be {span} for its operators"
-
-    def _narrow(self, name: str, size: OpenSize) -> None:
-        if size.values.least > size.values.most:
-            raise CompileError(
-                f"no size of '{name}' fits the network's operators: it would have to be a multiple of {size.multiple} "
-                f"from {size.least} to {size.most or LARGEST}",
-                hint="give a wider range, such as --shape NAME=LEAST..MOST",
-            )
-        self.sizes[name] = size
-
-
-def narrowed(build: Callable[[Narrowing], _T]) -> tuple[_T, Narrowing]:
-    """What `build` makes when open dimensions are narrowed as far as it asks for; it begins anew each time.
-
-    Raises:
-        CompileError: no size is left.
-    """
-    narrowing = Narrowing()
-    for _ in range(_MOST_ATTEMPTS):
-        try:
-            return build(narrowing), narrowing
-        except Narrowed as found:
-            narrowing.add(found)
-    raise CompileError("the network's operators ask for ever narrower ranges of its open dimensions")
+_NO_END = 1 << 60
 
 
 def agree(one: Dimension, other: Dimension) -> bool:
@@ -164,7 +63,7 @@ def agree(one: Dimension, other: Dimension) -> bool:
         return difference == 0
     least, most = bounds(difference)
     if least <= 0 <= most:
-        for find in (_same, _enough, _up_to, _multiple, _between):
+        for find in (_ordered, _same, _enough, _up_to, _computed, _multiple, _between):
             found = find(difference)
             if found is not None:
                 raise found
@@ -215,6 +114,7 @@ def _up_to(difference: Size) -> Narrowed | None:
 
     def note(node: tirx.Min) -> None:
         limits.update(int(side) for side in (node.a, node.b) if isinstance(side, tirx.IntImm))
+        limits.add(_last_of_sign(Size(node.a) - Size(node.b), var))
 
     tvm_ffi.structural_walk(difference.expr, (tirx.Min, note))
     for most in sorted(limits, reverse=True):
@@ -222,6 +122,17 @@ def _up_to(difference: Size) -> Narrowed | None:
         if values.least <= most < values.most and _is_zero(difference, {}, {var: part}):
             return Narrowed(ends={str(var.name): (values.least, most)})
     return None
+
+
+def _last_of_sign(difference: Dimension, var: tirx.Var) -> int:
+    """The largest size of a dimension up to which a difference is on the side of 0 on which it begins."""
+    values = range_of(var)
+
+    def is_over(size: int) -> bool:
+        return bounds(substituted(difference, {var: size}))[0] > 0
+
+    starts_over = is_over(values.least)
+    return bisect_left(range(values.most + 1), True, values.least, key=lambda size: is_over(size) != starts_over) - 1
 
 
 def _from_least(difference: Size, holds: Callable[[], bool], share: int) -> Narrowed | None:
@@ -254,6 +165,70 @@ def _same(difference: Size) -> Narrowed | None:
         if _is_zero(difference, values, own | {shared: a}):
             return Narrowed(same={str(other.name): str(one.name)})
     return None
+
+
+def _computed(difference: Size) -> Narrowed | None:
+    """One of several dimensions as what follows from the others: the one of which they are the parts."""
+    own = _ranges_of(difference)
+    if len(own) < 2:
+        return None
+    told = [var for var in own if is_told(var)]
+    candidates = []
+    for var in told or own:
+        factor = factor_of(difference, var)
+        if factor not in (1, -1):
+            continue
+        value = substituted(difference, {var: 0}) * -factor
+        least, most = bounds(value)
+        if own[var].multiple == 1 and max(least, own[var].least) <= min(most, own[var].most) and most < 1 << 62:
+            candidates.append((-least, str(var.name), value))
+    if not candidates:
+        return None
+    _, name, value = min(candidates, key=lambda found: found[0])
+    names = {var: value_of(str(var.name), known.multiple) for var, known in own.items()}
+    formula = formula_of(value, names)
+    return None if formula is None else Narrowed(computed={name: formula})
+
+
+def _ordered(difference: Size) -> Narrowed | None:
+    """Which of two sums of dimensions is the smaller one, where there is no difference then."""
+    extremes: list[tirx.Min | tirx.Max] = []
+    for kind in (tirx.Min, tirx.Max):
+        tvm_ffi.structural_walk(difference.expr, (kind, extremes.append))
+    for extreme in extremes:
+        for low, high in ((extreme.a, extreme.b), (extreme.b, extreme.a)):
+            found = _at_most(Size(low) - Size(high), difference)
+            if found is not None:
+                return found
+    return None
+
+
+def _at_most(above: Dimension, difference: Size) -> Narrowed | None:
+    """That `above`, a sum of several dimensions and a number, is not more than 0, if there is no difference then."""
+    if not isinstance(above, Size):
+        return None
+    own = _ranges_of(above)
+    factors = [factor_of(above, var) for var in own]
+    constant = substituted(above, dict.fromkeys(own, 0))
+    if len(own) < 2 or None in factors or not isinstance(constant, int):
+        return None
+    total, lowest, highest = above - constant, 0, -constant
+    if sum(factor < 0 for factor in factors if factor is not None) * 2 >= len(factors):
+        total, lowest, highest = -total, max(constant, 0), _NO_END
+    assert isinstance(total, Size)
+    least, most = bounds(total)
+    if lowest > min(highest, most) or least > highest or any(values.multiple > 1 for values in own.values()):
+        return None
+    everywhere = _ranges_of(difference) | own
+    name = next((name for name, (known, _, _) in known_sums().items() if Size(known) == total), None)
+    with ranges(everywhere | parts_within(total, lowest, highest, own), {"": (total.expr, lowest, highest)}):
+        if not _is_nothing(substituted(difference, {})):
+            return None
+    formula = formula_of(total, {var: str(var.name) for var in own})
+    if formula is None:
+        return None
+    end = None if highest == _NO_END else highest
+    return Narrowed(limited={name or spelled(formula, str): (formula, lowest, end)})
 
 
 def _multiple(difference: Size) -> Narrowed | None:

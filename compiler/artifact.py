@@ -17,14 +17,18 @@ from numpy.typing import ArrayLike
 from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, listed, load
 from nnefc.network import Network, OpenDimension, size_by_name
+from nnefc.open_formulas import factor_of
 from nnefc.passes.backend import Code, Lowered
 from nnefc.passes.graph.index_limits import index_limits
 from nnefc.passes.plan.entry import counted_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
+from nnefc.size_formulas import names_in
+from nnefc.sizes import Dimension
 from nnefc.specializations import Specializations
 from nnefc.targets.description.library import (
     DimensionDescription,
+    FormulaDescription,
     LibraryDescription,
     SpecializationDescription,
     TensorDescription,
@@ -221,6 +225,7 @@ def _description(
         index_limits=tuple((name, most) for name, most in index_limits(network).items() if name not in network.texts),
         device=device,
         dimensions=tuple(DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in dimensions),
+        formulas=_formulas(network.open_dimensions, network.input_shapes),
         counted=tuple(counted_sizes(program)),
         labels=tuple(network.labels.items()),
         has_text=network.has_text,
@@ -233,6 +238,39 @@ def _description(
         output_parts=output_parts(program),
         part_dimensions=tuple(numbers[var] for var in program.parts),
     )
+
+
+def _formulas(
+    dimensions: Sequence[OpenDimension], inputs: Mapping[str, tuple[Dimension, ...]]
+) -> tuple[FormulaDescription, ...]:
+    """How a library checks the dimensions that follow from others, and finds those that no input has by itself.
+
+    Raises:
+        CompileError: the inputs do not tell the size of a dimension.
+    """
+    stated = {size_by_name(size, dimensions) for shape in inputs.values() for size in shape}
+    known = {dimension.name for dimension in dimensions if dimension.formula is None and dimension.name in stated}
+    named = {dimension.name: dimension for dimension in dimensions}
+    left = [dimension for dimension in dimensions if dimension.formula is not None]
+    made: list[FormulaDescription] = []
+    while left:
+        for each in left:
+            assert each.formula is not None and each.value is not None
+            unknown = [name for name in names_in(each.formula) if name not in known]
+            factor = factor_of(each.value, named[unknown[0]].var) if len(unknown) == 1 and each.name in stated else None
+            if not unknown or factor is not None:
+                break
+        else:
+            break
+        left.remove(each)
+        made.append(FormulaDescription(each.name, each.formula, *((unknown[0], factor) if factor is not None else ())))
+        known |= {each.name, *unknown}
+    for name in named:
+        if name not in known:
+            raise CompileError(
+                f"the shapes of the inputs do not tell the size of '{name}'", hint=f"give it: --shape {name}=64"
+            )
+    return tuple(made)
 
 
 @functools.cache

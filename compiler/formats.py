@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, TypeAlias
 
 from nnefc.diagnostics import CompileError, memory_errors
-from nnefc.frontends.leaving_open import OpenSizesError
+from nnefc.frontends.leaving_open import OpenSizesError, naming_sums
 from nnefc.network import Network, check_sizes
 from nnefc.outline import Outline
 from nnefc.signatures import check_known, is_onnx, is_pnnx
@@ -146,7 +146,7 @@ def load_network(path: Path, *, fixed: Mapping[str, tuple[int, ...]] | None = No
             _check_with_known_sizes(error, load, path, given)
             raise
     check_sizes(network)
-    return network
+    return naming_sums(network) if network.open_dimensions else network
 
 
 def _check_with_known_sizes(error: OpenSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:

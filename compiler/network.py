@@ -19,6 +19,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.size_formulas import Formula
 from nnefc.sizes import (
     MAX_ITEMS,
     Dimension,
@@ -72,12 +73,16 @@ class OpenDimension:
         var: in the network's shapes.
         values: of `var`.
         multiple: what sizes are multiples of.
+        formula: what the size is of the others, if it follows from them; runs are checked for that.
+        value: of the formula: this stands in the network's shapes then in place of `var`.
     """
 
     name: str
     var: tirx.Var
     values: Range
     multiple: int = 1
+    formula: Formula | None = None
+    value: Dimension | None = None
 
     @classmethod
     def of(cls, name: str, size: OpenSize) -> OpenDimension:
@@ -87,7 +92,7 @@ class OpenDimension:
     @property
     def size(self) -> Dimension:
         """The size of a dimension that has this name."""
-        return Size(self.var) * self.multiple
+        return Size(self.var) * self.multiple if self.value is None else self.value
 
     @property
     def least(self) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from nnefc.size_formulas import names_in, read_formula
+
 __all__ = ["DeclaredSize", "OpenTensor", "Outline", "likely_size", "range_option", "shape_option"]
 
 DeclaredSize: TypeAlias = "int | str | None"
@@ -80,7 +82,7 @@ def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int], str]) -> str:
     guesses: dict[str, str] = {}
     for tensor in inputs:
         for axis, size in enumerate(tensor.shape or ()):
-            if isinstance(size, str):
+            if isinstance(size, str) and not _follows(size, inputs):
                 guesses.setdefault(size, spelled(likely_size(size, axis, tensor)))
     left = dict(guesses)
     whole: list[str] = []
@@ -95,6 +97,13 @@ def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int], str]) -> str:
     return " ".join(f"--shape {shlex.quote(text)}" for text in (*filter(None, (",".join(plain),)), *alone, *whole))
 
 
+def _follows(name: str, inputs: Iterable[OpenTensor]) -> bool:
+    """Whether a dimension is called by a formula of others."""
+    formula = read_formula(name)
+    known = {size for tensor in inputs for size in tensor.shape or ()}
+    return formula is not None and known >= set(names_in(formula))
+
+
 _UNKNOWN = (1, 3, 224, 224)
 """The shape of an input of which nothing is known."""
 
@@ -104,7 +113,7 @@ def _sizes(tensor: OpenTensor, guesses: Mapping[str, str], spelled: Callable[[in
         return list(map(spelled, _UNKNOWN))
     found = []
     for axis, size in enumerate(tensor.shape):
-        known = guesses[size] if isinstance(size, str) else size
+        known = guesses.get(size) if isinstance(size, str) else size
         found.append(str(known) if known is not None else spelled(likely_size("", axis, tensor)))
     return found
 

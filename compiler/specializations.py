@@ -11,6 +11,7 @@ from typing import Any
 
 from nnefc.diagnostics import CompileError
 from nnefc.network import Network
+from nnefc.size_formulas import evaluated
 from nnefc.sizes import substituted
 
 __all__ = ["Specializations"]
@@ -52,12 +53,13 @@ def _checked(given: Sequence[Mapping[str, Any]], network: Network) -> tuple[tupl
     """The sizes of all open dimensions, in their order, for each program of its own.
 
     Args:
-        given: sizes by the names of the dimensions; `height,width` stands for both.
+        given: sizes by the names of the dimensions; `height,width` stands for both. Those that follow from others
+            are not among them.
 
     Raises:
         CompileError: names that are no open dimensions', dimensions without a size, sizes out of their range.
     """
-    names = [dimension.name for dimension in network.open_dimensions]
+    names = [dimension.name for dimension in network.open_dimensions if dimension.formula is None]
     if given and not names:
         raise CompileError(
             "no size of the network is open: there is nothing to specialize", hint="leave --specialize out"
@@ -78,16 +80,17 @@ def _sizes(given: Mapping[str, Any], names: Sequence[str], network: Network) -> 
             f"a specialization needs the sizes of all open dimensions: {', '.join(left)} has none",
             hint=f"such as --specialize {','.join(f'{name}={_size(single.get(name, 1))}' for name in names)}",
         )
-    made = []
+    made: dict[str, int] = {name: _size(single[name]) for name in names}
     for dimension in network.open_dimensions:
-        size = _size(single[dimension.name])
+        if dimension.formula is not None:
+            made[dimension.name] = evaluated(dimension.formula, made.__getitem__)
+        size = made[dimension.name]
         if not dimension.least <= size <= dimension.most or size % dimension.multiple:
             multiples = f", in multiples of {dimension.multiple}" if dimension.multiple > 1 else ""
             raise CompileError(
                 f"'{dimension.name}' cannot be {size}: it is from {dimension.least} to {dimension.most}{multiples}"
             )
-        made.append(size)
-    return made
+    return [made[dimension.name] for dimension in network.open_dimensions]
 
 
 def _size(given: Any) -> int:

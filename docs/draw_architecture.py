@@ -38,8 +38,17 @@ _DRIVER = (
     *("specializations", "turns"),
 )
 _SHARED = (
-    *("agreement", "c_sources", "diagnostics", "element_types", "evaluation", "network", "outline", "size_numbers"),
-    "sizes",
+    *("agreement", "c_sources", "diagnostics", "element_types", "evaluation", "narrowing", "network"),
+    *(
+        "open_formulas",
+        "outline",
+        "size_expressions",
+        "size_formulas",
+        "size_knowledge",
+        "size_numbers",
+        "size_ranges",
+        "sizes",
+    ),
 )
 
 PARTS: Mapping[str, tuple[str, ...]] = {

@@ -91,7 +91,7 @@ def library_lines(path: Path) -> list[str]:
         facts.append(("labels", f"{name}: {shortened(labels)}"))
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
-    opened = range_lines(found.dimensions) + special_lines(found)
+    opened = range_lines(found.dimensions, {each.name: each.formula for each in found.formulas}) + special_lines(found)
     return [found.model, "", *face(found.inputs, found.outputs, found.states), *opened, "", *columns(facts)]
 
 
@@ -146,7 +146,8 @@ def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     faces = (
         face(found.inputs, found.outputs) if counted is None else face(counted.inputs, counted.outputs, counted.states)
     )
-    opened = range_lines(counted.dimensions) if counted is not None else []
+    formulas = {each.name: each.formula for each in counted.dimensions if each.formula is not None} if counted else {}
+    opened = range_lines(counted.dimensions, formulas) if counted is not None else []
     lines = [found.name, found.about, "", *faces, *opened, "", *size_lines(found, counted), "", *operation_lines(found)]
     lines += expression_lines(path)
     lines += shape_lines(found, stay_open=counted is not None) if not asked(keywords) else []

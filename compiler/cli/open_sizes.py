@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nnefc.cli.text import Port, columns
 from nnefc.diagnostics import CompileError
+from nnefc.size_formulas import Formula, evaluated, spelled
 
 if TYPE_CHECKING:
     from nnefc.cli.arrays import Arrays
@@ -34,13 +35,15 @@ class Ranged(Protocol):
     def typical(self) -> int: ...
 
 
-def range_lines(dimensions: Iterable[Ranged]) -> list[str]:
+def range_lines(dimensions: Iterable[Ranged], formulas: Mapping[str, Formula]) -> list[str]:
     """A line an open dimension: `dimension  height  32 to 1280, multiples of 32, typically 320`."""
     rows = []
     for dimension in dimensions:
         multiples = f", multiples of {dimension.multiple:,}" if dimension.multiple > 1 else ""
         upward = "or more" if dimension.most > NO_LIMIT else f"to {dimension.most:,}"
         sizes = f"{dimension.least:,} {upward}{multiples}, typically {dimension.typical:,}"
+        if dimension.name in formulas:
+            sizes = f"{spelled(formulas[dimension.name], str)}, {dimension.least:,} {upward}{multiples}"
         rows.append(("dimension", dimension.name, sizes))
     return columns(rows)
 
@@ -64,6 +67,7 @@ def chosen_ports(
     dimensions: Sequence[Ranged],
     given: Mapping[str, Sequence[int | str]],
     arrays: Arrays,
+    formulas: Mapping[str, Formula],
 ) -> list[Port]:
     """Inputs with the sizes that a run takes: those that the user gives, those of arrays that are there, typical ones.
 
@@ -72,11 +76,12 @@ def chosen_ports(
         dimensions: what it leaves open.
         given: sizes by the names of dimensions, and shapes by the names of inputs.
         arrays: of some inputs.
+        formulas: of dimensions that follow from others.
 
     Raises:
         CompileError: sizes of something else, or different ones for one dimension.
     """
-    sizes = _Sizes(ports, dimensions)
+    sizes = _Sizes(ports, dimensions, formulas)
     for name, shape in given.items():
         sizes.take(name, shape)
     for port in ports:
@@ -88,14 +93,19 @@ def chosen_ports(
 
 
 class _Sizes:
-    def __init__(self, ports: Sequence[Port], dimensions: Sequence[Ranged]) -> None:
+    def __init__(self, ports: Sequence[Port], dimensions: Sequence[Ranged], formulas: Mapping[str, Formula]) -> None:
         self._ports = {port.name: port for port in ports}
         self._open = {dimension.name: dimension for dimension in dimensions}
+        self._formulas = formulas
         self._found: dict[str, int] = {}
 
     def of(self, size: Any) -> int:
         """A size in the shape of an input, which is a number or the name of a dimension."""
-        return self._found.get(size, self._open[size].typical) if size in self._open else int(size)
+        if size in self._found or size not in self._open:
+            return self._found[size] if size in self._open else int(size)
+        if size in self._formulas:
+            return evaluated(self._formulas[size], self.of)
+        return self._open[size].typical
 
     def take(self, name: str, shape: Sequence[int | str]) -> None:
         """What the user says with `--shape`: several dimensions may have one size, `height,width=64`."""

@@ -14,6 +14,7 @@ from nnefc.cli.open_sizes import chosen_ports
 from nnefc.cli.options import given, session_options
 from nnefc.cli.text import Port, columns
 from nnefc.diagnostics import CompileError
+from nnefc.size_formulas import Formula
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,9 +80,10 @@ def inputs_of(
     arrays = read_inputs(inputs, model.inputs)
     left: list[Port] = [port for port in model.inputs if port.name not in arrays]
     if random is not None:
-        ports = chosen_ports(model.inputs, model.dimensions, shape, arrays)
+        limits, formulas = said_of_inputs(library)
+        ports = chosen_ports(model.inputs, model.dimensions, shape, arrays, formulas)
         drawn = [port for port in ports if port.name not in arrays]
-        arrays = random_inputs(random, drawn, index_limits(library)) | arrays
+        arrays = random_inputs(random, drawn, limits) | arrays
     missing = [port.name for port in model.inputs if port.name not in arrays]
     if missing:
         raise CompileError(
@@ -109,12 +111,15 @@ def told_of_random(drawn: Sequence[Port]) -> Iterator[None]:
         ) from error
 
 
-def index_limits(library: Path) -> dict[str, int]:
-    """What inputs must be below that the network uses as positions, as the library says; none if it says nothing."""
+def said_of_inputs(library: Path) -> tuple[dict[str, int], dict[str, Formula]]:
+    """What inputs must be below that the network uses as positions, and how open dimensions follow from others."""
     from nnefc.targets.description.library_file import read_metadata
 
     metadata = read_metadata(library) if library.is_file() else None
-    return {} if metadata is None else dict(metadata.description.index_limits)
+    if metadata is None:
+        return {}, {}
+    found = metadata.description
+    return dict(found.index_limits), {each.name: each.formula for each in found.formulas}
 
 
 def describe(results: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:

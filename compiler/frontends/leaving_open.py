@@ -10,14 +10,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError, ran_out_of_memory
 from nnefc.frontends.refusals import REFUSALS, reason_of
-from nnefc.network import Count, OpenDimension
+from nnefc.narrowing import Narrowing
+from nnefc.network import Count, Network, OpenDimension
+from nnefc.open_formulas import formula_of, size_of, value_of
 from nnefc.outline import OpenTensor, likely_size, shape_option
-from nnefc.sizes import LARGEST, Dimension, OpenSize, Size, ranges, typical
+from nnefc.size_formulas import spelled
+from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, bounds, ranges, typical
 
-__all__ = ["OpenInputs", "OpenSizesError", "axis_name", "check_ranges", "leaving_open", "likely_sizes"]
+__all__ = [
+    "OpenDimensions",
+    "OpenInputs",
+    "OpenSizesError",
+    "axis_name",
+    "check_ranges",
+    "leaving_open",
+    "likely_sizes",
+    "naming_sums",
+]
 
 _MOST_TOGETHER = LARGEST**3
 
@@ -37,6 +48,55 @@ def likely_sizes(tensors: Iterable[OpenTensor]) -> dict[str, int]:
     return found
 
 
+class OpenDimensions:
+    """The open dimensions of a network that is being built.
+
+    Args:
+        narrowing: what is known of them.
+        likely: sizes for estimates, by name.
+
+    Attributes:
+        made: those that there are, by name.
+    """
+
+    def __init__(self, narrowing: Narrowing, likely: Mapping[str, int] | None = None) -> None:
+        self.narrowing = narrowing
+        self.made: dict[str, OpenDimension] = {}
+        self._likely = likely or {}
+
+    def size(self, name: str, size: OpenSize) -> Dimension:
+        """The size of a dimension that may have these sizes: a number if there is but one, or what it follows from."""
+        name, size = self.narrowing.of(name, size)
+        if size.values.least == size.values.most:
+            return size.values.least * size.multiple
+        if name not in self.made:
+            made = OpenDimension.of(name, replace(size, likely=self._likely.get(name, size.likely)))
+            formula = self.narrowing.computed.get(name)
+            if formula is not None:
+                value = size_of(formula, self._named)
+                if isinstance(value, int):
+                    return value
+                made = replace(made, formula=formula, value=value)
+            self.made[name] = made
+        return self.made[name].size
+
+    def all(self) -> tuple[OpenDimension, ...]:
+        """Those of inputs, and what else must be in a range, if it is not anyhow."""
+        known = {dimension.var: dimension.values for dimension in self.made.values()}
+        for name in self.narrowing.limited:
+            wanted = self.narrowing.sizes[name].values
+            with ranges(known):
+                least, most = bounds(size_of(self.narrowing.computed[name], self._named))
+            if least < wanted.least or most > wanted.most:
+                self._named(name)
+            else:
+                self.narrowing.notes.pop(name, None)
+        return tuple(self.made.values())
+
+    def _named(self, name: str) -> Dimension:
+        return self.size(name, OpenSize())
+
+
 class OpenInputs:
     """Makes open dimensions of what the inputs of a network without names of dimensions leave open.
 
@@ -45,13 +105,12 @@ class OpenInputs:
     """
 
     def __init__(self, narrowing: Narrowing) -> None:
-        self._narrowing = narrowing
-        self._made: dict[str, OpenDimension] = {}
+        self._dimensions = OpenDimensions(narrowing)
 
     @property
     def dimensions(self) -> tuple[OpenDimension, ...]:
         """Those that it has made."""
-        return tuple(self._made.values())
+        return self._dimensions.all()
 
     def shape(self, name: str, wanted: Sequence[int | OpenSize | None]) -> tuple[Dimension, ...]:
         """The shape of an input, of which sizes are known, open in a range, or just open."""
@@ -62,10 +121,22 @@ class OpenInputs:
         if isinstance(size, int):
             return size
         opened = replace(size or OpenSize(), likely=likely_size("", axis, declared))
-        name, opened = self._narrowing.of(axis_name(declared.name, axis), opened)
-        if opened.values.least == opened.values.most:
-            return opened.values.least * opened.multiple
-        return self._made.setdefault(name, OpenDimension.of(name, opened)).size
+        return self._dimensions.size(axis_name(declared.name, axis), opened)
+
+
+def naming_sums(network: Network) -> Network:
+    """The network, with open dimensions for the sizes of inputs that follow from other ones, such as `past + n`."""
+    dimensions = list(network.open_dimensions)
+    names = {d.var: value_of(d.name, d.multiple) for d in dimensions}
+    with ranges(network.ranges):
+        for size in (size for shape in network.input_shapes.values() for size in shape if isinstance(size, Size)):
+            formula = formula_of(size, names)
+            if formula is None or any(dimension.size == size for dimension in dimensions):
+                continue
+            name, (least, most) = spelled(formula, str), bounds(size)
+            values = Range(max(0, least), most, typical(size))
+            dimensions.append(replace(OpenDimension.of(name, OpenSize()), values=values, formula=formula, value=size))
+    return replace(network, open_dimensions=tuple(dimensions))
 
 
 def check_ranges(dimensions: Sequence[OpenDimension]) -> None:
@@ -111,7 +182,8 @@ def leaving_open(
     Raises:
         OpenSizesError: in place of all errors, if any dimension is open.
     """
-    with ranges({d.var: d.values for d in dimensions} | {c.var: c.values for c in counts}):
+    sums = {d.name: (d.value.expr, d.least, d.most) for d in dimensions if isinstance(d.value, Size)}
+    with ranges({d.var: d.values for d in dimensions} | {c.var: c.values for c in counts}, sums):
         try:
             yield
         except (AssertionError, CompileError, *REFUSALS) as error:

@@ -113,7 +113,8 @@ class Library:
         self.is_counted = any(COUNTED in tensor.shape[: tensor.rank] for tensor in outputs)
         inputs = (description.inputs[index] for index in range(description.input_count))
         said = {size for tensor in inputs for size in tensor.shape[: tensor.rank] if size < 0}
-        self.finds_sizes = self.is_open and len(said) < description.dimension_count  # only the data tell the others
+        # Those that no input says follow from others, or only the data tell them.
+        self.finds_sizes = self.is_counted and len(said) < description.dimension_count
         self.dimensions = _dimensions(description)
         names = [dimension.name for dimension in self.dimensions]
         self.inputs = _tensors(description.inputs, description.input_count, names)

@@ -14,8 +14,8 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
+from nnefc.narrowing import Narrowing
 from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
 from nnefc.operators.dtypes import STORAGE, dtype_name, numpy_dtype
 from nnefc.operators.recording import recorded

@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeAlias
 
 from tvm import relax, te, tirx
 
-from nnefc.agreement import Narrowing
+from nnefc.narrowing import Narrowing
 from nnefc.network import Count
+from nnefc.open_formulas import size_of
 from nnefc.operators.base import Emitter, rank_of
 from nnefc.operators.statements import T, looped, report
 from nnefc.sizes import (
@@ -68,10 +69,10 @@ def counted(
         value = (_refused if beyond == "error" else _clipped)(at, value, limit, name, beyond)
     given = at.ranges.pop(name, own)
     same, size = (name, given) if at.narrowing is None else at.narrowing.of(name, given)
+    if at.narrowing is not None and (same != name or name in at.narrowing.computed):
+        return _checked(at, value, name, _size_named(at.narrowing, same))
     if limit is not None and (same, size) == (name, own):
         return _noted(at, value, Count.up_to(limit, tirx.Var(name, "int64")))
-    if at.narrowing is not None and same != name:
-        return _checked(at, value, name, _size_named(at.narrowing, same))
     if size.values.least == size.values.most:
         return _checked(at, value, name, size.values.least * size.multiple)
     return _in_range(at, value, name, size, limit)
@@ -173,8 +174,10 @@ def one_of(at: Emitter, size: Dimension, sizes: tuple[Dimension, ...], name: str
 
 
 def _size_named(narrowing: Narrowing, name: str) -> Dimension:
-    """The open dimension, or the size that only the data tell, of a name."""
-    size = narrowing.sizes[name]
+    """The open dimension, the size that only the data tell, or what follows from such, of a name."""
+    if name in narrowing.computed:
+        return size_of(narrowing.computed[name], lambda part: _size_named(narrowing, part))
+    name, size = narrowing.of(name, OpenSize())
     if size.values.least == size.values.most:
         return size.values.least * size.multiple
     return Size(next(var for var in open_variables() if str(var.name) == name)) * size.multiple

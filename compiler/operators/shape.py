@@ -195,6 +195,11 @@ class Slice(Movement):
         """As many as are taken."""
         return tuple(self.ranges[axis][1] if axis in self.ranges else size for axis, size in enumerate(x))
 
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        """The tensor itself where nothing moves, an array if `x` is one and all positions are known."""
+        starts = [start for start, _, _ in self.ranges.values()]
+        return super().lower(at, x if is_known(*starts) else at.expr(x))
+
     def moved(self, x: Array, shape: Shape) -> Array:
         index = [slice(None)] * x.ndim
         for axis, (start, count, step) in self.ranges.items():

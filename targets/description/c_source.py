@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 
-from nnefc.diagnostics import CompileError
+from nnefc.targets.description.c_strings import c_literal
 from nnefc.targets.description.embedded_metadata import embedded_metadata
+from nnefc.targets.description.formula_source import formula_functions
 from nnefc.targets.description.library import (
     DEVICES,
     ELEMENT_TYPES,
@@ -19,24 +20,7 @@ from nnefc.targets.description.library import (
 )
 from nnefc.targets.description.specialized_source import calls, sizes_spelled, specialized_functions
 
-__all__ = ["c_string", "model_source"]
-
-
-_OCTAL = {c: f"\\{c:03o}" for c in range(256) if not 32 <= c < 127 or c in b'"\\?'}
-
-
-def c_string(text: bytes) -> str:
-    """The inside of a C string literal, printable ASCII as it is; octal, for it ends after three digits."""
-    return text.decode("latin-1").translate(_OCTAL)
-
-
-def _string(text: str) -> str:
-    if "\0" in text:
-        raise CompileError(f"the name {text!r} holds a null character")
-    try:
-        return f'"{c_string(text.encode())}"'
-    except UnicodeEncodeError:
-        raise CompileError(f"the name {text!r} cannot be written as UTF-8") from None
+__all__ = ["model_source"]
 
 
 def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
@@ -78,7 +62,7 @@ def _tensor_table(
         for i, tensor in enumerate(tensors):
             shape = f"{role}_shape_{i}" if tensor.shape else "NULL"
             kind, rank = ELEMENT_TYPES[tensor.dtype][0], len(tensor.shape)
-            lines.append(f"    {{{_string(tensor.name)}, {kind}, {rank}, {shape}, {_c_bytes(tensor)}}},")
+            lines.append(f"    {{{c_literal(tensor.name)}, {kind}, {rank}, {shape}, {_c_bytes(tensor)}}},")
         lines.append("};")
     return "\n".join(lines)
 
@@ -93,8 +77,8 @@ def model_source(description: LibraryDescription) -> str:
     pointers += ["uint8_t *"] * has_parts
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
     arguments += ["state", "workspace", "constants", *["sizes"] * is_open, *["run"] * has_parts]
-    features = ", ".join(_string(feature) for feature in description.cpu_features)
-    variables = ", ".join(_string(variable) for variable in description.variables)
+    features = ", ".join(c_literal(feature) for feature in description.cpu_features)
+    variables = ", ".join(c_literal(variable) for variable in description.variables)
     has_constants = description.constant_bytes > 0 and description.weights is None
     tables = [
         _tensor_table("inputs", description.inputs, names),
@@ -106,9 +90,9 @@ def model_source(description: LibraryDescription) -> str:
     members = {
         "abi_version": "NNEFC_OPEN_ABI_VERSION" if is_open else "NNEFC_ABI_VERSION",
         "struct_size": "sizeof(nnefc_description)",
-        "model": _string(description.model),
-        "target": _string(description.target),
-        "compiler": _string(description.compiler),
+        "model": c_literal(description.model),
+        "target": c_literal(description.target),
+        "compiler": c_literal(description.compiler),
         "inputs": "inputs" if description.inputs else "NULL",
         "outputs": "outputs" if description.outputs else "NULL",
         "states": "states" if description.states else "NULL",
@@ -123,9 +107,9 @@ def model_source(description: LibraryDescription) -> str:
         "state_bytes": f"UINT64_C({description.state_bytes})",
         "variable_count": len(description.variables),
         "variables": "variables" if variables else "NULL",
-        "source": _string(description.source),
-        "weights": _string(description.weights.name) if description.weights is not None else "NULL",
-        "device": _string(description.device),
+        "source": c_literal(description.source),
+        "weights": c_literal(description.weights.name) if description.weights is not None else "NULL",
+        "device": c_literal(description.device),
         "device_bytes": f"UINT64_C({description.device_bytes})",
     }
     if is_open:
@@ -177,7 +161,7 @@ def _weights(description: LibraryDescription) -> list[str]:
         return []
     sizes = f"UINT64_C({description.constant_bytes}), UINT64_C({file.checksum})"
     functions = "nnefc_weights_map, nnefc_weights_unmap"
-    return [f"static const nnefc_weights weights = {{{_string(file.name)}, {sizes}, {functions}}};"]
+    return [f"static const nnefc_weights weights = {{{c_literal(file.name)}, {sizes}, {functions}}};"]
 
 
 def _open_tables(description: LibraryDescription) -> list[str]:
@@ -186,12 +170,13 @@ def _open_tables(description: LibraryDescription) -> list[str]:
         return []
     first, last = ([str(life[end]) for life in description.lifetimes] or ["0"] for end in (0, 1))
     dimensions = [
-        f"    {{{_string(d.name)}, {_integers(d.least, d.most, d.multiple, d.typical)}}},"
+        f"    {{{c_literal(d.name)}, {_integers(d.least, d.most, d.multiple, d.typical)}}},"
         for d in description.dimensions
     ]
     starts = [0, *accumulate(len(output.shape) for output in description.outputs)]
     counted = [str(starts[output] + axis) for output, axis in description.counted]
     return [
+        *formula_functions(description),
         *(["static const nnefc_dimension dimensions[] = {", *dimensions, "};"] if dimensions else []),
         f"enum {{ COUNTED = {len(counted)} }};",
         f"static const uint32_t counted[] = {{{', '.join(counted or ['0'])}}};",
@@ -216,10 +201,11 @@ def _open_tables(description: LibraryDescription) -> list[str]:
 
 def _open_members(description: LibraryDescription) -> str:
     """The members of nnefc_open_sizes."""
-    only = ["special", _string("; ".join(sizes_spelled(description)))]
+    only = ["special", c_literal("; ".join(sizes_spelled(description)))]
     members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].most_items})"]
     members += only if description.only_specialized else ["NULL", "NULL"]
-    return ", ".join([*members, "COUNTED", "counted", "PARTS", "parts", "output_parts", "part_dimensions"])
+    members += ["COUNTED", "counted", "PARTS", "parts", "output_parts", "part_dimensions"]
+    return ", ".join([*members, str(len(description.formulas)), "formulas" if description.formulas else "NULL"])
 
 
 def _numbers(given: Sequence[int], count: int = 0) -> str:

@@ -36,6 +36,8 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
     if description.dimensions:
         members["dimensions"] = [dataclasses.astuple(dimension) for dimension in description.dimensions]
         members["open_workspaces"] = [min(size, _MOST) for size in description.open_workspaces]
+    if description.formulas:
+        members["formulas"] = {each.name: each.formula for each in description.formulas}
     if description.specializations:
         members["specializations"] = [dataclasses.astuple(part) for part in description.specializations]
         members["only_specialized"] = int(description.only_specialized)

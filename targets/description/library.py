@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nnefc.diagnostics import CompileError
+from nnefc.size_formulas import Formula
 
 __all__ = [
     "DEVICES",
     "ELEMENT_TYPES",
     "DimensionDescription",
+    "FormulaDescription",
     "LibraryDescription",
     "SpecializationDescription",
     "TensorDescription",
@@ -153,6 +155,23 @@ class DimensionDescription:
 
 
 @dataclass(frozen=True)
+class FormulaDescription:
+    """An open dimension that follows from others.
+
+    Attributes:
+        name: of the dimension.
+        formula: of the others, by their names.
+        solved: the one of them that no input has: it is found with this. None if all are known: then it is checked.
+        factor: what the value of that is multiplied with in the formula.
+    """
+
+    name: str
+    formula: Formula
+    solved: str | None = None
+    factor: int = 1
+
+
+@dataclass(frozen=True)
 class SpecializationDescription:
     """Code of its own for some sizes of the open dimensions, in their order; and the workspace that it needs."""
 
@@ -192,6 +211,7 @@ class LibraryDescription:
         device: what the network runs on, one of DEVICES. For "cuda" one of the objects defines
             `nnefc_cuda_this_module`, see `runtime/cuda.h`.
         dimensions: the open ones; they stand by their names in the shapes of inputs.
+        formulas: of those that follow from others, in an order in which each needs only what those before it tell.
         lifetimes: of what lies in the workspace of a network with open dimensions: the first and the last step.
         specializations: sizes that it has code of its own for.
         only_specialized: whether it has no code for others.
@@ -224,6 +244,7 @@ class LibraryDescription:
     weights: WeightsFile | None = None
     device: str = "cpu"
     dimensions: tuple[DimensionDescription, ...] = ()
+    formulas: tuple[FormulaDescription, ...] = ()
     lifetimes: tuple[tuple[int, int], ...] = ()
     specializations: tuple[SpecializationDescription, ...] = ()
     only_specialized: bool = False

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from nnefc.diagnostics import CompileError
+from nnefc.size_formulas import Formula
 from nnefc.targets.description.embedded_metadata import MARK
 from nnefc.targets.description.library import (
     ELEMENT_TYPES,
     DimensionDescription,
+    FormulaDescription,
     LibraryDescription,
     SpecializationDescription,
     TensorDescription,
@@ -90,6 +92,7 @@ def _checked(members: Any) -> Metadata:
         device=_text(members.get("device", "cpu")),
         dimensions=tuple(_dimension(*item) for item in members.get("dimensions", [])),
         open_workspaces=_pair(*members.get("open_workspaces", (0, 0))),
+        formulas=tuple(FormulaDescription(_text(n), _formula(f)) for n, f in members.get("formulas", {}).items()),
         specializations=tuple(_specialization(*item) for item in members.get("specializations", [])),
         only_specialized=bool(_size(members.get("only_specialized", 0))),
     )
@@ -102,6 +105,13 @@ def _tensors(items: Any) -> tuple[TensorDescription, ...]:
 
 def _dimension(name: Any, *numbers: Any) -> DimensionDescription:
     return DimensionDescription(_text(name), *map(_size, numbers))
+
+
+def _formula(item: Any) -> Formula:
+    if isinstance(item, list):
+        sign, one, other = item
+        return _text(sign), _formula(one), _formula(other)
+    return item if type(item) is int else _text(item)
 
 
 def _specialization(sizes: Any, workspace_bytes: Any) -> SpecializationDescription:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnefc.targets.description.bare_source import arena_source, bare_functions, bare_header, bare_source
-from nnefc.targets.description.c_source import c_string
+from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.description.library import LibraryDescription, check_description
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols

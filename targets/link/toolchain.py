@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.description.c_source import c_string, model_source
+from nnefc.targets.description.c_source import model_source
+from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.description.library import (
     PLAIN,
     LibraryDescription,

@@ -8,6 +8,16 @@
 
 #ifdef NNEFC_OPEN
 /* What a network with open dimensions has in its workspace, whose offsets are not known at compile time. */
+/* An open dimension that follows from others. */
+typedef struct nnefc_formula {
+    uint32_t dimension;
+    int64_t solved; /* the number of the dimension that is found by it, where no input tells that; else -1 */
+    int64_t factor; /* what the value of that one is multiplied with */
+    /* The size that follows from the values of dimensions; with 0 for the one that is to be found, all besides it. */
+    int64_t (*compute)(const int64_t *values);
+    const char *text; /* the formula, for messages */
+} nnefc_formula;
+
 typedef struct nnefc_open_sizes {
     uint32_t storage_count;
     const uint32_t *first; /* of each storage, the steps of the network between which it is needed, both included */
@@ -28,6 +38,8 @@ typedef struct nnefc_open_sizes {
     const uint32_t *parts;           /* of each storage, the part that it lies in */
     const uint32_t *output_parts;    /* of each output, the part with which its shape is known */
     const uint32_t *part_dimensions; /* of each part but the first, the dimension that it waits for */
+    uint32_t formula_count; /* the dimensions that follow from others, in an order in which these are known before */
+    const nnefc_formula *formulas;
 } nnefc_open_sizes;
 #endif
 

@@ -16,9 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 import nnefc
 from nnefc.cli import main
 from nnefc.cli.arrays import random_inputs
+from nnefc.cli.open_sizes import chosen_ports, range_lines
 from nnefc.formats import load_network
 from nnefc.loader import Tensor
 from nnefc.loader.interface import OptionsStruct
+from nnefc.targets.description.library import DimensionDescription, TensorDescription
 from nnefc.targets.description.library_file import read_metadata
 
 KERNEL = np.random.default_rng(5).standard_normal((8, 3, 3, 3)).astype(np.float32)
@@ -182,3 +184,11 @@ def test_shapes_are_of_random_values_only(library: Path) -> None:
     result = call("run", library, "--shape", "batch=2")
     assert result.exit_code == 2
     assert "--shape is of random values" in result.stderr
+
+
+def test_sizes_that_follow_from_others_are_computed_for_random_values() -> None:
+    dimensions = [DimensionDescription(name, 0, 99, 1, 7) for name in ("past", "new", "all")]
+    ports = [TensorDescription("x", "float32", ("past", 2)), TensorDescription("y", "float32", ("new", "all"))]
+    chosen = chosen_ports(ports, dimensions, {"past": (3,)}, {}, {"all": ("+", "past", "new")})
+    assert [port.shape for port in chosen] == [(3, 2), (7, 10)]
+    assert range_lines(dimensions[2:], {"all": ("+", "past", "new")}) == ["dimension  all  past + new, 0 to 99"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nnefc.agreement import Narrowing
 from nnefc.frontends.leaving_open import OpenInputs
 from nnefc.frontends.nnef import syntax
+from nnefc.narrowing import Narrowing
 from nnefc.network import OpenDimension
 from nnefc.outline import OpenTensor
 from nnefc.sizes import Dimension, OpenSize

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.ir import GenericConst
 
-from nnefc.agreement import Narrowing, narrowed
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
@@ -31,6 +30,7 @@ from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.weights import load_variables
+from nnefc.narrowing import Narrowing, narrowed
 from nnefc.network import MAX_ITEMS, Network, Quantized, State
 from nnefc.operators.block_quantization import BlockTensor
 from nnefc.operators.casting import Cast

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.agreement import Narrowed
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.bodies import leaves, rebuilt, structure, told_inside
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value
+from nnefc.narrowing import Narrowed
 from nnefc.network import Body, Choice
 from nnefc.operators.counts import counted
 from nnefc.operators.statements import Failure

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from nnefc.agreement import Narrowing, narrowed
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.onnx.advice import made_by
@@ -33,6 +32,7 @@ from nnefc.frontends.onnx.shapes import (
 from nnefc.frontends.onnx.tolerance import without_dead_nodes
 from nnefc.frontends.onnx.training import check_trainings, training_step
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Stacked, Value
+from nnefc.narrowing import Narrowing, narrowed
 from nnefc.network import Network, State
 from nnefc.operators.base import build_main, is_empty
 from nnefc.operators.elementwise import Elementwise
@@ -186,7 +186,8 @@ class _Builder:
         infos = [info for info in graph.inputs if info.name not in constants]
         borders, symbols = bind_inputs(infos, shape, values, narrowing)
         leaves = [leaf for border in borders.values() for leaf in _leaves(border)]
-        with leaving_open(tuple(symbols.opened.values()), {leaf.name: leaf.shape for leaf in leaves}):
+        with leaving_open(symbols.opened.all(), {leaf.name: leaf.shape for leaf in leaves}):
+            symbols.check_formulas()
             return self._built(borders, symbols, output_tensors)
 
     def _built(self, borders: Mapping[str, Border], symbols: Symbols, output_tensors: tuple[str, ...]) -> Network:
@@ -237,7 +238,7 @@ class _Builder:
             variables=tuple(name for name in graph.initializers if name not in params and name not in self._states),
             files=self._model.files,
             controls=interpreter.context.at.controls,
-            open_dimensions=tuple(symbols.opened.values()),
+            open_dimensions=symbols.opened.all(),
             counts=tuple(interpreter.context.at.counts),
             labels={name: labels for name, labels in interpreter.context.labels.items() if name in outputs},
             texts=texts,

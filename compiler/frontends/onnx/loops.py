@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnefc.agreement import Narrowed
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.bodies import leaves, rebuilt, structure, told_inside
 from nnefc.frontends.onnx.growth import Axis, Growth, bounded, found
@@ -21,6 +20,7 @@ from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.sizes_of_data import sizes_of
 from nnefc.frontends.onnx.stacks import stacked
 from nnefc.frontends.onnx.values import AnyValue, Array, Sequence, Stacked, Value
+from nnefc.narrowing import Narrowed
 from nnefc.network import Loop
 from nnefc.operators.counts import counted
 from nnefc.operators.elementwise import Elementwise

@@ -132,7 +132,7 @@ class Interpreter:
             lower=self._lower_call,
             find=self._find,
         )
-        self.context.at.narrowing = symbols.narrowing
+        self.context.at.narrowing = symbols.opened.narrowing
         self.context.at.ranges = dict(symbols.counts)
         self._functions = model.functions
         self._scope: Scope | None = None

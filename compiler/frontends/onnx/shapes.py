@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from nnefc.agreement import Narrowing
+from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.leaving_open import axis_name, likely_sizes
+from nnefc.frontends.leaving_open import OpenDimensions, axis_name, likely_sizes
 from nnefc.frontends.onnx.types import (
     DeclaredSize,
     MapType,
@@ -25,8 +25,11 @@ from nnefc.frontends.onnx.types import (
     spelled,
 )
 from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Stacked, Value, numpy_dtype
-from nnefc.network import MAX_ITEMS, OpenDimension
+from nnefc.narrowing import Narrowing
+from nnefc.network import MAX_ITEMS
+from nnefc.open_formulas import size_of
 from nnefc.outline import OpenTensor, shape_option
+from nnefc.size_formulas import names_in, read_formula
 from nnefc.sizes import Dimension, OpenSize, Size, bounds, greatest, is_known, known_less, least
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables", "no_such_name"]
@@ -60,7 +63,7 @@ class Symbols:
     they go: these are `loose`, and may have one size here and another there.
 
     `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
-    `opened` are the open dimensions by name; `likely` are sizes for estimates; `narrowing` says what is known of them.
+    `opened` are the open dimensions.
     `counts` are sizes that a user gives for names that inputs do not have: of what only the data tell.
     """
 
@@ -68,19 +71,8 @@ class Symbols:
     sources: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
     contradictions: dict[str, str] = field(default_factory=dict)
-    opened: dict[str, OpenDimension] = field(default_factory=dict)
-    likely: dict[str, int] = field(default_factory=dict)
-    narrowing: Narrowing = field(default_factory=Narrowing)
+    opened: OpenDimensions = field(default_factory=lambda: OpenDimensions(Narrowing()))
     counts: dict[str, OpenSize] = field(default_factory=dict)
-
-    def open(self, name: str, size: OpenSize) -> Dimension:
-        """The size of a dimension that stays open; a number if there is but one in its range."""
-        name, size = self.narrowing.of(name, size)
-        if size.values.least == size.values.most:
-            return size.values.least * size.multiple
-        if name not in self.opened:
-            self.opened[name] = OpenDimension.of(name, replace(size, likely=self.likely.get(name, size.likely)))
-        return self.opened[name].size
 
     def leave_open(self, declared: tuple[DeclaredSize, ...], name: str) -> tuple[Dimension, ...]:
         """The shape of an input, of which stays open what nobody has given."""
@@ -88,16 +80,31 @@ class Symbols:
         for axis, stated in enumerate(declared):
             match stated:
                 case str() if stated not in self.sizes:
-                    size = self.open(stated, OpenSize())
+                    size = self.opened.size(stated, OpenSize(least=0 if _may_be_empty(stated) else 1))
                     self.bind(stated, size, f"axis {axis} of the input '{name}'")
                     sizes.append(size)
                 case str():
                     sizes.append(self.sizes[stated])
                 case None:
-                    sizes.append(self.open(axis_name(name, axis), OpenSize()))
+                    sizes.append(self.opened.size(axis_name(name, axis), OpenSize()))
                 case int():
                     sizes.append(stated)
         return tuple(sizes)
+
+    def check_formulas(self) -> None:
+        """Let dimensions with names such as `past + sequence` be what these say, of other dimensions with names.
+
+        Raises:
+            Narrowed: they are not yet.
+            CompileError: they cannot be.
+        """
+        for name, size in self.sizes.items():
+            formula = read_formula(name)
+            if formula is None or not self.sizes.keys() >= set(names_in(formula)):
+                continue
+            found = size_of(formula, self.sizes.__getitem__)
+            if not agree(size, found):
+                raise CompileError(f"the dimension '{name}' is {size} by {self.sources[name]}, but not {found}")
 
     def bind(self, name: str, size: Dimension, source: str) -> None:
         """Let a variable stand for a size.
@@ -109,6 +116,11 @@ class Symbols:
         first = self.sources.setdefault(name, source)
         if other != size and name not in self.loose:
             raise CompileError(f"the dimension '{name}' is {other} by {first}, but {size} by {source}")
+
+
+def _may_be_empty(name: str) -> bool:
+    """Whether a dimension has a name as those of caches have, of which the first run of a decoder has none."""
+    return "past" in name.lower() and read_formula(name) is None
 
 
 def bind_inputs(
@@ -146,7 +158,7 @@ def bind_inputs(
                 raise no_such_name(name, known)
             counts[name] = size  # perhaps of a size that only the data tell
     likely = likely_sizes(tensor for info in inputs.values() for tensor in _tensors(info))
-    symbols = Symbols(likely=likely, narrowing=narrowing, counts=counts)
+    symbols = Symbols(opened=OpenDimensions(narrowing, likely), counts=counts)
     for name in variables:
         if name in shape and name not in inputs:
             sizes = _sizes(shape[name], f"the dimension '{name}'", symbols, [name])
@@ -233,7 +245,7 @@ def _sizes(given: Any, what: str, symbols: Symbols | None = None, names: Sequenc
     items = tuple(given) if isinstance(given, Iterable) else (given,)
     if symbols is not None:
         pairs = zip(items, (*names, *(f"{what}_{axis}" for axis in range(len(names), len(items)))), strict=False)
-        items = tuple(symbols.open(name, item) if isinstance(item, OpenSize) else item for item, name in pairs)
+        items = tuple(symbols.opened.size(name, item) if isinstance(item, OpenSize) else item for item, name in pairs)
     if not all(isinstance(item, Size) or (isinstance(item, int | np.integer) and item >= 0) for item in items):
         raise CompileError(f"the sizes of {what} must be integers, and not negative: {given!r}")
     lengths = tuple(item if isinstance(item, Size) else int(item) for item in items)

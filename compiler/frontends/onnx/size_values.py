@@ -211,7 +211,7 @@ def _clip(_: _Attributes, operands: _Operands) -> Array | None:
 
 def _range(_: _Attributes, operands: _Operands) -> Array | None:
     """Where the number of items is known."""
-    start, limit, step = (operand.reshape(-1)[0] for operand in operands if operand is not None)
+    start, limit, step = (operand.astype(object).reshape(-1)[0] for operand in operands if operand is not None)
     if any(isinstance(part, Quotient) for part in (start, limit, step)) or isinstance(step, Size):
         return None
     count = ceil_div(limit - start, step) if step > 0 else ceil_div(start - limit, -step)

@@ -10,7 +10,6 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.agreement import Narrowing, narrowed
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import OpenInputs, leaving_open
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
@@ -22,6 +21,7 @@ from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
+from nnefc.narrowing import Narrowing, narrowed
 from nnefc.network import Network, OpenDimension
 from nnefc.operators.base import build_main, check_size
 from nnefc.operators.recording import note_name, note_place

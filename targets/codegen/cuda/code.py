@@ -10,7 +10,7 @@ from typing import ClassVar
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
 from nnefc.targets.codegen.cuda.kernels import DeviceCode
 from nnefc.targets.codegen.cuda.launches import IMAGE
-from nnefc.targets.description.c_source import c_string
+from nnefc.targets.description.c_strings import c_string
 
 __all__ = ["CudaCode"]
 

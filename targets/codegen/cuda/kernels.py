@@ -29,7 +29,7 @@ from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
 from nnefc.targets.codegen.cuda.formulas import Formula, Number, number_of
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
 from nnefc.targets.codegen.cuda.quotients import with_plain_quotients
-from nnefc.targets.description.c_source import c_string
+from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = [

@@ -88,6 +88,56 @@ static nnefc_status read_size(nnefc_sizes *sizes, const nnefc_tensor *input, int
                       (int)axis, input->name, (long long)size, (long long)own);
 }
 
+static int64_t wanted_size(const nnefc_sizes *sizes, int64_t own) {
+    return own >= 0 ? own : sizes->wanted[-1 - own] * description->dimensions[-1 - own].multiple;
+}
+
+/* Says that the size of a dimension does not fit to those that it follows from. */
+static nnefc_status refuse_formula(const nnefc_sizes *sizes, const nnefc_formula *formula, int64_t computed, char *error) {
+    int64_t own = -1 - (int64_t)formula->dimension;
+    char place[256] = "the size";
+    for (uint32_t i = description->input_count; i-- > 0;)
+        for (int32_t axis = description->inputs[i].rank; axis-- > 0;)
+            if (description->inputs[i].shape[axis] == own)
+                snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, description->inputs[i].name);
+    if (formula->solved < 0)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but %.150s is %lld by the other sizes", place,
+                          (long long)wanted_size(sizes, own), formula->text, (long long)computed);
+    const nnefc_dimension *solved = &description->dimensions[formula->solved];
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error,
+                      "%s is %lld = %.150s, but the network takes %lld to %lld in multiples of %lld for \"%.100s\"", place,
+                      (long long)wanted_size(sizes, own), formula->text, (long long)solved->least,
+                      (long long)solved->most, (long long)solved->multiple, solved->name);
+}
+
+/* Checks the dimensions that follow from others, and finds those that no input tells by itself. */
+static nnefc_status check_formulas(nnefc_sizes *sizes, char *error) {
+    for (uint32_t i = 0; i < open_sizes->formula_count; i++) {
+        const nnefc_formula *formula = &open_sizes->formulas[i];
+        int64_t *own = &sizes->wanted[formula->dimension], multiple = description->dimensions[formula->dimension].multiple;
+        if (formula->solved >= 0) sizes->wanted[formula->solved] = 0;
+        int64_t computed = formula->compute(sizes->wanted);
+        if (*own < 0) { /* no input has it */
+            const nnefc_dimension *dimension = &description->dimensions[formula->dimension];
+            if (computed < dimension->least || computed > dimension->most)
+                return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%.300s is %lld, but the network takes %lld to %lld", formula->text,
+                                  (long long)computed, (long long)dimension->least, (long long)dimension->most);
+            *own = computed / multiple;
+        }
+        int64_t rest = *own * multiple - computed;
+        if (formula->solved < 0) {
+            if (rest != 0) return refuse_formula(sizes, formula, computed, error);
+            continue;
+        }
+        const nnefc_dimension *solved = &description->dimensions[formula->solved];
+        int64_t value = rest / formula->factor;
+        if (rest % formula->factor != 0 || value < solved->least / solved->multiple || value > solved->most / solved->multiple)
+            return refuse_formula(sizes, formula, computed, error);
+        sizes->wanted[formula->solved] = value;
+    }
+    return NNEFC_OK;
+}
+
 nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error) {
     uint32_t count = input_dimensions();
     for (uint32_t i = 0; i < count; i++) sizes->wanted[i] = -1;
@@ -102,12 +152,10 @@ nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_sh
             if (status != NNEFC_OK) return status;
         }
     }
+    nnefc_status status = check_formulas(sizes, error);
+    if (status != NNEFC_OK) return status;
     *changed = !sizes->known || open_sizes->counted_count > 0 || memcmp(sizes->wanted, sizes->values, count * sizeof *sizes->wanted) != 0;
     return NNEFC_OK;
-}
-
-static int64_t wanted_size(const nnefc_sizes *sizes, int64_t own) {
-    return own >= 0 ? own : sizes->wanted[-1 - own] * description->dimensions[-1 - own].multiple;
 }
 
 /* Says of wanted sizes that the network cannot compute with them, and names the largest open dimension, or the smallest, or that

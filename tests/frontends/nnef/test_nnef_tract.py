@@ -16,6 +16,7 @@ from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.frontends.nnef.frontend import load
 from nnefc.frontends.nnef.outline import outline
 from nnefc.frontends.nnef.tensor_file import read_tensor
+from nnefc.loader import RunError
 from nnefc.operators.block_quantization import BlockTensor
 
 EXPORTS = Path(__file__).parents[2] / "data" / "torch_to_nnef"
@@ -207,6 +208,27 @@ def test_a_document_with_the_properties_of_the_dialect_is_of_it(tmp_path: Path) 
     )
     x = real(2, 2)
     np.testing.assert_array_equal(computed(tmp_path, x), x * np.array([1, 2], np.float32))
+
+
+def test_symbols_are_found_by_sums_of_them(tmp_path: Path) -> None:
+    folder = model(
+        tmp_path,
+        """    x = tract_core_external(shape = [2*P+S], datum_type = 'f32');
+        z = tract_core_external(shape = [S], datum_type = 'f32');
+        s = squeeze(tract_core_shape_of(z), axes = [0]);
+        y = concat([slice(x, axes = [0], begin = [s], end = [0]), z], axis = 0);""",
+        before="extension tract_symbol P;\nextension tract_symbol S;\nextension tract_assert P <= 9;",
+    )
+    text = (folder / "graph.nnef").read_text()
+    (folder / "graph.nnef").write_text(text.replace("network(x)", "network(x, z)"))
+    with nnefc.compile(folder).load() as network:
+        assert [str(tensor.shape[0]) for tensor in network.inputs] == ["(P * 2) + S", "S"]
+        for past, new in ((1, 3), (9, 2)):
+            x, z = real(2 * past + new), real(new)
+            np.testing.assert_array_equal(network(x, z), np.concatenate([x[new:], z]))
+        for size in (8, 23):
+            with pytest.raises(RunError, match='takes 1 to 9 in multiples of 1 for "P"'):
+                network(real(size), real(3))
 
 
 def test_variables_without_a_file_are_random_with_a_seed(tmp_path: Path) -> None:

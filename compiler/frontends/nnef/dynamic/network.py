@@ -10,7 +10,6 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills REGISTRIES)
@@ -30,6 +29,7 @@ from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.tensor_file import parse_tensor
 from nnefc.frontends.nnef.types import STRING, Dialect
 from nnefc.frontends.nnef.weights import random_values
+from nnefc.narrowing import Narrowing
 from nnefc.network import Network, OpenDimension, Quantized, State
 from nnefc.operators.base import Operand
 from nnefc.operators.block_quantization import BlockTensor
@@ -104,7 +104,7 @@ def dynamic_network(
     declared = declared_inputs(graph)
     _check_given(shape, declared, assertions.symbols)
     symbols = Symbols(assertions, declared, named_in_inputs(graph), _lengths(document, graph), shape, narrowing)
-    opened = tuple(symbols.dimensions.values())
+    opened = symbols.opened.all()
     keeps_states = scan_states == "keep" or (scan_states is None and _is_pulse(graph))
     shapes = {
         t.name: tuple(symbols.sizes.get(s, 1) if isinstance(s, str) else s or 1 for s in t.shape or ())

@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from nnefc.agreement import Narrowing
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.leaving_open import OpenDimensions
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.dynamic.values import dtype_named
-from nnefc.network import OpenDimension
+from nnefc.narrowing import Narrowing
 from nnefc.outline import OpenTensor, likely_size
 from nnefc.sizes import LARGEST, Dimension, OpenSize
 
@@ -160,7 +160,7 @@ class Symbols:
 
     Attributes:
         sizes: by name.
-        dimensions: the open ones.
+        opened: the open ones.
         absent: symbols that are in no input's sizes, and that no user gives.
         lengths: by the symbols of what caches hold, which no input has, the most that these may hold before a run.
     """
@@ -177,12 +177,12 @@ class Symbols:
         self.sizes: dict[str, Dimension] = {}
         self.absent = frozenset(set(assertions.symbols) - named - set(given) - lengths)
         self.lengths: dict[str, int] = {}
-        self.dimensions: dict[str, OpenDimension] = {}
+        self.opened = OpenDimensions(narrowing)
         for name in assertions.symbols:
             if name in lengths - named and not _is_one_size(given.get(name)):
                 self.lengths[name] = _most_of_length(name, assertions.ranges[name], given)
                 continue
-            self.sizes[name] = self._size(name, assertions.ranges[name], inputs, given, narrowing)
+            self.sizes[name] = self._size(name, assertions.ranges[name], inputs, given)
 
     def of(self, declared: int | str | None) -> Dimension:
         """The size that is declared so; 1 where nothing is known of it."""
@@ -194,7 +194,6 @@ class Symbols:
         asserted: OpenSize,
         inputs: Sequence[OpenTensor],
         given: Mapping[str, tuple[int | OpenSize, ...]],
-        narrowing: Narrowing,
     ) -> Dimension:
         wanted: int | OpenSize = given[name][0] if name in given else asserted
         for tensor in inputs:
@@ -209,10 +208,7 @@ class Symbols:
         least, most = max(wanted.least, asserted.least), LARGEST if wanted.most is None else wanted.most
         most = most if asserted.most is None else min(most, asserted.most)
         opened = replace(wanted, least=least, most=(wanted.most and most) or asserted.most, likely=min(likely, most))
-        own, opened = narrowing.of(name, opened)
-        if opened.values.least == opened.values.most:
-            return opened.values.least * opened.multiple
-        return self.dimensions.setdefault(own, OpenDimension.of(own, opened)).size
+        return self.opened.size(name, opened)
 
 
 def _is_one_size(given: tuple[int | OpenSize, ...] | None) -> bool:

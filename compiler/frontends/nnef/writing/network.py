@@ -268,7 +268,7 @@ def _finished(
 def _extensions(network: Network) -> Iterator[str]:
     """The registry, and the open dimensions with their ranges."""
     yield "tract_registry tract_core"
-    for dimension in network.open_dimensions:
+    for dimension in (each for each in network.open_dimensions if each.formula is None):
         name = identifier(str(dimension.var.name))  # as expressions of sizes are spelled
         yield f"tract_symbol {name}"
         yield f"tract_assert {name} >= {dimension.values.least}"

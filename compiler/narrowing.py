@@ -1,0 +1,185 @@
+"""Open dimensions that are narrowed while a network is built: building begins again with what has been found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from tvm import tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.open_formulas import factor_of, size_of
+from nnefc.size_formulas import Formula, names_in, spelled
+from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, bounds, ranges, substituted
+
+__all__ = ["Narrowed", "Narrowing", "narrowed", "parts_within"]
+
+_T = TypeVar("_T")
+_MOST_ATTEMPTS = 64
+_NO_END = 1 << 60
+
+
+class Narrowed(Exception):
+    """Open dimensions are to be narrowed.
+
+    Attributes:
+        same: a dimension by the name of one that it is the same as.
+        computed: dimensions that follow from others, by name.
+        limited: what else must be in a range: a formula of dimensions, the least and the most that it may be, or None,
+            by a name that it has already or gets.
+        multiples: numbers that the sizes of dimensions must be multiples of, by name.
+        fixed: sizes that dimensions must have, by name.
+        ends: the least and the most that they may have, or None. These and `fixed` are divided by their multiples.
+    """
+
+    def __init__(
+        self,
+        same: Mapping[str, str] | None = None,
+        computed: Mapping[str, Formula] | None = None,
+        limited: Mapping[str, tuple[Formula, int, int | None]] | None = None,
+        multiples: Mapping[str, int] | None = None,
+        fixed: Mapping[str, int] | None = None,
+        ends: Mapping[str, tuple[int, int | None]] | None = None,
+    ) -> None:
+        super().__init__("open dimensions must be narrowed")
+        self.same, self.multiples, self.fixed, self.ends = same or {}, multiples or {}, fixed or {}, ends or {}
+        self.computed, self.limited = computed or {}, limited or {}
+
+    @property
+    def names(self) -> set[str]:
+        """Of the dimensions."""
+        formulas = [*self.computed.values(), *(formula for formula, _, _ in self.limited.values())]
+        read = {name for formula in formulas for name in names_in(formula)}
+        return {*self.same, *self.same.values(), *self.computed, *read, *self.multiples, *self.fixed, *self.ends}
+
+
+@dataclass
+class Narrowing:
+    """What is known of open dimensions after some attempts to build a network.
+
+    Attributes:
+        same: the name of the dimension that another one is the same as.
+        computed: how dimensions follow from others, by name.
+        limited: those of them that are none of the model's, but must be in a range.
+        sizes: of all open dimensions, by name, as far as they are narrowed.
+        notes: what a user should know of that, by name.
+    """
+
+    same: dict[str, str] = field(default_factory=dict)
+    computed: dict[str, Formula] = field(default_factory=dict)
+    limited: list[str] = field(default_factory=list)
+    sizes: dict[str, OpenSize] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def of(self, name: str, size: OpenSize) -> tuple[str, OpenSize]:
+        """The name and the sizes of a dimension that may have these as far as a user says."""
+        while name in self.same:
+            name = self.same[name]
+        return name, self.sizes.setdefault(name, size)
+
+    def add(self, found: Narrowed) -> None:
+        """Narrow further.
+
+        Raises:
+            CompileError: no size is left, or only the data tell a size.
+        """
+        if not found.names <= set(self.sizes):
+            sizes = " and ".join(f"'{name}'" for name in sorted(found.names))
+            raise CompileError(
+                f"the network's operators fit each other for some values of {sizes} only, "
+                "and not all of these are sizes of inputs: only the data tell"
+            )
+        for name, other in found.same.items():
+            one, two = self.sizes[name], self.sizes[other]
+            most = min(one.most or LARGEST, two.most or LARGEST) if one.most or two.most else None
+            multiple = math.lcm(one.multiple, two.multiple)
+            self.same[name] = other
+            self._narrow(other, replace(two, least=max(one.least, two.least), most=most, multiple=multiple))
+        for name, formula in found.computed.items():
+            for other in [other for other in self.limited if self.computed[other] == formula]:
+                own, limited = self.sizes[name], self.sizes[other]
+                ends = [end for end in (own.most, limited.most) if end is not None]
+                self._narrow(name, replace(own, least=max(own.least, limited.least), most=min(ends, default=None)))
+                self.limited.remove(other)
+            self.computed[name] = formula
+            self._narrow_parts(name, formula)
+        for name, (formula, least, most) in found.limited.items():
+            if name not in self.computed:
+                self.computed[name] = formula
+                self.limited.append(name)
+                self.sizes[name] = OpenSize(least, most)
+            own = self.sizes[name]
+            ends = [end for end in (own.most, most) if end is not None]
+            self._narrow(name, replace(own, least=max(own.least, least), most=min(ends, default=None)))
+            self._narrow_parts(name, formula)
+            bound = f"no less than {least}" if most is None else f"no more than {most}"
+            self.notes[name] = f"{spelled(formula, str)} must be {bound} for the network's operators"
+        for name, factor in found.multiples.items():
+            own = self.sizes[name]
+            self._narrow(name, replace(own, multiple=own.multiple * factor))
+            self.notes[name] = f"the sizes of '{name}' must be multiples of {own.multiple * factor} for its operators"
+        for name, value in found.fixed.items():
+            only = value * self.sizes[name].multiple
+            self._narrow(name, OpenSize(only, only))
+            self.notes[name] = f"the size of '{name}' must be {only} for its operators"
+        for name, (least, most) in found.ends.items():
+            own = self.sizes[name]
+            size = replace(own, least=least * own.multiple, most=own.most if most is None else most * own.multiple)
+            self._narrow(name, size)
+            span = f"no less than {size.least}" if size.most is None else f"from {size.least} to {size.most}"
+            self.notes[name] = f"the size of '{name}' must be {span} for its operators"
+
+    def _narrow_parts(self, name: str, formula: Formula) -> None:
+        """Narrow what a size is a sum of: no part is so large, or so small, that the sum is out of its range."""
+        made = {part: tirx.Var(part, "int64") for part in names_in(formula)}
+        own = {var: Range(self.sizes[part].least, self.sizes[part].most or LARGEST, 1) for part, var in made.items()}
+        size = self.sizes[name]
+        with ranges(own):
+            value = size_of(formula, lambda part: Size(made[part]))
+            within = parts_within(value, size.least, _NO_END if size.most is None else size.most, own)
+        for part, var in made.items():
+            size = self.sizes[part]
+            limited = size.most is not None or within[var].most < LARGEST
+            self._narrow(part, replace(size, least=within[var].least, most=within[var].most if limited else None))
+
+    def _narrow(self, name: str, size: OpenSize) -> None:
+        if size.values.least > size.values.most:
+            raise CompileError(
+                f"no size of '{name}' fits the network's operators: it would have to be a multiple of {size.multiple} "
+                f"from {size.least} to {size.most or LARGEST}",
+                hint="give a wider range, such as --shape NAME=LEAST..MOST",
+            )
+        self.sizes[name] = size
+
+
+def narrowed(build: Callable[[Narrowing], _T]) -> tuple[_T, Narrowing]:
+    """What `build` makes when open dimensions are narrowed as far as it asks for; it begins anew each time.
+
+    Raises:
+        CompileError: no size is left.
+    """
+    narrowing = Narrowing()
+    for _ in range(_MOST_ATTEMPTS):
+        try:
+            return build(narrowing), narrowing
+        except Narrowed as found:
+            narrowing.add(found)
+    raise CompileError("the network's operators ask for ever narrower ranges of its open dimensions")
+
+
+def parts_within(value: Dimension, least: int, most: int, own: Mapping[tirx.Var, Range]) -> dict[tirx.Var, Range]:
+    """The ranges of what a sum has as parts, narrowed so that with the others it may be in a range."""
+    made = dict(own)
+    for var, values in own.items():
+        factor = factor_of(value, var)
+        if factor is None:
+            continue
+        low, high = bounds(substituted(value, {var: 0}))
+        ends = [least - high, most - low] if factor > 0 else [low - most, high - least]
+        size = abs(factor)
+        made[var] = replace(
+            values, least=max(values.least, -(-ends[0] // size)), most=min(values.most, ends[1] // size)
+        )
+    return made

@@ -1,0 +1,124 @@
+"""Expressions of integers in TVM: what is in them, and other forms of the same value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+__all__ = [
+    "factors_of",
+    "has_remainder",
+    "has_sum_as_factor",
+    "multiplied_out",
+    "of_positive",
+    "structural_key",
+    "text",
+    "use_count",
+    "variables",
+    "widened",
+    "without_remainders",
+]
+
+structural_key = cast(Callable[[Any], Any], tvm_ffi.StructuralKey)
+"""What looks things up by expressions and types of TVM: equal ones have equal keys."""
+
+
+def variables(expr: tvm.ir.Expr) -> list[tirx.Var]:
+    """The open dimensions in an expression of TIR or Relax, each once, in the order of their places."""
+    found: dict[tirx.Var, None] = {}
+
+    def note(var: tirx.Var) -> None:
+        if isinstance(var.ty, tvm.ir.PrimType):
+            found[var] = None
+
+    tvm_ffi.structural_walk(expr, (tirx.Var, note))
+    return list(found)
+
+
+def widened(expr: tirx.Expr) -> tirx.Expr:
+    """An index of 32 bits, as kernels for GPUs have them, as the int64 that was converted to it."""
+    match expr:
+        case tirx.Cast(value=tirx.Expr()) if str(expr.value.ty.dtype) == "int64":
+            return expr.value
+        case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
+            return type(expr)(widened(expr.a), widened(expr.b))
+    return expr.astype("int64")
+
+
+def factors_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:
+    """What a product is of, the first first; what is no product is a product of itself."""
+    if isinstance(expr, tirx.Mul):
+        yield from factors_of(expr.a)
+        yield from factors_of(expr.b)
+    else:
+        yield expr
+
+
+def has_sum_as_factor(expr: tirx.Expr) -> bool:
+    """Whether a sum is multiplied in an expression."""
+    found: list[bool] = []
+
+    def note(product: tirx.Mul) -> None:
+        found.append(any(isinstance(factor, tirx.Add | tirx.Sub) for factor in factors_of(product)))
+
+    tvm_ffi.structural_walk(expr, (tirx.Mul, note))
+    return any(found)
+
+
+def multiplied_out(expr: tirx.Expr) -> tirx.Expr:
+    """Products of sums in a sum as sums of products."""
+    match expr:
+        case tirx.Add() | tirx.Sub():
+            return type(expr)(multiplied_out(expr.a), multiplied_out(expr.b))
+        case tirx.Mul():
+            left, right = multiplied_out(expr.a), multiplied_out(expr.b)
+            for one, other in ((left, right), (right, left)):
+                if isinstance(one, tirx.Add | tirx.Sub):
+                    return type(one)(multiplied_out(one.a * other), multiplied_out(one.b * other))
+            return left * right
+    return expr
+
+
+def use_count(expr: tirx.Expr) -> int:
+    """How often an expression mentions variables."""
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
+    return len(found)
+
+
+def of_positive(quotient: tirx.FloorDiv) -> tirx.Expr:
+    """`-x // c`, and `x // -c`, as `-((x + c - 1) // c)`: TVM makes the second of the first, and wrong code of that."""
+    match quotient.a, quotient.b:
+        case above, tirx.IntImm() as below if int(below) < 0:
+            divisor = -int(below)
+        case tirx.Sub(a=tirx.IntImm() as zero, b=above), tirx.IntImm() as below if int(zero) == 0:
+            divisor = int(below)
+        case _:
+            return quotient
+    rounded_up = tirx.floordiv(above + tirx.IntImm("int64", divisor - 1), tirx.IntImm("int64", divisor))
+    return tirx.IntImm("int64", 0) - rounded_up
+
+
+def has_remainder(expr: tirx.Expr) -> bool:
+    """Whether an expression has a remainder in it."""
+    found: list[object] = []
+
+    def note(node: object) -> None:
+        found.append(node)
+
+    tvm_ffi.structural_walk(expr, (tirx.FloorMod, note))
+    return bool(found)
+
+
+def without_remainders(expr: tirx.Expr) -> tirx.Expr:
+    """`x % c` as `x - x // c * c`: what is left of `x - x % c` is seen to be a multiple of c then."""
+    return tvm_ffi.structural_map(expr, (tirx.FloorMod, lambda m: m.a - tirx.floordiv(m.a, m.b) * m.b))
+
+
+def text(expr: tirx.Expr) -> str:
+    """An expression as a user reads it."""
+    return str(expr).replace("T.int64(", "(")

@@ -1,0 +1,106 @@
+"""Sizes that follow from others by name: formulas, which stay true when a network's variables are made anew.
+
+    past + sequence                 ("+", "past", "sequence")
+    (h + 1) // 2                    ("//", ("+", "h", 1), 2)
+
+Models write them as the names of dimensions, and operators tell them. A library holds them, to check and to solve them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+__all__ = ["NUMBERS", "Formula", "evaluated", "names_in", "read_formula", "spelled"]
+
+Formula: TypeAlias = "int | str | tuple[str, Formula, Formula]"
+"""A number, the size of a dimension by its name, or one of the operations of `NUMBERS` on two formulas."""
+
+NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": lambda one, other: one + other,
+    "-": lambda one, other: one - other,
+    "*": lambda one, other: one * other,
+    "//": lambda one, other: one // other,
+    "%": lambda one, other: one % other,
+    "min": min,
+    "max": max,
+}
+"""The operations of formulas, on numbers."""
+_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Div: "//", ast.Mod: "%"}
+_FUNCTIONS = {"min": "min", "Min": "min", "max": "max", "Max": "max"}
+_LONGEST = 1000  # characters
+
+
+def read_formula(text: str) -> Formula | None:
+    """The formula that a text such as `past + seq`, `2*s0`, `(h + 1)//2` or `Min(s0, 512)` is; None for other texts.
+
+    A single name, or a number, is no formula.
+    """
+    if len(text) > _LONGEST:
+        return None
+    try:
+        made = _read(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return made if isinstance(made, tuple) and names_in(made) else None
+
+
+def _read(node: ast.expr) -> Formula:
+    match node:
+        case ast.Name(name):
+            return name
+        case ast.Constant(int() as number) if not isinstance(number, bool):
+            return number
+        case ast.UnaryOp(ast.USub(), operand):
+            return "-", 0, _read(operand)
+        case ast.BinOp(left, sign, right) if type(sign) in _SIGNS:
+            made: Formula = (_SIGNS[type(sign)], _read(left), _read(right))
+            return made
+        case ast.Call(ast.Name(name), [left, right], []) if name in _FUNCTIONS:
+            return _FUNCTIONS[name], _read(left), _read(right)
+    raise ValueError("no formula of sizes")
+
+
+def names_in(formula: Formula) -> tuple[str, ...]:
+    """The names of dimensions, each once, in their order."""
+    match formula:
+        case tuple((_, one, other)):
+            return tuple(dict.fromkeys((*names_in(one), *names_in(other))))
+        case str():
+            return (formula,)
+    return ()
+
+
+def evaluated(
+    formula: Formula, sizes: Callable[[str], int], operations: Mapping[str, Callable[[Any, Any], Any]] = NUMBERS
+) -> int:
+    """The size that a formula comes to, with the sizes of the dimensions in it.
+
+    Raises:
+        ZeroDivisionError: something is divided by a 0.
+    """
+    match formula:
+        case tuple((sign, one, other)):
+            made: int = operations[sign](evaluated(one, sizes, operations), evaluated(other, sizes, operations))
+            return made
+        case str():
+            return sizes(formula)
+    return formula
+
+
+def spelled(formula: Formula, write: Callable[[str], str]) -> str:
+    """A formula as Python, and people, write it, with the dimensions as `write` says."""
+    match formula:
+        case tuple((("min" | "max") as name, one, other)):
+            return f"{name}({spelled(one, write)}, {spelled(other, write)})"
+        case tuple((sign, one, other)):
+            return f"{_operand(one, write)} {sign} {_operand(other, write)}"
+        case str():
+            return write(formula)
+    return str(formula)
+
+
+def _operand(formula: Formula, write: Callable[[str], str]) -> str:
+    text = spelled(formula, write)
+    return f"({text})" if isinstance(formula, tuple) and formula[0] not in ("min", "max") else text
