@@ -7,6 +7,8 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
     i32x4.dot(sum, left, right)   left, right: 2 × int16                 WebAssembly with SIMD128
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
+    smull, umull(sum, …)          left, right: 4 × int8, 4 × uint8       Arm: products of 16 bits, added up in pairs
+    smlal(sum, left, right)       left, right: 4 × int8, one > -128      Arm: the same of sums of two products
     vdpbf16ps(sum, left, right)   left, right: 2 × bfloat16              AVX-512 BF16
     bfdot(sum, left, right)       left, right: 2 × bfloat16              64-bit Arm with bfloat16
     smlad(sum, left, right)       left, right: 4 × int8, or uint8        Arm's DSP extension, two terms at a time
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -54,6 +56,7 @@ __all__ = [
     "packed_array",
     "packed_dot_operands",
     "pair_speed",
+    "spreading",
     "use_dot_products",
     "whole_sum",
 ]
@@ -75,6 +78,9 @@ class DotProduct:
         intrinsics: LLVM's functions by the number of their lanes.
         accumulates: whether LLVM's function adds to a sum; else an addition follows.
         sums: the type of the sum.
+        long: LLVM's functions that multiply eight bytes, and that add neighbours among eight numbers of 16 bits, if the
+            operator is made of these. `accumulates` is of the second then.
+        joined: whether 16 bits hold the sum of two of its products.
     """
 
     name: str
@@ -83,6 +89,8 @@ class DotProduct:
     intrinsics: tuple[tuple[int, str], ...]
     accumulates: bool = True
     sums: str = "int32"
+    long: tuple[str, str] | None = None
+    joined: bool = False
 
     @property
     def terms(self) -> int:
@@ -110,6 +118,22 @@ _PMADDWD = DotProduct(
 _WASM_DOT = DotProduct("nnefc.wasm_dot", "int16", "int16", ((4, "llvm.wasm.dot"),), accumulates=False)
 _SDOT = DotProduct("nnefc.sdot", "int8", "int8", ((4, "llvm.aarch64.neon.sdot.v4i32.v16i8"),))
 _UDOT = DotProduct("nnefc.udot", "uint8", "uint8", ((4, "llvm.aarch64.neon.udot.v4i32.v16i8"),))
+_SMULL, _SMLAL, _UMULL = (
+    DotProduct(f"nnefc.{name}", dtype, dtype, (), accumulates=False, long=(multiply, add), joined=name == "smlal")
+    for name, dtype, multiply, add in (
+        ("smull", "int8", "llvm.aarch64.neon.smull.v8i16", "llvm.aarch64.neon.saddlp.v4i32.v8i16"),
+        ("smlal", "int8", "llvm.aarch64.neon.smull.v8i16", "llvm.aarch64.neon.saddlp.v4i32.v8i16"),
+        ("umull", "uint8", "llvm.aarch64.neon.umull.v8i16", "llvm.aarch64.neon.uaddlp.v4i32.v8i16"),
+    )
+)
+_VMULL_S8, _VMLAL_S8, _VMULL_U8 = (
+    DotProduct(f"nnefc.{name}", dtype, dtype, (), long=(multiply, add), joined=name == "vmlal_s8")
+    for name, dtype, multiply, add in (
+        ("vmull_s8", "int8", "llvm.arm.neon.vmulls.v8i16", "llvm.arm.neon.vpadals.v4i32.v8i16"),
+        ("vmlal_s8", "int8", "llvm.arm.neon.vmulls.v8i16", "llvm.arm.neon.vpadals.v4i32.v8i16"),
+        ("vmull_u8", "uint8", "llvm.arm.neon.vmullu.v8i16", "llvm.arm.neon.vpadalu.v4i32.v8i16"),
+    )
+)
 _VDPBF16PS = DotProduct(
     "nnefc.vdpbf16ps",
     "bfloat16",
@@ -126,7 +150,8 @@ _WIDENING_PAIRS = {_SMLAD.name: "llvm.arm.sxtb16", _UMLAD.name: "llvm.arm.uxtb16
 _HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
 _HALF_SUM = "nnefc.half_sum"
 _HALF_PARTS = range(HALF_SUM // 4, HALF_SUM + 1)  # lengths of sums in float16
-_PRODUCTS = (_VPDPBUSD, _PMADDWD, _WASM_DOT, _SDOT, _UDOT, _SMLAD, _UMLAD, _VDPBF16PS, _BFDOT, _HALF_PAIRS)
+_LONG = (_SMULL, _SMLAL, _UMULL, _VMULL_S8, _VMLAL_S8, _VMULL_U8)
+_PRODUCTS = (_VPDPBUSD, _PMADDWD, _WASM_DOT, _SDOT, _UDOT, _SMLAD, _UMLAD, *_LONG, _VDPBF16PS, _BFDOT, _HALF_PAIRS)
 _ALL = {product.name: product for product in _PRODUCTS}
 _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 
@@ -138,6 +163,8 @@ _MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("wasm32", frozenset(), {"uint8": _WASM_DOT, "int8": _WASM_DOT}),
     ("aarch64", frozenset({"dotprod"}), {"uint8": _UDOT, "int8": _SDOT}),
     ("thumb", frozenset({"dsp"}), {"uint8": _UMLAD, "int8": _SMLAD}),
+    ("aarch64", frozenset(), {"uint8": _UMULL, "int8": _SMULL}),
+    ("armv7a", frozenset(), {"uint8": _VMULL_U8, "int8": _VMULL_S8}),
 )
 
 # The same for pairs of floats, by their type.
@@ -189,6 +216,13 @@ class Multiplication:
         """`items`, or as many as there are with zeros after them: whole steps, in parts if that is needed."""
         unit = self.terms if self.is_cut(items) else self.terms * HALF_SUM // 2
         return -(-items // unit) * unit
+
+    def of_values(self, weights: np.ndarray) -> Multiplication:
+        """The same for these weights, which may allow a faster way."""
+        joined = {_SMULL: _SMLAL, _VMULL_S8: _VMLAL_S8}.get(self.dot) if self.dot is not None else None
+        if joined is not None and weights.min(initial=0) > np.iinfo(np.int8).min:
+            return replace(self, dot=joined)
+        return self
 
     def product(self, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
         """One step of the sum: of items, or of packed operands; of weights also two bytes that are to be widened."""
@@ -253,6 +287,13 @@ def convert(data: te.Tensor, dtype: str) -> te.Tensor:
 def is_dot_product(expr: tirx.Expr) -> bool:
     """Whether `expr` is a call of one of the operators; its operands: the sum, the left and the right one."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in _ALL
+
+
+def spreading(total: tirx.Expr) -> float:
+    """What a sum takes to bring an operand in the form that is multiplied, in products of four lanes."""
+    call = total.b if isinstance(total, tirx.Add) else total
+    product = _ALL[call.op.name] if is_dot_product(call) else None
+    return 2 / (3 if product.joined else 4) if product is not None and product.long is not None else 0.0
 
 
 def is_widening(expr: tirx.Expr) -> bool:
@@ -374,6 +415,8 @@ def use_dot_products() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
     for product in _ALL.values():
         lowering = _multiplied_halves if product is _HALF_PAIRS else _lowering(product)
+        if product.long is not None:
+            lowering = _long_products(product, product.long)
         _register(product.name, "a sum of products of narrow numbers", lowering)
     for dtype, name in _WIDENED.items():
         _register(name, f"two {dtype} as two int16", _widening(dtype))
@@ -394,13 +437,52 @@ def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
         intrinsic = dict(product.intrinsics).get(lanes)
         if intrinsic is not None:
             return _instruction(product, intrinsic, lanes, *call.args)
-        one = functools.partial(_by_pairs if product.name in _WIDENING_PAIRS else _by_arithmetic, product)
-        if lanes == 1:
-            return one(*call.args)
-        parts = [[tirx.Shuffle([arg], [lane]) for arg in call.args] for lane in range(lanes)]
-        return tirx.Shuffle([one(*part) for part in parts], list(range(lanes)))
+        return _by_lanes(product, lanes, *call.args)
 
     return lower
+
+
+def _by_lanes(product: DotProduct, lanes: int, *args: tirx.Expr) -> tirx.Expr:
+    """Each lane by arithmetic, or by instructions for one lane."""
+    one = functools.partial(_by_pairs if product.name in _WIDENING_PAIRS else _by_arithmetic, product)
+    if lanes == 1:
+        return one(*args)
+    parts = [[tirx.Shuffle([arg], [lane]) for arg in args] for lane in range(lanes)]
+    return tirx.Shuffle([one(*part) for part in parts], list(range(lanes)))
+
+
+def _long_products(product: DotProduct, functions: tuple[str, str]) -> Callable[[tvm.ir.Call], tirx.Expr]:
+    """By products of 16 bits: first of the terms 0 and 1 of each of four lanes, then of the terms 2 and 3."""
+    multiply, add = functions
+
+    def lower(call: tvm.ir.Call) -> tirx.Expr:
+        total, left, right = call.args
+        lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+        if lanes != 4:
+            return _by_lanes(product, lanes, *call.args)
+        pairs = [
+            tirx.call_llvm_pure_intrin("int16x8", multiply, a, b)
+            for a, b in zip(_pairs_of_bytes(left), _pairs_of_bytes(right), strict=True)
+        ]
+        for pair in [pairs[0] + pairs[1]] if product.joined else pairs:
+            sums = [total, pair] if product.accumulates else [pair]
+            added = tirx.call_llvm_pure_intrin("int32x4", add, *sums)
+            total = added if product.accumulates else total + added
+        return total
+
+    return lower
+
+
+def _pairs_of_bytes(words: tirx.Expr) -> list[tirx.Expr]:
+    """The first two bytes of each of four words, and the other two, int8x8."""
+    halves = []
+    for shift in (0, 16):
+        if isinstance(words, tirx.Broadcast):
+            half: tirx.Expr = tirx.Broadcast((words.value >> tirx.const(shift, "int32")).astype("int16"), 4)
+        else:
+            half = (words >> tirx.Broadcast(tirx.const(shift, "int32"), 4)).astype("int16x4")
+        halves.append(tirx.reinterpret("int8x8", half))
+    return halves
 
 
 def _multiplied_halves(call: tvm.ir.Call) -> tirx.Expr:

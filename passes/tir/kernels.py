@@ -22,6 +22,7 @@ from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.bound_offsets import with_bound_offsets
 from nnefc.passes.tir.bound_quotients import with_bound_quotients
 from nnefc.passes.tir.expressions import IF_THEN_ELSE
+from nnefc.passes.tir.loaded_lanes import with_loaded_lanes
 from nnefc.passes.tir.masked_vectors import with_masked_vectors
 from nnefc.passes.tir.matrix_tiles import with_matrix_tiles
 from nnefc.passes.tir.named_sizes import named_sizes
@@ -112,7 +113,7 @@ def lower_kernel(
         body = with_masked_vectors(with_bound_quotients(body), axes)
         body = with_bound_offsets(body)
     rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
-    body = with_aligned_frames(with_whole_vectors(with_matrix_tiles(body), rest))
+    body = with_aligned_frames(with_whole_vectors(with_loaded_lanes(with_matrix_tiles(body)), rest))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func, frames)
     if not frames.scratch:

@@ -19,11 +19,13 @@ class Vectors:
         bytes: width of one.
         registers: how many there are.
         fused: whether one instruction multiplies and adds.
+        by_lane: whether it multiplies a vector by any one lane of another.
     """
 
     bytes: int
     registers: int
     fused: bool
+    by_lane: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ ARCHITECTURES = (
         r"aarch64|arm64",
         cpu="generic",
         required=("neon",),
-        extensions=(VectorExtension((), Vectors(16, 32, fused=True)),),
+        extensions=(VectorExtension((), Vectors(16, 32, fused=True, by_lane=True)),),
         checked=("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm", "sve", "sve2"),
         # the first line are families of processors
         tuning=r"a\d+\w*|(ampere|apple-|c1-|cortex-|exynos|fujitsu-|neoverse|oryon-|thunderx).*|carmel|falkor|kryo|olympus"

@@ -62,6 +62,7 @@ class Target:
         vector_bytes: width of a vector register.
         vector_registers: how many there are.
         fused: whether one instruction multiplies and adds.
+        by_lane: whether it multiplies a vector by any one lane of another.
         costs: what instructions on such vectors, and memory, cost on its cores.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
@@ -86,6 +87,7 @@ class Target:
     zig_target: str
     costs: Costs
     fused: bool = True
+    by_lane: bool = False
     threads: bool = True
     hosted: bool = True
     zig_cpu: str = "baseline"
@@ -370,6 +372,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         vector_bytes=vectors.bytes,
         vector_registers=vectors.registers,
         fused=vectors.fused,
+        by_lane=vectors.by_lane,
         costs=costs,
         threads=system.threads,
         hosted=system.hosted,

@@ -64,7 +64,7 @@ def _padding_of(layouts: LayoutRewriter, data: relax.Expr) -> tuple[_Padded, tup
 
 
 def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    how = multiplication_of(layouts.target, str(padded.data.ty.dtype), str(filters.dtype))
+    how = multiplication_of(layouts.target, str(padded.data.ty.dtype), str(filters.dtype)).of_values(filters)
     value = padded.value + how.offset
     merged, groups = _merged(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]

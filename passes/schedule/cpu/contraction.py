@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.passes.compute.dot_product import spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
@@ -28,6 +29,7 @@ from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
 from nnefc.passes.tir.expressions import variables_of
+from nnefc.passes.tir.loaded_lanes import BY_LANE
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
 from nnefc.sizes import Size, is_known, typical
@@ -79,13 +81,13 @@ class ContractionRule:
         columns = vectors if column == vector else sizes[column]
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
-        tiled = None
+        tiled, spread = None, spreading(step_of(sch, block).value)
         if isinstance(size, Size):
             usual = USUAL_PICTURES if JOINED_ROWS in sch.mod["main"].attrs else USUAL_EXTENTS
             tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps, usual)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if tiled is None:
-            tile = choose_tile(outer_size, size, columns, target, roles.steps)
+            tile = choose_tile(outer_size, size, columns, target, roles.steps, spread)
         else:
             sch, block, epilogue = tiled
         if roles.steps:
@@ -129,6 +131,8 @@ class ContractionRule:
             keep_totals_aligned(sch, fused, target)
         if apart is not None:
             sch.annotate(reduced[-1], NEXT_PANEL, apart)
+        if target.by_lane and not roles.steps and not spread:
+            sch.annotate(reduced[-1], BY_LANE, target.lanes("float32"))
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
         _write_back(sch, epilogue, fused, lanes)

@@ -41,23 +41,27 @@ class Tile:
     rows: int
     columns: int
 
-    def cycles(self, target: Target, steps: int = 0) -> float:
+    def cycles(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
         """Of a step of the sum, estimated.
 
         It takes one multiply-add a register of the tile, and loads one value a row, and one vector a column, which
-        comes from the second cache if the filter is not tiny. What a vector is computed with takes `steps` more.
+        comes from the second cache if the filter is not tiny. What a vector is computed with takes `steps` more, and
+        bringing a value or a vector in the form that is multiplied `spread` multiply-adds.
         """
         costs, rows = target.costs, self.outer_rows * self.rows
-        work = (rows + steps) * self.columns / costs.multiply_adds
-        loading = rows / costs.broadcasts + self.columns / costs.loads
+        work = ((rows + steps) * self.columns + spread * (rows + self.columns)) / costs.multiply_adds
+        numbers = target.lanes("float32") * costs.loads if target.by_lane else costs.broadcasts
+        loading = rows / numbers + self.columns / costs.loads
         streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
         return max(work, loading, streaming, costs.latency) + _LOOP_CYCLES
 
-    def share(self, target: Target, steps: int = 0) -> float:
+    def share(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
         """Of the peak, estimated."""
-        return self.outer_rows * self.rows * self.columns / target.costs.multiply_adds / self.cycles(target, steps)
+        return (
+            self.outer_rows * self.rows * self.columns / target.costs.multiply_adds / self.cycles(target, steps, spread)
+        )
 
-    def fits(self, target: Target, steps: int = 0) -> bool:
+    def fits(self, target: Target, steps: int = 0, spread: float = 0.0) -> bool:
         """Whether the registers hold it, and what is loaded for it.
 
         Where columns are computed in `steps`, the first cache holds lines of all rows of A: their columns are few.
@@ -67,19 +71,24 @@ class Tile:
         registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
         # Each column is read along a line of its own, and these often fall into the same few places of the cache.
         most_columns = max(2, target.costs.l1_ways - 2)
-        used = self.outer_rows * self.rows * self.columns + self.columns + 1
+        rows = self.outer_rows * self.rows
+        used = rows * self.columns + self.columns + (rows if target.by_lane else 1)
+        if spread:  # two halves of each vector, two of a value, and products on their way
+            used = rows * self.columns + 2 * self.columns + 6
         return used <= registers and self.columns <= most_columns
 
 
-def choose_tile(outer_extent: int, extent: int, columns: int, target: Target, steps: int = 0) -> Tile:
+def choose_tile(
+    outer_extent: int, extent: int, columns: int, target: Target, steps: int = 0, spread: float = 0.0
+) -> Tile:
     """The best tile whose sides divide the extents and which fits into the registers; see :meth:`Tile.cycles`."""
 
     def rank(tile: Tile) -> tuple[float, int]:
         # Columns come from an outer cache, rows mostly from the first.
-        return tile.share(target, steps), -(tile.outer_rows * tile.rows + 2 * tile.columns)
+        return tile.share(target, steps, spread), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
     candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
-    return max((tile for tile in candidates if tile.fits(target, steps)), key=rank)
+    return max((tile for tile in candidates if tile.fits(target, steps, spread)), key=rank)
 
 
 def _divisors(extent: int) -> list[int]:

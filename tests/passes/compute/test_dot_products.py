@@ -33,6 +33,9 @@ def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.Pr
         ("x86-64-v2", "int8", "pmaddwd"),
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "int8", "sdot"),
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "uint8", "udot"),
+        ("cortex-a53", "int8", "smull"),
+        ("cortex-a53", "uint8", "umull"),
+        ("armv7-linux-gnueabihf", "int8", "vpadal.s16"),
         ("wasm32-wasi", "int8", "i32x4.dot_i16x8_s"),
         ("wasm32-wasi", "uint8", "i32x4.dot_i16x8_s"),
     ],
@@ -50,7 +53,9 @@ def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: 
     assert sum(line[:1] == [instruction] for line in lines) >= 8
 
 
-@pytest.mark.parametrize("name", ["llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", "x86-64-v3", "cortex-a76", "wasm32-wasi"])
+@pytest.mark.parametrize(
+    "name", ["llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", "x86-64-v3", "cortex-a76", "cortex-a53", "wasm32-wasi"]
+)
 @pytest.mark.parametrize("weights", ["uint8", "int8"])
 def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> None:
     how = multiplication_of(parse_target(name), "uint8", weights)
@@ -63,6 +68,15 @@ def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> No
     result = tvm.runtime.tensor(np.zeros((3, 16), np.int32))
     library["main"](*map(tvm.runtime.tensor, words), result)
     np.testing.assert_array_equal(result.numpy(), a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_two_products_are_added_in_16_bits_where_the_weights_let_them() -> None:
+    how = multiplication_of(parse_target("cortex-a53"), "int8", "int8")
+    least, most = np.full((2, 4), -127, np.int8), np.full((2, 4), -128, np.int8)
+    assert how.dot is not None and not how.dot.joined
+    assert how.of_values(most) == how
+    joined = how.of_values(least).dot
+    assert joined is not None and joined.joined
 
 
 def test_machines_without_an_instruction_multiply_bytes_one_by_one() -> None:
