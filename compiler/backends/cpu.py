@@ -31,6 +31,7 @@ from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.cpu.one_row import sizes_of_one_row, with_sizes, with_version
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.tir.announced_rounds import with_announced_rounds
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_rounding
 from nnefc.passes.tir.kernels import BARE, THREADS, Kernel, lower_kernel
@@ -112,7 +113,9 @@ class CpuBackend(Backend):
             [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
             lowered.workspace_bytes,
             lowered.scratch_bytes,
-            host=exported(with_llvm_functions(lowered.func, self.target), kernel_symbol(kernel.name)),
+            host=exported(
+                with_announced_rounds(with_llvm_functions(lowered.func, self.target)), kernel_symbol(kernel.name)
+            ),
             features=self.target.tiles if uses_tiles else (),
         )
 

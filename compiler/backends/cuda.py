@@ -22,6 +22,7 @@ from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.schedule.schedules import scalars_of
+from nnefc.passes.tir.announced_rounds import with_announced_rounds
 from nnefc.passes.tir.exact_doubles import with_exact_doubles
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.passes.tir.named_sizes import named_sizes
@@ -116,7 +117,7 @@ class CudaBackend(Backend):
             func,
             [BYTE_POINTER] * len(func.params),
             scratch_bytes=lowered.scratch_bytes,
-            host=exported(lowered.func, symbol),
+            host=exported(with_announced_rounds(lowered.func), symbol),
             code=HostKernel(kernel.name, symbol, tuple(operands)),
         )
 

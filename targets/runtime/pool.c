@@ -1,7 +1,9 @@
-/* How a launch works: worker 0 writes the job and raises `epoch`; the others, who watch it, claim their share, do it and
- * write the epoch into the share's `done`. Worker 0 does its share, then the shares that nobody has claimed yet, for
- * their workers are asleep or have lost their processor; then it waits for those that others claimed. So at the end of
- * launch n every share's `claimed` and `done` are n, and who claims n has n's job before its eyes until it is done.
+/* How a launch works: the work is cut into pieces, and each worker has a range of them, so that it computes about the same
+ * part of all tensors. Worker 0 writes the job and announces it: a number that grows with each launch, its epoch, and how many
+ * pieces there are. Everybody takes pieces from the front of its own range, then from the back of the others', which
+ * are slower, asleep, or have lost their processor. A range is one word with its launch's epoch, so that whoever takes a piece
+ * knows it to be of that launch, which does not end before the piece is done: only then is the job looked at. At the end each
+ * writes how many pieces it did; when these are all, the launch is over.
  *
  * Both sides watch for a short while, then sleep on a condition variable: who is about to sleep says so first and looks
  * once more, who raises looks for sleepers after, so that one of the two always sees the other (all four accesses are
@@ -23,6 +25,8 @@
 
 enum {
     LINE = 64,               /* bytes that caches move as one */
+    MOST_PIECES = 16,        /* of a launch for each thread */
+    CANDIDATES = 16,         /* numbers of rounds in a piece that are compared */
     WATCH_NANOSECONDS = 50000, /* longer than most gaps between kernels, shorter than anybody would notice as load */
     WATCH_ROUND = 64         /* looks between two readings of the clock */
 };
@@ -31,19 +35,22 @@ typedef struct launch {
     nnefc_parallel_body body;
     void *data;
     int32_t tasks;
-    bool stop;
+    uint32_t pieces; /* MOST_PIECES for each thread at most; a piece is one task or several */
 } launch;
 
+/* The epoch of a launch is the upper half of each of these numbers, of which the pool has no other from older launches. */
+enum { STOP = 1 << 17, OWN_PIECES_ONLY = 1 << 16, PIECES = (1 << 16) - 1 }; /* the lower half of an announcement */
+
 typedef struct thread_slot {
-    _Alignas(LINE) atomic_uint claimed; /* the last epoch whose share has found somebody to do it */
-    atomic_uint done;                   /* the last epoch whose share is finished */
-    int status;                         /* the failure of that share, 0 if none */
+    _Alignas(LINE) atomic_uint_least64_t range; /* the first piece that nobody has taken, and the end: 16 bits each */
+    atomic_uint_least64_t done;                 /* how many pieces this worker has done, its own or others' */
+    int status;                                 /* the failure of one of these, 0 if none */
     pthread_t thread;
     _Alignas(LINE) nnefc_worker worker;
 } thread_slot;
 
 struct nnefc_pool {
-    _Alignas(LINE) atomic_uint epoch; /* of the last launch; with the job, so that one cache line tells it all */
+    _Alignas(LINE) atomic_uint_least64_t announced; /* the last launch; with the job, so that one cache line tells it all */
     launch job;
     _Alignas(LINE) atomic_uint sleepers; /* workers asleep, or about to be */
     atomic_bool launcher_sleeps;
@@ -64,65 +71,107 @@ NNEFC_PER_THREAD(current) /* the worker that a thread is */
 
 nnefc_worker *nnefc_pool_current(void) { return nnefc_per_thread_get(&current); }
 
-/* Watches a number until it changes, for so many nanoseconds at most; returns what it is then. */
-static unsigned watch_while(const atomic_uint *number, unsigned old, int64_t patience) {
-    unsigned now = atomic_load_explicit(number, memory_order_acquire);
-    if (now != old || patience == 0) return now;
+static uint32_t epoch_of(uint64_t number) { return (uint32_t)(number >> 32); }
+
+/* Whether something has happened that `argument` tells of, while one watches for so many nanoseconds at most. */
+typedef bool event(const nnefc_pool *pool, uint64_t argument);
+
+static bool watched(event *happened, const nnefc_pool *pool, uint64_t argument) {
+    if (happened(pool, argument)) return true;
+    if (pool->watch == 0) return false;
     int64_t start = nnefc_nanoseconds();
     do {
         for (int i = 0; i < WATCH_ROUND; i++) {
             nnefc_cpu_relax();
-            now = atomic_load_explicit(number, memory_order_acquire);
-            if (now != old) return now;
+            if (happened(pool, argument)) return true;
         }
-    } while (nnefc_nanoseconds() - start < patience);
-    return now;
+    } while (nnefc_nanoseconds() - start < pool->watch);
+    return false;
 }
 
-/* Waits until there has been a launch since `seen`, and returns the last one's epoch. */
-static unsigned wait_for_launch(nnefc_pool *pool, unsigned seen) {
-    unsigned epoch = watch_while(&pool->epoch, seen, pool->watch);
-    if (epoch != seen) return epoch;
-    pthread_mutex_lock(&pool->mutex);
-    atomic_fetch_add(&pool->sleepers, 1);
-    while ((epoch = atomic_load(&pool->epoch)) == seen) pthread_cond_wait(&pool->work, &pool->mutex);
-    atomic_fetch_sub(&pool->sleepers, 1);
-    pthread_mutex_unlock(&pool->mutex);
-    return epoch;
+static bool launched(const nnefc_pool *pool, uint64_t seen) { return atomic_load(&pool->announced) != seen; }
+
+/* Whether all pieces of a launch are done. */
+static bool finished(const nnefc_pool *pool, uint64_t announced) {
+    uint64_t done = 0;
+    for (uint32_t i = 0; i < pool->threads; i++) {
+        uint64_t own = atomic_load(&pool->slots[i].done);
+        if (epoch_of(own) == epoch_of(announced)) done += own & PIECES;
+    }
+    return done == (announced & PIECES);
 }
 
-/* Waits for a share that somebody has claimed, or whose worker is sure to. */
-static void wait_for_share(nnefc_pool *pool, const thread_slot *other, unsigned epoch) {
-    unsigned before = atomic_load_explicit(&other->done, memory_order_acquire);
-    if (before == epoch || watch_while(&other->done, before, pool->watch) == epoch) return;
+/* Waits until there has been a launch since `seen`, and returns the last one's announcement. */
+static uint64_t wait_for_launch(nnefc_pool *pool, uint64_t seen) {
+    if (!watched(launched, pool, seen)) {
+        pthread_mutex_lock(&pool->mutex);
+        atomic_fetch_add(&pool->sleepers, 1);
+        while (!launched(pool, seen)) pthread_cond_wait(&pool->work, &pool->mutex);
+        atomic_fetch_sub(&pool->sleepers, 1);
+        pthread_mutex_unlock(&pool->mutex);
+    }
+    return atomic_load(&pool->announced);
+}
+
+static void wait_for_end(nnefc_pool *pool, uint64_t announced) {
+    if (watched(finished, pool, announced)) return;
     pthread_mutex_lock(&pool->mutex);
     atomic_store(&pool->launcher_sleeps, true);
-    while (atomic_load(&other->done) != epoch) pthread_cond_wait(&pool->finished, &pool->mutex);
+    while (!finished(pool, announced)) pthread_cond_wait(&pool->finished, &pool->mutex);
     atomic_store(&pool->launcher_sleeps, false);
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* Whether the caller is the one to do a share of the launch. */
-static bool claim(thread_slot *slot, unsigned epoch) {
-    unsigned before = epoch - 1;
-    return atomic_compare_exchange_strong(&slot->claimed, &before, epoch);
+/* Takes a piece of a worker's range, its first or its last; -1 if there is none, or if the launch is over. */
+static int32_t take(nnefc_pool *pool, uint32_t index, uint64_t announced, bool first) {
+    atomic_uint_least64_t *range = &pool->slots[index].range;
+    uint64_t known = atomic_load_explicit(range, memory_order_relaxed);
+    for (;;) {
+        uint64_t begin = known >> 16 & PIECES, end = known & PIECES;
+        int32_t age = (int32_t)(epoch_of(announced) - epoch_of(known));
+        if (age > 0) { /* nobody has taken any */
+            begin = (announced & PIECES) * index / pool->threads;
+            end = (announced & PIECES) * (index + 1) / pool->threads;
+        }
+        if (age < 0 || begin == end) return -1;
+        uint64_t taken = first ? begin++ : --end;
+        uint64_t left = (uint64_t)epoch_of(announced) << 32 | begin << 16 | end;
+        if (atomic_compare_exchange_weak(range, &known, left)) return (int32_t)taken;
+    }
 }
 
-static int run_share(nnefc_worker *worker, const launch *job, uint32_t first, uint32_t step) {
+static int run_tasks(const launch *job, int64_t first, int64_t end) {
     nnefc_parallel_environment environment = {.sync = NULL, .num_task = job->tasks};
     int status = 0;
-    worker->in_launch = true;
-    for (int64_t task = first; task < job->tasks && status == 0; task += step)
-        status = job->body((int)task, &environment, job->data);
-    worker->in_launch = false;
+    for (int64_t task = first; task < end && status == 0; task++) status = job->body((int)task, &environment, job->data);
     return status;
 }
 
-/* Does the share of a launch that the caller has claimed: its own, or as worker 0 another's. */
-static void do_share(thread_slot *slot, nnefc_worker *worker, unsigned epoch) {
-    const nnefc_pool *pool = worker->pool;
-    slot->status = run_share(worker, &pool->job, slot->worker.index, pool->threads);
-    atomic_store(&slot->done, epoch);
+/* Runs all tasks on the calling thread. */
+static int run_alone(nnefc_worker *worker, const launch *job) {
+    bool inside = worker->in_launch;
+    worker->in_launch = true;
+    int status = run_tasks(job, 0, job->tasks);
+    worker->in_launch = inside;
+    return status;
+}
+
+/* Does pieces of a launch, as long as there are any. After a failure they are only taken. */
+static void do_pieces(nnefc_pool *pool, thread_slot *own, uint64_t announced) {
+    uint32_t count = 0, victims = announced & OWN_PIECES_ONLY ? 1 : pool->threads;
+    int status = 0;
+    for (uint32_t i = 0; i < victims; i++) {
+        uint32_t index = own->worker.index + i < pool->threads ? own->worker.index + i : own->worker.index + i - pool->threads;
+        for (int64_t piece; (piece = take(pool, index, announced, i == 0)) >= 0; count++) {
+            own->worker.in_launch = true;
+            const launch *job = &pool->job;
+            if (status == 0) status = run_tasks(job, piece * job->tasks / job->pieces, (piece + 1) * job->tasks / job->pieces);
+        }
+    }
+    if (count == 0) return;
+    own->worker.in_launch = false;
+    own->status = status;
+    atomic_store(&own->done, (uint64_t)epoch_of(announced) << 32 | count);
 }
 
 static void *worker_main(void *argument) {
@@ -130,11 +179,10 @@ static void *worker_main(void *argument) {
     nnefc_pool *pool = own->worker.pool;
     if (!nnefc_per_thread_set(&current, &own->worker)) atomic_store(&pool->refused, true);
     nnefc_keep_subnormals(pool->keep_subnormals);
-    for (unsigned epoch = 0;;) {
-        epoch = wait_for_launch(pool, epoch);
-        if (!claim(own, epoch)) continue;
-        if (pool->job.stop) break;
-        do_share(own, &own->worker, epoch);
+    for (uint64_t announced = 0;;) {
+        announced = wait_for_launch(pool, announced);
+        if (announced & STOP) break;
+        do_pieces(pool, own, announced);
         if (atomic_load(&pool->launcher_sleeps)) {
             pthread_mutex_lock(&pool->mutex);
             pthread_cond_signal(&pool->finished);
@@ -145,37 +193,56 @@ static void *worker_main(void *argument) {
     return NULL;
 }
 
-static unsigned publish(nnefc_pool *pool, launch job) {
-    unsigned epoch = atomic_load_explicit(&pool->epoch, memory_order_relaxed) + 1;
+static uint64_t publish(nnefc_pool *pool, launch job, uint32_t flags) {
+    uint32_t epoch = epoch_of(atomic_load_explicit(&pool->announced, memory_order_relaxed)) + 1;
+    uint64_t announced = (uint64_t)epoch << 32 | flags | job.pieces;
     pool->job = job;
-    atomic_store(&pool->epoch, epoch);
+    atomic_store(&pool->announced, announced);
     if (atomic_load(&pool->sleepers) > 0) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_broadcast(&pool->work);
         pthread_mutex_unlock(&pool->mutex);
     }
-    return epoch;
+    return announced;
 }
 
 static bool is_forked_child(const nnefc_pool *pool) { return !nnefc_process_is_own(pool->owner); }
 
+/* How many pieces a loop of so many rounds has: MOST_PIECES for each thread at most, about half of them if there are more
+ * rounds, and such that threads of one speed are through at the same time. All pieces have the same number of rounds, but the
+ * last. What a piece costs besides its rounds is taken for 1/256 of a thread's part. */
+static int32_t pieces_of(int64_t rounds, uint32_t threads) {
+    int64_t most = (int64_t)threads * MOST_PIECES;
+    if (rounds <= most / 2) return (int32_t)rounds;
+    if (rounds > INT64_MAX / 4096 / most) return (int32_t)most;
+    int64_t shortest = (rounds + most - 1) / most, best = most, least = INT64_MAX;
+    for (int64_t i = 0; i < CANDIDATES; i++) {
+        int64_t each = shortest + i * ((shortest + 7) / 8);
+        int64_t pieces = (rounds + each - 1) / each, of_thread = (pieces + threads - 1) / threads;
+        int64_t cost = 256 * threads * of_thread * each + of_thread * rounds;
+        if (cost > least) continue;
+        best = pieces;
+        least = cost;
+    }
+    return (int32_t)best;
+}
+
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks) {
     nnefc_pool *pool = worker->pool;
-    launch job = {.body = body, .data = data, .tasks = tasks > 0 ? tasks : (int32_t)pool->threads, .stop = false};
-    if (worker->in_launch) {
-        int status = run_share(worker, &job, 0, 1);
-        worker->in_launch = true;
-        return status;
-    }
-    if (job.tasks == 1 || pool->threads == 1 || is_forked_child(pool)) return run_share(worker, &job, 0, 1);
-    unsigned epoch = publish(pool, job);
-    int status = run_share(worker, &job, 0, pool->threads);
-    for (uint32_t i = 1; i < pool->threads; i++)
-        if (claim(&pool->slots[i], epoch)) do_share(&pool->slots[i], worker, epoch);
-    for (uint32_t i = 1; i < pool->threads; i++) {
-        wait_for_share(pool, &pool->slots[i], epoch);
-        if (status == 0) status = pool->slots[i].status;
-    }
+    int64_t rounds = worker->rounds;
+    worker->rounds = 0;
+    bool alone = worker->in_launch || pool->threads == 1 || is_forked_child(pool);
+    launch job = {.body = body, .data = data, .tasks = tasks};
+    if (tasks <= 0) job.tasks = alone || rounds <= 0 ? (int32_t)pool->threads : pieces_of(rounds, pool->threads);
+    if (alone || job.tasks == 1) return run_alone(worker, &job);
+    uint32_t most = pool->threads * MOST_PIECES;
+    job.pieces = (uint32_t)job.tasks < most ? (uint32_t)job.tasks : most;
+    uint64_t announced = publish(pool, job, 0);
+    do_pieces(pool, &pool->slots[0], announced);
+    wait_for_end(pool, announced);
+    int status = 0;
+    for (uint32_t i = 0; i < pool->threads && status == 0; i++)
+        if (epoch_of(atomic_load(&pool->slots[i].done)) == epoch_of(announced)) status = pool->slots[i].status;
     return status;
 }
 
@@ -195,14 +262,14 @@ static int touch_scratch(int task, nnefc_parallel_environment *environment, void
     return 0;
 }
 
-/* The first launch, in which nobody does another's share. Each worker touches its scratch, so that the memory is near it
+/* The first launch, in which nobody does another's piece. Each worker touches its scratch, so that the memory is near it
  * and there before the first run; and each has passed its start, during which the C library allocates the thread's own
  * variables. */
 static void warm_up(nnefc_pool *pool) {
-    launch job = {.body = touch_scratch, .data = pool, .tasks = (int32_t)pool->threads, .stop = false};
-    unsigned epoch = publish(pool, job);
-    do_share(&pool->slots[0], &pool->slots[0].worker, epoch);
-    for (uint32_t i = 1; i < pool->threads; i++) wait_for_share(pool, &pool->slots[i], epoch);
+    launch job = {.body = touch_scratch, .data = pool, .tasks = (int32_t)pool->threads, .pieces = pool->threads};
+    uint64_t announced = publish(pool, job, OWN_PIECES_ONLY);
+    do_pieces(pool, &pool->slots[0], announced);
+    wait_for_end(pool, announced);
 }
 
 static uint64_t round_up(uint64_t number, uint64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
@@ -248,7 +315,7 @@ nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes, bool kee
 
 void nnefc_pool_destroy(nnefc_pool *pool) {
     if (!is_forked_child(pool)) { /* a child has no threads to join, and its copies of the locks may be held by nobody */
-        if (pool->started > 0) publish(pool, (launch){.stop = true});
+        if (pool->started > 0) publish(pool, (launch){.pieces = 0}, STOP);
         for (uint32_t i = 1; i <= pool->started; i++) pthread_join(pool->slots[i].thread, NULL);
         pthread_cond_destroy(&pool->finished);
         pthread_cond_destroy(&pool->work);

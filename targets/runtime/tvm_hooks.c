@@ -85,6 +85,15 @@ int32_t nnefc_kernel_error(const char *text) {
     return -1;
 }
 
+/* Called before a parallel loop of so many rounds is launched. */
+int32_t nnefc_rounds(int64_t rounds);
+
+int32_t nnefc_rounds(int64_t rounds) {
+    nnefc_worker *worker = nnefc_pool_current();
+    if (worker != NULL) worker->rounds = rounds;
+    return 0;
+}
+
 /* Called by the entry before each round of a loop: whether a kernel of this run has failed, so that the run can end. */
 int32_t nnefc_run_failed(void);
 

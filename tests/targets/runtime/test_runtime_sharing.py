@@ -1,0 +1,112 @@
+"""How a launch is shared out: every round once, evenly among threads of one speed, by speed among others."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runtime_samples import folder, link, object_of
+
+from nnefc.loader import Model, load
+from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription
+
+MOST = 5000
+LOOP = LibraryDescription(
+    "loop",
+    "here",
+    "nnefc test",
+    (TensorDescription("rounds", "int64", ()), TensorDescription("slow", "int64", ())),
+    (
+        TensorDescription("times", "int32", (MOST,)),
+        TensorDescription("pieces", "int32", ()),
+        TensorDescription("of_launcher", "int32", ()),
+    ),
+)
+# a parallel loop as TVM compiles it; slow threads need 30 ms for a task: all but the launching one, or that alone
+SOURCE = """
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+typedef struct environment { void *sync; int32_t num_task; } environment;
+extern int (*__TVMBackendParallelLaunch)(int (*body)(int, environment *, void *), void *data, int tasks);
+int32_t nnefc_rounds(int64_t rounds);
+enum { NONE, OTHERS, LAUNCHER };
+typedef struct loop {
+    int64_t rounds, slow;
+    _Atomic int32_t *times, *of_launcher;
+    int32_t *pieces;
+    pthread_t launcher;
+} loop;
+static int task(int number, environment *environment, void *data) {
+    loop *l = data;
+    if (number == 0) *l->pieces = environment->num_task;
+    int is_launcher = pthread_equal(pthread_self(), l->launcher) != 0;
+    if (is_launcher) (*l->of_launcher)++;
+    struct timespec pause = {.tv_nsec = 30000000};
+    if (l->slow == (is_launcher ? LAUNCHER : OTHERS)) nanosleep(&pause, 0);
+    int64_t step = (l->rounds + environment->num_task - 1) / environment->num_task;
+    for (int64_t i = number * step; i < (number + 1) * step && i < l->rounds; i++) l->times[i]++;
+    return 0;
+}
+int32_t nnefc_network(const int64_t *rounds, const int64_t *slow, int32_t *times, int32_t *pieces, int32_t *of_launcher,
+                      uint8_t *state, uint8_t *workspace, const uint8_t *constants) {
+    for (int i = 0; i < MOST; i++) times[i] = 0;
+    *of_launcher = *pieces = 0;
+    loop l = {*rounds, *slow, (_Atomic int32_t *)times, (_Atomic int32_t *)of_launcher, pieces, pthread_self()};
+    nnefc_rounds(*rounds);
+    return __TVMBackendParallelLaunch(task, &l, 0);
+}
+"""
+NONE, OTHERS, LAUNCHER = range(3)
+
+
+@functools.cache
+def loop(threads: int) -> Model:
+    path: Path = folder("sharing") / "loop.so"
+    if not path.exists():
+        link([object_of(SOURCE.replace("MOST", str(MOST)), "loop")], b"", LOOP, path)
+    return load(path, threads=threads)
+
+
+def run(threads: int, rounds: int, slow: int = NONE) -> tuple[int, int]:
+    """Runs a loop; returns how many pieces it had, and how many of them the launching thread did."""
+    times, pieces, own = loop(threads)(np.array(rounds), np.array(slow))
+    assert times.tolist() == [1] * rounds + [0] * (MOST - rounds)
+    return int(pieces), int(own)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_every_round_is_done_once(threads: int) -> None:
+    for rounds in (0, 1, 2, 5, 16, 17, 100, 1001, MOST):
+        for _ in range(5):
+            run(threads, rounds)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4, 16])
+def test_threads_of_one_speed_get_the_same_part(threads: int) -> None:
+    """Nearly as the same number of rounds for each would be, which leaves nothing to take from slower ones."""
+    for rounds in (*range(1, 200), 1000, 1024, 3136, 4999):
+        step = math.ceil(rounds / run(threads, rounds)[0])
+        longest = math.ceil(math.ceil(rounds / step) / threads) * step
+        assert longest <= 1.07 * math.ceil(rounds / threads)
+
+
+@pytest.mark.parametrize("rounds", [16, 1600])
+def test_slow_workers_get_little(rounds: int) -> None:
+    pieces, own = run(2, rounds, slow=OTHERS)
+    assert pieces >= 8
+    assert own >= pieces - 3  # the other has one, perhaps two
+
+
+def test_a_slow_launching_thread_gets_little() -> None:
+    """Half of the work at least is others', as long as the system wakes them; and what is left of its own."""
+    least = min(run(2, 16, slow=LAUNCHER)[1] for _ in range(3))
+    assert least <= 3
+
+
+def test_one_thread_cuts_nothing() -> None:
+    assert run(1, 1000) == (1, 1)
