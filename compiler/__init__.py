@@ -22,8 +22,20 @@ if TYPE_CHECKING:
     from nnefc.conversion import convert
     from nnefc.driver import compile
     from nnefc.loader import LoadError, Model, RunError, load
+    from nnefc.quantization import quantize
 
-__all__ = ["Artifact", "CompileError", "LoadError", "Model", "ModelWarning", "RunError", "compile", "convert", "load"]
+__all__ = [
+    "Artifact",
+    "CompileError",
+    "LoadError",
+    "Model",
+    "ModelWarning",
+    "RunError",
+    "compile",
+    "convert",
+    "load",
+    "quantize",
+]
 
 _LOADER = "nnefc.loader"
 _LAZY = {
@@ -34,6 +46,7 @@ _LAZY = {
     "compile": "nnefc.driver",
     "convert": "nnefc.conversion",
     "load": _LOADER,
+    "quantize": "nnefc.quantization",
 }
 
 

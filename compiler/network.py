@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import tvm
@@ -43,7 +42,6 @@ __all__ = [
     "Loop",
     "Network",
     "OpenDimension",
-    "Quantized",
     "State",
     "call_control",
     "called_controls",
@@ -147,14 +145,6 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Quantized:
-    """How a model says that a tensor is quantized: the format's own name of the method and its parameters."""
-
-    method: str
-    parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Body:
     """Part of a network that runs as often as a `Choice` or a `Loop` says.
 
@@ -232,7 +222,6 @@ class Network:
     `inputs`, then the states, in the order of `states`. It returns a tuple (always a tuple): the outputs, in the order
     of `outputs`, then the states' new values, in the order of `states`, then one int64 for each of `counts`. Trained
     values are `tvm.ir.GenericConst`.
-    `quantization` is what the model says about tensors by name; the values in the module are floats all the same.
     `variables` are the model's names of its trained values; passes change the values, so that the names alone survive.
     `files` are the names of files that the model refers to, relative to its folder.
     `controls` are the choices and loops that `main` calls.
@@ -246,7 +235,6 @@ class Network:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     states: tuple[State, ...] = ()
-    quantization: Mapping[str, Quantized] = field(default_factory=dict)
     variables: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     controls: tuple[Control, ...] = ()

@@ -32,6 +32,7 @@ _DRIVER = (
         "narrowest",
         "onnx_backend",
         "provenance",
+        "quantization",
         "quantizer",
         "signatures",
     ),

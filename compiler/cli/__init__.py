@@ -1,5 +1,6 @@
-"""The command line: `nnefc compile | convert | run | bench | inspect | targets`. Every option is a keyword of the same
-name in Python.
+"""The command line: `nnefc compile | convert | quantize | run | bench | inspect | targets`.
+
+Every option is a keyword of the same name in Python.
 
 Commands import what they need when they run, so that `--help` and `nnefc run` start without TVM.
 """
@@ -13,6 +14,7 @@ from nnefc.cli.compile import compile_model
 from nnefc.cli.convert import convert_model
 from nnefc.cli.errors import ErrorsAsMessages
 from nnefc.cli.inspect import inspect_file
+from nnefc.cli.quantize import quantize_model
 from nnefc.cli.run import run_library
 from nnefc.cli.targets import list_targets
 
@@ -25,5 +27,5 @@ def main() -> None:
     """Compile trained networks ahead of time into self-contained shared libraries."""
 
 
-for command in (compile_model, convert_model, run_library, bench_libraries, inspect_file, list_targets):
+for command in (compile_model, convert_model, quantize_model, run_library, bench_libraries, inspect_file, list_targets):
     main.add_command(command)

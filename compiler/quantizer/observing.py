@@ -65,7 +65,7 @@ def _returning(network: Network, made: Made) -> Network:
     module = relax.transform.DeadCodeElimination()(rewriter.transform())
     names = tuple(f"result{number}" for number in range(rewriter.count))
     texts = network.texts & set(network.inputs)
-    return replace(network, module=module, outputs=names, quantization={}, labels={}, texts=texts)
+    return replace(network, module=module, outputs=names, labels={}, texts=texts)
 
 
 class _Returning(Rewriter):

@@ -21,7 +21,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call
 from nnefc.quantizer.layers import MOVES, Graph, Layer
 
-__all__ = ["LayerPlan", "Read", "apply_plan", "planned"]
+__all__ = ["LayerPlan", "Read", "apply_plan", "planned", "tensors_read"]
 
 Array = np.ndarray[Any, Any]
 
@@ -102,6 +102,19 @@ def apply_plan(module: tvm.IRModule, plan: Sequence[LayerPlan]) -> tvm.IRModule:
     return relax.transform.DeadCodeElimination()(rewriter.transform())
 
 
+def tensors_read(graph: Graph, plan: Sequence[LayerPlan]) -> tuple[dict[relax.Var, Read], set[relax.Var]]:
+    """How tensors are quantized, and which of them convolutions read."""
+    read: dict[relax.Var, Read] = {}
+    features: set[relax.Var] = set()
+    for layer, each in zip(graph.layers, plan, strict=True):
+        if each.read is not None:
+            place = graph.stored(layer.data, read)
+            read.setdefault(place, each.read)
+            if not layer.is_product:
+                features.add(place)
+    return read, features
+
+
 class _Quantizing(Rewriter):
     """Rebuilds a function.
 
@@ -117,15 +130,7 @@ class _Quantizing(Rewriter):
         self._plan = plan
         self._with_bias = {layer.var for layer in graph.layers if layer.bias_var is not None}
         self._biases = {layer.bias_var: bias for layer in graph.layers if (bias := plan[layer.var].bias) is not None}
-        self.read: dict[relax.Var, Read] = {}
-        self._features: set[relax.Var] = set()
-        for layer in graph.layers:
-            read = plan[layer.var].read
-            if read is not None:
-                place = graph.stored(layer.data, self.read)
-                self.read.setdefault(place, read)
-                if not layer.is_product:
-                    self._features.add(place)
+        self.read, self._features = tensors_read(graph, [plan[layer.var] for layer in graph.layers])
         self._old = {binding.var: binding.value for block in self.old.body.blocks for binding in block.bindings}
         self._made: dict[relax.Var, relax.Var] = {}
 
@@ -158,7 +163,8 @@ class _Quantizing(Rewriter):
             axis = -1 if not plan.scales.ndim else plan.codes.ndim - 1 if is_call(call, "matmul") else 0
             zeros = constant(np.zeros(plan.scales.shape, np.int8))
             weights = self.builder.emit(
-                relax.op.dequantize(constant(plan.codes), constant(plan.scales), zeros, axis, "float32")
+                relax.op.dequantize(constant(plan.codes), constant(plan.scales), zeros, axis, "float32"),
+                f"{plan.name}_weights",
             )
         made = relax.Call(call.op, [data, weights], call.attrs, call.ty_args, call.span)
         if plan.bias is None or var in self._with_bias:

@@ -36,7 +36,15 @@ from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
 from nnefc.sizes import typical
 from nnefc.targets.description.library import TensorDescription
 
-__all__ = ["LayerNoise", "QuantizationOptions", "QuantizationPlan", "input_types", "plan_quantization", "quantized"]
+__all__ = [
+    "LayerNoise",
+    "QuantizationOptions",
+    "QuantizationPlan",
+    "input_types",
+    "plan_quantization",
+    "quantized",
+    "simplified",
+]
 
 Array = np.ndarray[Any, Any]
 

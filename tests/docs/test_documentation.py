@@ -130,6 +130,18 @@ def test_the_page_on_conversion(folder: Path) -> None:
     assert run([sys.executable, "-c", use], folder) == "True\n"
 
 
+def test_the_digits_are_quantized_as_the_documentation_shows(folder: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "quantize.md"
+    (program,), (compile_it, quantize_it) = blocks(page, "python"), blocks(page, "sh")
+    run([sys.executable, "-c", program], folder)
+    run(["sh", "-e", "-c", compile_it], folder)
+    whole = (folder / "digits.so").read_bytes()
+    printed = run(["sh", "-e", "-c", quantize_it], folder)
+    names = [line.split()[0] for line in blocks(page, "text")[0].splitlines()]
+    assert [line.split()[0] for line in printed.splitlines()] == names
+    assert len((folder / "digits.so").read_bytes()) == len(whole)
+
+
 def test_the_page_on_open_sizes_from_the_model_to_the_c_program(folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "open-sizes.md"
     make, use = blocks(page, "python")

@@ -9,17 +9,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from quantized_networks import integer_layers
 from small_networks import Net
 
 import nnefc
-from nnefc.backends import backend_of
 from nnefc.calibration import samples_of
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.network import Network
 from nnefc.passes.graph.rewriter import is_call
-from nnefc.passes.pipeline import simplifications
 from nnefc.quantizer.equalization import equalized, has_pairs, with_values
 from nnefc.quantizer.layers import Graph, Layer
 from nnefc.quantizer.quantize import (
@@ -79,17 +78,6 @@ def plan_of(network: Network, options: QuantizationOptions, runs: int = 6) -> Qu
 @pytest.fixture(scope="module")
 def plan(network: Network) -> QuantizationPlan:
     return plan_of(network, QuantizationOptions())
-
-
-def integer_layers(network: Network) -> int:
-    """How many convolutions and products are summed up in integers."""
-    module = network.module
-    for name, transform in simplifications(backend_of(HOST).graph_passes(strict=False, memory_budget=1)):
-        module = transform(module)
-        if name == "compute in integers":
-            break
-    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
-    return sum(is_call(call, "nn.conv2d", "matmul") and str(call.ty.dtype) == "int32" for call in calls)
 
 
 def results(network: Network, given: dict[str, np.ndarray]) -> np.ndarray:

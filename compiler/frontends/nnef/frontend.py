@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +25,17 @@ from nnefc.frontends.nnef.dynamic.network import dynamic_network
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
 from nnefc.frontends.nnef.externals import open_shapes
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation, Tensor
+from nnefc.frontends.nnef.grids import Codes, grid_of
 from nnefc.frontends.nnef.leniency import as_meant
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, by_definition
 from nnefc.frontends.nnef.parser import parse
-from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
+from nnefc.frontends.nnef.quantization import Quantization, QuantizedBy, parse_quantization
+from nnefc.frontends.nnef.signatures import spell_value
 from nnefc.frontends.nnef.types import Dialect
-from nnefc.frontends.nnef.weights import load_variables
+from nnefc.frontends.nnef.weights import Stored, load_variables
 from nnefc.narrowing import Narrowing, narrowed
-from nnefc.network import MAX_ITEMS, Network, Quantized, State
+from nnefc.network import MAX_ITEMS, Network, State
+from nnefc.operators.base import shape_of
 from nnefc.operators.block_quantization import BlockTensor
 from nnefc.operators.casting import Cast
 from nnefc.operators.recording import note_name, note_place
@@ -208,7 +212,7 @@ def _outputs(flat: FlatGraph, names: tuple[str, ...]) -> dict[str, Tensor]:
 
 def build_network(
     flat: FlatGraph,
-    stored: Mapping[str, Array | BlockTensor],
+    stored: Mapping[str, Stored],
     outputs: Mapping[str, Tensor],
     quantization: Quantization,
 ) -> Network:
@@ -226,6 +230,7 @@ def build_network(
                 lowering.bind(tensor, var)
             for invocation in flat.invocations:
                 _lower(lowering, invocation, values, states)
+                _quantize(lowering, invocation, values, states, quantization)
             results = [lowering.operand(tensor) for tensor in outputs.values()]
             results += [_converted(lowering, label, updates[label], values) for label in updates]
             made = builder.emit_output(relax.Tuple(_distinct(lowering, results)))
@@ -236,8 +241,7 @@ def build_network(
         tuple(tensor.name for tensor in flat.inputs),
         tuple(outputs),
         tuple(State(label, np.array(values[label])) for label in updates),
-        {name: Quantized(by.operation.name, by.arguments) for name, by in quantization.items()},
-        tuple(values),
+        variables=tuple(values),
         controls=lowering.controls,
     )
 
@@ -263,15 +267,15 @@ def _updates(flat: FlatGraph) -> dict[str, Invocation]:
     return updates
 
 
-def _as_array(value: Array | BlockTensor) -> Array:
-    """A value that changes from run to run: it stays in blocks no longer."""
-    return value.values() if isinstance(value, BlockTensor) else value
+def _as_array(value: Stored) -> Array:
+    """A value that changes from run to run: it stays in blocks or codes no longer."""
+    return value if isinstance(value, np.ndarray) else value.values()
 
 
 def _lower(
     lowering: Lowering,
     invocation: Invocation,
-    values: Mapping[str, Array | BlockTensor],
+    values: Mapping[str, Stored],
     states: Mapping[str, relax.Var],
 ) -> None:
     """Lower one invocation and bind its results, under their own names where the name is free."""
@@ -282,10 +286,11 @@ def _lower(
             label = invocation.args.label
             value = states.get(label, values[label])
             lowering.hint = invocation.tensors[0].name
-            made = value.lower(lowering) if isinstance(value, BlockTensor) else value
+            made = value.lower(lowering) if isinstance(value, BlockTensor | Codes) else value
             lowering.bind(invocation.tensors[0], lowering.bound(made))
-            if not isinstance(value, BlockTensor):
-                note_name(np.asarray(values[label]), label)
+            own = values[label]
+            if not isinstance(own, BlockTensor):
+                note_name(own.codes if isinstance(own, Codes) else np.asarray(own), label)
             return
     tensors = invocation.tensors
     lowering.hint = tensors[0].name
@@ -304,9 +309,72 @@ def _lower(
         lowering.bind(tensor, operand)
 
 
-def _converted(
-    lowering: Lowering, label: str, update: Invocation, values: Mapping[str, Array | BlockTensor]
-) -> Operand:
+def _quantize(
+    lowering: Lowering,
+    invocation: Invocation,
+    values: Mapping[str, Stored],
+    states: Mapping[str, relax.Var],
+    quantization: Quantization,
+) -> None:
+    """Let results that `graph.quant` has an entry for stand for what they are rounded to.
+
+    The items of a variable's file are rounded already if they are marked so; states are as they are given.
+    """
+    label = invocation.args.label if invocation.operation.name == "variable" else None
+    if label is not None and (label in states or isinstance(values[label], Codes)):
+        return
+    for tensor in invocation.tensors:
+        by = quantization.get(tensor.name)
+        if by is None or tensor.content != "scalar":
+            continue
+        grid, value = grid_of(by, tensor.shape), lowering.operand(tensor)
+        note_place(f"the entry of '{tensor.name}' in graph.quant")
+        if grid is not None:
+            lowering.hint = tensor.name
+            lowering.bind(tensor, grid.applied(lowering, value))
+        elif _is_rounded(by) and label is None:
+            lowering.bind(tensor, _by_definition(lowering, tensor, value, by))
+
+
+def _is_rounded(by: QuantizedBy) -> bool:
+    """Whether an entry rounds what is computed: codes of 32 bits, as biases have, are as fine as floats."""
+    return int(by.arguments.get("bits", 8)) < 24
+
+
+def _by_definition(lowering: Lowering, tensor: Tensor, value: Operand, by: QuantizedBy) -> Operand:
+    """What a quantize operation makes of a tensor, by the standard's definition of it."""
+    given = {name: argument for name, argument in by.arguments.items() if isinstance(argument, list)}
+    operands = [value, *(_parameter(by, name, argument) for name, argument in given.items())]
+    names = ["x", *given]
+    arguments = ", ".join(
+        f"{name} = {name if name in given else spell_value(argument)}" for name, argument in by.arguments.items()
+    )
+    kinds = ["scalar", *("integer" if name == "zero_point" else "scalar" for name in given)]
+    kinds = [f"<{kind}>" if by.dialect is Dialect.FINAL else "" for kind in kinds]
+    shapes = {name: tuple(shape_of(operand)) for name, operand in zip(names, operands, strict=True)}
+    lines = [
+        f"{name} = external{kind}(shape = {[0] * len(shapes[name])});" for name, kind in zip(names, kinds, strict=True)
+    ]
+    heading = f"version 1.0; graph g({', '.join(names)}) -> (y)"
+    text = f"{heading} {{ {' '.join(lines)} y = {by.operation.name}(x, {arguments}); }}"
+    document = parse(text, "graph.quant", by.dialect)
+    try:
+        flat = _flatten(document, shapes, None, MAX_DEPTH, MAX_OPERATIONS, _lowered_by_definition)
+    except CompileError as error:
+        raise CompileError(f"the entry of '{tensor.name}' in graph.quant, '{by}': {error.message}") from None
+    for inner, operand in zip(flat.inputs, operands, strict=True):
+        lowering.bind(inner, operand)
+    for invocation in flat.invocations:
+        _lower(lowering, invocation, {}, {})
+    return lowering.operand(flat.outputs[0])
+
+
+def _parameter(by: QuantizedBy, name: str, argument: list[Any]) -> Array:
+    """A parameter with items for channels; dimensions match from the first one."""
+    return np.array(argument, np.int32 if name == "zero_point" else np.float32)
+
+
+def _converted(lowering: Lowering, label: str, update: Invocation, values: Mapping[str, Stored]) -> Operand:
     """A state's new value in the state's element type: integers may differ in width."""
     value, dtype = lowering.operand(update.args.value), str(values[label].dtype)
     made: Operand = lowering.apply(Cast(dtype), value)

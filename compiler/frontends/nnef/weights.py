@@ -13,15 +13,19 @@ import numpy.typing as npt
 from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.nnef.archive import ModelFiles
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
+from nnefc.frontends.nnef.grids import Codes, grid_of
 from nnefc.frontends.nnef.operations.lowering import DTYPES
 from nnefc.frontends.nnef.quantization import Quantization, dequantize, parse_algorithm
 from nnefc.frontends.nnef.tensor_file import ItemType, StoredTensor, parse_tensor
 from nnefc.frontends.nnef.values import Shape, Tensor
 from nnefc.operators.block_quantization import BlockTensor
 
-__all__ = ["load_variables", "random_values"]
+__all__ = ["Stored", "load_variables", "random_values"]
 
 Array = npt.NDArray[Any]
+
+Stored = Array | BlockTensor | Codes
+"""What a variable's value is kept as."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,11 @@ class _Variable:
 
 def load_variables(
     graph: FlatGraph, files: ModelFiles, quantization: Quantization, random_weights: int | None
-) -> dict[str, Array | BlockTensor]:
+) -> dict[str, Stored]:
     """The value of every variable by its label.
 
-    Scalars are float32, or stay in blocks, integers int32 (int64 where the file stores 64 bits), logical values bool.
+    Scalars are float32, or stay in blocks or in codes of 8 bits; integers are int32 (int64 where the file stores 64
+    bits), logical values bool.
     Arrays may be views into the model's files.
 
     Args:
@@ -57,7 +62,7 @@ def load_variables(
         CompileError: a file is missing, malformed or of another shape than its variable.
     """
     roles = _roles(graph)
-    values: dict[str, Array | BlockTensor] = {}
+    values: dict[str, Stored] = {}
     for variable in _variables(graph):
         name = variable.label.removeprefix("/") + ".dat"
         content = files.find(name)
@@ -100,15 +105,23 @@ def _spell(tensor: Tensor) -> str:
     return f"{tensor.content} tensor of shape {list(tensor.shape)}"
 
 
-def _fitted(variable: _Variable, stored: StoredTensor, file: str, quantization: Quantization) -> Array | BlockTensor:
-    """The stored items as the variable's type; quantized ones as the reals that they stand for."""
+def _fitted(variable: _Variable, stored: StoredTensor, file: str, quantization: Quantization) -> Stored:
+    """The stored items as the variable's type; quantized ones as the reals that they stand for.
+
+    Of filters and matrices the codes are kept, if they have 8 bits.
+    """
     if stored.array.shape != variable.shape:
         raise CompileError(
             f"the file '{file}' holds the shape {list(stored.array.shape)}, the variable has {list(variable.shape)}",
             location=variable.location,
         )
     if variable.content == "scalar" and (stored.quantized or stored.algorithm):
-        return dequantize(stored, _algorithm(variable, stored, file, quantization), file)
+        by = _algorithm(variable, stored, file, quantization)
+        reals, grid = dequantize(stored, by, file), grid_of(by, variable.shape)
+        codes = stored.array
+        if grid is None or len(variable.shape) < 2 or not isinstance(codes, np.ndarray) or not grid.fits(codes):
+            return reals
+        return Codes(codes.astype(grid.dtype), grid, reals)
     return _converted(variable, stored, file)
 
 
@@ -132,7 +145,7 @@ _STORED_CONTENTS: Mapping[str, frozenset[ItemType]] = {
 }
 
 
-def _converted(variable: _Variable, stored: StoredTensor, file: str) -> Array | BlockTensor:
+def _converted(variable: _Variable, stored: StoredTensor, file: str) -> Stored:
     if stored.item_type not in _STORED_CONTENTS[variable.content]:
         raise CompileError(
             f"the file '{file}' holds {stored.item_type.name.lower().replace('_', ' ')} items, "

@@ -1,9 +1,12 @@
 """`graph.quant` and quantized tensor files: the reals that stored integers stand for."""
 
+from pathlib import Path
+
 import nnef
 import numpy as np
 import pytest
 from nnef_cases import load_text, run_network
+from quantized_networks import integer_layers
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import operations  # noqa: F401  (declares the quantize operations)
@@ -76,7 +79,7 @@ def test_parameters_may_differ_by_channel():
     np.testing.assert_allclose(reals(text, [[3, 3]]), [[6, 4]])
 
 
-def test_entries_are_those_of_the_nnef_package(tmp_path):
+def test_entries_are_those_of_the_nnef_package():
     text = """# calibration
         "x": linear_quantize(min = -1.5, max = 2e0, bits = 8);
         "y": logarithmic_quantize(max=4.0,bits=3);"""
@@ -88,9 +91,6 @@ def test_entries_are_those_of_the_nnef_package(tmp_path):
         theirs = dict(graph.tensors[name].quantization)
         assert theirs.pop("op-name") == entry.operation.name
         assert theirs == dict(entry.arguments)
-    network = load_text_with(tmp_path, document, text)
-    assert network.quantization["x"].method == "linear_quantize"
-    assert network.quantization["x"].parameters == {"min": -1.5, "max": 2.0, "bits": 8}
 
 
 def load_text_with(folder, document, quantization):
@@ -115,6 +115,100 @@ def test_quantized_variables_compute_with_their_reals(tmp_path):
     network = load_text_with(tmp_path, DOCUMENT, '"filter": linear_quantize(-1.0, 1.0, bits = 8);')
     x = RNG.standard_normal((1, 4)).astype(np.float32)
     np.testing.assert_allclose(run_network(network, [x])[0], x @ (codes / 255 * 2 - 1).T, rtol=1e-5, atol=1e-5)
+
+
+ROUNDED = """version 1.0;
+graph g(x) -> (y)
+{{
+    x = external{scalar}(shape = [2, 3, 5]);
+    y = relu(x);
+}}
+"""
+
+
+def rounded_by(entries: str, folder: Path, dialect: Dialect, x: np.ndarray) -> np.ndarray:
+    document = ROUNDED.format(scalar="<scalar>" if dialect is Dialect.FINAL else "")
+    (folder / "graph.quant").write_text(entries)
+    return run_network(load_text(document, folder, dialect=dialect.value), [x])[0]
+
+
+def nearest_code(x: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Of the reals that there are codes for, the nearest one."""
+    return codes[np.abs(x[..., None] - codes).argmin(-1)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "dialect"),
+    [
+        ("zero_point_linear_quantize(zero_point = 3, scale = 0.03, bits = 8, signed = false, symmetric = false)", 1),
+        ("zero_point_linear_quantize(zero_point = -5, scale = 0.03, bits = 8, signed = true, symmetric = false)", 1),
+        ("zero_point_linear_quantize(zero_point = 0, scale = 0.01, bits = 8, signed = true, symmetric = true)", 1),
+        ("zero_point_linear_quantize(zero_point = 7, scale = 0.2, bits = 4, signed = false, symmetric = false)", 1),
+        ("linear_quantize(min = -0.5, max = 2.05, bits = 8)", 1),
+        ("linear_quantize(min = -0.503, max = 2.0, bits = 8)", 1),  # zero is no code
+        ("linear_quantize(min = -0.503, max = 2.0, bits = 8)", 0),
+        ("linear_quantize(min = -0.5, max = 2.0, bits = 3)", 0),
+        ("min_max_linear_quantize(-1.27, 1.27, bits = 8, signed = true, symmetric = true)", 1),
+        ("min_max_linear_quantize(-0.9, 1.0, bits = 5, signed = true, symmetric = false)", 1),
+    ],
+)
+def test_tensors_with_an_entry_are_rounded_to_its_codes(tmp_path: Path, entry: str, dialect: int) -> None:
+    kind = Dialect.FINAL if dialect else Dialect.PROVISIONAL
+    signed, bits = "signed = true" in entry, int(entry.partition("bits = ")[2][0])
+    least = -(2 ** (bits - 1)) + ("symmetric = true" in entry) if signed else 0
+    codes = np.arange(least, 2 ** (bits - signed))
+    known = reals(entry, codes, kind).astype(np.float64)
+    x = RNG.uniform(-3, 3, (2, 3, 5)).astype(np.float32)
+    for entries, exact in (
+        (f'"y": {entry};', nearest_code(np.maximum(x, 0), known)),
+        (f'"x": {entry}; "y": {entry};', nearest_code(np.maximum(nearest_code(x, known), 0), known)),
+    ):
+        np.testing.assert_allclose(rounded_by(entries, tmp_path, kind, x), exact, atol=2e-6)
+
+
+def test_other_quantizations_of_tensors_follow_their_definition(tmp_path: Path) -> None:
+    x = RNG.uniform(0.1, 3, (2, 3, 5)).astype(np.float32)
+    found = rounded_by('"x": logarithmic_quantize(max = 4.0, bits = 3);', tmp_path, Dialect.FINAL, x)
+    np.testing.assert_allclose(found, 2.0 ** np.rint(np.log2(x)))
+    found = rounded_by('"x": binary_quantize(threshold = 1.0);', tmp_path, Dialect.PROVISIONAL, x)
+    np.testing.assert_array_equal(found, np.where(x < 1, 0, 1))
+
+
+@pytest.mark.parametrize("signed", ["true", "false"])
+def test_entries_with_scales_for_channels(tmp_path: Path, signed: str) -> None:
+    scales = np.array([0.01, 0.02, 0.04])
+    entry = f"zero_point_linear_quantize(0, [[0.01, 0.02, 0.04]], bits = 8, signed = {signed}, symmetric = {signed})"
+    x = RNG.uniform(-3, 3, (2, 3, 5)).astype(np.float32)
+    found = rounded_by(f'"x": {entry};', tmp_path, Dialect.FINAL, x)
+    steps = np.clip(np.rint(x / scales[:, None]), 0, 127 if signed == "true" else 255)
+    np.testing.assert_allclose(found, steps * scales[:, None], atol=1e-6)
+
+
+def test_layers_of_tensors_with_entries_are_computed_in_integers(tmp_path: Path) -> None:
+    codes = RNG.integers(-127, 128, (8, 4)).astype(np.int8)
+    (tmp_path / "w").mkdir()
+    write_tensor(tmp_path / "w" / "filter.dat", codes, quantized=True)
+    document = """version 1.0;
+    graph g(x) -> (y)
+    {
+        x = external<scalar>(shape = [3, 4]);
+        filter = variable<scalar>(shape = [8, 4], label = 'w/filter');
+        h = linear(x, filter);
+        y = relu(h);
+    }
+    """
+    step = "zero_point_linear_quantize(zero_point = {}, scale = {}, bits = 8, signed = {}, symmetric = {})"
+    entries = {
+        "x": step.format(100, 0.02, "false", "false"),
+        "filter": step.format(0, 0.01, "true", "true"),
+        "y": step.format(0, 0.05, "false", "false"),
+    }
+    network = load_text_with(tmp_path, document, "".join(f'"{name}": {entry};' for name, entry in entries.items()))
+    assert integer_layers(network) == 1
+    x = RNG.standard_normal((3, 4)).astype(np.float32)
+    read = (np.clip(np.rint(x / np.float32(0.02)) + 100, 0, 255) - 100) * 0.02
+    exact = np.clip(np.rint(np.maximum(read @ (codes * 0.01).T, 0) / 0.05), 0, 255) * 0.05
+    np.testing.assert_allclose(run_network(network, [x])[0], exact, atol=1e-5)
 
 
 def test_quantized_variables_without_an_algorithm_are_errors(tmp_path):

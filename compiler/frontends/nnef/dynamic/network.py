@@ -30,7 +30,7 @@ from nnefc.frontends.nnef.tensor_file import parse_tensor
 from nnefc.frontends.nnef.types import STRING, Dialect
 from nnefc.frontends.nnef.weights import random_values
 from nnefc.narrowing import Narrowing
-from nnefc.network import Network, OpenDimension, Quantized, State
+from nnefc.network import Network, OpenDimension, State
 from nnefc.operators.base import Operand
 from nnefc.operators.block_quantization import BlockTensor
 from nnefc.operators.shape import Copy
@@ -246,8 +246,7 @@ def _built(
         tuple(each.name for each in graph.inputs),
         tuple(names),
         states,
-        {name: Quantized(by.operation.name, by.arguments) for name, by in made.entries.items()},
-        tuple(made.values),
+        variables=tuple(made.values),
         controls=at.controls,
         counts=tuple(at.counts),
     )

@@ -161,6 +161,13 @@ class Document:
             self.named.setdefault(found, name)
         return found
 
+    def coded(self, codes: Array) -> Tensor:
+        """A variable of scalars whose file has integers that stand for them."""
+        made: Tensor = self.call("variable", content="scalar", shape=list(codes.shape), label="")
+        self.variables[made] = codes
+        self.hints[made] = self.hint
+        return made
+
     def content_of(self, dtype: str) -> str:
         """The content of tensors of an element type: "scalar", "integer" or "logical".
 

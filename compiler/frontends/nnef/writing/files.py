@@ -87,7 +87,7 @@ def _write_folder(written: Written, folder: Path) -> None:
     for label, array in written.values.items():
         path = folder / f"{label}.dat"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensor(path, array)
+        write_tensor(path, array, quantized=label in written.coded)
 
 
 def document_text(written: Written) -> str:

@@ -32,6 +32,7 @@ from nnefc.frontends.nnef.writing import (
 from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable
 from nnefc.frontends.nnef.writing.names import Names, identifier, label
 from nnefc.frontends.nnef.writing.relax_calls import operator_of
+from nnefc.frontends.nnef.writing.rounded import Rounded
 from nnefc.frontends.nnef.writing.rules import RULES
 from nnefc.frontends.nnef.writing.tract import TRACT_RULES, TractDocument
 from nnefc.network import Network
@@ -60,6 +61,7 @@ class Written:
         graph: flat.
         values: of the variables, by their labels.
         renamed: what the network calls tensors that have another name in the document, by that name.
+        coded: labels of variables whose files have integers that stand for scalars.
         widths: element types of inputs and outputs that NNEF has no name for, by their names in the document.
         quantization: the text of `graph.quant`; empty for none.
         extensions: what the document's `extension` statements say.
@@ -71,6 +73,7 @@ class Written:
     widths: Mapping[str, str]
     quantization: str = ""
     extensions: tuple[str, ...] = ()
+    coded: frozenset[str] = frozenset()
 
 
 def written(network: Network, recording: Recording, registry: str | None = None) -> Written:
@@ -115,6 +118,7 @@ class _Writer:
         kind, rules = (TractDocument, {**RULES, **TRACT_RULES}) if in_tracts_dialect else (Document, RULES)
         self._document = kind(constant_name=recording.constant_name, rules=rules)
         self._made: dict[Application, list[Any]] = {}
+        self._rounded = None if in_tracts_dialect else Rounded(self._document, network.module["main"])
 
     def written(self) -> Written:
         """All of it."""
@@ -129,7 +133,7 @@ class _Writer:
             self._document.call("update", variable=state, value=value)
             for state, value in zip(states, updated, strict=True)
         ]
-        return _finished(self._network, self._document, inputs, outputs, updates)
+        return _finished(self._network, self._document, inputs, outputs, updates, self._rounded)
 
     def _inputs(self, params: Any) -> list[Tensor]:
         made = []
@@ -161,7 +165,8 @@ class _Writer:
         document = self._document
         document.hint = self._recording.names.get(var, str(var.name))
         try:
-            document.values[var] = self._said(var, value)
+            rounded = self._rounded.said(value) if self._rounded is not None else None
+            document.values[var] = rounded if rounded is not None else self._said(var, value)
         except Unsayable as error:
             document.values[var] = error
             return
@@ -238,6 +243,7 @@ def _finished(
     inputs: list[Tensor],
     outputs: list[Tensor],
     updates: list[Tensor],
+    rounded: Rounded | None,
 ) -> Written:
     """The graph with what is needed alone, and with names."""
     document.hint = ""
@@ -260,9 +266,9 @@ def _finished(
     values = {labels[tensor]: document.variables[tensor] for tensor in labels}
     if isinstance(document, TractDocument):
         return Written(graph, values, renamed, {}, extensions=tuple(_extensions(network)))
-    tensors = {tensor.name for invocation in graph.invocations for tensor in invocation.tensors}
-    text = quantization.quantization_text(network.quantization, tensors - {names[tensor] for tensor in labels})
-    return Written(graph, values, renamed, _widths(network, final, inputs, own), text)
+    text = rounded.text(names) if rounded is not None else ""
+    coded = frozenset(labels[tensor] for tensor in labels if rounded is not None and tensor in rounded.entries)
+    return Written(graph, values, renamed, _widths(network, final, inputs, own), text, coded=coded)
 
 
 def _extensions(network: Network) -> Iterator[str]:

@@ -1,32 +1,19 @@
-"""Real numbers to integers and back, step by step; and what a document says of quantized tensors in `graph.quant`."""
+"""Real numbers to integers and back, step by step, where `graph.quant` does not say it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.nnef.signatures import spell_value
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import says, shape_of
-from nnefc.network import Quantized
 from nnefc.operators.base import Shape, dtype_of
 from nnefc.operators.casting import Cast
 from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.quantization import RANGES, Dequantization, Quantization
 
-__all__ = ["quantization_text"]
-
-
-def quantization_text(entries: Mapping[str, Quantized], tensors: set[str]) -> str:
-    """The text of `graph.quant`, of the entries for tensors that there are."""
-    lines = [
-        f'"{name}": {by.method}({", ".join(f"{key} = {spell_value(value)}" for key, value in by.parameters.items())});'
-        for name, by in entries.items()
-        if name in tensors
-    ]
-    return "".join(f"{line}\n" for line in lines)
+__all__: list[str] = []
 
 
 def _along(operator: Dequantization | Quantization, x: Shape, parameter: Any) -> Any:

@@ -1,0 +1,206 @@
+"""`nnefc quantize`: a network of any format in integers of 8 bits, as a model of NNEF or of ONNX."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnefc.calibration import Calibration, Samples, samples_of
+from nnefc.diagnostics import CompileError
+from nnefc.driver import compile_network
+from nnefc.formats import ShapeLike, format_of, load_network, load_operator_files
+from nnefc.frontends.nnef.writing import check_output, write_model, written
+from nnefc.frontends.onnx.rounding import RoundedLayer, RoundedTensor, rounded_model
+from nnefc.network import Network
+from nnefc.operators.recording import Recording, recording
+from nnefc.quantizer.layers import Graph
+from nnefc.quantizer.observing import results
+from nnefc.quantizer.plan import tensors_read
+from nnefc.quantizer.quantize import (
+    LayerNoise,
+    QuantizationOptions,
+    QuantizationPlan,
+    input_types,
+    plan_quantization,
+    quantized,
+    simplified,
+)
+from nnefc.quantizer.ranges import METHODS
+from nnefc.targets.machine.any_target import parse_any_target
+
+__all__ = ["QuantizationReport", "quantize"]
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """What quantizing a network costs.
+
+    Attributes:
+        layers: each one alone: the signal of its result to the noise that its quantization makes.
+        outputs: of the whole network in integers, on the same data: the root of the mean square of what differs from
+            floats, over that of the output, by name.
+    """
+
+    layers: tuple[LayerNoise, ...]
+    outputs: Mapping[str, float]
+
+    def __str__(self) -> str:
+        width = max([5, *(len(layer.name) for layer in self.layers)])
+        lines = [f"{'layer':{width}}  signal to noise  weights"]
+        for layer in self.layers:
+            noise = layer.reason if layer.decibels is None else f"{layer.decibels:.1f} dB"
+            lines.append(f"{layer.name:{width}}  {noise:>15}  {'x'.join(map(str, layer.shape))}")
+        lines += [f"output {name!r}: {100 * error:.2f} % of its size is noise" for name, error in self.outputs.items()]
+        return "\n".join(lines)
+
+
+def quantize(
+    model: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    calibrate: Calibration,
+    method: str = "minmax",
+    per_channel: bool = True,
+    exclude: Sequence[str] = (),
+    keep_wide: Sequence[str] = (),
+    shape: Mapping[str, ShapeLike] | None = None,
+    values: Mapping[str, Any] | None = None,
+    graph: str | None = None,
+    dialect: str | None = None,
+    pedantic: bool = False,
+    entry: str | None = None,
+    overridable: bool = False,
+    output_tensors: Sequence[str] = (),
+    random_weights: int | None = None,
+    max_depth: int | None = None,
+    max_operations: int | None = None,
+    operators: Sequence[str | os.PathLike[str]] = (),
+) -> QuantizationReport:
+    """Write a network whose convolutions and matrix products with trained values are of integers of 8 bits.
+
+    Args:
+        model: NNEF, ONNX or PNNX.
+        output: `.onnx`: a model with `QuantizeLinear` and `DequantizeLinear`; else a model of NNEF, a folder or an
+            archive, with a `graph.quant`.
+        calibrate: typical values of the inputs by name, or an .npz file of them, several along a dimension more or
+            along the first one.
+        method: how ranges follow from the data: `minmax`, `percentile` or `entropy`.
+        per_channel: whether weights have a scale for each output channel, or one for all.
+        exclude: layers that stay in floats, by name.
+        keep_wide: `first` and `last`: the first layers and the last ones stay in floats.
+        shape, values, graph, dialect, pedantic, entry, overridable, output_tensors, random_weights, max_depth,
+            max_operations, operators: how the model is read, as for `nnefc.compile`.
+
+    Raises:
+        CompileError: the model, an option or the data are invalid; the network has nothing to quantize, or something
+            that the format cannot say.
+    """
+    path = Path(output)
+    _check(Path(model), path, method, keep_wide)
+    load_operator_files(operators)
+    with recording() as found:
+        network = load_network(
+            Path(model),
+            shape=shape,
+            values=values,
+            graph=graph,
+            dialect=dialect,
+            pedantic=pedantic,
+            entry=entry,
+            overridable=overridable,
+            output_tensors=tuple(output_tensors),
+            random_weights=random_weights,
+            max_depth=max_depth,
+            max_operations=max_operations,
+        )
+    samples = samples_of(calibrate, input_types(network))
+    options = QuantizationOptions(method, per_channel, tuple(exclude), tuple(keep_wide))
+    plan = plan_quantization(network, samples, options, _compiled)
+    narrow = quantized(network, plan)
+    if _is_onnx(path):
+        _write_onnx(Path(model), network, found, plan, path)
+    else:
+        write_model(written(narrow, found), path)
+    return QuantizationReport(plan.noise, _errors(network, narrow, samples))
+
+
+def _check(model: Path, output: Path, method: str, keep_wide: Sequence[str]) -> None:
+    if method not in METHODS:
+        raise CompileError(f"there is no method {method!r} of calibration", hint=f"choose one of {', '.join(METHODS)}")
+    wrong = [end for end in keep_wide if end not in ("first", "last")]
+    if wrong:
+        raise CompileError(f"there are no layers {wrong[0]!r} to keep wide", hint="say first, last, or both")
+    if not _is_onnx(output):
+        check_output(output)
+    elif not output.parent.is_dir():
+        raise CompileError(f"cannot write {output}: there is no folder {output.parent}", hint="make it first")
+    elif format_of(model).name != "ONNX":
+        raise CompileError(
+            f"{model} is not a model of ONNX, and only those are written as .onnx", hint="write NNEF: -o model.nnef"
+        )
+
+
+def _is_onnx(output: Path) -> bool:
+    return output.suffix.lower() == ".onnx"
+
+
+def _write_onnx(model: Path, network: Network, found: Recording, plan: QuantizationPlan, output: Path) -> None:
+    """The file of the model, rounded.
+
+    Raises:
+        CompileError: the model has layers that are not nodes.
+    """
+    graph = Graph(simplified(network).module)
+    params = network.module["main"].params
+    names = {str(param.name): name for param, name in zip(params, network.inputs, strict=False)}
+    for var, name in found.names.items():
+        names.setdefault(str(var.name), name)
+    read, features = tensors_read(graph, plan.layers)
+    tensors = [
+        RoundedTensor(names.get(str(var.name), str(var.name)), each.scale, each.zero, var in features)
+        for var, each in read.items()
+    ]
+    layers = [
+        RoundedLayer(
+            names.get(layer.name, layer.name),
+            each.weights,
+            None if each.bias is None else each.bias.reshape(-1),
+            each.codes,
+            each.scales,
+            None if each.read is None else each.read.scale,
+        )
+        for layer, each in zip(graph.layers, plan.layers, strict=True)
+        if each.codes is not None or not np.array_equal(each.weights, layer.weights)
+    ]
+    made = rounded_model(model, tensors, layers)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".nnefc-", dir=output.parent) as scratch:
+            file = Path(scratch) / "model.onnx"
+            file.write_bytes(made.SerializeToString())
+            os.replace(file, output)
+    except OSError as error:
+        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def _compiled(network: Network) -> Any:
+    return compile_network(network, parse_any_target("llvm"))
+
+
+def _errors(network: Network, narrow: Network, samples: Samples) -> dict[str, float]:
+    """Of the outputs that are floats, over all runs."""
+    sums = {name: [0.0, 0.0] for name in network.outputs}
+    pairs = zip(results(_compiled(narrow), samples), results(_compiled(network), samples), strict=True)
+    for found, wanted in pairs:
+        for name, own, exact in zip(network.outputs, found, wanted, strict=True):
+            if exact.dtype.kind == "f" and own.shape == exact.shape:
+                usual = np.isfinite(exact)
+                wide = exact[usual].astype(np.float64)
+                sums[name][0] += float(((own[usual] - wide) ** 2).sum())
+                sums[name][1] += float((wide**2).sum())
+    return {name: float(np.sqrt(error / size)) for name, (error, size) in sums.items() if size}

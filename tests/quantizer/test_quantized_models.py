@@ -1,0 +1,128 @@
+"""Quantized networks as files: NNEF with `graph.quant`, ONNX with `QuantizeLinear`, and what they compute to."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+from quantized_networks import integer_layers
+from small_networks import Net
+
+import nnefc
+from nnefc.cli import main
+from nnefc.diagnostics import CompileError
+from nnefc.formats import load_network
+
+
+def small_model() -> tuple[onnx.ModelProto, str]:
+    """Batch normalization, a depthwise convolution, a shortcut, a pooling, products with and without a bias."""
+    net = Net(seed=3)
+    x = net.floats(1, 3, 15, 15)
+    a = net.do("MaxPool", net.convolution(x, 3, 20), kernel_shape=[3, 3], strides=[2, 2])
+    b = net.convolution(net.convolution(a, 20, 20, groups=20), 20, 20, size=1, relu=False)
+    c = net.do("Relu", net.do("Add", a, b))
+    d = net.do("Flatten", net.do("GlobalAveragePool", net.convolution(c, 20, 16, stride=2)))
+    e = net.do("Relu", net.do("Gemm", d, net.weight(24, 16), net.weight(24), transB=1))
+    return net.model([net.do("MatMul", e, net.weight(24, 10))]), x
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a model, data, and both files that are made of them."""
+    place = tmp_path_factory.mktemp("quantized")
+    model, x = small_model()
+    onnx.save(model, place / "model.onnx")
+    data = np.random.default_rng(7).standard_normal((5, 3, 15, 15), np.float32)
+    np.savez(place / "data.npz", **{x: data})
+    for output in ("small.nnef", "small.onnx"):
+        report = nnefc.quantize(place / "model.onnx", place / output, calibrate=place / "data.npz")
+    assert [layer.decibels is not None for layer in report.layers] == [True] * 6
+    assert 0 < next(iter(report.outputs.values())) < 0.05
+    return place
+
+
+def data_of(folder: Path) -> tuple[str, np.ndarray]:
+    with np.load(folder / "data.npz") as arrays:
+        ((name, array),) = arrays.items()
+        return name, array
+
+
+def test_both_files_are_computed_in_integers(folder: Path) -> None:
+    assert integer_layers(load_network(folder / "small.nnef")) == 6
+    assert integer_layers(load_network(folder / "small.onnx")) == 6
+
+
+def test_the_files_hold_bytes(folder: Path) -> None:
+    codes = [array for array in onnx.load(folder / "small.onnx").graph.initializer if array.data_type == 3]
+    assert len([array for array in codes if len(array.dims) > 1]) == 6
+    entries = (folder / "small.nnef" / "graph.quant").read_text()
+    assert entries.count("symmetric = true") == 6
+    sizes = [path.stat().st_size for path in (folder / "small.nnef").glob("*_weights.dat")]
+    weights = [math.prod(array.dims) for array in codes if len(array.dims) > 1]
+    assert sorted(sizes) == sorted(128 + size for size in weights)
+
+
+def run_all(path: Path, data: np.ndarray) -> np.ndarray:
+    with nnefc.compile(path).load() as library:
+        name = library.inputs[0].name
+        return np.stack([next(iter(library.run({name: one[None]}).values())) for one in data])
+
+
+def test_both_files_compute_what_onnxruntime_does(folder: Path) -> None:
+    """A value halfway between two steps may become either: of what the last layer reads, one step at most."""
+    name, data = data_of(folder)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(folder / "small.onnx", options)
+    exact = np.stack([session.run(None, {name: one[None]})[0] for one in data])
+    found = {file: run_all(folder / file, data) for file in ("small.nnef", "small.onnx")}
+    np.testing.assert_array_equal(found["small.nnef"], found["small.onnx"])
+    step, weights = last_layer(folder)
+    assert (np.abs(found["small.nnef"] - exact) <= step * np.abs(weights).sum(0) + 1e-6).all()
+    assert np.mean(np.abs(found["small.nnef"] - exact) > 1e-5) < 0.3
+
+
+def last_layer(folder: Path) -> tuple[float, np.ndarray]:
+    """The scale of what it reads, and its weights."""
+    graph = onnx.load(folder / "small.onnx").graph
+    values = {array.name: onnx.numpy_helper.to_array(array) for array in graph.initializer}
+    (product,) = [node for node in graph.node if node.op_type == "MatMul"]
+    made = {name: node for node in graph.node for name in node.output}
+    scale, codes_scale = (values[made[name].input[1]] for name in product.input)
+    return float(scale), values[made[product.input[1]].input[0]] * codes_scale
+
+
+def test_the_command_prints_what_layers_lose_and_leaves_some_in_floats(folder: Path) -> None:
+    name = onnx.load(folder / "model.onnx").graph.output[0].name
+    command = ["quantize", str(folder / "model.onnx"), "-o", str(folder / "other.nnef.tgz")]
+    command += ["--calibrate", str(folder / "data.npz"), "--per-tensor", "--method", "entropy", "--exclude", name]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    assert done.output.count(" dB") == 5
+    assert f"{name} " in done.output
+    assert "excluded" in done.output
+    assert integer_layers(load_network(folder / "other.nnef.tgz")) == 5
+
+
+def test_converting_a_quantized_network_keeps_its_integers(folder: Path) -> None:
+    """ONNX with `QuantizeLinear` and `DequantizeLinear` becomes NNEF with entries, and computes the same."""
+    nnefc.convert(folder / "small.onnx", folder / "converted.nnef")
+    assert integer_layers(load_network(folder / "converted.nnef")) == 6
+    assert (folder / "converted.nnef" / "graph.quant").read_text().count("symmetric = true") == 6
+
+
+def test_what_cannot_be_written_is_refused(folder: Path, tmp_path: Path) -> None:
+    data = folder / "data.npz"
+    with pytest.raises(CompileError, match=r"is not a model of ONNX, and only those are written as .onnx"):
+        nnefc.quantize(folder / "small.nnef", tmp_path / "x.onnx", calibrate=data, exclude=())
+    with pytest.raises(CompileError, match="there is no method 'mean'"):
+        nnefc.quantize(folder / "model.onnx", tmp_path / "x.onnx", calibrate=data, method="mean")
+    with pytest.raises(CompileError, match="there are no layers 'middle'"):
+        nnefc.quantize(folder / "model.onnx", tmp_path / "x.onnx", calibrate=data, keep_wide=("middle",))
+    with pytest.raises(CompileError, match="there is no folder"):
+        nnefc.quantize(folder / "model.onnx", tmp_path / "none" / "x.onnx", calibrate=data)
