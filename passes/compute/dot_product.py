@@ -3,7 +3,7 @@
 A *packed dot operand* is an int32 that holds the operands of one lane: four bytes, or two numbers of 16 bits. An
 instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a sum; of integers modulo 2³²:
 
-    vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI
+    vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI, AVX-VNNI
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
     i32x4.dot(sum, left, right)   left, right: 2 × int16                 WebAssembly with SIMD128
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
@@ -159,6 +159,7 @@ _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 # and of int8.
 _MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("x86_64", frozenset({"avx512vnni", "avx512vl"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
+    ("x86_64", frozenset({"avxvnni"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
     ("x86_64", frozenset(), {"uint8": _PMADDWD, "int8": _PMADDWD}),
     ("wasm32", frozenset(), {"uint8": _WASM_DOT, "int8": _WASM_DOT}),
     ("aarch64", frozenset({"dotprod"}), {"uint8": _UDOT, "int8": _SDOT}),

@@ -24,7 +24,8 @@ from nnefc.targets.machine.target import parse_target
 
 # Instructions for four terms, for two in wide and in narrow registers, what this machine has, and a matrix unit.
 TILES = "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni,+amx-int8 -emulate=amx"
-TARGETS = ("llvm", "llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4", TILES)
+VNNI = "llvm -mcpu=x86-64-v3 -mattr=+avxvnni"
+TARGETS = ("llvm", "llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", VNNI, "llvm -mcpu=x86-64-v4", TILES)
 
 _CONVOLUTIONS = (
     # data, filter, groups, pads, strides, dilations
@@ -79,6 +80,8 @@ def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: o
     flags = Path("/proc/cpuinfo").read_text()
     if "avx512f" in target.features and "avx512f" not in flags:
         pytest.skip("needs: a machine with AVX-512")
+    if "avxvnni" in target.features and "avx_vnni" not in flags:
+        pytest.skip("needs: a machine with AVX-VNNI")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(model_of(cases, 10).SerializeToString())

@@ -29,6 +29,7 @@ def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.Pr
     [
         ("llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", "int8", "vpdpbusd"),
         ("llvm -mcpu=x86-64-v4", "int8", "vpmaddwd"),
+        ("llvm -mcpu=x86-64-v3 -mattr=+avxvnni", "int8", "vpdpbusd"),
         ("x86-64-v3", "uint8", "vpmaddwd"),
         ("x86-64-v2", "int8", "pmaddwd"),
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "int8", "sdot"),
@@ -50,7 +51,7 @@ def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: 
         tvm.IRModule({"main": with_dot_sums(func).with_attr("global_symbol", "main")}), target=machine.to_tvm()
     )
     lines = [line.split() for line in library.mod.inspect_source("asm").splitlines()]
-    assert sum(line[:1] == [instruction] for line in lines) >= 8
+    assert sum(instruction in line[:2] for line in lines) >= 8  # "{vex}" may come before it
 
 
 @pytest.mark.parametrize(
