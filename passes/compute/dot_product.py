@@ -45,12 +45,10 @@ __all__ = [
     "Multiplication",
     "accumulated",
     "convert",
-    "in_tiles",
     "is_dot_product",
     "is_widening",
     "llvm_text",
     "multiplication_of",
-    "multiplies_tiles",
     "of_halves",
     "pack_dot_matrix",
     "packed_array",
@@ -262,7 +260,7 @@ def pair_speed(target: Target) -> float:
     pairs = None if dtype is None else _pairs_of(target, dtype)
     if dtype is None or pairs is None:
         return 1.0
-    if tile_feature(pairs) in target.tiles:
+    if pairs is _VDPBF16PS and "amx-bf16" in target.tiles:
         vectors = _TILE_PRODUCTS / target.costs.tile_cycles / target.lanes("float32")
         return _TILE_SHARE * vectors / target.costs.multiply_adds
     return max(1.0, 2 * target.costs.bf16_dots if dtype == "bfloat16" else 2 * HALF_SUM / (HALF_SUM + _SUMMING))
@@ -300,38 +298,6 @@ def spreading(total: tirx.Expr) -> float:
 def is_widening(expr: tirx.Expr) -> bool:
     """Whether `expr` is a call of an operator that makes bytes 16 bits wide; its operand is half a packed one."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in _WIDENED.values()
-
-
-def multiplies_tiles(expr: tirx.Expr, target: Target) -> bool:
-    """Whether `expr` is a dot product of which the matrix unit of a target sums up whole tiles."""
-    return is_dot_product(expr) and tile_feature(_ALL[expr.op.name]) in target.tiles
-
-
-def in_tiles(how: Multiplication, target: Target) -> bool:
-    """Whether the matrix unit of a target sums up such products."""
-    return how.dot is not None and tile_feature(how.dot) in target.tiles
-
-
-def filled(how: Multiplication, items: int, target: Target) -> int:
-    """`items` of a sum, or as many as there are with zeros after them: whole steps, and no short tiles."""
-    steps = how.filled(items) // how.terms
-    if in_tiles(how, target) and steps > TILE_WORDS and largest_part(steps) < TILE_WORDS * 3 // 4:
-        steps = -(-steps // TILE_WORDS) * TILE_WORDS
-    return steps * how.terms
-
-
-TILE_WORDS = 16
-"""Dot operands in a row of a tile, at most."""
-
-
-def largest_part(steps: int) -> int:
-    """In how many dot operands each a row of so many is cut for tiles, at most."""
-    return max(part for part in range(1, TILE_WORDS + 1) if steps % part == 0)
-
-
-def tile_feature(product: DotProduct) -> str:
-    """What a matrix unit is called that computes the same as this instruction; "" for none."""
-    return {_VDPBF16PS: "amx-bf16", _VPDPBUSD: "amx-int8"}.get(product, "")
 
 
 def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:

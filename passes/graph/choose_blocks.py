@@ -13,7 +13,8 @@ from tvm import relax
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
-from nnefc.passes.compute.dot_product import in_tiles, multiplication_of
+from nnefc.passes.compute.dot_product import multiplication_of
+from nnefc.passes.compute.matrix_units import unit_of_product
 from nnefc.passes.graph.layout_rules.convolution import result_sizes, sliding_of
 from nnefc.passes.graph.packed_operands import NARROW
 from nnefc.passes.graph.rewriter import is_call, shape_of
@@ -23,7 +24,7 @@ from nnefc.targets.machine.target import Target
 __all__ = ["channels_of_a_block"]
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
-_TILE_BYTES = 64
+_TILE_BYTES = 64  # `MatrixUnit.block_bytes` of those that read so many
 _VECTOR_CYCLES = 2  # of a vector of a depthwise convolution, for one tap
 
 
@@ -53,7 +54,8 @@ def _is_in_tiles(call: relax.Call, target: Target) -> bool:
     data = str(call.args[0].ty.dtype)
     if _type(call) not in NARROW or data not in NARROW or _is_depthwise(call):
         return False
-    return in_tiles(multiplication_of(target, data, _type(call)), target)
+    unit = unit_of_product(multiplication_of(target, data, _type(call)), target)
+    return unit is not None and unit.block_bytes > 0
 
 
 def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:

@@ -13,8 +13,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.compute.dot_product import Multiplication, filled, multiplication_of, pack_dot_matrix
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
+from nnefc.passes.compute.matrix_units import filled
 from nnefc.passes.graph.packed_operands import NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of

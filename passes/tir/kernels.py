@@ -28,6 +28,7 @@ from nnefc.passes.tir.matrix_tiles import with_matrix_tiles
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
 from nnefc.passes.tir.remainders import tiled_axes, with_remainders
+from nnefc.passes.tir.row_pairs import with_row_pairs
 from nnefc.passes.tir.serial_loops import with_serial_loops
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS, with_shared_tiles
 from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
@@ -113,7 +114,8 @@ def lower_kernel(
         body = with_masked_vectors(with_bound_quotients(body), axes)
         body = with_bound_offsets(body)
     rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
-    body = with_aligned_frames(with_whole_vectors(with_loaded_lanes(with_matrix_tiles(body)), rest))
+    body = with_loaded_lanes(with_row_pairs(with_matrix_tiles(body)))
+    body = with_aligned_frames(with_whole_vectors(body, rest))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func, frames)
     if not frames.scratch:

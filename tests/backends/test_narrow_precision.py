@@ -129,7 +129,7 @@ def test_weights_of_any_size_stay_in_the_range_of_sums_in_float16(scale: float, 
     [
         (_COOPERLAKE, "bf16", "vdpbf16ps"),
         (_SAPPHIRE_RAPIDS, "fp16", "vfmadd231ph"),
-        (_ARM.target, "bf16", "bfdot"),
+        (_ARM.target, "bf16", "bfmmla"),
         (_ARM.target, "fp16", "fmla"),
     ],
 )

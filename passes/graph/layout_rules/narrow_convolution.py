@@ -16,7 +16,8 @@ from tvm import relax
 
 from nnefc.passes.compute.channel_order import arrange_array, merge_groups
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
-from nnefc.passes.compute.dot_product import Multiplication, in_tiles, multiplication_of
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
+from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule

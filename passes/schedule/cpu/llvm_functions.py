@@ -3,8 +3,9 @@
 sum = nnefc.vdpbf16ps(sum, a, b)     →     import_llvm "define … @nnefc_vdpbf16ps_16 …"
                                            sum = nnefc_vdpbf16ps_16(sum, a, b)
 
-Those on bfloat16, and those on tiles of a matrix, `nnefc_tile_…`: see `passes/tir/matrix_tiles.py`. Where the matrix
-unit is emulated, the latter call functions in C, of `targets/runtime/emulation/tiles.c`.
+Those on bfloat16, those on pairs of rows, `nnefc_pairs_…`: see `passes/tir/row_pairs.py`, and those on tiles of a
+matrix, `nnefc_tile_…`: see `passes/tir/matrix_tiles.py`. Where the matrix unit is emulated, the latter call functions
+in C, of `targets/runtime/emulation/tiles.c`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tvm import tirx
 from nnefc.c_sources import CCall, CSource
 from nnefc.passes.compute.dot_product import llvm_text
 from nnefc.passes.tir.matrix_tiles import tile_calls
+from nnefc.passes.tir.row_pairs import pair_calls
 from nnefc.targets.machine.target import Target
 from nnefc.targets.runtime import emulation
 
@@ -38,6 +40,7 @@ def with_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     tiles = sorted(set(tile_calls(func.body)))
     if tiles:
         texts[_tile_functions(tiles, target.emulates_tiles)] = None
+    texts.update(dict.fromkeys(_PAIRS[name] for name in sorted(set(pair_calls(func.body)))))
     body = func.body
     for text in texts:
         body = tirx.AttrStmt("default", "pragma_import_llvm", text, body)
@@ -46,6 +49,26 @@ def with_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs) if texts else func
 
 
+def _of_pairs(name: str, sum_type: str, items: str) -> str:
+    """The text of a product of two rows and two columns."""
+    intrinsic = f"llvm.aarch64.neon.{name}" + ("" if name == "bfmmla" else ".v4i32.v16i8")
+    return f"""
+declare <4 x {sum_type}> @{intrinsic}(<4 x {sum_type}>, {items}, {items})
+define linkonce_odr hidden <4 x {sum_type}> @nnefc_pairs_{name}(<4 x {sum_type}> %s, <4 x i32> %a, <4 x i32> %b)
+  alwaysinline {{
+  %x = bitcast <4 x i32> %a to {items}
+  %y = bitcast <4 x i32> %b to {items}
+  %r = call <4 x {sum_type}> @{intrinsic}(<4 x {sum_type}> %s, {items} %x, {items} %y)
+  ret <4 x {sum_type}> %r
+}}
+"""
+
+
+_PAIRS = {
+    "smmla": _of_pairs("smmla", "i32", "<16 x i8>"),
+    "ummla": _of_pairs("ummla", "i32", "<16 x i8>"),
+    "bfmmla": _of_pairs("bfmmla", "float", "<8 x bfloat>"),
+}
 _EMULATION = CSource.file(Path(emulation.__file__).parent / "tiles.c")
 _INTRINSICS = {
     "release": ("llvm.x86.tilerelease", ""),

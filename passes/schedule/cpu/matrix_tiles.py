@@ -1,10 +1,12 @@
-"""Convolutions and matrix products of narrow numbers by a unit that multiplies tiles: see `passes/tir/matrix_tiles.py`.
+"""Convolutions and matrix products of narrow numbers in tiles: several rows by several columns at once.
 
 for o, y in parallel:                             # o: 32 output channels
     for xo in tiles of 32 pixels:
         for rc, ky, kx, ri in chunks of 16:       # dot operands
             for tile in 2, column in 2: for term in 16, row in 16, lane in 16: sum
         C = epilogue(sum)                         # from where the tiles are stored, in vectors
+
+The sizes are those of AMX; what becomes of the loops over a tile: see `passes/tir/tile_products.py`.
 """
 
 from __future__ import annotations
@@ -15,44 +17,42 @@ from dataclasses import dataclass, replace
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.compute.dot_product import largest_part, multiplies_tiles
+from nnefc.passes.compute.matrix_units import MatrixUnit, unit_of
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step
 from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.expressions import flat_offset, linear_steps
-from nnefc.passes.tir.matrix_tiles import LEFT, TILES, TileLoop
+from nnefc.passes.tir.tile_products import LEFT, TILES, TileLoop
 from nnefc.sizes import Size, is_known
 from nnefc.targets.machine.target import Target
 
 __all__ = ["MatrixTilesRule"]
-
-_ROWS = 16  # of a tile, and dot operands in a row
-_LANES = 16
-_USUAL_TERMS = 6  # of a tile at least, where there are as many
-_SMALLER = (8, 4, 1)  # rows of the tiles for what is left of an open axis
 
 
 class MatrixTilesRule:
     """A sum of dot products that the target's matrix unit computes."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
-        if not target.tiles or len(kernel.reductions) != 1:
+        if len(kernel.reductions) != 1:
             return None
         (step,) = kernel.reductions
         roles = step.contraction
         if roles is None or not roles.only_right or roles.steps or step.producers:
             return None
-        if not multiplies_tiles(step.value.b if isinstance(step.value, tirx.Add) else None, target):
+        unit = unit_of(step.value.b, target) if isinstance(step.value, tirx.Add) else None
+        if unit is None:
             return None
         vector = roles.only_right[-1]
-        if any(axis > vector for axis in (*roles.only_left, *roles.both)) or _indivisible(step.sizes[vector], _LANES):
+        if any(axis > vector for axis in (*roles.only_left, *roles.both)) or _indivisible(
+            step.sizes[vector], unit.lanes
+        ):
             return None
         joined = with_joined_rows(kernel, step, of_known_sizes=True)
         if joined is not None:
             return self.apply(joined, target)
         sch = kernel.schedule()
-        return _schedule(sch, sch.get_sblock(step.name), step, roles)
+        return _schedule(sch, sch.get_sblock(step.name), step, roles, unit)
 
 
 def _indivisible(size: Size | int, divisor: int) -> bool:
@@ -79,31 +79,30 @@ class _Tiling:
     joined: bool = False
 
 
-def _tiling(outer: int, extent: int, columns: int, terms: int) -> _Tiling | None:
+def _tiling(outer: int, extent: int, columns: int, terms: int, unit: MatrixUnit) -> _Tiling | None:
     """For the last two axes of rows, vectors of columns, and dot operands; None if these do not divide well."""
-    chunk = largest_part(terms)
-    if chunk < max(2, min(terms, _USUAL_TERMS)):
-        return None  # vectors do as well
-    blocks = -(-extent // _ROWS)
+    part = unit.part(terms)
+    if not part or extent < unit.least_rows:
+        return None
+    blocks = -(-extent // unit.rows)
     rows = -(-extent // blocks)
     if extent % rows and blocks > 2:
-        rows = _ROWS
+        rows = unit.rows
+    most = max(unit.columns)
     if extent <= rows:
-        tiles = 2 if outer % 2 == 0 else 1
-        return _Tiling(tiles, rows, _columns(columns, tiles), chunk, True, 0)
-    return _Tiling(2, rows, _columns(columns, 2), chunk, False, extent % (2 * rows))
+        tiles = most if outer % most == 0 else 1
+        return _Tiling(tiles, rows, largest_divisor(columns, unit.columns[tiles]), part, True, 0)
+    return _Tiling(most, rows, largest_divisor(columns, unit.columns[most]), part, False, extent % (most * rows))
 
 
-def _columns(vectors: int, tiles: int) -> int:
-    return largest_divisor(vectors, 2 if tiles == 2 else 4)
-
-
-def _schedule(sch: s_tir.Schedule, block: SBlockRV, step: Step, roles: Contraction) -> s_tir.Schedule | None:
+def _schedule(
+    sch: s_tir.Schedule, block: SBlockRV, step: Step, roles: Contraction, unit: MatrixUnit
+) -> s_tir.Schedule | None:
     epilogue = epilogue_into_one_block(sch, block)
     if epilogue is None:
         epilogue = sch.cache_write(block, 0, "global")
     vector, sizes = roles.only_right[-1], list(step.sizes)
-    vectors = sizes[vector] // _LANES
+    vectors = sizes[vector] // unit.lanes
     column = vector if vectors != 1 or len(roles.only_right) == 1 else roles.only_right[-2]
     if not is_known(sizes[column], sizes[roles.reduced[-1]]):
         return None
@@ -112,20 +111,20 @@ def _schedule(sch: s_tir.Schedule, block: SBlockRV, step: Step, roles: Contracti
     vectors = vectors if column == vector else sizes[column]
     terms = sizes[roles.reduced[-1]]
     joined = terms * sizes[roles.reduced[-2]] if _is_dense(step, roles) else 0
-    joined = joined if 0 < joined <= _ROWS else 0
+    joined = joined if 0 < joined <= unit.terms else 0
     terms = joined or terms
     if is_known(extent):
-        tiling = _tiling(outer_size if is_known(outer_size) else 1, extent, vectors, terms)
+        tiling = _tiling(outer_size if is_known(outer_size) else 1, extent, vectors, terms, unit)
     else:
-        tiling = _tiling(1, _ROWS, vectors, terms)
+        tiling = _tiling(1, unit.rows, vectors, terms, unit)
         names = [str(sch.get(each).name_hint) for each in (block, epilogue)]
-        whole = in_whole_tiles(sch, names[0], rows[-1], _ROWS, _SMALLER)
+        whole = in_whole_tiles(sch, names[0], rows[-1], unit.rows, unit.smaller)
         if whole is None:
             return None
         sch, (block, epilogue) = whole, (whole.get_sblock(name) for name in names)
     if tiling is None:
         return None
-    return _tiled(sch, block, epilogue, roles, rows, column, replace(tiling, joined=joined > 0))
+    return _tiled(sch, block, epilogue, roles, rows, column, replace(tiling, joined=joined > 0), unit.lanes)
 
 
 def _is_dense(step: Step, roles: Contraction) -> bool:
@@ -148,10 +147,11 @@ def _tiled(
     rows: Sequence[int],
     column: int,
     tiling: _Tiling,
+    lanes: int,
 ) -> s_tir.Schedule | None:
     loops = list(sch.get_loops(block))
     vector, last = roles.only_right[-1], roles.reduced[-1]
-    loops[vector], lane = sch.split(loops[vector], [None, _LANES])
+    loops[vector], lane = sch.split(loops[vector], [None, lanes])
     loops[column], columns = sch.split(loops[column], [None, tiling.columns])
     if tiling.joined:
         before = roles.reduced[-2]
@@ -182,7 +182,7 @@ def _tiled(
         sch.annotate(loop, TILES, role)
     sch.annotate(row, LEFT, tiling.left)
     sch.decompose_reduction(block, reduced[0])
-    _write_back(sch, epilogue, outer[-1])
+    _write_back(sch, epilogue, outer[-1], lanes)
     return sch
 
 
@@ -190,7 +190,7 @@ def _unit(sch: s_tir.Schedule, loop: LoopRV) -> LoopRV:
     return sch.add_unit_loop(loop)
 
 
-def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV) -> None:
+def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, lanes: int) -> None:
     """Vectorize the innermost loop of the epilogue; its rows are a loop."""
     loops = sch.get_loops(epilogue)
     first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(around))) + 1
@@ -198,7 +198,7 @@ def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV) -> None
     if not inner:
         return
     last = inner[-1]
-    if trip_count(sch, last) > _LANES:
-        column, last = sch.split(last, [None, _LANES])
+    if trip_count(sch, last) > lanes:
+        column, last = sch.split(last, [None, lanes])
         sch.unroll(column)
     sch.vectorize(last)

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
+from emulation import run_on, with_glibc
 from onnx import helper, numpy_helper
 from onnx_operator_cases import Case, check, feeds_of, model_of
 from test_operators_integer import conv_integer, whole_range
@@ -88,6 +89,22 @@ def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: o
         network = load_network(path)
     with compile_network(network, target).load(threads=2) as model:
         results = model.run(feeds_of(cases))
+    check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
+
+
+@pytest.mark.parametrize("family", [convolutions, products])
+def test_sums_of_pairs_of_rows_are_exact_on_arm(family: object, tmp_path: Path) -> None:
+    """By `smmla` and `ummla`."""
+    machine = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "qemu-aarch64", "-cpu", "max")
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    cases, wanted = family(np.random.default_rng(12))
+    (tmp_path / "model.onnx").write_bytes(model_of(cases, 10).SerializeToString())
+    artifact = compile_network(load_network(tmp_path / "model.onnx"), parse_target(machine.target))
+    artifact.emit("asm", tmp_path)
+    text = "".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
+    assert {"smmla", "ummla"} <= set(text.split())
+    results = run_on(machine, artifact, feeds_of(cases))
     check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
 
 
