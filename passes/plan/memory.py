@@ -394,7 +394,7 @@ class _Storages:
                 continue
             for position, result in enumerate(step.writes):
                 root, _ = self._aliases.root(result)
-                if root not in self._storages:
+                if root.kind is Kind.WORKSPACE and root not in self._storages:
                     self._start_result(step, position, root, time)
         return self._storages
 

@@ -359,6 +359,7 @@ def test_a_long_chain_of_updates_takes_time_in_proportion() -> None:
     new = [writer.update(state) for state in states]
     plan = check(writer, [writer.compute(new[-1:], 8)], new)
     assert not any(isinstance(action, Copy) for action in plan.actions)
+    assert plan.workspace_bytes == 0  # the states have memory of their own
 
 
 def test_an_output_that_is_a_state_has_its_value_before_the_run() -> None:
