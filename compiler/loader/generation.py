@@ -16,6 +16,9 @@ from .tensors import DTYPES, RunError, Tensor, listed
 
 __all__ = ["Sampler", "generated"]
 
+_AT_ONCE = 512
+"""Tokens of a prompt that are read in one run: a longer run is hardly faster, and needs more memory."""
+
 
 @dataclass(frozen=True)
 class Sampler:
@@ -83,7 +86,8 @@ def _tokens(
     run: Callable[[Sequence[int]], Any], tokens: Sequence[int], most: int, end: Sequence[int], sample: Sampler
 ) -> Iterator[int]:
     for _ in range(most):
-        logits = np.asarray(run(tokens))
+        for start in range(_AT_ONCE, len(tokens) + _AT_ONCE, _AT_ONCE):
+            logits = np.asarray(run(tokens[start - _AT_ONCE : start]))
         token = sample(logits.reshape(-1, logits.shape[-1])[-1])
         if token in end:
             return

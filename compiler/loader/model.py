@@ -234,7 +234,8 @@ class Model:
     ) -> Iterator[int]:
         """The tokens that follow, of a network whose states remember all tokens that it has read.
 
-        It runs on `tokens`, which it has not read yet, then on each token that it has given, but the last one.
+        It runs on `tokens`, which it has not read yet, some hundreds at once, then on each token that it has given, but
+        the last one.
 
         Args:
             tokens: numbers, at least one.

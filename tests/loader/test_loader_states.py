@@ -124,5 +124,8 @@ def test_tokens_follow_each_other_until_the_end() -> None:
     assert list(generated(run, *faces, [3, 5], 9, [9], Sampler())) == [6, 7, 8]
     assert read == [[3, 5], [6], [7], [8]]
     assert list(generated(run, *faces, [3, 5], 2, [], Sampler())) == [6, 7]
+    read.clear()
+    assert list(generated(run, *faces, [0] * 1100, 2, [], Sampler())) == [1, 2]
+    assert [len(tokens) for tokens in read] == [512, 512, 76, 1]
     with pytest.raises(nnefc.RunError, match="at least one token"):
         generated(run, *faces, [], 2, [], Sampler())
