@@ -79,7 +79,7 @@ class CpuBackend(Backend):
         return GraphPasses(
             integers=[
                 ("compute in single", ComputeInSingle()),
-                ("compute in integers", ComputeInIntegers(strict)),
+                ("compute in integers", ComputeInIntegers(strict, small=not target.hosted)),
                 ("fold moved constants", FoldConstants(keep=("dequantize",))),
                 ("narrow constants", NarrowConstants(target, strict)),
             ],

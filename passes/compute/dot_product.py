@@ -44,6 +44,7 @@ __all__ = [
     "DotProduct",
     "Multiplication",
     "accumulated",
+    "byte_product",
     "convert",
     "is_dot_product",
     "is_widening",
@@ -145,6 +146,7 @@ _BFDOT = DotProduct(
 _SMLAD = DotProduct("nnefc.smlad", "int8", "int8", ())
 _UMLAD = DotProduct("nnefc.umlad", "uint8", "uint8", ())
 _WIDENING_PAIRS = {_SMLAD.name: "llvm.arm.sxtb16", _UMLAD.name: "llvm.arm.uxtb16"}
+_BYTES = "nnefc.byte_product"
 _HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
 _HALF_SUM = "nnefc.half_sum"
 _HALF_PARTS = range(HALF_SUM // 4, HALF_SUM + 1)  # lengths of sums in float16
@@ -245,6 +247,13 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
         return Multiplication("int16", "int16", 0, dot, weights)
     wanted = dot.left if weights == dot.right else dot.right
     return Multiplication(wanted, weights, 0 if wanted == data else 128 if wanted == "uint8" else -128, dot)
+
+
+def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:
+    """The product of two bytes in int32, for vectors of which a target reads several bytes at once; None for others."""
+    if not target.triple.startswith("thumb") or "dsp" not in target.features:
+        return None
+    return lambda left, right: tirx.call_intrin("int32", _BYTES, left, right)
 
 
 _SUMMING = 10  # products in float16 that would be made while the sums of one part become float32
@@ -385,6 +394,7 @@ def use_dot_products() -> None:
         if product.long is not None:
             lowering = _long_products(product, product.long)
         _register(product.name, "a sum of products of narrow numbers", lowering)
+    _register(_BYTES, "the product of two bytes", _byte_products)
     for dtype, name in _WIDENED.items():
         _register(name, f"two {dtype} as two int16", _widening(dtype))
     _register(_HALF_SUM, "the sum of two float16", _sum_of_halves)
@@ -531,6 +541,31 @@ def _by_pairs(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tir
             pair.append(tirx.call_llvm_pure_intrin("int32", widen, word))
         total = tirx.call_llvm_pure_intrin("int32", "llvm.arm.smlad", *pair, total)
     return total
+
+
+def _byte_products(call: tvm.ir.Call) -> tirx.Expr:
+    """Of whole words: their even bytes, then the odd ones, whose lower and upper halves LLVM multiplies as they are."""
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    if lanes % 4:
+        dtype = str(call.expr_ty().dtype)
+        return call.args[0].astype(dtype) * call.args[1].astype(dtype)
+    half, products = tirx.const(16, "int32"), []
+    for word in range(lanes // 4):
+        pairs = [_even_and_odd(arg, word) for arg in call.args]
+        low = [(a << half >> half) * (b << half >> half) for a, b in zip(*pairs, strict=True)]
+        high = [(a >> half) * (b >> half) for a, b in zip(*pairs, strict=True)]
+        products += [low[0], low[1], high[0], high[1]]
+    return tirx.Shuffle(products, list(range(lanes)))
+
+
+def _even_and_odd(vector: tirx.Expr, number: int) -> list[tirx.Expr]:
+    """Four bytes of a vector as two words of two halves each."""
+    dtype, lanes = str(vector.expr_ty().dtype).split("x")[0], int(tvm.DataType(str(vector.expr_ty().dtype)).lanes)
+    words = tirx.reinterpret("int32" if lanes == 4 else f"int32x{lanes // 4}", vector)
+    word = words if lanes == 4 else tirx.Shuffle([words], [number])
+    widen = "llvm.arm.sxtb16" if dtype == "int8" else "llvm.arm.uxtb16"
+    turned = tirx.call_llvm_pure_intrin("int32", "llvm.fshr.i32", word, word, tirx.const(8, "int32"))
+    return [tirx.call_llvm_pure_intrin("int32", widen, part) for part in (word, turned)]
 
 
 def _by_arithmetic(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:

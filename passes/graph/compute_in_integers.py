@@ -44,10 +44,17 @@ _Rule = Callable[["_Rewriter", relax.Call], "relax.Expr | None"]
 
 @tvm.transform.module_pass(opt_level=0, name="ComputeInIntegers")
 class ComputeInIntegers:
-    """Compute convolutions and matrix products of dequantized operands in integers; `strict`: leave them in floats."""
+    """Compute convolutions and matrix products of dequantized operands in integers.
 
-    def __init__(self, strict: bool = False) -> None:
+    Args:
+        strict: leave them in floats.
+        small: for a machine with little memory: constants that are added one after the other are one, and zero points
+            are numbers in the code, for which the schedule rounds to integers.
+    """
+
+    def __init__(self, strict: bool = False, small: bool = False) -> None:
         self._strict = strict
+        self._small = small
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
@@ -57,7 +64,7 @@ class ComputeInIntegers:
         mod = relax.transform.EliminateCommonSubexpr()(mod)
         if self._strict or not any(is_call(binding.value, "dequantize") for binding in bindings):
             return mod
-        return relax.transform.DeadCodeElimination()(_Rewriter(mod).transform())
+        return relax.transform.DeadCodeElimination()(_Rewriter(mod, self._small).transform())
 
 
 def _is_narrow(expr: relax.Expr) -> bool:
@@ -65,8 +72,9 @@ def _is_narrow(expr: relax.Expr) -> bool:
 
 
 class _Rewriter(Rewriter):
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, small: bool) -> None:
         super().__init__(mod)
+        self.small = small
         self._sums: dict[relax.Expr, ScaledSum] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
@@ -304,6 +312,9 @@ def _with_bias(rewriter: _Rewriter, sum_: ScaledSum, value: np.ndarray) -> relax
     steps = value / factor
     whole = np.rint(steps)
     if not others and not sum_.shift.any() and _are_steps(steps, whole):
+        definition = rewriter.definition(data)
+        if rewriter.small and is_call(definition, "add") and is_constant(definition.args[1]):
+            data, whole = definition.args[0], whole + array_of(definition.args[1])
         biased = rewriter.builder.emit(relax.op.add(data, constant(whole.astype(np.int32))))
         return rewriter.summed(ScaledSum(((biased, factor),), sum_.shift))
     return rewriter.summed(ScaledSum(sum_.terms, sum_.shift + value))
@@ -395,7 +406,8 @@ class _Quantizer:
         steps = self._emit(sum_.times(1 / self._grid.scale.astype(np.float64)).dequantized())
         moved = relax.op.round(steps)
         if self._grid.zero:
-            moved = relax.op.add(moved, constant(self._grid.zero.reshape(1).astype(np.float32)))
+            zero = self._grid.zero.astype(np.float32)
+            moved = relax.op.add(moved, constant(zero.reshape(() if self._rewriter.small else 1)))
         cut = relax.op.clip(moved, float(low), float(high))
         return self._emit(relax.op.astype(relax.op.astype(cut, "int32"), self._dtype))
 

@@ -44,8 +44,8 @@ _WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8")
 """Features with instructions that convert vectors of float16 to float32; all of 64-bit Arm has them."""
 
 
-_FEW_REGISTERS = 4
-"""Of 13 registers for integers and addresses, four at a time."""
+_PAIR_BYTES, _PAIRS = 8, 5
+"""Of registers for integers and addresses, two at a time: of 13, some hold what is multiplied, and where it is."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Target:
         """The same machine, with the registers that hold sums of `dtype`: integers have others than floats."""
         if self.hosted or "mve" in self.features or dtype != "int32":
             return self
-        return replace(self, vector_registers=_FEW_REGISTERS, fused=True)
+        return replace(self, vector_bytes=_PAIR_BYTES, vector_registers=_PAIRS, fused=True)
 
     def with_precision(self, precision: str) -> Target:
         """The same machine, asked for one of PRECISIONS.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +110,41 @@ def test_states_are_in_the_arena_and_begin_anew(tmp_path: Path) -> None:
     x = np.array([[1, 2, 3]], np.float32)
     first = nnefc.compile(folder, random_weights=3).run({"x": x})
     np.testing.assert_array_equal(run_on_board(artifact, {"x": x}).outputs["y"], first["y"])
+
+
+def test_integers_are_multiplied_two_at_a_time_and_rounded_by_one_instruction(tmp_path: Path) -> None:
+    quantized(tmp_path / "small.onnx")
+    nnefc.compile(tmp_path / "small.onnx", "cortex-m4").emit("asm", tmp_path / "asm")
+    text = "".join(path.read_text() for path in (tmp_path / "asm").iterdir())
+    kernels = dict(re.findall(r"\n(nnefc_kernel_\w+):\n(.*?)\n\.Lfunc_end", text, re.DOTALL))
+    dense = [body for name, body in kernels.items() if re.search("integer_(convolution|matmul)", name)]
+    depthwise = [body for name, body in kernels.items() if "integer_depthwise" in name]
+    assert len(dense) == 3
+    assert all("smlad" in body and "ldrsb" not in body for body in dense)
+    assert len(depthwise) == 1
+    assert all("sxtb16" in body and "ldrsb" not in body for body in depthwise)
+    assert all("vcvtr.s32.f32" in body and "nearbyintf" not in body for body in (*dense, *depthwise))
+
+
+def test_a_convolution_of_one_channel_multiplies_neighbours_in_a_row(tmp_path: Path) -> None:
+    """Random sizes, in integers, are those of the host."""
+    skip_without("cortex-m4")
+    random = np.random.default_rng(5)
+    for width, stride, dilation in ((4, 2, 1), (3, 1, 2), (9, 3, 1)):
+        weights = random.integers(-127, 128, (5, 1, 3, width)).astype(np.int8)
+        pads = [1, 2, 1, 3]
+        node = helper.make_node(
+            "ConvInteger", ["x", "w"], ["y"], pads=pads, strides=[1, stride], dilations=[1, dilation]
+        )
+        graph = helper.make_graph(
+            [node],
+            "one_channel",
+            [helper.make_tensor_value_info("x", TensorProto.INT8, (1, 1, 7, 23))],
+            [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
+            [numpy_helper.from_array(weights, "w")],
+        )
+        model = tmp_path / "one_channel.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), model)
+        x = random.integers(-128, 128, (1, 1, 7, 23)).astype(np.int8)
+        measured = run_on_board(nnefc.compile(model, "cortex-m4"), {"x": x})
+        np.testing.assert_array_equal(measured.outputs["y"], nnefc.compile(model).run({"x": x})["y"])

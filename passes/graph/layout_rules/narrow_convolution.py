@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from nnefc.passes.compute.channel_order import arrange_array, merge_groups
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
+from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of
 from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
@@ -66,6 +66,8 @@ def _padding_of(layouts: LayoutRewriter, data: relax.Expr) -> tuple[_Padded, tup
 
 def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
     how = multiplication_of(layouts.target, str(padded.data.ty.dtype), str(filters.dtype)).of_values(filters)
+    if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
+        padded, filters, sliding = _taps_as_channels(layouts, padded, filters, sliding)
     value = padded.value + how.offset
     merged, groups = _merged(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
@@ -107,6 +109,38 @@ def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, in
     return merge_groups(filters, groups // together, together), groups // together
 
 
+def _taps_as_channels(
+    layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding
+) -> tuple[_Padded, np.ndarray, Sliding]:
+    """A convolution of one channel as that of as many as the filter is wide, each of which is the data moved aside.
+
+    A packed operand then holds neighbouring items of a row, and not one item alone.
+    """
+    width, last = filters.shape[-1], len(filters.shape) - 3
+    before, stride, dilation = sliding.before[last], sliding.strides[last], sliding.dilation[last]
+    size = shape_of(padded.data)[-1]
+    count = (size + before + sliding.after[last] - (width - 1) * dilation - 1) // stride + 1
+
+    def moved(data: te.Tensor) -> te.Tensor:
+        def element(n: tirx.Var, tap: tirx.Var, *place: tirx.Var) -> tirx.Expr:
+            *outer, x = place
+            column = x * stride + tap * dilation - before
+            inside = tirx.all(column >= 0, column < size)
+            return tirx.if_then_else(inside, data(n, 0, *outer, column), tirx.const(padded.value, data.dtype))
+
+        return te.compute((data.shape[0], width, *data.shape[2:-1], count), element, name="taps")
+
+    source = layouts.builder.emit_te(moved, padded.data, primfunc_name_hint="taps")
+    ones = Sliding(
+        (*sliding.before[:last], 0),
+        (*sliding.after[:last], 0),
+        (*sliding.strides[:last], 1),
+        (*sliding.dilation[:last], 1),
+        1,
+    )
+    return _Padded(source, padded.value), np.moveaxis(filters, -1, 1)[:, :, 0][..., None], ones
+
+
 def _few_channels(
     layouts: LayoutRewriter, data: relax.Expr, sliding: Sliding, how: Multiplication, value: int
 ) -> relax.Expr:
@@ -136,7 +170,7 @@ def _depthwise(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sl
         packed,
         sliding.strides,
         sliding.dilation,
-        how.product,
+        byte_product(layouts.target) or how.product,
         name="integer_depthwise_convolution",
     )
     return layouts.having(result, layout)

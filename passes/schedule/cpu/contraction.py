@@ -39,6 +39,9 @@ __all__ = ["ContractionRule"]
 
 _CACHE_LINE = 64  # bytes, of all processors with vectors as long
 
+_SHORT = 3
+"""Rounds of the innermost loop that are written out on small cores."""
+
 
 class ContractionRule:
     """A sum of products whose last axis indexes one factor only, in whole vectors."""
@@ -50,6 +53,7 @@ class ContractionRule:
         roles = step.contraction
         if roles is None or not roles.only_right:
             return None
+        target = target.for_sums(step.dtype)
         vector = roles.only_right[-1]
         lanes = _vector_length(step, vector, target.lanes(step.dtype))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
@@ -60,7 +64,7 @@ class ContractionRule:
         if joined is not None:
             return self.apply(joined, target)
         sch = kernel.schedule()
-        return self._schedule(sch, sch.get_sblock(step.name), roles, lanes, target.for_sums(step.dtype))
+        return self._schedule(sch, sch.get_sblock(step.name), roles, lanes, target)
 
     def _schedule(
         self, sch: s_tir.Schedule, block: SBlockRV, roles: Contraction, lanes: int, target: Target
@@ -133,6 +137,8 @@ class ContractionRule:
             sch.annotate(reduced[-1], NEXT_PANEL, apart)
         if target.by_lane and not roles.steps and not spread:
             sch.annotate(reduced[-1], BY_LANE, target.lanes("float32"))
+        if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
+            sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
         _write_back(sch, epilogue, fused, lanes)
