@@ -33,6 +33,7 @@ from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
+from nnefc.targets.machine.target import KEPT_WIDE
 from nnefc.turns import in_turn
 
 __all__ = ["Progress", "compile", "compile_network"]
@@ -108,7 +109,8 @@ def compile(
             inputs and outputs keep their types. A CPU that does not multiply half floats faster stores the weights in
             them. For this machine also `auto`: the fastest whose results, tried here, are within `max_error`. `int8`
             quantizes the network by what is seen of it on the data of `calibrate`, for any target.
-        keep_wide: `first` and `last`: of these convolutions and matrix products, operands are float32 nevertheless.
+        keep_wide: `first`, `last`, and names of tensors, with `*` for any letters: of the convolutions and matrix
+            products that these are the results of, operands are float32 nevertheless.
         max_error: for `auto`, how far a result may be from that in float32, over the largest value of its output;
             1e-2 by default.
         calibrate: for `int8` and `auto`, values of the inputs by name, or an .npz file of them, with one dimension more
@@ -198,7 +200,8 @@ def _quantization(network: Network, calibrate: Calibration | None, keep_wide: Se
         )
     samples = samples_of(calibrate, input_types(network))
     here = parse_any_target("llvm")
-    options = QuantizationOptions(keep_wide=tuple(keep_wide))
+    named = tuple(name for name in keep_wide if name not in KEPT_WIDE)
+    options = QuantizationOptions(exclude=named, keep_wide=tuple(name for name in keep_wide if name in KEPT_WIDE))
     return plan_quantization(network, samples, options, lambda part: compile_network(part, here))
 
 

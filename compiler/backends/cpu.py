@@ -20,7 +20,7 @@ from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.join_attention import JoinAttention
 from nnefc.passes.graph.narrow_constants import NarrowConstants
 from nnefc.passes.graph.steps_apart import values_between
-from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats
+from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
 from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
 from nnefc.passes.legalize.pack_matmul import PackMatmul
 from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
@@ -68,7 +68,7 @@ class CpuBackend(Backend):
             )
             return [
                 *([] if strict else [("join attention", JoinAttention(target))]),
-                *self._narrowing(algorithms),
+                *self._narrowing(modules, algorithms),
                 ("assign layouts", AssignLayouts(target, algorithms, strict)),
                 ("pack block matmul", PackBlockMatmul(target)),
                 ("widen blocks", WidenBlocks()),
@@ -90,11 +90,12 @@ class CpuBackend(Backend):
             cuts=[values_between],
         )
 
-    def _narrowing(self, algorithms: FastAlgorithms) -> Sequence[NamedPass]:
+    def _narrowing(self, modules: Sequence[tvm.IRModule], algorithms: FastAlgorithms) -> Sequence[NamedPass]:
         """What makes half floats of the operands of contractions, if the user asked for them."""
         dtype = self.target.half_float
         if dtype is None:
             return ()
+        check_names(modules, self.target.keep_wide)
         use = uses_on(self.target, dtype, algorithms)
         return [("use narrow floats", UseNarrowFloats(dtype, use, CPU_MOVES, self.target.keep_wide))]
 

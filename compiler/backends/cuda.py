@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import tvm
+
 from nnefc.c_sources import ATTRIBUTE as C_CALL
 from nnefc.diagnostics import CompileError
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
-from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats
+from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
 from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
@@ -62,16 +64,19 @@ class CudaBackend(Backend):
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         return GraphPasses(
-            contractions=lambda _modules: [("widen blocks", WidenBlocks()), *self._narrowing()],
+            contractions=lambda modules: [("widen blocks", WidenBlocks()), *self._narrowing(modules)],
             rows=replace(self.target, load_bytes=1),  # threads share rows of any length
             scans=None,
             computations={**CONTRACTIONS, **WHOLE_SLICES},
         )
 
-    def _narrowing(self) -> Sequence[NamedPass]:
+    def _narrowing(self, modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
         """What makes half floats of the operands of contractions; tf32 is a matter of instructions."""
         dtype = HALF_FLOATS.get(self.target.precision)
-        return [("use narrow floats", UseNarrowFloats(dtype, keep_wide=self.target.keep_wide))] if dtype else ()
+        if not dtype:
+            return ()
+        check_names(modules, self.target.keep_wide)
+        return [("use narrow floats", UseNarrowFloats(dtype, keep_wide=self.target.keep_wide))]
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         try:

@@ -43,9 +43,10 @@ __all__ = ["compile_model"]
 )
 @click.option(
     "--keep-wide",
-    metavar="first,last",
+    metavar="first,last,NAME",
     callback=lambda _context, _option, value: None if value is None else tuple(filter(None, value.split(","))),
-    help="Convolutions and matrix products that multiply float32 whatever --precision says.",
+    help="Convolutions and matrix products that multiply float32 whatever --precision says: at the ends, or by the "
+    "names of their results, with * for any letters.",
 )
 @click.option(
     "--max-error",

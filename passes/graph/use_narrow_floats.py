@@ -14,8 +14,10 @@ A machine that does not multiply half floats faster only stores the weights in t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
+from fnmatch import fnmatchcase
 from typing import Any
 
 import ml_dtypes
@@ -23,10 +25,21 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.diagnostics import CompileError
 from nnefc.passes.graph.narrow_constants import weights_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
+from nnefc.targets.machine.target import KEPT_WIDE
 
-__all__ = ["CONVOLUTIONS", "MOVES", "Chooser", "Use", "UseNarrowFloats", "at_the_ends", "summing_in_single"]
+__all__ = [
+    "CONVOLUTIONS",
+    "MOVES",
+    "Chooser",
+    "Use",
+    "UseNarrowFloats",
+    "at_the_ends",
+    "check_names",
+    "summing_in_single",
+]
 
 CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
 
@@ -76,7 +89,7 @@ class UseNarrowFloats:
         use: which contractions.
         moves: operators that move half floats.
         keep_wide: `first` for contractions that no other one's result goes into, `last` for those whose results go
-            into no other one: these stay as they are.
+            into no other one, and patterns of names: these stay as they are.
     """
 
     def __init__(
@@ -115,7 +128,7 @@ class _Narrower(Rewriter):
         self._definitions = {binding.var: binding.value for binding in self._bindings}
         contractions = [b for b in self._bindings if _is_contraction(b.value)]
         wide = at_the_ends(self._bindings, {b.var for b in contractions}, keep_wide)
-        contractions = [b for b in contractions if b.var not in wide]
+        contractions = [b for b in contractions if b.var not in wide and not _is_called(b.var, keep_wide)]
         self.uses = {b.var: use(b.value, self._weights(b.value)) for b in contractions if self._fits(b.value)}
         self.narrow = self._read_as_half()
         self.half: dict[relax.Var, relax.Var] = {}
@@ -233,6 +246,37 @@ def _scale_of(columns: np.ndarray) -> np.ndarray:
     exponent = np.floor(np.log2(_LARGEST_SUM / np.where(usual, largest, _LARGEST_SUM)))
     scale: np.ndarray = np.exp2(np.clip(exponent, -100, 100)).astype(np.float32)
     return scale
+
+
+def check_names(modules: Sequence[tvm.IRModule], keep_wide: Collection[str]) -> None:
+    """Check that there are contractions of these names in a network.
+
+    Raises:
+        CompileError: a pattern is no contraction's.
+    """
+    found = [
+        binding.var
+        for mod in modules
+        for block in mod["main"].body.blocks
+        for binding in block.bindings
+        if _is_contraction(binding.value)
+    ]
+    for name in keep_wide:
+        if name not in KEPT_WIDE and not any(_is_called(var, [name]) for var in found):
+            known = ", ".join(str(var.name) for var in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+            raise CompileError(
+                f"no convolution or matrix product is called {name!r}, to keep it wide",
+                hint=f"say first, last, or names, with * for any letters: {known}",
+            )
+
+
+_SHOWN = 8
+
+
+def _is_called(var: relax.Var, patterns: Collection[str]) -> bool:
+    """Whether a result has one of these names; in Relax, names have no other characters than identifiers have."""
+    own = re.sub(r"\W", "_", str(var.name))
+    return any(fnmatchcase(own, re.sub(r"[^\w*?]", "_", name)) for name in patterns if name not in KEPT_WIDE)
 
 
 def at_the_ends(bindings: Sequence[Any], contractions: Collection[relax.Var], ends: Collection[str]) -> set[relax.Var]:

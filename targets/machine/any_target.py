@@ -8,7 +8,7 @@ from typing import Protocol
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.system import FileFormat
-from nnefc.targets.machine.target import KEPT_WIDE, PRECISIONS, Target, parse_target
+from nnefc.targets.machine.target import PRECISIONS, Target, parse_target
 
 __all__ = ["AnyTarget", "parse_any_target"]
 
@@ -47,7 +47,7 @@ class AnyTarget(Protocol):
         """
 
     def with_wide(self, contractions: Sequence[str]) -> AnyTarget:
-        """The same machine, with contractions that multiply float32 whatever its precision is, some of KEPT_WIDE."""
+        """The same machine, with contractions that multiply float32 whatever its precision is."""
 
 
 _PARSERS = {"cuda": ("nnefc.targets.machine.cuda_target", "parse_cuda_target")}
@@ -60,7 +60,7 @@ def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequenc
     Args:
         text: as the user writes it.
         precision: one of PRECISIONS, in place of what the text says or leaves open.
-        keep_wide: some of KEPT_WIDE.
+        keep_wide: some of KEPT_WIDE, and patterns of names of tensors.
 
     Raises:
         CompileError: there is no such machine or precision, or it is not one of the machine's.
@@ -70,9 +70,6 @@ def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequenc
         if precision not in PRECISIONS:
             raise CompileError(f"unknown precision {precision!r}", hint=f"choose one of {', '.join(PRECISIONS)}")
         machine = machine.with_precision(precision)
-    for name in keep_wide:
-        if name not in KEPT_WIDE:
-            raise CompileError(f"unknown contraction {name!r} to keep wide", hint=f"choose of {', '.join(KEPT_WIDE)}")
     return machine.with_wide(keep_wide) if keep_wide else machine
 
 

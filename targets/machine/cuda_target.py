@@ -105,7 +105,7 @@ class CudaTarget:
         return replace(self, name=name, precision=precision)
 
     def with_wide(self, contractions: Sequence[str]) -> CudaTarget:
-        """The same GPUs, with contractions that multiply float32 whatever the precision is, some of KEPT_WIDE."""
+        """The same GPUs, with contractions that multiply float32 whatever the precision is."""
         return replace(self, keep_wide=tuple(contractions))
 
     def lanes(self, dtype: str) -> int:

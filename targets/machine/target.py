@@ -37,7 +37,7 @@ HALF_FLOATS = {"bf16": "bfloat16", "fp16": "float16"}
 """The types of operands of the narrow precisions."""
 
 KEPT_WIDE = ("first", "last")
-"""Contractions that may be left out of a narrow precision."""
+"""Contractions that may be left out of a narrow precision, besides those that are named."""
 
 
 _WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8")
@@ -71,7 +71,8 @@ class Target:
         zig_cpu: its name of the oldest processor that the runtime shall run on.
         abi: LLVM's name of the calling convention, where the triple does not tell.
         precision: what contractions multiply, one of PRECISIONS.
-        keep_wide: contractions that multiply float32 nevertheless, some of KEPT_WIDE.
+        keep_wide: contractions that multiply float32 nevertheless: some of KEPT_WIDE, and patterns of the names of
+            their results.
         tiles: LLVM features of its unit that multiplies matrices, if it has one: kernels that use it need them, besides
             `features`.
         emulates_tiles: whether functions in C stand for that unit's instructions, for tests on machines without it.
@@ -146,7 +147,7 @@ class Target:
         return HALF_FLOATS.get(self.precision)
 
     def with_wide(self, contractions: Sequence[str]) -> Target:
-        """The same machine, with contractions that multiply float32 whatever its precision is, some of KEPT_WIDE."""
+        """The same machine, with contractions that multiply float32 whatever its precision is."""
         return replace(self, keep_wide=tuple(contractions))
 
     def widens(self, dtype: str) -> bool:

@@ -190,6 +190,10 @@ def test_the_first_and_the_last_contraction_can_be_kept_wide(tmp_path: Path) -> 
         whole // 2 + 2 * 32 * 32,
         whole // 2 + 2 * 16 * 32 + 2 * 32 * 32,
     ]
+    assert narrow_constants(("v2",)) == narrow_constants(("first", "last")) - 2 * 16 * 32 == whole // 2 + 2 * 32 * 32
+    assert narrow_constants(("v*",)) == whole
+    with pytest.raises(CompileError, match="no convolution or matrix product is called 'middle'"):
+        narrow_constants(("middle",))
 
 
 def test_what_no_processor_has_is_refused(tmp_path: Path) -> None:
@@ -197,8 +201,6 @@ def test_what_no_processor_has_is_refused(tmp_path: Path) -> None:
         nnefc.compile(tmp_path, "x86-64-v3", precision="tf32")
     with pytest.raises(CompileError, match="unknown precision 'bf8' of target"):
         nnefc.compile(tmp_path, "x86-64-v3 -precision=bf8")
-    with pytest.raises(CompileError, match="unknown contraction 'middle'"):
-        nnefc.compile(tmp_path, "x86-64-v3", precision="bf16", keep_wide=("middle",))
 
 
 @pytest.fixture(scope="module")
