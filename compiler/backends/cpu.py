@@ -31,6 +31,7 @@ from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.cpu.one_row import sizes_of_one_row, with_sizes, with_version
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.tir.added_roundings import with_added_roundings
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_rounding
@@ -125,6 +126,8 @@ class CpuBackend(Backend):
         func = with_dot_sums(scheduled(kernel, CPU_RULES, self.target))
         if not self.target.widens("float16"):
             func = with_integer_conversions(func)
+        if not self.target.rounds:
+            func = with_added_roundings(func)
         if not self.target.hosted and "mve.fp" not in self.target.features:
             func = with_integer_rounding(func, has_unit="vfp2sp" in self.target.features)
         if self.target.fused:

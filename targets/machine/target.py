@@ -155,6 +155,12 @@ class Target:
         return dtype != "float16" or self.triple.startswith("aarch64") or any(f in self.features for f in _WIDEN_HALVES)
 
     @property
+    def rounds(self) -> bool:
+        """Whether one instruction rounds a vector of float32 to whole numbers, or LLVM knows another way."""
+        needed = {"armv7a": "fp-armv8", "x86_64": "sse4.1"}.get(self.triple.split("-")[0])
+        return needed is None or needed in self.features
+
+    @property
     def parallel_grain(self) -> int:
         """Elements to go through, the reduced ones included, that are worth waking another thread.
 
