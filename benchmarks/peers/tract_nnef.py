@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 import tract
 
-__all__ = ["TractNnef"]
+__all__ = ["PATIENCE", "TractNnef"]
 
+PATIENCE = 10
+"""Seconds that a run may take; a longer one ends the process by SIGALRM, for tract cannot be interrupted."""
 _TRIALS = 3
 
 
@@ -24,16 +27,18 @@ class TractNnef:
 
     def __init__(self, model: Path, threads: int) -> None:
         self._forms = list(_forms(model))
+        self._chosen = False
         if not self._forms:
             raise RuntimeError(f"tract loads no form of {model}")
 
     def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         given = list(values.values())
-        if len(self._forms) > 1:
+        if not self._chosen:
             times = {index: seconds for index, form in enumerate(self._forms) if (seconds := _seconds(form, given))}
             if not times:
                 raise RuntimeError("tract runs no form of the model")
             self._forms = [self._forms[min(times, key=times.__getitem__)]]
+            self._chosen = True
         return [result.to_numpy() for result in self._forms[0].run(given)]
 
 
@@ -57,12 +62,15 @@ def _forms(model: Path) -> Iterator[Any]:
 def _seconds(form: Any, given: list[np.ndarray]) -> float:
     """The least of some runs; 0 if it does not run."""
     try:
+        signal.alarm(PATIENCE)
         form.run(given)
+        signal.alarm(0)
         times = []
         for _ in range(_TRIALS):
             start = time.process_time()
             form.run(given)
             times.append(time.process_time() - start)
     except tract.TractError:
+        signal.alarm(0)
         return 0.0
     return max(min(times), 1e-9)

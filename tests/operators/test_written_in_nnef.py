@@ -110,6 +110,62 @@ def test_open_sizes_are_unknown_in_nnef_and_symbols_for_tract(tmp_path: Path) ->
     np.testing.assert_array_equal(*results)
 
 
+WINDOW = np.hanning(12).astype(np.float32)
+MATRIX = np.random.default_rng(2).integers(-128, 128, (6, 3)).astype(np.int8)
+STEPS: dict[str, tuple[list[onnx.NodeProto], tuple[int | str, ...], list[onnx.TensorProto]]] = {
+    "frames of real signals": (
+        [node("STFT", ["x", "step", "window", "length"], ["y"], onesided=1)],
+        (2, "n", 1),
+        [tensor("step", 5, np.int64), tensor("length", 12, np.int64), tensor("window", WINDOW)],
+    ),
+    "a spectrum, longer than the signal": (
+        [node("DFT", ["x", "length", "axis"], ["y"], onesided=1)],
+        ("n", 7, 1),
+        [tensor("length", 9, np.int64), tensor("axis", 1, np.int64)],
+    ),
+    "a spectrum, and back": (
+        [node("DFT", ["x", "", "axis"], ["t"]), node("DFT", ["t", "", "axis"], ["y"], inverse=1)],
+        ("n", 10, 2),
+        [tensor("axis", 1, np.int64)],
+    ),
+    "a product of integers that are made in the run": (
+        [
+            node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+            node("MatMulInteger", ["q", "w", "zero", "w_zero"], ["sums"]),
+            node("Cast", ["sums"], ["reals"], to=1),
+            node("Mul", ["reals", "scale"], ["y"]),
+        ],
+        ("n", 6),
+        [tensor("w", MATRIX, np.int8), tensor("w_zero", 3, np.int8)],
+    ),
+    "a slice up to where the size of another dimension says": (
+        [
+            node("Shape", ["x"], ["rows"], start=0, end=1),
+            node("Concat", ["x", "x"], ["xx"], axis=1),
+            node("Slice", ["xx", "zero", "rows", "one"], ["s"]),
+            node("ReduceSum", ["s", "one"], ["y"]),
+        ],
+        ("n", "n"),
+        [tensor("zero", [0], np.int64), tensor("one", [1], np.int64)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_that_only_the_dialect_of_tract_says(name: str, tmp_path: Path) -> None:
+    """Sizes stay open; tract computes what is written, too."""
+    nodes, shape, constants = STEPS[name]
+    path = save(model(graph(nodes, [info("x", shape)], [info("y", None)], constants)), tmp_path)
+    nnefc.convert(path, tmp_path / "model", registry="tract_core")
+    values = np.random.default_rng(0).standard_normal([28 if size == "n" else int(size) for size in shape])
+    x = values.astype(np.float32)
+    expected = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
+    np.testing.assert_allclose(nnefc.compile(tmp_path / "model").run({"x": x})["y"], expected, 1e-4, 1e-4)
+    np.savez(tmp_path / "inputs.npz", x=x)
+    subprocess.run([sys.executable, "-c", RUNNER, json.dumps([str(tmp_path)])], check=True, timeout=120)
+    np.testing.assert_allclose(np.load(tmp_path / "tract.npz")["arr_0"], expected, 1e-4, 1e-4)
+
+
 def test_a_size_that_nnef_cannot_say_names_the_operator(tmp_path: Path) -> None:
     made = graph(
         [node("Reshape", ["x", "shape"], ["y"])],

@@ -96,7 +96,7 @@ def _slice(document: Document, operator: Slice, x: Any) -> Any:
             continue
         axes.append(axis)
         stride.append(step)
-        first, last = _ends(shape[axis], start, count, step)
+        first, last = slice_ends(shape[axis], start, count, step)
         begin.append(first)
         end.append(last)
     if not axes:
@@ -104,7 +104,7 @@ def _slice(document: Document, operator: Slice, x: Any) -> Any:
     return document.call("slice", input=document.tensor(x), axes=axes, begin=begin, end=end, stride=stride)
 
 
-def _ends(size: Any, start: Any, count: Any, step: Any) -> tuple[Any, Any]:
+def slice_ends(size: Any, start: Any, count: Any, step: Any) -> tuple[Any, Any]:
     """`begin` and `end` of NNEF for a range of positions; numbers, where that is possible."""
     if not is_known(step):
         return start, count

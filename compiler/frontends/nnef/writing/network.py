@@ -27,6 +27,8 @@ from nnefc.frontends.nnef.writing import (
     recurrent,
     reductions,
     regions,
+    tract_integers,
+    tract_spectra,
     windows,
 )
 from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable
@@ -41,7 +43,19 @@ from nnefc.operators.recording import Application, Recording
 
 __all__ = ["Written", "written"]
 
-_RULES = (activations, elementwise, movements, products, quantization, recurrent, reductions, regions, windows)
+_RULES = (
+    activations,
+    elementwise,
+    movements,
+    products,
+    quantization,
+    recurrent,
+    reductions,
+    regions,
+    windows,
+    tract_integers,
+    tract_spectra,
+)
 """Modules that declare rules when they are imported."""
 
 _HINT = "convert a part of the network that ends before it, with --output-tensor NAME; nnefc compile takes all of it"

@@ -58,6 +58,8 @@ def reshaped(document: Document, x: Any, shape: Sequence[int]) -> Any:
     if isinstance(x, np.ndarray):
         return x.reshape(target)
     if document.takes_symbols:
+        if not target:  # tract has no empty lists of sizes
+            return document.call("squeeze", input=x, axes=list(range(len(own))))
         return document.call("reshape", input=x, shape=target)
     for axis, size in enumerate(target):
         if not isinstance(size, int) and axis < len(own) and own[axis] == size:

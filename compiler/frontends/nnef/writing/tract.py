@@ -26,11 +26,11 @@ from nnefc.frontends.nnef.dynamic.registry import REGISTRIES
 from nnefc.frontends.nnef.dynamic.values import DATUM_TYPES
 from nnefc.frontends.nnef.types import ArrayType, TensorType
 from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable, Value
-from nnefc.frontends.nnef.writing.movements import MODES
+from nnefc.frontends.nnef.writing.movements import MODES, slice_ends
 from nnefc.frontends.nnef.writing.products import window_arguments
 from nnefc.frontends.nnef.writing.rules import RULES, Rule, reshaped, shape_of, transposed
 from nnefc.operators.activation import Elu, Gelu, Silu, Softmax
-from nnefc.operators.base import Operator, dtype_of
+from nnefc.operators.base import Operator
 from nnefc.operators.casting import Cast
 from nnefc.operators.convolution import TransposedConvolution
 from nnefc.operators.creation import Arange
@@ -44,7 +44,7 @@ from nnefc.operators.shape import Expand, Slice, Split
 from nnefc.operators.sorting import TopK
 from nnefc.sizes import is_known
 
-__all__ = ["TRACT_RULES", "TractDocument"]
+__all__ = ["TRACT_RULES", "TractDocument", "tract_says"]
 
 _NAMES = {dtype: name for name, dtype in DATUM_TYPES.items()}
 _Function = TypeVar("_Function", bound=Rule)
@@ -154,7 +154,9 @@ TRACT_RULES: dict[type[Operator], Rule] = {}
 """Rules for documents of tract's dialect, in place of the standard's or besides them."""
 
 
-def _says(kind: type[Operator]) -> Callable[[_Function], _Function]:
+def tract_says(kind: type[Operator]) -> Callable[[_Function], _Function]:
+    """Declare the rule of a kind of operator for documents of tract's dialect."""
+
     def declare(rule: _Function) -> _Function:
         TRACT_RULES[kind] = rule
         return rule
@@ -162,7 +164,7 @@ def _says(kind: type[Operator]) -> Callable[[_Function], _Function]:
     return declare
 
 
-@_says(Elementwise)
+@tract_says(Elementwise)
 def _elementwise(document: TractDocument, operator: Elementwise, *operands: Any) -> Any:
     if operator.function == "reciprocal":
         value = document.tensor(operands[0])
@@ -170,9 +172,9 @@ def _elementwise(document: TractDocument, operator: Elementwise, *operands: Any)
     name = _FUNCTIONS.get(operator.function)
     if name is None or len(operands) > 2:
         return RULES[Elementwise](document, operator, *operands)
-    dtype = "bool" if operator.function in _TRUTHS else dtype_of(operands[0])
     shape = operator.shape(*map(shape_of, operands))
     given = [document.tensor(_ranked(document, operand, len(shape))) for operand in operands]
+    dtype = "bool" if operator.function in _TRUTHS else given[0].content
     return document.extension(name, [(dtype, shape)], **dict(zip("xy", given, strict=False)))
 
 
@@ -181,7 +183,7 @@ def _ranked(document: Document, x: Any, rank: int) -> Any:
     return reshaped(document, x, (1,) * (rank - len(shape)) + tuple(shape)) if len(shape) < rank else x
 
 
-@_says(Cast)
+@tract_says(Cast)
 def _cast(document: TractDocument, operator: Cast, x: Any) -> Any:
     value = document.tensor(x)
     return _converted(document, value, operator.dtype)
@@ -193,7 +195,7 @@ def _converted(document: TractDocument, value: Tensor, dtype: str) -> Any:
     return document.extension("tract_core_cast", [(dtype, value.shape)], input=value, to=_NAMES[dtype])
 
 
-@_says(Gelu)
+@tract_says(Gelu)
 def _gelu(document: TractDocument, operator: Gelu, x: Any) -> Any:
     if operator.approximate:
         return RULES[Gelu](document, operator, x)
@@ -204,7 +206,7 @@ def _gelu(document: TractDocument, operator: Gelu, x: Any) -> Any:
     return document.call("mul", x=half, y=document.call("add", x=share, y=1.0))
 
 
-@_says(Softmax)
+@tract_says(Softmax)
 def _softmax(document: TractDocument, operator: Softmax, x: Any) -> Any:
     value = document.tensor(x)
     if not operator.logarithm:
@@ -214,7 +216,7 @@ def _softmax(document: TractDocument, operator: Softmax, x: Any) -> Any:
     )
 
 
-@_says(Split)
+@tract_says(Split)
 def _split(document: TractDocument, operator: Split, x: Any) -> Any:
     """tract has no `split`: slices."""
     value, made = document.tensor(x), list[Any]()
@@ -227,7 +229,7 @@ def _split(document: TractDocument, operator: Split, x: Any) -> Any:
     return made
 
 
-@_says(TransposedConvolution)
+@tract_says(TransposedConvolution)
 def _deconvolution(document: TractDocument, operator: TransposedConvolution, x: Any, w: Any, bias: Any = None) -> Any:
     """The filter is `[outputs, inputs / groups, …]`; what lies beyond the last window is padded before the bias."""
     inputs, outputs, *taps = shape_of(w)
@@ -259,7 +261,7 @@ def _deconvolution(document: TractDocument, operator: TransposedConvolution, x: 
     return document.call("add", x=padded, y=reshaped(document, row, (*row.shape, *[1] * window.rank)))
 
 
-@_says(Pad)
+@tract_says(Pad)
 def _pad(document: TractDocument, operator: Pad, x: Any, fill: Any = None) -> Any:
     """What repeats the border has another name."""
     made = RULES[Pad](document, operator, x, fill)
@@ -270,7 +272,7 @@ def _pad(document: TractDocument, operator: Pad, x: Any, fill: Any = None) -> An
     return made
 
 
-@_says(Slice)
+@tract_says(Slice)
 def _slice(document: TractDocument, operator: Slice, x: Any) -> Any:
     """Forwards; what is taken in reverse is turned round then."""
     forward, turned = {}, []
@@ -279,7 +281,7 @@ def _slice(document: TractDocument, operator: Slice, x: Any) -> Any:
             turned.append(axis)
             start, step = start + (count - 1) * step, -step
         forward[axis] = (start, count, step)
-    made = RULES[Slice](document, Slice(forward), x)
+    made = _forward_slice(document, Slice(forward), x)
     for axis in turned:
         made = document.extension(
             "tract_core_downsample", [(made.content, made.shape)], input=made, axis=axis, stride=-1
@@ -287,13 +289,30 @@ def _slice(document: TractDocument, operator: Slice, x: Any) -> Any:
     return made
 
 
-@_says(Silu)
+def _forward_slice(document: TractDocument, operator: Slice, x: Any) -> Any:
+    """As the standard says it, or with expressions of symbols for ends that no number says."""
+    value, axes = document.tensor(x), sorted(operator.ranges)
+    ends = [slice_ends(value.shape[axis], *operator.ranges[axis]) for axis in axes]
+    if all(is_known(*each) for each in ends):
+        return RULES[Slice](document, operator, x)
+    return document.extension(
+        "slice",
+        [(value.content, operator.shape(value.shape))],
+        input=value,
+        axes=axes,
+        begin=[begin for begin, _ in ends],
+        end=[end for _, end in ends],
+        stride=[operator.ranges[axis][2] for axis in axes],
+    )
+
+
+@tract_says(Silu)
 def _silu(document: TractDocument, operator: Silu, x: Any) -> Any:
     inner = x if operator.scale == 1 else document.call("mul", x=x, y=float(operator.scale))
     return document.call("mul", x=x, y=document.call("sigmoid", x=inner))
 
 
-@_says(Elu)
+@tract_says(Elu)
 def _elu(document: TractDocument, operator: Elu, x: Any) -> Any:
     """tract's own has no attributes."""
     powers = document.call("sub", x=document.call("exp", x=x), y=1.0)
@@ -303,7 +322,7 @@ def _elu(document: TractDocument, operator: Elu, x: Any) -> Any:
     return made if operator.scale == 1 else document.call("mul", x=made, y=float(operator.scale))
 
 
-@_says(Expand)
+@tract_says(Expand)
 def _expand(document: TractDocument, operator: Expand, x: Any) -> Any:
     shape, target = shape_of(x), operator.target
     value = document.tensor(_ranked(document, x, len(target)))
@@ -313,7 +332,7 @@ def _expand(document: TractDocument, operator: Expand, x: Any) -> Any:
     return document.extension("tract_core_broadcast", result, input=value, shape=list(target))
 
 
-@_says(Gather)
+@tract_says(Gather)
 def _gather(document: TractDocument, operator: Gather, x: Any, indices: Any) -> Any:
     value = document.tensor(x)
     result = [(value.content, operator.shape(shape_of(x), shape_of(indices)))]
@@ -322,7 +341,7 @@ def _gather(document: TractDocument, operator: Gather, x: Any, indices: Any) -> 
     )
 
 
-@_says(GatherElements)
+@tract_says(GatherElements)
 def _gather_elements(document: TractDocument, operator: GatherElements, x: Any, indices: Any) -> Any:
     value = document.tensor(x)
     result = [(value.content, shape_of(indices))]
@@ -331,7 +350,7 @@ def _gather_elements(document: TractDocument, operator: GatherElements, x: Any, 
     )
 
 
-@_says(GatherND)
+@tract_says(GatherND)
 def _gather_nd(document: TractDocument, operator: GatherND, x: Any, indices: Any) -> Any:
     value = document.tensor(x)
     result = [(value.content, operator.shape(shape_of(x), shape_of(indices)))]
@@ -340,7 +359,7 @@ def _gather_nd(document: TractDocument, operator: GatherND, x: Any, indices: Any
     )
 
 
-@_says(ScatterElements)
+@tract_says(ScatterElements)
 def _scatter_elements(document: TractDocument, operator: ScatterElements, x: Any, indices: Any, updates: Any) -> Any:
     value = document.tensor(x)
     given = {"input": value, "indices": document.tensor(indices), "updates": document.tensor(updates)}
@@ -350,7 +369,7 @@ def _scatter_elements(document: TractDocument, operator: ScatterElements, x: Any
     )
 
 
-@_says(ScatterND)
+@tract_says(ScatterND)
 def _scatter_nd(document: TractDocument, operator: ScatterND, x: Any, indices: Any, updates: Any) -> Any:
     value = document.tensor(x)
     given = {"input": value, "indices": document.tensor(indices), "updates": document.tensor(updates)}
@@ -358,7 +377,7 @@ def _scatter_nd(document: TractDocument, operator: ScatterND, x: Any, indices: A
     return document.extension("tract_core_scatter_nd", result, reduction=operator.reduction, **given)
 
 
-@_says(TopK)
+@tract_says(TopK)
 def _top_k(document: TractDocument, operator: TopK, x: Any) -> Any:
     value = document.tensor(x)
     shape = tuple(operator.k if axis == operator.axis else size for axis, size in enumerate(value.shape))
@@ -372,7 +391,7 @@ def _top_k(document: TractDocument, operator: TopK, x: Any) -> Any:
     )
 
 
-@_says(OneHot)
+@tract_says(OneHot)
 def _one_hot(document: TractDocument, operator: OneHot, values: Any, indices: Any) -> Any:
     if not isinstance(values, np.ndarray):
         raise Unsayable("the values of a one-hot tensor are computed, and tract takes numbers")
@@ -390,14 +409,14 @@ def _one_hot(document: TractDocument, operator: OneHot, values: Any, indices: An
     return _converted(document, made, str(values.dtype))
 
 
-@_says(Triangle)
+@tract_says(Triangle)
 def _triangle(document: TractDocument, operator: Triangle, x: Any) -> Any:
     value = document.tensor(x)
     result = [(value.content, value.shape)]
     return document.extension("tract_core_trilu", result, input=value, k=operator.diagonal, upper=operator.upper)
 
 
-@_says(Product)
+@tract_says(Product)
 def _product(document: TractDocument, operator: Product, x: Any) -> Any:
     value, axes = document.tensor(x), list(operator.axes)
     if not axes:
@@ -407,7 +426,7 @@ def _product(document: TractDocument, operator: Product, x: Any) -> Any:
     return made if operator.keepdims else document.call("squeeze", input=made, axes=axes)
 
 
-@_says(ArgExtreme)
+@tract_says(ArgExtreme)
 def _arg_extreme(document: TractDocument, operator: ArgExtreme, x: Any) -> Any:
     value, axes = document.tensor(x), list(operator.axes)
     name = "argmax" if operator.largest else "argmin"
@@ -420,7 +439,7 @@ def _arg_extreme(document: TractDocument, operator: ArgExtreme, x: Any) -> Any:
     return made if operator.keepdims else document.call("squeeze", input=made, axes=axes)
 
 
-@_says(Einsum)
+@tract_says(Einsum)
 def _einsum(document: TractDocument, operator: Einsum, *operands: Any) -> Any:
     tensors = [document.tensor(operand) for operand in operands]
     shape = operator.shape(*map(shape_of, operands))
@@ -435,7 +454,7 @@ def _einsum(document: TractDocument, operator: Einsum, *operands: Any) -> Any:
     )
 
 
-@_says(Arange)
+@tract_says(Arange)
 def _arange(document: TractDocument, operator: Arange) -> Any:
     for number in (operator.start, operator.limit, operator.step):
         if isinstance(number, float):
