@@ -39,6 +39,10 @@ class Worker:
         )
         self.version: str = self._read()["version"]
 
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
     def answer(self, file: Path) -> None:
         """Write the outputs for the values as an .npz file, in order."""
         self._ask(do="answer", file=str(file))
