@@ -38,6 +38,7 @@ class Plan:
     least: int = 3
     processor: bool = False  # time of processors on all threads in place of the clock's
     pause: float = 0.05  # between turns, so that an engine's spinning threads have gone to sleep
+    most: float | None = None  # seconds after which a turn has no further run, however few it had
 
 
 @dataclass(frozen=True)
@@ -244,12 +245,12 @@ def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> flo
 def take_turns(workers: Sequence[Worker], plan: Plan) -> dict[str, Latency]:
     """Warm every engine up, then measure them in turns, so that whatever slows the machine down slows all of them."""
     for worker in workers:
-        worker.time(plan.seconds, plan.least, plan.processor)
+        worker.time(plan.seconds, plan.least, plan.processor, plan.most)
     times: dict[str, list[float]] = {worker.peer: [] for worker in workers}
     for turn in range(plan.rounds):
         for worker in workers[:: 1 if turn % 2 == 0 else -1]:
             time.sleep(plan.pause)
-            times[worker.peer] += worker.time(plan.seconds, plan.least, plan.processor)
+            times[worker.peer] += worker.time(plan.seconds, plan.least, plan.processor, plan.most)
     return {
         name: Latency(1e3 * min(values), 1e3 * statistics.median(values), len(values)) for name, values in times.items()
     }

@@ -9,12 +9,12 @@ Libraries are written into build/open_networks.
 
 from __future__ import annotations
 
+import math
 import statistics
 import subprocess
 import sys
-import tempfile
-from dataclasses import replace
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -22,20 +22,21 @@ import numpy as np
 import onnx
 import onnxruntime
 from conditions import RESULTS, Watch, page, write_page
-from measure import REFERENCE, Measurement, Plan, compare, compile_library, difference
-from onnx import numpy_helper
-from real_networks import NETWORKS, TYPES, values_like
+from forced import forced_difference
+from measure import REFERENCE, Latency, Plan, answers_of, compile_library, difference, start, take_turns
+from real_networks import NETWORKS, values_like
 from report import table as table_of
 from report import time_spelled
-from worker import EngineError
+from worker import EngineError, Worker
 
 LIBRARIES = Path(__file__).resolve().parent.parent / "build" / "open_networks"
 TITLE = "Pretrained networks of open sizes beside nnefc's peers"
 MOST_DIFFERENT = 1e-2
-MOST_DIFFERENT_QUANTIZED = 5e-2
 """Of an output's largest value: outputs that differ more from onnxruntime's are another answer, unless its own differ
-as much from each other at one of the sizes. Networks that quantize while they run round many numbers the other way for
-a last bit of one."""
+as much from each other."""
+MOST_FORCED = 1e-4
+"""Of a tensor's largest value, where every quantization in the network is given onnxruntime's numbers. What agrees so,
+is the same network, however far the outputs are from each other after many quantizations."""
 
 # By network and input: the shapes of three runs; the values are those of `NETWORKS`.
 SIZES: dict[str, dict[str, list[list[int]]]] = {
@@ -70,16 +71,47 @@ LENGTHS = {"waveforms_lens": ("waveforms",), "input_lengths": ("input", "char_in
 """Inputs whose value is the last dimension of another one, by the names that it may have."""
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What was found for a network at one of its sizes.
+
+    Attributes:
+        size: the shape of its first open input.
+        latency: by engine.
+        agreement: the largest difference of nnefc's outputs from onnxruntime's, over the largest value.
+        own: that of onnxruntime's outputs without its optimizations.
+        compile_seconds: of nnefc, once for all sizes.
+        versions: of the engines.
+        forced: as `agreement`, where every quantization in the network is given onnxruntime's numbers; None if that was
+            not needed.
+    """
+
+    size: str
+    latency: Mapping[str, Latency]
+    agreement: float
+    own: float
+    compile_seconds: float
+    versions: Mapping[str, str]
+    forced: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The faster peer's time over nnefc's; None without a peer."""
+        times = [each.median for name, each in self.latency.items() if name != "nnefc"]
+        return min(times) / self.latency["nnefc"].median if times else None
+
+
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("networks", nargs=-1, type=click.Choice(list(SIZES)))
 @click.option("--rounds", default=2, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=0.2, show_default=True, help="Length of a turn.")
-def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -> None:
+@click.option("--most", default=1.0, show_default=True, help="Seconds after which a turn has no further run.")
+def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float, most: float) -> None:
     """Measure NETWORKS of FOLDER, or all."""
-    plan = Plan(threads=(1,), rounds=rounds, seconds=seconds)
+    plan = Plan(threads=(1,), rounds=rounds, seconds=seconds, most=most)
     watch = Watch()
-    measurements: dict[str, list[Measurement]] = {}
+    measurements: dict[str, list[Measured]] = {}
     failed: dict[str, str] = {}
     for network in networks or SIZES:
         click.echo(f"measuring {network}", err=True)
@@ -94,84 +126,87 @@ def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -
         write_page(RESULTS / "open.md", TITLE, conditions, lines)
 
 
-def measure(network: str, model: Path, plan: Plan) -> list[Measurement]:
-    """Compile one network as it is, and run it at each of its sizes in every engine."""
+def measure(network: str, model: Path, plan: Plan) -> list[Measured]:
+    """Compile one network as it is, and run it at each of its sizes in every engine, each in one process for all."""
     if not model.exists():
         raise EngineError(f"no file {model.name}")
     LIBRARIES.mkdir(parents=True, exist_ok=True)
     library = LIBRARIES / f"{network}.so"
     facts = compile_library(model, library)
+    proto = onnx.load(model)
+    sizes = [values_at(network, proto, number) for number in range(3)]
+    own = own_differences(model, sizes)
+    given = library.with_suffix(".npz")
+    np.savez(given, **sizes[0])
+    workers = start({name: library if name == "nnefc" else model for name in ENGINES}, given, 1)
     found = []
-    for number in range(3):
-        values = values_at(network, model, number)
-        measurement = compare(sizes_spelled(network, number), library, model, values, facts, plan, engines=ENGINES)
-        found.append(replace(measurement, error={REFERENCE: own_difference(model, values)}))
-        medians = ", ".join(f"{name} {latency.median:.2f}" for name, latency in measurement.latency[1].items())
-        click.echo(f"  {measurement.network}: {medians} ms", err=True)
-    usual = MOST_DIFFERENT_QUANTIZED if quantizes(model) else MOST_DIFFERENT
-    most = max(usual, *(each.error[REFERENCE] for each in found))
+    try:
+        versions = {worker.peer: worker.version for worker in workers}
+        for number, (values, error) in enumerate(zip(sizes, own, strict=True)):
+            np.savez(given, **values)
+            latency, agreement = _at(workers, given, plan)
+            spelled = sizes_spelled(network, number)
+            found.append(Measured(spelled, latency, agreement, error, facts["seconds"], versions))
+            medians = ", ".join(f"{name} {each.median:.2f}" for name, each in latency.items())
+            click.echo(f"  {spelled}: {medians} ms", err=True)
+    finally:
+        for worker in workers:
+            worker.close()
+    most = max(MOST_DIFFERENT, *own)
+    if max(each.agreement for each in found) > most and quantizes(proto):
+        worst = max(range(3), key=lambda number: found[number].agreement)
+        forced = forced_difference(proto, sizes[worst], LIBRARIES / f"{network}.forced.onnx")
+        click.echo(f"  with onnxruntime's numbers in every quantization: {forced:.1e}", err=True)
+        found = [replace(each, forced=forced) for each in found]
+        most = math.inf if forced <= MOST_FORCED else most
     for each in found:
-        if each.agreement["nnefc"] > most:
-            raise EngineError(f"other results at {each.network}: by {each.agreement['nnefc']:.1e}")
+        if each.agreement > most:
+            raise EngineError(f"other results at {each.size}: by {each.agreement:.1e}")
     return found
 
 
-def own_difference(model: Path, values: dict[str, np.ndarray]) -> float:
-    """How much onnxruntime's outputs differ from each other, over their largest value; infinite where their sizes do.
+def _at(workers: Sequence[Worker], given: Path, plan: Plan) -> tuple[dict[str, Latency], float]:
+    """The latency of each engine at a size, and how much nnefc's outputs differ from onnxruntime's."""
+    for worker in workers:
+        worker.take(given)
+    answers = answers_of(workers, LIBRARIES)
+    return take_turns(workers, plan), difference(answers["nnefc"], answers[REFERENCE])
 
-    With and without its optimizations, which round differently. Networks that quantize while they run round many
-    numbers the other way for a last bit of one: these also with one thread and two, for it quantizes what each thread
-    computes by itself, and with the trained reals moved to the next ones, by 1e-7 of them.
+
+def own_differences(model: Path, sizes: Sequence[Mapping[str, np.ndarray]]) -> list[float]:
+    """At each size, how much onnxruntime's outputs with its optimizations differ from those without.
+
+    Over their largest value; infinite where their sizes differ.
     """
-    plain, single, two = (onnxruntime.SessionOptions() for _ in range(3))
-    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    single.intra_op_num_threads, two.intra_op_num_threads = 1, 2
-    ways = [(str(model), single), (str(model), plain)]
-    if not quantizes(model):
-        return _largest_difference(ways, values)
-    with tempfile.TemporaryDirectory() as folder:
-        moved = Path(folder) / model.name
-        onnx.save(with_next_reals(onnx.load(model)), moved)
-        return _largest_difference([*ways, (str(model), two), (str(moved), single)], values)
+    answers = []
+    for level in ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL"):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        answers.append([session.run(None, dict(values)) for values in sizes])
+    return [difference(plain, usual) for usual, plain in zip(*answers, strict=True)]
 
 
-def _largest_difference(ways: list[tuple[str, onnxruntime.SessionOptions]], values: dict[str, np.ndarray]) -> float:
-    """Between the outputs of the first model and options, and those of the others."""
-    answers = [
-        onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, values)
-        for model, options in ways
-    ]
-    return max(difference(answer, answers[0]) for answer in answers[1:])
-
-
-def with_next_reals(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the next larger number in place of each float32 of its tensors; single ones stay."""
-    for tensor in model.graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        if array.dtype == np.float32 and array.size > 1:
-            tensor.CopyFrom(numpy_helper.from_array(np.nextafter(array, np.float32(np.inf)), tensor.name))
-    return model
-
-
-def quantizes(model: Path) -> bool:
+def quantizes(model: onnx.ModelProto) -> bool:
     """Whether a network computes scales while it runs."""
-    nodes = onnx.load(model, load_external_data=False).graph.node
-    return any(node.op_type.startswith("DynamicQuantize") for node in nodes)
+    return any(node.op_type.startswith("DynamicQuantize") for node in model.graph.node)
 
 
-def values_at(network: str, model: Path, number: int) -> dict[str, np.ndarray]:
+def values_at(network: str, model: onnx.ModelProto, number: int) -> dict[str, np.ndarray]:
     """Values for the inputs that the model has, in its order, of one of its sizes; the same in every run."""
     rng = np.random.default_rng(0)
-    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    constants = {tensor.name for tensor in model.graph.initializer}
     values: dict[str, np.ndarray] = {}
-    for given in session.get_inputs():
+    for given in (each for each in model.graph.input if each.name not in constants):
         shape, kind = NETWORKS[network][given.name]
         if given.name in SIZES[network]:
             shape = SIZES[network][given.name][number]
         for name in LENGTHS.get(given.name, ()):
             if name in SIZES[network]:
                 kind = [SIZES[network][name][number][-1]]
-        values[given.name] = values_like(rng, shape, kind).astype(TYPES[given.type])
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
+        values[given.name] = values_like(rng, shape, kind).astype(dtype)
     return values
 
 
@@ -180,11 +215,11 @@ def sizes_spelled(network: str, number: int) -> str:
     return "×".join(map(str, next(iter(SIZES[network].values()))[number]))
 
 
-def body(found: dict[str, list[Measurement]], plan: Plan, failed: dict[str, str]) -> list[str]:
+def body(found: dict[str, list[Measured]], plan: Plan, failed: dict[str, str]) -> list[str]:
     """The lines of the page."""
     all_of = [m for of_network in found.values() for m in of_network]
     versions = {name: version for m in all_of for name, version in m.versions.items()}
-    ratios = [ratio for m in all_of if (ratio := m.ratio(1, attrgetter("median"))) is not None]
+    ratios = [ratio for m in all_of if (ratio := m.ratio) is not None]
     mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
     return [
         ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
@@ -192,35 +227,36 @@ def body(found: dict[str, list[Measurement]], plan: Plan, failed: dict[str, str]
         "Networks that packages of PyPI ship inside themselves, with their trained values and as they are: no engine is"
         " told a size before it runs, and each takes all three sizes with one compiled network. An engine that cannot"
         f" run it has no time. Each in a process of its own, held to one processor; warmed up, then in turns,"
-        f" {plan.rounds} of at least {plan.seconds} s. Milliseconds: median.",
+        f" {plan.rounds} of at least {plan.seconds} s and three runs, but with no further run after {plan.most} s."
+        " Milliseconds: median.",
         "*Ratio*: the faster peer's time over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference"
         " from onnxruntime's output over its largest value. *Its own*: that of onnxruntime's output without its"
-        " optimizations, and for networks that quantize while they run also with two threads, or with trained values"
-        " that differ in their last bit: such networks take another way for the last bit of a number. *Compiled*:"
-        " seconds that nnefc took,"
-        " once for all sizes.",
+        " optimizations. *Forced*, for networks that quantize while they run and differ more: every quantization is"
+        " given onnxruntime's numbers, and what is computed between these is compared, recurrent layers step by"
+        " step, at the size that differs most: such networks round many numbers the other way for a last bit of one."
+        " *Compiled*: seconds that nnefc took, once for all sizes.",
         "",
         f"Geometric mean of the ratios: {mean}, over {len(ratios)} sizes of {len(found)} networks;"
         f" {sum(ratio < 1 for ratio in ratios)} below 1.",
         "",
         *table_of(
-            ["network", "size", *ENGINES, "ratio", "agreement", "its own", "compiled"],
+            ["network", "size", *ENGINES, "ratio", "agreement", "its own", "forced", "compiled"],
             [_row(network, m) for network, of_network in found.items() for m in of_network]
             + [[name, f"failed: {reason}"] for name, reason in failed.items()],
         ),
     ]
 
 
-def _row(network: str, m: Measurement) -> list[str]:
-    times = [m.latency[1].get(engine) for engine in ENGINES]
-    ratio = m.ratio(1, attrgetter("median"))
+def _row(network: str, m: Measured) -> list[str]:
+    times = [m.latency.get(engine) for engine in ENGINES]
     return [
         network,
-        m.network,
+        m.size,
         *("-" if each is None else time_spelled(each.median) for each in times),
-        "-" if ratio is None else f"{ratio:.2f}",
-        f"{m.agreement['nnefc']:.1e}",
-        f"{m.error[REFERENCE]:.1e}",
+        "-" if m.ratio is None else f"{m.ratio:.2f}",
+        f"{m.agreement:.1e}",
+        f"{m.own:.1e}",
+        "" if m.forced is None else f"{m.forced:.1e}",
         f"{m.compile_seconds:.1f}",
     ]
 

@@ -2,12 +2,14 @@
 
 A line is a JSON object: {"do": "answer", "file": PATH} writes the outputs; {"do": "time", "seconds": S, "least": N}
 runs for S seconds and at least N times and returns the seconds of each run, with "processor" those of processors on all
-threads of the process. Each line is answered by one on stdout.
+threads of the process; with "most" no run begins after so many seconds, but the first. {"do": "take", "file": PATH}
+runs once with other inputs, and returns the seconds. Each line is answered by one on stdout.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -47,9 +49,15 @@ class Worker:
         """Write the outputs for the values as an .npz file, in order."""
         self._ask(do="answer", file=str(file))
 
-    def time(self, seconds: float, least: int, processor: bool = False) -> list[float]:
+    def take(self, file: Path) -> float:
+        """Take other inputs from an .npz file, of other sizes perhaps, and run once: the seconds of that."""
+        seconds: float = self._ask(do="take", file=str(file))["seconds"]
+        return seconds
+
+    def time(self, seconds: float, least: int, processor: bool = False, most: float | None = None) -> list[float]:
         """The seconds of each run: what a clock shows, or what the process's threads take of processors."""
-        times: list[float] = self._ask(do="time", seconds=seconds, least=least, processor=processor)["times"]
+        reply = self._ask(do="time", seconds=seconds, least=least, processor=processor, most=most)
+        times: list[float] = reply["times"]
         return times
 
     def close(self) -> None:
@@ -90,11 +98,23 @@ def serve(name: str, model: Path, value: Path, threads: int) -> None:
         match request["do"]:
             case "answer":
                 np.savez(request["file"], *peer.run(values))
+            case "take":
+                with np.load(request["file"]) as file:
+                    values = dict(file)
+                start = time.perf_counter()
+                peer.run(values)
+                reply["seconds"] = time.perf_counter() - start
             case "time":
                 times: list[float] = []
                 clock = time.process_time if request["processor"] else time.perf_counter
-                end = time.perf_counter() + request["seconds"]
-                while len(times) < request["least"] or time.perf_counter() < end:
+                start = time.perf_counter()
+                end = start + request["seconds"]
+                last = start + (math.inf if request["most"] is None else request["most"])
+                while (
+                    not times
+                    or time.perf_counter() < end
+                    or (len(times) < request["least"] and time.perf_counter() < last)
+                ):
                     start = clock()
                     peer.run(values)
                     times.append(clock() - start)
