@@ -16,7 +16,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.formats import ShapeLike, format_of, load_network, load_operator_files
 from nnefc.frontends.nnef.writing import check_output, write_model, written
-from nnefc.frontends.onnx.rounding import RoundedLayer, RoundedTensor, rounded_model
+from nnefc.frontends.onnx.rounding import RoundedLayer, RoundedTensor, layers_without_a_node, rounded_model
 from nnefc.network import Network
 from nnefc.operators.recording import Recording, recording
 from nnefc.quantizer.layers import Graph
@@ -120,7 +120,8 @@ def quantize(
             max_operations=max_operations,
         )
     samples = samples_of(calibrate, input_types(network))
-    options = QuantizationOptions(method, per_channel, tuple(exclude), tuple(keep_wide))
+    unsayable = _unsayable(Path(model), network, found) if _is_onnx(path) else ()
+    options = QuantizationOptions(method, per_channel, tuple(exclude), unsayable, tuple(keep_wide))
     plan = plan_quantization(network, samples, options, _compiled)
     narrow = quantized(network, plan)
     if _is_onnx(path):
@@ -150,6 +151,22 @@ def _is_onnx(output: Path) -> bool:
     return output.suffix.lower() == ".onnx"
 
 
+def _names(network: Network, found: Recording) -> dict[str, str]:
+    """What the file calls tensors, by the names of the network's variables."""
+    params = network.module["main"].params
+    names = {str(param.name): name for param, name in zip(params, network.inputs, strict=False)}
+    for var, name in found.names.items():
+        names.setdefault(str(var.name), name)
+    return names
+
+
+def _unsayable(model: Path, network: Network, found: Recording) -> tuple[str, ...]:
+    """Layers that are not nodes of the file, such as those that took in a factor of an activation."""
+    names = _names(network, found)
+    layers = {names.get(layer.name, layer.name): layer.name for layer in Graph(simplified(network).module).layers}
+    return tuple(layers[name] for name in layers_without_a_node(model, layers))
+
+
 def _write_onnx(model: Path, network: Network, found: Recording, plan: QuantizationPlan, output: Path) -> None:
     """The file of the model, rounded.
 
@@ -157,10 +174,7 @@ def _write_onnx(model: Path, network: Network, found: Recording, plan: Quantizat
         CompileError: the model has layers that are not nodes.
     """
     graph = Graph(simplified(network).module)
-    params = network.module["main"].params
-    names = {str(param.name): name for param, name in zip(params, network.inputs, strict=False)}
-    for var, name in found.names.items():
-        names.setdefault(str(var.name), name)
+    names = _names(network, found)
     read, features = tensors_read(graph, plan.layers)
     tensors = [
         RoundedTensor(names.get(str(var.name), str(var.name)), each.scale, each.zero, var in features)

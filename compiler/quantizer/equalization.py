@@ -9,7 +9,7 @@ output channel, only the tensor between the layers matters, and its range was se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,14 +46,21 @@ def has_pairs(graph: Graph) -> bool:
     return next(_pairs(graph), None) is not None
 
 
-def equalized(graph: Graph, ranges: Mapping[relax.Var, Range], per_channel: bool) -> Values:
+def equalized(
+    graph: Graph, ranges: Mapping[relax.Var, Range], per_channel: bool, kept: Collection[relax.Var] = ()
+) -> Values:
     """New values of the layers that follow each other.
 
     Args:
+        kept: layers that keep their values.
         ranges: what was seen of the tensors that layers read, by channel.
         per_channel: whether weights will have a scale for each output channel.
     """
-    pairs = [(one, two) for one, two in _pairs(graph) if two.data in ranges and ranges[two.data].is_finite]
+    pairs = [
+        (one, two)
+        for one, two in _pairs(graph)
+        if two.data in ranges and ranges[two.data].is_finite and not {one.var, two.var} & set(kept)
+    ]
     weights = {layer.var: layer.weights.astype(np.float64) for pair in pairs for layer in pair}
     biases = {layer.var: layer.bias.astype(np.float64) for pair in pairs for layer in pair if layer.bias is not None}
     seen = {two.data: np.maximum(-ranges[two.data].low, ranges[two.data].high) for _, two in pairs}

@@ -65,6 +65,7 @@ class QuantizationOptions:
         method: how ranges follow from the data, one of `METHODS`.
         per_channel: whether weights have a scale for each output channel.
         exclude: layers that stay in floats, by name.
+        unsayable: layers that the format cannot say in integers, by name.
         keep_wide: `first` and `last`: layers that no other one's result goes into, or whose results go into no other.
         equalize, correct: whether channels are equalized, and biases corrected.
     """
@@ -72,6 +73,7 @@ class QuantizationOptions:
     method: str = "minmax"
     per_channel: bool = True
     exclude: tuple[str, ...] = ()
+    unsayable: tuple[str, ...] = ()
     keep_wide: tuple[str, ...] = ()
     equalize: bool = True
     correct: bool = True
@@ -185,6 +187,7 @@ class _Planner:
                     hint=f"did you mean {near!r}?" if near else f"its layers are {', '.join(names[:20])}",
                 )
         found = {layer.var: "excluded" for layer in layers if layer.name in options.exclude}
+        found |= {layer.var: "is no layer of the file" for layer in layers if layer.name in options.unsayable}
         ends = self._graph.at_the_ends(options.keep_wide)
         return found | {layer.var: "kept wide" for layer in layers if layer.var in ends}
 
@@ -220,7 +223,7 @@ class _Planner:
     def _equalize(self, ranges: Mapping[relax.Var, Range]) -> None:
         """The network with other trained values."""
         wide = {layer.name: self._wide[layer.var] for layer in self._graph.layers if layer.var in self._wide}
-        values = equalized(self._graph, ranges, self._options.per_channel)
+        values = equalized(self._graph, ranges, self._options.per_channel, self._wide)
         self._network = replace(self._network, module=with_values(self._network.module, values))
         self._graph = Graph(self._network.module)
         self._wide = {layer.var: wide[layer.name] for layer in self._graph.layers if layer.name in wide}

@@ -104,7 +104,7 @@ def test_results_are_near_those_of_floats(network: Network, plan: QuantizationPl
 def test_layers_stay_in_floats_by_name_and_by_place(network: Network) -> None:
     name = Graph(simplified(network).module).layers[2].name
     options = QuantizationOptions(
-        "percentile", per_channel=False, exclude=(name,), keep_wide=("last",), equalize=False, correct=False
+        method="percentile", per_channel=False, exclude=(name,), keep_wide=("last",), equalize=False, correct=False
     )
     found = plan_of(network, options, runs=2)
     assert [each.reason for each in found.noise] == ["", "", "excluded", "", "", "kept wide"]

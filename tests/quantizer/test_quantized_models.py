@@ -17,6 +17,7 @@ import nnefc
 from nnefc.cli import main
 from nnefc.diagnostics import CompileError
 from nnefc.formats import load_network
+from nnefc.frontends.onnx.rounding import layers_without_a_node
 
 
 def small_model() -> tuple[onnx.ModelProto, str]:
@@ -126,3 +127,14 @@ def test_what_cannot_be_written_is_refused(folder: Path, tmp_path: Path) -> None
         nnefc.quantize(folder / "model.onnx", tmp_path / "x.onnx", calibrate=data, keep_wide=("middle",))
     with pytest.raises(CompileError, match="there is no folder"):
         nnefc.quantize(folder / "model.onnx", tmp_path / "none" / "x.onnx", calibrate=data)
+
+
+def test_layers_that_took_in_a_factor_of_an_activation_are_no_nodes(tmp_path: Path) -> None:
+    """A hard sigmoid scales what it reads; a bias may be made of constants by nodes of its own."""
+    net = Net(seed=2)
+    x = net.do("Conv", net.floats(1, 3, 8, 8), net.weight(4, 3, 1, 1))
+    bias = net.do("Reshape", net.weight(4), net.constant(np.array([1, 4, 1, 1])))
+    y = net.do("Add", net.do("Conv", x, net.weight(4, 4, 1, 1)), bias)
+    onnx.save(net.model([net.do("HardSigmoid", y)]), tmp_path / "model.onnx")
+    assert layers_without_a_node(tmp_path / "model.onnx", [x, y, "other"]) == ["other"]
+    assert layers_without_a_node(tmp_path / "model.onnx", ["v4"]) == ["v4"]

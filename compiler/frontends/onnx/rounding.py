@@ -8,7 +8,7 @@ What scales and shifts the result of a layer is in its weights afterwards: a `Ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.reading import read_proto
 
-__all__ = ["RoundedLayer", "RoundedTensor", "rounded_model"]
+__all__ = ["RoundedLayer", "RoundedTensor", "layers_without_a_node", "rounded_model"]
 
 Array = npt.NDArray[Any]
 
@@ -84,6 +84,12 @@ def rounded_model(path: Path, tensors: Sequence[RoundedTensor], layers: Sequence
     return model
 
 
+def layers_without_a_node(path: Path, outputs: Iterable[str]) -> list[str]:
+    """Of the names of layers' results, those that no layer of the file makes: they cannot be rounded there."""
+    editor = _Editor(read_proto(path).graph)
+    return [name for name in outputs if editor.found(name) is None]
+
+
 def _at_least(opset: int, model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """The model with operators of a version, or of a later one; its weights are in it."""
     onnx.load_external_data_for_model(model, str(path.parent))
@@ -107,7 +113,9 @@ class _Editor:
         self._graph = graph
         self._nodes: list[onnx.NodeProto] = list(graph.node)
         self._constants = {tensor.name for tensor in graph.initializer}
-        self._constants |= {name for node in self._nodes if node.op_type == "Constant" for name in node.output}
+        for node in self._nodes:  # in order
+            if all(name in self._constants for name in node.input if name) and not _has_graphs(node):
+                self._constants |= set(node.output)
         self._made = {name: node for node in self._nodes for name in node.output}
         self._taken = set(self._made) | self._constants | {info.name for info in graph.input}
         self._ahead: list[onnx.NodeProto] = []
@@ -142,19 +150,26 @@ class _Editor:
         added = helper.make_node("Add", [node.output[0], self._constant(layer.bias, "bias", layer)], [layer.output])
         self._nodes.insert(_place(self._nodes, node) + 1, added)
 
-    def _found(self, layer: RoundedLayer) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+    def found(self, output: str) -> tuple[onnx.NodeProto, onnx.NodeProto] | None:
         """The node of a layer, and the one that makes its result: that, or what scales and shifts it."""
-        last = node = self._made.get(layer.output)
+        last = node = self._made.get(output)
         while node is not None and node.op_type in _FOLDED:
             operands = [name for name in node.input if name not in self._constants]
             node = self._made.get(operands[0]) if len(operands) == 1 else None
         usual = node is not None and node.op_type in _LAYERS and node.domain in ("", "ai.onnx")
         if node is None or last is None or not usual or any(a.name == "transA" and a.i for a in node.attribute):
+            return None
+        return node, last
+
+    def _found(self, layer: RoundedLayer) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+        """The same of a layer that must be there."""
+        made = self.found(layer.output)
+        if made is None:
             raise CompileError(
                 f"the layer {layer.output!r} is not a Conv, a Gemm or a MatMul in the file: it cannot be rounded there",
                 hint=f"leave it in floats, --exclude {layer.output}, or write NNEF, -o model.nnef",
             )
-        return node, last
+        return made
 
     def _weights(self, layer: RoundedLayer) -> str:
         if layer.codes is None or layer.scales is None:
@@ -235,6 +250,10 @@ class _Editor:
             self._graph.ClearField(field)
             getattr(self._graph, field).extend(items)
         self._graph.ClearField("value_info")
+
+
+def _has_graphs(node: onnx.NodeProto) -> bool:
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:
