@@ -26,7 +26,7 @@ int16, and are widened where they are read, by the operators `nnefc.widened_int8
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,6 +46,7 @@ __all__ = [
     "accumulated",
     "byte_product",
     "convert",
+    "instructions",
     "is_dot_product",
     "is_widening",
     "llvm_text",
@@ -179,6 +180,15 @@ _FLOAT_MACHINES: dict[str, tuple[tuple[str, frozenset[str], DotProduct], ...]] =
         ("aarch64", frozenset({"fullfp16"}), _HALF_PAIRS),
     ),
 }
+
+
+def instructions() -> Iterator[tuple[str, frozenset[str], str, str]]:
+    """What each instruction set sums up products by, the best first: its name, the features needed, the type of the
+    weights, and the name of the operator of TIR."""
+    for name, features, products in _MACHINES:
+        yield from ((name, features, weights, product.name) for weights, product in products.items())
+    for dtype, machines in _FLOAT_MACHINES.items():
+        yield from ((name, features, dtype, product.name) for name, features, product in machines)
 
 
 @dataclass(frozen=True)

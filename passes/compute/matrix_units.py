@@ -10,7 +10,7 @@ from tvm import tirx
 from nnefc.passes.compute.dot_product import Multiplication, is_dot_product
 from nnefc.targets.machine.target import Target
 
-__all__ = ["MatrixUnit", "filled", "in_tiles", "unit_of", "unit_of_product"]
+__all__ = ["UNITS", "MatrixUnit", "filled", "in_tiles", "unit_of", "unit_of_product"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class MatrixUnit:
 
     Attributes:
         rows: of a tile at most.
-        lanes: columns of a tile.
+        lanes: columns of a tile, as many as a vector of the machine has.
         terms: dot operands of a row of a tile, at most.
         least_terms: where a row is cut, those of a part; `filled` adds zeros for it.
         least_rows: with fewer, vectors do as well.
@@ -46,14 +46,14 @@ class MatrixUnit:
 _AMX = MatrixUnit(16, 16, 16, 6, 1, {2: 2, 1: 4}, (8, 4, 1), block_bytes=64)
 _PAIRS = MatrixUnit(8, 4, 2, 2, 2, {1: 2}, (4, 2, 1))
 
-UNITS: dict[str, tuple[str, MatrixUnit]] = {
-    "nnefc.vdpbf16ps": ("amx-bf16", _AMX),
-    "nnefc.vpdpbusd": ("amx-int8", _AMX),
-    "nnefc.bfdot": ("bf16", _PAIRS),
-    "nnefc.sdot": ("i8mm", _PAIRS),
-    "nnefc.udot": ("i8mm", _PAIRS),
+UNITS: dict[str, tuple[str, MatrixUnit, str]] = {
+    "nnefc.vdpbf16ps": ("amx-bf16", _AMX, "tdpbf16ps"),
+    "nnefc.vpdpbusd": ("amx-int8", _AMX, "tdpbusd, tdpbsud"),
+    "nnefc.bfdot": ("bf16", _PAIRS, "bfmmla"),
+    "nnefc.sdot": ("i8mm", _PAIRS, "smmla"),
+    "nnefc.udot": ("i8mm", _PAIRS, "ummla"),
 }
-"""By an instruction for vectors: the feature that the same products in tiles need, and how they are computed."""
+"""By an instruction for vectors: what the same products in tiles need, how they are computed, and by what."""
 
 
 def unit_of(expr: tirx.Expr, target: Target) -> MatrixUnit | None:
@@ -67,7 +67,9 @@ def unit_of_product(how: Multiplication, target: Target) -> MatrixUnit | None:
 
 
 def _unit(name: str, target: Target) -> MatrixUnit | None:
-    feature, unit = UNITS.get(name, ("", None))
+    feature, unit, _ = UNITS.get(name, ("", None, ""))
+    if unit is None or unit.lanes != target.lanes("int32"):
+        return None
     return unit if feature in (*target.features, *target.tiles) else None
 
 

@@ -10,6 +10,7 @@ import sys
 import types
 from pathlib import Path
 
+import narrow_instructions
 import numpy as np
 import pytest
 import tvm
@@ -25,6 +26,10 @@ from nnefc.targets.link.zig import zig
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DIGITS = ROOT / "examples" / "digits"
+
+
+def test_the_table_of_instructions_is_that_of_the_compiler() -> None:
+    assert narrow_instructions.PAGE.read_text() == narrow_instructions.page(), "run: python docs/narrow_instructions.py"
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -1,0 +1,43 @@
+"""Writes into docs/precision.md which instructions multiply narrow numbers, from the compiler's declarations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nnefc.passes.compute.dot_product import instructions
+from nnefc.passes.compute.matrix_units import UNITS
+
+PAGE = Path(__file__).parent / "precision.md"
+_BEGIN, _END = "<!-- instructions -->\n", "<!-- end of instructions -->\n"
+_NAMES = {
+    "pmaddwd": "pmaddwd, of bytes widened to 16 bits",
+    "wasm_dot": "i32x4.dot_i16x8_s, of bytes widened to 16 bits",
+    "half_pairs": "multiply-adds of float16",
+}
+
+
+def table() -> str:
+    """A row for each instruction set, its features, and the types of the weights."""
+    types: dict[tuple[str, str, str, str], list[str]] = {}
+    for architecture, features, weights, operator in instructions():
+        name = operator.removeprefix("nnefc.")
+        feature, _, tiles = UNITS.get(operator, ("", None, ""))
+        in_tiles = f"`{tiles}` with {feature}" if tiles and features != {"avxvnni"} else ""  # AMX has AVX-512 beside it
+        row = architecture, ", ".join(sorted(features)), _NAMES.get(name, f"`{name}`"), in_tiles
+        types.setdefault(row, []).append(weights)
+    rows = ["| instruction set | features | weights | vectors | tiles of rows and columns |", "|---|---|---|---|---|"]
+    rows += [
+        f"| {a} | {features} | {', '.join(types[a, features, vectors, tiles])} | {vectors} | {tiles} |"
+        for a, features, vectors, tiles in types
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def page() -> str:
+    """The page with the table as it should be."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    return f"{before}{_BEGIN}{table()}{_END}{rest.partition(_END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
