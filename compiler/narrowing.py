@@ -98,24 +98,9 @@ class Narrowing:
             self.same[name] = other
             self._narrow(other, replace(two, least=max(one.least, two.least), most=most, multiple=multiple))
         for name, formula in found.computed.items():
-            for other in [other for other in self.limited if self.computed[other] == formula]:
-                own, limited = self.sizes[name], self.sizes[other]
-                ends = [end for end in (own.most, limited.most) if end is not None]
-                self._narrow(name, replace(own, least=max(own.least, limited.least), most=min(ends, default=None)))
-                self.limited.remove(other)
-            self.computed[name] = formula
-            self._narrow_parts(name, formula)
+            self._compute(name, formula)
         for name, (formula, least, most) in found.limited.items():
-            if name not in self.computed:
-                self.computed[name] = formula
-                self.limited.append(name)
-                self.sizes[name] = OpenSize(least, most)
-            own = self.sizes[name]
-            ends = [end for end in (own.most, most) if end is not None]
-            self._narrow(name, replace(own, least=max(own.least, least), most=min(ends, default=None)))
-            self._narrow_parts(name, formula)
-            bound = f"no less than {least}" if most is None else f"no more than {most}"
-            self.notes[name] = f"{spelled(formula, str)} must be {bound} for the network's operators"
+            self._limit(name, formula, least, most)
         for name, factor in found.multiples.items():
             own = self.sizes[name]
             self._narrow(name, replace(own, multiple=own.multiple * factor))
@@ -130,6 +115,30 @@ class Narrowing:
             self._narrow(name, size)
             span = f"no less than {size.least}" if size.most is None else f"from {size.least} to {size.most}"
             self.notes[name] = f"the size of '{name}' must be {span} for its operators"
+
+    def _compute(self, name: str, formula: Formula) -> None:
+        """Let a dimension follow from others; what these were limited to together, it is limited to."""
+        for other in [other for other in self.limited if self.computed[other] == formula]:
+            self._narrow_ends(name, self.sizes[other].least, self.sizes[other].most)
+            self.limited.remove(other)
+        self.computed[name] = formula
+        self._narrow_parts(name, formula)
+
+    def _limit(self, name: str, formula: Formula, least: int, most: int | None) -> None:
+        """Limit what follows from dimensions; it may be a dimension itself."""
+        if name not in self.computed:
+            self.computed[name] = formula
+            self.limited.append(name)
+            self.sizes[name] = OpenSize(least, most)
+        self._narrow_ends(name, least, most)
+        self._narrow_parts(name, formula)
+        bound = f"no less than {least}" if most is None else f"no more than {most}"
+        self.notes[name] = f"{spelled(formula, str)} must be {bound} for the network's operators"
+
+    def _narrow_ends(self, name: str, least: int, most: int | None) -> None:
+        own = self.sizes[name]
+        ends = [end for end in (own.most, most) if end is not None]
+        self._narrow(name, replace(own, least=max(own.least, least), most=min(ends, default=None)))
 
     def _narrow_parts(self, name: str, formula: Formula) -> None:
         """Narrow what a size is a sum of: no part is so large, or so small, that the sum is out of its range."""

@@ -113,9 +113,8 @@ class Known:
             simple = self._without_limits(simple)
         if not isinstance(simple, tirx.Add | tirx.Sub) or not has_sum_as_factor(simple):
             return simple
-        expanded = self._ordered(
-            self._analyzer.simplify(multiplied_out(simple))
-        )  # (2 h + 2) * w - (h + 1) * w * 2 is 0
+        # (2 h + 2) * w - (h + 1) * w * 2 is 0
+        expanded = self._ordered(self._analyzer.simplify(multiplied_out(simple)))
         return min(simple, expanded, key=use_count)
 
     def _without_limits(self, simple: tirx.Expr) -> tirx.Expr:

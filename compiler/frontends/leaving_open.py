@@ -76,7 +76,8 @@ class OpenDimensions:
                 value = size_of(formula, self._named)
                 if isinstance(value, int):
                     return value
-                made = replace(made, formula=formula, value=value)
+                names = {each.var: value_of(each.name, each.multiple) for each in self.made.values()}
+                made = replace(made, formula=formula_of(value, names) or formula, value=value)
             self.made[name] = made
         return self.made[name].size
 

@@ -140,3 +140,26 @@ def test_counts_may_be_sums(tmp_path: Path) -> None:
     np.testing.assert_allclose(library(a, b, c, chosen), np.concatenate([a, b]) + c[chosen])
     with pytest.raises(RunError, match="the data ask for a size"):
         library(a, b[:2], c, chosen)
+
+
+@pytest.mark.filterwarnings("ignore:.*must be .* for its operators")
+@pytest.mark.parametrize(("size", "formula"), [("early", ("+", "early", "new")), (3, ("+", "new", 3))])
+def test_what_a_sum_is_of_may_be_another_dimension_or_a_number(size: int | str, formula: Any, tmp_path: Path) -> None:
+    info, real = helper.make_tensor_value_info, TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Concat", ["a", "b"], ["ab"], axis=0),
+        helper.make_node("Add", ["ab", "c"], ["y"]),
+        helper.make_node("Add", ["a", "e"], ["z"]),
+    ]
+    inputs = [info(name, real, [own]) for name, own in zip("eabc", (size, "past", "new", "total"), strict=True)]
+    graph = helper.make_graph(nodes, "g", inputs, [info("y", real, None), info("z", real, None)])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    artifact = nnefc.compile(path)
+    assert [(each.name, each.formula) for each in artifact.description.formulas] == [("total", formula)]
+    e, a, b, c = (RNG.standard_normal(items).astype(np.float32) for items in (3, 3, 2, 5))
+    with artifact.load(threads=1) as library:
+        made = library.run({"a": a, "b": b, "c": c, "e": e})
+        np.testing.assert_array_equal(made["y"], np.concatenate([a, b]) + c)
+        with pytest.raises(RunError, match=r'"c" is 4, but .* is 5 by the other sizes'):
+            library.run({"a": a, "b": b, "c": c[:4], "e": e})
