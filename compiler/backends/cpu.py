@@ -126,10 +126,10 @@ class CpuBackend(Backend):
         func = with_dot_sums(scheduled(kernel, CPU_RULES, self.target))
         if not self.target.widens("float16"):
             func = with_integer_conversions(func)
+        if not self.target.hosted:
+            func = with_integer_rounding(func, self.target.features)
         if not self.target.rounds:
             func = with_added_roundings(func)
-        if not self.target.hosted and "mve.fp" not in self.target.features:
-            func = with_integer_rounding(func, has_unit="vfp2sp" in self.target.features)
         if self.target.fused:
             func = with_multiplied_quotients(func)
         return func, lower_kernel(func, sizes, once, THREADS if self.target.hosted else BARE)

@@ -250,6 +250,8 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
     if weights in _FLOAT_MACHINES:
         return Multiplication(data, weights, 0, _pairs_of(target, weights))
     architecture, features = target.triple.split("-")[0], set(target.features)
+    if "mve" in features:  # its vectors of int32 take fewer instructions than pairs of halves in words
+        return Multiplication(data, weights)
     dot = next((d[weights] for name, needed, d in _MACHINES if name == architecture and needed <= features), None)
     if dot is None:
         return Multiplication(data, weights)
@@ -261,7 +263,7 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
 
 def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:
     """The product of two bytes in int32, for vectors of which a target reads several bytes at once; None for others."""
-    if not target.triple.startswith("thumb") or "dsp" not in target.features:
+    if not target.triple.startswith("thumb") or "dsp" not in target.features or "mve" in target.features:
         return None
     return lambda left, right: tirx.call_intrin("int32", _BYTES, left, right)
 

@@ -3,12 +3,13 @@
     int32(min(max(nearbyint(x) + z, -128), 127))     →     min(max(rounded(x) + z, -128), 127)
 
 `rounded` is one instruction where there is a unit for floats: conversion to int32, to even, and to the nearest there is
-for numbers that int32 does not hold. Elsewhere the fraction leaves a sum with 3 · 2²².
+for numbers that int32 does not hold; two of vectors. Elsewhere the fraction leaves a sum with 3 · 2²².
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 
 import tvm
 import tvm_ffi
@@ -19,16 +20,18 @@ from tvm.ir import register_op_attr
 __all__ = ["use_rounding", "with_integer_rounding"]
 
 _PURE = 1  # TVM's CallEffectKind
-_BY_UNIT, _BY_SUM, _SATURATED_SUM = "nnefc.rounded_by_unit", "nnefc.rounded_by_sum", "nnefc.saturated_sum"
+_BY_VECTORS, _BY_UNIT, _BY_SUM = (f"nnefc.rounded_by_{means}" for means in ("vectors", "unit", "sum"))
+_SATURATED_SUM = "nnefc.saturated_sum"
+_VECTOR = 4  # lanes
 _LARGE = 12582912.0  # 3 · 2²²
 _LARGE_BITS = 0x4B400000
 _MOST = 2.0**21  # of what is rounded by a sum
 _LARGEST_BOUND = 1 << 20
 
 
-def with_integer_rounding(func: tirx.PrimFunc, has_unit: bool) -> tirx.PrimFunc:
-    """A scheduled kernel that rounds so; `has_unit`: whether there is a unit for floats, and saturating sums."""
-    name = _BY_UNIT if has_unit else _BY_SUM
+def with_integer_rounding(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
+    """A scheduled kernel that rounds so; `features`: those that the target has, by LLVM's names."""
+    name = _BY_VECTORS if "mve.fp" in features else _BY_UNIT if "vfp2sp" in features else _BY_SUM
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         made = _integer(cast.value, name) if str(cast.expr_ty().dtype) == "int32" else None
@@ -80,6 +83,7 @@ def _whole(expr: tirx.Expr) -> int | None:
 def use_rounding() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
     for name, meaning, lowering in (
+        (_BY_VECTORS, "a float32 rounded to int32", _by_unit),
         (_BY_UNIT, "a float32 rounded to int32", _by_unit),
         (_BY_SUM, "a float32 rounded to int32", _by_sum),
         (_SATURATED_SUM, "the sum of two int32, or the nearest", _saturated_sum),
@@ -97,6 +101,11 @@ def _lane_by_lane(lower: object, call: tvm.ir.Call) -> tirx.Expr:
     if lanes == 1:
         made: tirx.Expr = lower(*call.args)
         return made
+    if call.op.name == _BY_VECTORS and lanes == _VECTOR:
+        whole = tirx.call_llvm_pure_intrin("float32x4", "llvm.roundeven.v4f32", *call.args)
+        return tirx.call_llvm_pure_intrin("int32x4", "llvm.fptosi.sat.v4i32.v4f32", whole)
+    if call.op.name == _SATURATED_SUM and lanes == _VECTOR:
+        return tirx.call_llvm_pure_intrin("int32x4", "llvm.sadd.sat.v4i32", *call.args)
     parts = [[tirx.Shuffle([arg], [lane]) for arg in call.args] for lane in range(lanes)]
     return tirx.Shuffle([lower(*part) for part in parts], list(range(lanes)))
 

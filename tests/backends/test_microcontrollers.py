@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from microcontrollers import BOARDS, run_on_board
+from boards import BOARDS, run_on_board
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
@@ -148,3 +148,14 @@ def test_a_convolution_of_one_channel_multiplies_neighbours_in_a_row(tmp_path: P
         x = random.integers(-128, 128, (1, 1, 7, 23)).astype(np.int8)
         measured = run_on_board(nnefc.compile(model, "cortex-m4"), {"x": x})
         np.testing.assert_array_equal(measured.outputs["y"], nnefc.compile(model).run({"x": x})["y"])
+
+
+def test_helium_multiplies_and_rounds_vectors(tmp_path: Path) -> None:
+    quantized(tmp_path / "small.onnx")
+    nnefc.compile(tmp_path / "small.onnx", "cortex-m55").emit("asm", tmp_path / "asm")
+    text = "".join(path.read_text() for path in (tmp_path / "asm").iterdir())
+    kernels = dict(re.findall(r"\n(nnefc_kernel_\w+):\n(.*?)\n\.Lfunc_end", text, re.DOTALL))
+    sums = [body for name, body in kernels.items() if "integer_convolution" in name]
+    assert len(sums) == 2
+    assert all(re.search(r"vm(ul|la)\.[isu]32\s+q", body) for body in sums)
+    assert all(re.search(r"vrintn\.f32\s+q", body) for body in sums)

@@ -23,6 +23,7 @@ PAGES = {
     "emulated": ("emulated.py", "NETWORKS"),
     "language_model": ("language_model.py", "QUESTIONS"),
     "memory_budget": ("memory_budget.py", "NAMES"),
+    "microcontrollers": ("tiny_networks.py", "NETWORKS"),
     "open": ("open_networks.py", "SIZES"),
     "open_against_static": ("open_against_static.py", "NETWORKS"),
     "pnnx": ("beside_ncnn.py", "SHAPES"),

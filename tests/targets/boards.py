@@ -17,12 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from nnefc.artifact import Artifact
+from nnefc.targets.link.elf_file import ElfFile
 from nnefc.targets.link.zig import zig
 
 __all__ = ["BOARDS", "Board", "Measured", "program_of", "run_on_board"]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cortex-m"
 _HERE = Path(__file__).parent / "microcontrollers"
+_PROGRAM, _NOBITS = 2, 8  # types of a file and of a section
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,14 @@ class Measured:
         outputs: by name.
         instructions: of a run after the first, to some tens; 0 where none are counted.
         stack_bytes: that it used; 0 likewise.
+        flash_bytes: code and constants of the network, as far as the program has them.
         program: the file.
     """
 
     outputs: Mapping[str, np.ndarray]
     instructions: int
     stack_bytes: int
+    flash_bytes: int
 
 
 def run_on_board(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path | None = None) -> Measured:
@@ -91,17 +95,29 @@ def run_on_board(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: P
     program = program_of(artifact, inputs, folder, board)
     done = subprocess.run([*board.command, str(program)], capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, f"{board.name} ended with {done.returncode}: {done.stderr.decode()}"
-    return _read(artifact, done.stdout, board)
+    empty = _linked(artifact, folder, board, _HERE / "nothing.c")
+    return _read(artifact, done.stdout, board, _stored_bytes(program) - _stored_bytes(empty))
+
+
+def _stored_bytes(program: Path) -> int:
+    """What a program takes of memory that is not written."""
+    file = ElfFile(np.fromfile(program, np.uint8), _PROGRAM)
+    stored = [section["size"] for section in file.sections if section["flags"] & 2 and section["type"] != _NOBITS]
+    return int(sum(stored))
 
 
 def program_of(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path, board: Board) -> Path:
     """A program that runs a network on these inputs and writes its outputs and what was counted."""
     artifact.export(folder / "net.a", name="net")
-    main, program = folder / "main.c", folder / "program.elf"
     for index, tensor in enumerate(artifact.inputs):
         (folder / f"input{index}.bin").write_bytes(np.ascontiguousarray(inputs[tensor.name]).tobytes())
-    main.write_text(_main(artifact))
-    host = artifact.target.host
+    (folder / "main.c").write_text(_main(artifact))
+    return _linked(artifact, folder, board, folder / "net.a")
+
+
+def _linked(artifact: Artifact, folder: Path, board: Board, network: Path) -> Path:
+    """The program with a network, or with another file that takes its place."""
+    host, program = artifact.target.host, folder / f"{network.stem}.elf"
     words = [
         *zig(),
         "cc",
@@ -115,8 +131,8 @@ def program_of(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Pat
     ]
     words += ["-ffreestanding", "-Wl,--gc-sections", f"-I{EXAMPLE}", f"-I{_HERE}", f"-I{folder}"]
     words += ["-Wl,-e,board_start", *([] if board.script is None else ["-T", str(board.script)])]
-    words += [*map(str, board.sources), str(main)]
-    done = subprocess.run([*words, str(folder / "net.a"), "-o", str(program)], capture_output=True, check=False)
+    words += [*map(str, board.sources), str(folder / "main.c"), str(network)]
+    done = subprocess.run([*words, "-o", str(program)], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return program
 
@@ -147,7 +163,7 @@ def _bytes(dtype: str, shape: tuple[int | str, ...]) -> int:
     return int(np.prod([int(size) for size in shape], dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
-def _read(artifact: Artifact, content: bytes, board: Board) -> Measured:
+def _read(artifact: Artifact, content: bytes, board: Board, flash: int) -> Measured:
     outputs, at = {}, 0
     for tensor in artifact.outputs:
         size = _bytes(tensor.dtype, tensor.shape)
@@ -155,4 +171,4 @@ def _read(artifact: Artifact, content: bytes, board: Board) -> Measured:
         outputs[tensor.name] = values.reshape([int(n) for n in tensor.shape])
         at += size
     ticks, stack = np.frombuffer(content[at:], np.uint32)
-    return Measured(outputs, int(ticks) * board.tick, int(stack))
+    return Measured(outputs, int(ticks) * board.tick, int(stack), flash)
