@@ -33,6 +33,7 @@ from nnefc.passes.tir.serial_loops import with_serial_loops
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS, with_shared_tiles
 from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
 from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
+from nnefc.passes.tir.streamed_panels import with_streamed_panels
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import bounds, dimension, expression, is_known, substituted
@@ -106,7 +107,7 @@ def lower_kernel(
     every = [*sizes, *(var for var, _ in named_sizes(func))]
     func = with_decided_extremes(_COMPACT(tvm.IRModule({"main": func}))["main"], every)
     func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], every)
-    body, chooses = with_prefetched_panels(func.body), _chooses(func.body)
+    body, chooses = with_streamed_panels(with_prefetched_panels(func.body)), _chooses(func.body)
     if sizes:
         axes = tiled_axes(func)
         body = with_remainders(body, axes, once)

@@ -32,6 +32,7 @@ from nnefc.passes.tir.expressions import variables_of
 from nnefc.passes.tir.loaded_lanes import BY_LANE
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
+from nnefc.passes.tir.streamed_panels import STREAMED
 from nnefc.sizes import Size, is_known, typical
 from nnefc.targets.machine.target import Target
 
@@ -133,6 +134,8 @@ class ContractionRule:
             if roles.steps:
                 sch.unroll(reduced[-1])  # items of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
+        if roles.steps and not rows and target.vector_bytes == _CACHE_LINE:
+            sch.annotate(fused, STREAMED, True)
         if apart is not None:
             sch.annotate(reduced[-1], NEXT_PANEL, apart)
         if target.by_lane and not roles.steps and not spread:

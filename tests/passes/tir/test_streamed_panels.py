@@ -1,0 +1,68 @@
+"""What products of one row ask for ahead: all of the next panel, once, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+from test_prefetched_panels import prefetches, value
+from tvm import tirx
+
+from nnefc.passes.tir.streamed_panels import STREAMED, with_streamed_panels
+
+PANELS, BLOCKS, WORDS, COLUMNS, LANES = 3, 4, 2, 2, 16
+
+
+def loop(name: str, extent: int, kind: tirx.ForKind = tirx.ForKind.SERIAL) -> tuple[tirx.Var, int, tirx.ForKind]:
+    return tirx.Var(name, "int64"), extent, kind
+
+
+def nest(body: tirx.Stmt, *loops: tuple[tirx.Var, int, tirx.ForKind]) -> tirx.Stmt:
+    """A statement in loops, the outermost first."""
+    for var, extent, kind in reversed(loops):
+        annotations = {STREAMED: True} if kind == tirx.ForKind.PARALLEL else {}
+        body = tirx.For(var, tirx.IntImm("int64", 0), tirx.IntImm("int64", extent), kind, body, annotations=annotations)
+    return body
+
+
+def product() -> tirx.Stmt:
+    """Sums of words in blocks, whose scales are applied to the sums of each; rows are the same for all panels."""
+    panel = loop("panel", PANELS, tirx.ForKind.PARALLEL)
+    block, word = loop("block", BLOCKS), loop("word", WORDS)
+    words, scales, total, part, row = (
+        tirx.decl_buffer((1 << 16,), "float32", name) for name in ("words", "scales", "total", "part", "row")
+    )
+    statements = []
+    for source, target in ((words, part), (scales, total)):
+        place = loop("place", 4, tirx.ForKind.UNROLLED)
+        column = loop("column", COLUMNS, tirx.ForKind.UNROLLED)
+        lane = loop("lane", LANES, tirx.ForKind.VECTORIZED)
+        inner = [word] if source is words else []
+        index = (panel[0] * COLUMNS + column[0]) * BLOCKS + block[0]
+        index = (index * WORDS + word[0] if inner else index) * LANES + lane[0]
+        own = column[0] * LANES + lane[0]
+        load = source[index] * row[block[0] * 4 + place[0]]
+        store = tirx.BufferStore(target, target[own] + load, [own])
+        statements.append(nest(store, *inner, place, column, lane))
+    return nest(tirx.SeqStmt(statements), panel, block)
+
+
+def test_all_of_the_next_panel_is_asked_for_once() -> None:
+    found = prefetches(with_streamed_panels(product()))
+    asked: dict[int, list[int]] = {panel: [] for panel in range(PANELS)}
+    depths = []
+    for loops, index in found:
+        depths.append(len(loops))
+        for rounds in np.ndindex(*(int(loop.extent) for loop in loops)):
+            known = dict(zip((loop.loop_var for loop in loops), map(int, rounds), strict=True))
+            asked[rounds[0]].append(value(index, known))
+    assert depths == [2] * COLUMNS + [3] * COLUMNS  # scales in the loop over blocks, words in that over words
+    words, scales = COLUMNS * BLOCKS * WORDS, COLUMNS * BLOCKS
+    for panel, places in asked.items():
+        following = min(panel + 1, PANELS - 1)
+        lines = [range(following * count, (following + 1) * count) for count in (words, scales)]
+        assert sorted(places) == sorted(LANES * line for part in lines for line in part)
+
+
+def test_other_loops_stay_as_they_are() -> None:
+    panels = product()
+    plain = tirx.For(panels.loop_var, panels.min, panels.extent, panels.kind, panels.body)
+    assert not prefetches(with_streamed_panels(plain))
