@@ -1,14 +1,16 @@
 """Whole networks on every target that can be run here, under its emulator, beside onnxruntime.
 
-    python benchmarks/emulated.py [NETWORK ...]
+    python benchmarks/emulated.py [--onnxruntime LIBRARY --root FOLDER] [NETWORK ...]
 
-Emulators say nothing of speed: only results are compared. Without names it takes NETWORKS and writes
-benchmarks/results/emulated.md.
+Emulators say nothing of time: results are compared, and instructions of one inference counted, of onnxruntime's too if
+its library for 64-bit Arm is given, as in the wheel for it, and a folder with what that needs: `lib/libstdc++.so.6` and
+the C library. Without names it takes NETWORKS and COUNTED, and writes benchmarks/results/emulated.md.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ import click
 import numpy as np
 import onnxruntime
 from conditions import RESULTS, Conditions, page, write_page
+from instructions import instructions, program, quantized
 from models.networks import NAMES, write_twins
 
 import nnefc
@@ -27,6 +30,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT / "tests" / "targets"), str(_ROOT / "tests")]
 
 NETWORKS = ("squeezenet",)
+COUNTED = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "shufflenet")
 TITLE = "Whole networks on other machines"
 
 _HEAD = [
@@ -36,6 +40,50 @@ _HEAD = [
     "| network | target | run by | largest difference |",
     "|---|---|---|---|",
 ]
+
+
+_COUNTED_HEAD = [
+    "",
+    "## Instructions",
+    "",
+    "Millions of instructions that one inference on one thread executes, as QEMU counts them: a measure of code, not",
+    "of time. Quantized networks have weights of int8 with a scale for each channel, and data of uint8.",
+    "",
+    "| network | numbers | target | nnefc | onnxruntime |",
+    "|---|---|---|---|---|",
+]
+
+_RV64 = "rv64,v=true,vext_spec=v1.0,vlen=128"
+_ARM64 = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu")
+_ARM32 = ("qemu-arm", "-L", "/usr/arm-linux-gnueabihf", "-cpu")
+_COUNTED_ON: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "cortex-a76": ((*_ARM64, "cortex-a76"), ("float32", "float16", "int8")),
+    "cortex-a53": ((*_ARM64, "cortex-a53"), ("float32", "int8")),
+    "armv7-linux-gnueabihf": ((*_ARM32, "cortex-a7"), ("float32", "int8")),
+    "riscv64gcv-linux-gnu": (("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu", "-cpu", _RV64), ("float32", "int8")),
+}
+"""Targets, their emulators, and what numbers networks are counted with."""
+
+_MILLION = 1e6
+
+
+def counted(network: str, model: Path, target: str, numbers: str, library: str | None, root: str | None) -> str:
+    """A line of the table of instructions."""
+    emulator, _ = _COUNTED_ON[target]
+    source = quantized(model) if numbers == "int8" else model
+    precision = " -precision=fp16" if numbers == "float16" else ""
+    artifact = nnefc.compile(source, target + precision)
+    zig_target = artifact.target.zig_target
+    with tempfile.TemporaryDirectory(prefix="nnefc-counted-") as folder:
+        path = Path(folder) / "network.so"
+        artifact.export(path)
+        own = instructions(emulator, [str(program("first_run", zig_target)), str(path), "1"])
+    other = "–"
+    if library is not None and emulator[0] == _ARM64[0] and numbers != "float16":
+        there = (emulator[0], "-L", root or emulator[2], *emulator[3:])
+        command = [str(program("first_run_onnxruntime", zig_target)), library, str(source), "1"]
+        other = f"{instructions(there, command) / _MILLION:.0f}"
+    return f"| {network} | {numbers} | `{target}` | {own / _MILLION:.0f} | {other} |"
 
 
 def difference(model: Path, machine: Machine) -> float:
@@ -63,9 +111,11 @@ def row(network: str, model: Path, machine: Machine) -> str:
 
 
 @click.command()
+@click.option("--onnxruntime", "library", help="Its library for 64-bit Arm.")
+@click.option("--root", help="A folder with the C and C++ libraries that it needs.")
 @click.argument("networks", nargs=-1, type=click.Choice(NAMES))
-def main(networks: tuple[str, ...]) -> None:
-    """Compare NETWORKS, or a choice of them."""
+def main(networks: tuple[str, ...], library: str | None, root: str | None) -> None:
+    """Compare NETWORKS, or a choice of them, and count their instructions."""
     from emulation import MACHINES
 
     lines = list(_HEAD)
@@ -74,6 +124,13 @@ def main(networks: tuple[str, ...]) -> None:
         for machine in MACHINES:
             lines.append(row(network, model, machine))
             click.echo(lines[-1], err=True)
+    lines += _COUNTED_HEAD
+    for network in networks or COUNTED:
+        model = write_twins(_ROOT / "build" / "models", network).onnx
+        for target, (_, kinds) in _COUNTED_ON.items():
+            for numbers in kinds:
+                lines.append(counted(network, model, target, numbers, library, root))
+                click.echo(lines[-1], err=True)
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:

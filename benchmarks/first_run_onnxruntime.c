@@ -1,5 +1,5 @@
 /* What first_run.c measures, for onnxruntime's own shared library and its C interface: argv[1] is the library, argv[2] the
- * model, argv[3] the number of threads. Prints the same JSON.
+ * model, argv[3] the number of threads, argv[4] how many runs, if not one. Prints the same JSON.
  *
  * The Python package carries the library without its header. The interface is a table of functions that only ever grows;
  * what is called here is named by its place in it. */
@@ -74,7 +74,7 @@ static void *tensor_of(void *session, size_t index, void *allocator) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) return 2;
+    if (argc != 4 && argc != 5) return 2;
     start_measuring();
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) return fprintf(stderr, "%s\n", dlerror()), 1;
@@ -106,5 +106,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < output_count; i++) check(api[OUTPUT_NAME](session, i, allocator, &output_names[i]));
     check(api[RUN](session, NULL, input_names, inputs, input_count, output_names, output_count, outputs));
     print_measured();
+    for (int again = argc == 5 ? atoi(argv[4]) : 1; again > 1; again--)
+        check(api[RUN](session, NULL, input_names, inputs, input_count, output_names, output_count, outputs));
     return 0;
 }
