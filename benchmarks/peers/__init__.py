@@ -10,7 +10,18 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["NARROW", "NARROW_PEERS", "PEERS", "STATIC", "STRICT", "TRACT_NNEF", "Peer", "installed", "make_peer"]
+__all__ = [
+    "NARROW",
+    "NARROW_PEERS",
+    "PEERS",
+    "QUANTIZED",
+    "STATIC",
+    "STRICT",
+    "TRACT_NNEF",
+    "Peer",
+    "installed",
+    "make_peer",
+]
 
 
 class Peer(Protocol):
@@ -66,10 +77,17 @@ STATIC = "nnefc of known sizes"
 """nnefc with a library for the sizes of the run alone, beside one for all sizes."""
 NARROW = {"nnefc bf16": "bf16", "nnefc fp16": "fp16"}
 """nnefc in narrow precisions."""
+QUANTIZED = {"nnefc int8": _nnefc, "onnxruntime int8": _onnxruntime}
+"""Engines with networks in integers of 8 bits; only who names them measures them."""
 PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "tract": _tract}
 TRACT_NNEF = "tract, of NNEF"
 """tract with a model of its own dialect."""
-OTHER_FORMATS = {"ncnn": _ncnn, TRACT_NNEF: _tract_nnef, **dict.fromkeys((STRICT, STATIC, *NARROW), _nnefc)}
+OTHER_FORMATS = {
+    "ncnn": _ncnn,
+    TRACT_NNEF: _tract_nnef,
+    **dict.fromkeys((STRICT, STATIC, *NARROW), _nnefc),
+    **QUANTIZED,
+}
 """Engines that read no ONNX files: only who names them measures them."""
 NARROW_PEERS = {"openvino bf16": "bf16", "openvino f16": "f16"}
 """OpenVINO with its hint of a precision; only who names them measures them."""
