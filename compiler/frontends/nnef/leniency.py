@@ -2,6 +2,8 @@
 
     fragments or operators without the `extension` that enables them       as if it were there
     a fragment that is a compound operation of the standard                 the standard's
+    a = [[1.0, 2.0]];  or an array of arrays of numbers for a tensor        constant(shape = [1, 2], value = [1.0, 2.0])
+    padding = [[0, 0], [1, 1]]                                              padding = [(0, 0), (1, 1)]
 
 `--pedantic` makes these errors.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.array_values import with_values_as_tensors
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.environment import FRAGMENTS, OPERATORS
 from nnefc.frontends.nnef.signatures import signature_of
@@ -26,6 +29,8 @@ def as_meant(document: syntax.Document) -> tuple[syntax.Document, list[str]]:
     again = [fragment for fragment in document.fragments if _is_the_standards(fragment)]
     notes = [f"the fragment '{each.name}' is left out: the standard has an operation of this name" for each in again]
     document = replace(document, fragments=tuple(each for each in document.fragments if each not in again))
+    document, written = with_values_as_tensors(document)
+    notes += written
     for name, needed in ((FRAGMENTS, bool(document.fragments)), (OPERATORS, _has_operators(document))):
         if needed and all(extension.name != name for extension in document.extensions):
             extension = syntax.Extension(document.graphs[0].at, name, ())

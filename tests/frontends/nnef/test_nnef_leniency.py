@@ -21,6 +21,19 @@ BREACHES = {
     ),
     "operators": ("", "y = x + x;", "extension KHR_enable_operator_expressions;", "must be an invocation"),
     "operators in arguments": ("", "y = mul(x, 1.0 + 1.0);", "KHR_enable_operator_expressions", "are not enabled"),
+    "arrays of arrays for a tensor": (
+        "",
+        "a = [[2.0], [2.0]]; b = mul(x, a); y = add(b, [[0, 0, 0]]);",
+        "arrays of arrays are read as constants",
+        "must be an invocation",
+    ),
+    "arrays for pairs": (
+        "",
+        "a = add(x, x); b = pad(a, padding = [[1, 0], [0, 2]]);"
+        "y = slice(b, axes = [0, 1], begin = [1, 0], end = [0, 3]);",
+        "arrays are read as tuples",
+        "integer\\[\\]\\[\\]",
+    ),
     "a fragment of the standard": (
         "extension KHR_enable_fragment_definitions; extension KHR_enable_operator_expressions;"
         "fragment sqr(x: tensor<scalar>) -> (y: tensor<scalar>) { y = x ^ 2.0; }",

@@ -1,0 +1,139 @@
+"""Arrays of arrays where the standard has tensors or pairs: torch-to-nnef and tract write them so.
+
+a = [[1.0, 2.0]];                     a = constant<scalar>(shape = [1, 2], value = [1.0, 2.0]);
+y = linear(x, [[1.0, 2.0]]);          the same under a name of its own before it
+y = pad(x, [[0, 0], [1, 1]]);         y = pad(x, [(0, 0), (1, 1)]);
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.declarations import STANDARD
+from nnefc.frontends.nnef.types import ArrayType, TensorType, TupleType, Type
+
+__all__ = ["with_values_as_tensors"]
+
+_MOST = 1 << 20
+"""Numbers in one array: more are in files."""
+
+
+def with_values_as_tensors(document: syntax.Document) -> tuple[syntax.Document, list[str]]:
+    """A document with tensors and pairs in place of such arrays, and notes of what was read so."""
+    rewriting = _Rewriting(document)
+    graphs = tuple(replace(each, body=rewriting.body(each.body)) for each in document.graphs)
+    fragments = tuple(
+        each if each.body is None else replace(each, body=rewriting.body(each.body)) for each in document.fragments
+    )
+    if not rewriting.notes:
+        return document, []
+    return replace(document, graphs=graphs, fragments=fragments), list(dict.fromkeys(rewriting.notes))
+
+
+class _Rewriting:
+    def __init__(self, document: syntax.Document) -> None:
+        self._document = document
+        self.notes: list[str] = []
+
+    def body(self, body: tuple[syntax.Assignment, ...]) -> tuple[syntax.Assignment, ...]:
+        """Statements, with those of constants before where they are needed."""
+        taken = {node.name for node in syntax.parts_of(body) if isinstance(node, syntax.Identifier)}
+        names = (name for n in count(1) if (name := f"array{n}") not in taken)
+        return tuple(made for assignment in body for made in self._statement(assignment, names))
+
+    def _statement(self, assignment: syntax.Assignment, names: Iterator[str]) -> list[syntax.Assignment]:
+        value = assignment.value
+        if isinstance(value, syntax.Array):
+            constant = _constant(value) if any(isinstance(n, float) for n in _numbers(value) or ()) else None
+            if constant is not None:
+                self._note("arrays of arrays are read as constants")
+                return [replace(assignment, value=constant)]
+        if not isinstance(value, syntax.Invocation):
+            return [assignment]
+        types = self._types(value)
+        before: list[syntax.Assignment] = []
+        arguments = []
+        for position, argument in enumerate(value.arguments):
+            made = self._argument(argument.value, types.get(position if argument.name is None else argument.name))
+            if isinstance(made, syntax.Invocation) and made is not argument.value:
+                name = syntax.Identifier(made.at, next(names))
+                before.append(syntax.Assignment(made.at, name, made))
+                made = name
+            arguments.append(replace(argument, value=made))
+        return [*before, replace(assignment, value=replace(value, arguments=tuple(arguments)))]
+
+    def _argument(self, given: syntax.Expression, wanted: Type | None) -> syntax.Expression:
+        """An argument as its parameter's type asks for it; a constant as the invocation that makes it."""
+        if not isinstance(given, syntax.Array):
+            return given
+        match wanted:
+            case TensorType():
+                made = _constant(given)
+                if made is not None:
+                    self._note("arrays of arrays are read as constants")
+                    return made
+            case ArrayType(TupleType()):
+                pairs = [syntax.Tuple(each.at, each.items) for each in given.items if isinstance(each, syntax.Array)]
+                if pairs and len(pairs) == len(given.items):
+                    self._note("arrays are read as tuples")
+                    return syntax.Array(given.at, tuple(pairs))
+        return given
+
+    def _types(self, invocation: syntax.Invocation) -> dict[str | int, Type]:
+        """Of the parameters of what is invoked, by their names and places; none if it is not known."""
+        fragment = next((each for each in self._document.fragments if each.name == invocation.name), None)
+        operation = STANDARD.lookup(invocation.name, self._document.dialect)
+        declared: list[tuple[str, Type]] = []
+        if fragment is not None:
+            declared = [(parameter.name, parameter.type) for parameter in fragment.parameters]
+        elif operation is not None:
+            declared = [(parameter.name, parameter.type) for parameter in operation.signature.parameters]
+        types: dict[str | int, Type] = dict(enumerate(type_ for _, type_ in declared))
+        return {**types, **dict(declared)}
+
+    def _note(self, text: str) -> None:
+        self.notes.append(f"{text}, which the standard does not do")
+
+
+def _constant(array: syntax.Array) -> syntax.Invocation | None:
+    """Numbers in arrays of arrays as a constant of reals; None for other arrays."""
+    shape, numbers = _shape(array), _numbers(array)
+    if shape is None or len(shape) < 2 or not numbers or len(numbers) > _MOST:
+        return None
+
+    def literals(values: list[int] | list[float]) -> syntax.Array:
+        return syntax.Array(array.at, tuple(syntax.Literal(array.at, value) for value in values))
+
+    arguments = (
+        syntax.Argument(array.at, "shape", literals(shape)),
+        syntax.Argument(array.at, "value", literals([float(number) for number in numbers])),
+    )
+    return syntax.Invocation(array.at, "constant", "scalar", arguments)
+
+
+def _shape(part: syntax.Expression) -> list[int] | None:
+    """How many items arrays have inside each other; None if some have more than others."""
+    if not isinstance(part, syntax.Array):
+        return []
+    shapes = [_shape(item) for item in part.items]
+    if not shapes or any(shape is None or shape != shapes[0] for shape in shapes):
+        return None
+    return [len(shapes), *(shapes[0] or [])]
+
+
+def _numbers(part: syntax.Expression) -> list[float] | None:
+    """The numbers in arrays, in order; None if there is something else."""
+    match part:
+        case syntax.Literal(_, bool()):
+            return None
+        case syntax.Literal(_, int() | float() as value):
+            return [value]
+        case syntax.Unary(_, "-", syntax.Literal(_, int() | float() as value)):
+            return [-value]
+        case syntax.Array(_, items):
+            found = [_numbers(item) for item in items]
+            return None if any(each is None for each in found) else [n for each in found for n in each or ()]
+    return None
