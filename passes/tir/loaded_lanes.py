@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.element_types import bits_of
-from nnefc.passes.tir.expressions import linear_steps, loads_of, replaced, substituted, variables_of
+from nnefc.passes.tir.expressions import conditions_of, linear_steps, loads_of, replaced, substituted, variables_of
 from nnefc.targets.codegen.attributes import MASK
 
 __all__ = ["BY_LANE", "with_loaded_lanes"]
@@ -57,6 +57,8 @@ def _by_lane(loop: tirx.For) -> tirx.For:
     nest = list(_perfect_nest(loop))
     store, vector = nest[-1].body, nest[-1]
     if not isinstance(store, tirx.BufferStore) or vector.kind != tirx.ForKind.VECTORIZED:
+        return loop
+    if any(True for _ in conditions_of(store.value)):  # what is not read on a condition may not be there
         return loop
     together = math.gcd(_extent(loop), lanes)
     if together > 1 and _neighbours(store, vector, loop):
