@@ -15,7 +15,7 @@ from tvm import relax
 
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
-from nnefc.passes.compute.matrix_units import filled
+from nnefc.passes.compute.matrix_units import filled, in_tiles
 from nnefc.passes.graph.packed_operands import NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
@@ -50,7 +50,8 @@ class _Packer(Rewriter):
         size, columns, rows = self._target.lanes("int32"), shape_of(right)[-1], shape_of(left)[-2]
         packed = self._packed(right, size, how)
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
-        padded = padded_rows(rows, self._target.vector_registers)
+        # tiles of the last rows are shorter
+        padded = rows if in_tiles(how, self._target) else padded_rows(rows, self._target.vector_registers)
         product = self.builder.emit_te(
             lambda a, b: multiply_packed(a, b, columns, padded, how.product),
             source,

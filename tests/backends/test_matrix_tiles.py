@@ -61,6 +61,10 @@ def test_tiles_of_sums_stay_in_the_unit(rows: int, tmp_path: Path) -> None:
     assert "tilerelease" in text
 
 
+def test_rows_that_divide_badly_are_multiplied_in_tiles(tmp_path: Path) -> None:
+    assert "amx-tile" in _product(tmp_path, (82, 128), 48, _TILES).description.cpu_features
+
+
 def test_libraries_need_the_unit_only_if_they_use_it(tmp_path: Path) -> None:
     wide = _product(tmp_path, (64, 512), 64, _TILES, keep_wide=["first"])
     narrow = _product(tmp_path, (64, 512), 64, _TILES)
