@@ -22,6 +22,7 @@ from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import Buffer, Kind, Program, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.schedule.rule import scheduled
@@ -80,7 +81,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
                 rule=str(source.attrs["nnefc.rule"]),
                 calls=calls[gv.name_hint],
                 seconds=_least(library[gv.name_hint], [*operands, *rest][: len(kernel.func.params)]),
-                flops=_flops(program.kernels[gv]),
+                flops=float(arithmetic_of(program.kernels[gv])),
                 bytes=sum(sizes),
                 shapes=tuple(tuple(int(length) for length in param.shape) for param in source.params),
             )
@@ -137,10 +138,3 @@ def _least(function: Callable[..., None], buffers: Sequence[np.ndarray]) -> floa
         else:
             best = min(best, took / calls)
     return best
-
-
-def _flops(func: tirx.PrimFunc) -> float:
-    try:
-        return float(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": func})))
-    except tvm.error.InternalError:  # TVM does not count what is written in vectors: such kernels move data only
-        return 0.0

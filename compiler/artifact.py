@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from nnefc.specializations import Specializations
 from nnefc.targets.description.library import (
     DimensionDescription,
     FormulaDescription,
+    KernelDescription,
     LibraryDescription,
     SpecializationDescription,
     TensorDescription,
@@ -177,6 +178,7 @@ def build(
             SpecializationDescription(sizes, program.plan.workspace_bytes)
             for sizes, program in zip(special.sizes, programs[1:], strict=True)
         ),
+        kernels=tuple(KernelDescription(*astuple(timed)) for program in programs for timed in program.timed),
     )
     description = _only_specialized(description) if special.only else description
     constants = _constants(network, last, description.constant_bytes)

@@ -76,6 +76,7 @@ def compile(
     dump: str | os.PathLike[str] | None = None,
     specialize: Sequence[Mapping[str, Any]] = (),
     only_specialized: bool = False,
+    profile: bool = False,
     operators: Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> Artifact:
@@ -119,6 +120,7 @@ def compile(
         specialize: sizes of all open dimensions, by name, that the library gets code of its own for, faster than that
             for all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes.
         only_specialized: whether the library has no other code, and refuses other sizes.
+        profile: whether the library times its kernels, for `Model.profile` and `nnefc profile`; some 50 ns each.
         operators: Python files that register operators of the user's; they are run.
         progress: called at the beginning and end of every phase.
 
@@ -183,6 +185,7 @@ def compile(
                 dump=dump,
                 progress=progress,
                 special=special,
+                profile=profile,
             )
             return replace(artifact, description=replace(artifact.description, source=source.result()))
 
@@ -230,11 +233,17 @@ def compile_network(
     dump: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     special: Specializations | None = None,
+    profile: bool = False,
 ) -> Artifact:
     """The second half of :func:`compile`: from a front end's network on, and those of known sizes beside it."""
     special = special or Specializations()
     progress, folder, backend = progress or _Silent(), _Dump(dump), backend_of(target)
     backend.check()
+    if profile and not backend.takes_profile:
+        raise CompileError(
+            f"libraries for the target {target.name} do not time their kernels",
+            hint="tools of its maker do: for NVIDIA's GPUs, nsys profile and ncu",
+        )
     if special.networks and not backend.takes_specializations:
         raise CompileError(
             f"code of its own for some sizes is for processors, not for the target {target.name}",
@@ -268,7 +277,7 @@ def compile_network(
         memory_errors("the network takes more memory to compile than there is"),
         CodeGenerator(target.host) as generator,
     ):
-        place = Place(has_others=bool(special.networks))
+        place = Place(has_others=bool(special.networks), timed=[] if profile else None)
         with progress.phase("lower"), in_turn():
             with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
                 if special.only:

@@ -33,7 +33,17 @@ from nnefc.sizes import MAX_ITEMS, Dimension
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.target import Target
 
-__all__ = ["MEMORY_BUDGET", "Backend", "Code", "GraphPasses", "KernelUse", "Lowered", "LoweredKernel", "NamedPass"]
+__all__ = [
+    "MEMORY_BUDGET",
+    "Backend",
+    "Code",
+    "GraphPasses",
+    "KernelUse",
+    "Lowered",
+    "LoweredKernel",
+    "NamedPass",
+    "TimedKernel",
+]
 
 NamedPass = tuple[str, tvm.ir.transform.Pass]
 
@@ -115,6 +125,25 @@ class LoweredKernel:
 
 
 @dataclass(frozen=True)
+class TimedKernel:
+    """A kernel at one place of a network, as its profile describes it.
+
+    Attributes:
+        kernel: its name.
+        tensors: of the model, that it computes or was made for.
+        rule: the schedule rule that it got.
+        operations: arithmetic of one call; 0 if it is not known.
+        bytes: that it reads and writes, each once; 0 if it is not known.
+    """
+
+    kernel: str
+    tensors: tuple[str, ...]
+    rule: str
+    operations: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Lowered:
     """A network that is ready for code generation.
 
@@ -123,6 +152,7 @@ class Lowered:
         kernels: those that the entry calls, in the order of their first calls.
         program, plan: what the entry was made from.
         symbol: of the entry.
+        timed: the calls of kernels that the entry times, numbered through the programs of a library.
     """
 
     module: tvm.IRModule
@@ -130,6 +160,7 @@ class Lowered:
     program: Program
     plan: MemoryPlan
     symbol: str = ENTRY
+    timed: tuple[TimedKernel, ...] = ()
 
     @property
     def entry(self) -> tirx.PrimFunc:
@@ -186,6 +217,7 @@ class Backend(ABC):
         takes_specializations: whether a library may have code of its own for some sizes.
         takes_counts: whether results may have sizes that only the data tell.
         takes_text: whether a network may compute with strings.
+        takes_profile: whether a library can time its kernels.
     """
 
     target: AnyTarget
@@ -194,6 +226,7 @@ class Backend(ABC):
     takes_specializations = False
     takes_counts = False
     takes_text = False
+    takes_profile = False
 
     @abstractmethod
     def check(self) -> None:

@@ -6,7 +6,7 @@ its own way is in its file in `compiler/backends/`, which fits beside this page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -15,7 +15,16 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from nnefc.network import Body, Choice, Control, Loop, Network, called_controls
-from nnefc.passes.backend import MEMORY_BUDGET, Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
+from nnefc.passes.backend import (
+    MEMORY_BUDGET,
+    Backend,
+    GraphPasses,
+    KernelUse,
+    Lowered,
+    LoweredKernel,
+    NamedPass,
+    TimedKernel,
+)
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.packed_items import use_packed_items
 from nnefc.passes.compute.vector_math import use_vector_math
@@ -33,10 +42,12 @@ from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.views import VIEWS
 from nnefc.passes.plan.entry import ENTRY, counted_sizes, entry_function, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
-from nnefc.passes.plan.program import Pool, called_with_items, face_of, kernel_steps, program_of
+from nnefc.passes.plan.program import Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.sizes import is_known
 
 __all__ = [
     "Lowered",
@@ -172,12 +183,14 @@ class Place:
         symbol: of its entry.
         has_others: whether others run in its place for some sizes.
         counted: of one of these others, the sizes that it has to write: those of `counted_sizes` of the first.
+        timed: the calls of kernels that are timed, of all; None if none are.
     """
 
     pool: Pool = field(default_factory=Pool)
     symbol: str = ENTRY
     has_others: bool = False
     counted: Sequence[tuple[int, int]] | None = None
+    timed: list[Step] | None = None
 
 
 def lower(
@@ -234,10 +247,26 @@ def lower(
     plan = plan.with_room() if place.has_others and open_dimensions else plan
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
     counted = counted_sizes(program) if place.counted is None else place.counted
-    entry, called = entry_function(program, plan, signatures, backend.memory(), open_dimensions, counted, place.symbol)
+    before = len(place.timed or ())
+    entry, called = entry_function(
+        program, plan, signatures, backend.memory(), open_dimensions, counted, place.symbol, place.timed
+    )
     if place.counted is None and (open_dimensions or network.all_counts):
         receive(sizes_function(program, plan, open_dimensions, backend.most_items))
     on_host = [kernels[gv].host for gv in called]
     module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})
     observe("entry", module)
-    return Lowered(module, tuple(kernels[gv] for gv in called), program, plan, place.symbol)
+    timed = tuple(_timed(step, program, kernels) for step in (place.timed or ())[before:])
+    return Lowered(module, tuple(kernels[gv] for gv in called), program, plan, place.symbol, timed)
+
+
+def _timed(step: Step, program: Program, kernels: Mapping[GlobalVar, LoweredKernel]) -> TimedKernel:
+    """What the profile of a library says of a call of a kernel."""
+    sizes = [buffer.bytes for buffer in (*step.reads, *step.writes)]
+    return TimedKernel(
+        kernel=step.kernel.name_hint,
+        tensors=step.tensors,
+        rule=str(kernels[step.kernel].scheduled.attrs["nnefc.rule"]),
+        operations=arithmetic_of(program.kernels[step.kernel]),
+        bytes=sum(size for size in sizes if isinstance(size, int)) if all(map(is_known, sizes)) else 0,
+    )

@@ -78,8 +78,15 @@ def opened(network: Network) -> Network:
 
 
 def summary(module: tvm.IRModule) -> str:
-    """The bindings of `main`, one a line, `name[shape] = operation(operands)`; kernels go by their names."""
+    """The bindings of `main`, one a line, `name[shape] = operation(operands)`; kernels go by their names, and variables
+    that passes have made are numbered: lv, lv1, lv2."""
     lines = []
+    made: dict[relax.Var, str] = {}
+
+    def named(var: relax.Var) -> str:
+        if "@" not in var.name:
+            return str(var.name)
+        return made.setdefault(var, f"lv{len(made) or ''}")
 
     def shown(expr: relax.Expr) -> str:
         match expr:
@@ -91,7 +98,7 @@ def summary(module: tvm.IRModule) -> str:
             case relax.TupleGetItem():
                 return f"{shown(expr.tuple_value)}[{expr.index}]"
             case relax.Var():
-                return str(expr.name)
+                return named(expr)
             case relax.Call():
                 if expr.op == tvm.ir.Op.get("relax.call_tir"):
                     return f"{expr.args[0].name_hint}{shown(expr.args[1])}"
@@ -102,9 +109,9 @@ def summary(module: tvm.IRModule) -> str:
         for binding in block.bindings:
             if isinstance(binding.var.ty, relax.TensorType):
                 shape = [int(size) for size in binding.var.ty.shape]
-                lines.append(f"{binding.var.name}{shape} = {shown(binding.value)}")
+                lines.append(f"{named(binding.var)}{shape} = {shown(binding.value)}")
             elif not isinstance(binding.value, relax.Tuple):
-                lines.append(f"{binding.var.name} = {shown(binding.value)}")
+                lines.append(f"{named(binding.var)} = {shown(binding.value)}")
             else:
                 lines.append(f"-> {', '.join(map(shown, binding.value.fields))}")
     return "\n".join(lines)

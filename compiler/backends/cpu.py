@@ -40,6 +40,7 @@ from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.cpu.objects import MachineCode
+from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
 
 __all__ = ["CpuBackend", "make_backend"]
@@ -55,6 +56,7 @@ class CpuBackend(Backend):
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
 
     def check(self) -> None:
         """Nothing is needed: TVM brings LLVM."""

@@ -1,4 +1,4 @@
-"""The command line: `nnefc compile | convert | quantize | run | bench | inspect | targets`.
+"""The command line: `nnefc compile | convert | quantize | run | bench | profile | inspect | targets`.
 
 Every option is a keyword of the same name in Python.
 
@@ -14,6 +14,7 @@ from nnefc.cli.compile import compile_model
 from nnefc.cli.convert import convert_model
 from nnefc.cli.errors import ErrorsAsMessages
 from nnefc.cli.inspect import inspect_file
+from nnefc.cli.profile import profile_library
 from nnefc.cli.quantize import quantize_model
 from nnefc.cli.run import run_library
 from nnefc.cli.targets import list_targets
@@ -27,5 +28,14 @@ def main() -> None:
     """Compile trained networks ahead of time into self-contained shared libraries."""
 
 
-for command in (compile_model, convert_model, quantize_model, run_library, bench_libraries, inspect_file, list_targets):
+for command in (
+    compile_model,
+    convert_model,
+    quantize_model,
+    run_library,
+    bench_libraries,
+    profile_library,
+    inspect_file,
+    list_targets,
+):
     main.add_command(command)

@@ -175,7 +175,7 @@ class _Report:
         rows = [[*head, *(["speed", "difference"] if several else [])]]
         for entry, times in zip(self.entries, self.times, strict=True):
             spread = [min(times.runs), times.median, *map(times.percentile, _PERCENTILES), max(times.runs)]
-            row = [entry.contender.name, f"{len(times.runs):,}", *(f"{1e3 * value:.3f}" for value in spread)]
+            row = [entry.contender.name, f"{len(times.runs):,}", *map(_milliseconds, spread)]
             row.append(f"{times.rate:,.1f}")
             if several:
                 ratio = self.times[0].median / times.median
@@ -242,6 +242,12 @@ def _shown(difference: float | None) -> str:
     if difference is None:
         return "-"
     return "0" if difference == 0 else f"{difference:.1e}"
+
+
+def _milliseconds(seconds: float) -> str:
+    """Four digits of short times, thousandths of long ones."""
+    value = 1e3 * seconds
+    return f"{value:.3f}" if value >= 1 else f"{value:.4g}"
 
 
 def _count(number: int, word: str) -> str:

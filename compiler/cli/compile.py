@@ -100,6 +100,12 @@ __all__ = ["compile_model"]
 @click.option(
     "--only-specialized", is_flag=True, default=None, help="Leave out the code for other sizes, which are refused."
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    default=None,
+    help="Let the library time its kernels, for nnefc profile; some 50 ns each.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print each phase, even if stderr is not a terminal.")
 def compile_model(
     model: Path,

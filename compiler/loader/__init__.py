@@ -34,9 +34,10 @@ from __future__ import annotations
 
 from .gpu import DeviceArray
 from .model import Model, load
+from .profile import KernelTime
 from .tensors import Dimension, LoadError, RunError, Tensor, listed
 
-__all__ = ["DeviceArray", "Dimension", "LoadError", "Model", "RunError", "Tensor", "listed", "load"]
+__all__ = ["DeviceArray", "Dimension", "KernelTime", "LoadError", "Model", "RunError", "Tensor", "listed", "load"]
 
-for _public in (DeviceArray, Dimension, LoadError, Model, RunError, Tensor, listed, load):
+for _public in (DeviceArray, Dimension, KernelTime, LoadError, Model, RunError, Tensor, listed, load):
     _public.__module__ = __name__  # where users import it from, which errors and pickles say

@@ -15,6 +15,7 @@ __all__ = [
     "UNSUPPORTED_CPU",
     "DescriptionStruct",
     "InputStruct",
+    "KernelTimesStruct",
     "OptionsStruct",
     "OutputStruct",
 ]
@@ -85,6 +86,20 @@ class OutputStruct(Structure):
         ("data", c_void_p),
         ("bytes", c_uint64),
         ("shape", POINTER(c_int64)),
+    )
+
+
+class KernelTimesStruct(Structure):
+    _fields_ = (
+        ("kernel", c_char_p),
+        ("tensors", c_char_p),
+        ("rule", c_char_p),
+        ("operations", c_uint64),
+        ("bytes", c_uint64),
+        ("calls", c_uint64),
+        ("nanoseconds", c_uint64),
+        ("last_begin", c_uint64),
+        ("last_nanoseconds", c_uint64),
     )
 
 

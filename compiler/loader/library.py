@@ -85,7 +85,11 @@ class Library:
             "nnefc_set_state": (c_int32, [session, c_uint32, c_void_p]),
             "nnefc_copy_states": (c_int32, [session, session]),
         }
-        special = on_device | where_open | with_states
+        with_times: dict[str, tuple[Any, list[Any]]] = {
+            "nnefc_profile": (c_uint32, [c_void_p, c_uint32]),
+            "nnefc_profile_reset": (None, []),
+        }
+        special = on_device | where_open | with_states | with_times
         for name, (result, arguments) in (signatures | special).items():
             try:
                 function = getattr(dll, name)
@@ -105,6 +109,7 @@ class Library:
                 f"{self.path} has version {description.abi_version} of nnefc's interface, but this loader knows "
                 f"version {ABI_VERSION}: compile the model again, or use the loader of the nnefc that compiled it"
             )
+        self.takes_times = hasattr(self.dll, "nnefc_profile")
         self.name = description.model.decode()
         self.target = description.target.decode()
         self.compiler = description.compiler.decode()

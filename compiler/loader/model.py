@@ -22,6 +22,7 @@ from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
 from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of
 from .interface import OK, InputStruct, OutputStruct
 from .library import Library
+from .profile import KernelTime, kernel_times
 from .strings import decoded
 from .tensors import DTYPES, MOST_LISTED, LoadError, RunError, Tensor, check_names, listed
 
@@ -253,6 +254,25 @@ class Model:
         ends = [end] if isinstance(end, int) else list(end)
         sampler = Sampler(temperature, top_k, top_p, seed)
         return generated(self, self.inputs, self.outputs, tokens, most, ends, sampler)
+
+    def profile(self) -> list[KernelTime]:
+        """What each kernel took since the library was loaded, or since :meth:`forget_profile`, in all sessions.
+
+        Raises:
+            RunError: the library does not take the times of its kernels.
+        """
+        self._open()
+        return kernel_times(self._timing_library().dll)
+
+    def forget_profile(self) -> None:
+        """Begin anew to take the times of kernels."""
+        self._open()
+        self._timing_library().dll.nnefc_profile_reset()
+
+    def _timing_library(self) -> Library:
+        if not self._library.takes_times:
+            raise RunError(f"the library of {self.name} does not time its kernels: compile the model with --profile")
+        return self._library
 
     def session(self, *, threads: int | None = None, device: int | None = None) -> Model:
         """Another session of the same network, with its own states, for another thread or on another GPU."""

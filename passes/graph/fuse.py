@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import relax
 
+from nnefc.passes.graph.origins import group_names
 from nnefc.passes.graph.patterns import AnnotatePatterns
+from nnefc.passes.graph.rewriter import Rewriter
 from nnefc.passes.graph.split_groups import CutRule, SplitGroups
 
 __all__ = ["fuse"]
@@ -17,12 +21,33 @@ def fuse(*cuts: CutRule) -> tvm.ir.transform.Pass:
     Args:
         cuts: where else to split the groups that become kernels.
     """
-    return tvm.ir.transform.Sequential(
-        [
-            AnnotatePatterns(),
-            relax.transform.FuseOps(),
-            SplitGroups(cuts),
-            relax.transform.FuseTIR(),
-            relax.transform.DeadCodeElimination(["main"]),
-        ]
-    )
+    return _Fuse(cuts)
+
+
+@tvm.transform.module_pass(opt_level=0, name="Fuse")
+class _Fuse:
+    def __init__(self, cuts: Sequence[CutRule]) -> None:
+        self._group = tvm.ir.transform.Sequential([AnnotatePatterns(), relax.transform.FuseOps(), SplitGroups(cuts)])
+        self._join = tvm.ir.transform.Sequential(
+            [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination(["main"])]
+        )
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        grouped = self._group(mod)
+        names = group_names(mod, grouped)
+        return _Namer(self._join(grouped), names).transform()
+
+
+class _Namer(Rewriter):
+    """Gives the variables of calls, in their order, names."""
+
+    def __init__(self, mod: tvm.IRModule, names: Sequence[str]) -> None:
+        super().__init__(mod)
+        calls = [b for block in self.old.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+        if len(calls) != len(names):
+            raise AssertionError(f"fusion made {len(calls)} calls of {len(names)} groups")
+        self._names = {binding.var: name for binding, name in zip(calls, names, strict=True)}
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        name = self._names[var]
+        return self.builder.emit(call, name) if name else call

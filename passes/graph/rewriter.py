@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
+from nnefc.passes.graph.origins import NamingBuilder
 from nnefc.sizes import Size, dimensions, variables
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
@@ -79,7 +80,7 @@ class Rewriter:
         self.old = mod["main"]
         main = mod.get_global_var("main")
         rest = {gv: func for gv, func in mod.functions.items() if gv.name_hint != main.name_hint}
-        self.builder = relax.BlockBuilder(tvm.IRModule(rest, attrs=mod.attrs))
+        self.builder = NamingBuilder(tvm.IRModule(rest, attrs=mod.attrs))
         self._old_uses = _count_uses(self.old)
         self._uses: Counter[relax.Var] = Counter()
         self._new: dict[relax.Var, relax.Expr] = {}
@@ -186,6 +187,7 @@ class Rewriter:
         old = binding.value
         value = self.replaced(old)
         if isinstance(value, relax.Call):
+            self.builder.rewritten = binding.var.name
             value = self.rewrite(binding.var, value)
         if value is old and isinstance(binding.var, relax.DataflowVar):
             self.builder.emit_normalized(binding)  # as it is: its type is known

@@ -67,6 +67,8 @@ BYTE_POINTER = PointerType(PrimType("uint8"))
 _FAILED = "nnefc_run_failed"  # of the runtime: whether a kernel of this run has failed
 _PART = "nnefc_run_counted"  # of the runtime: the part of the workspace that waited for a size
 _OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape is known then
+_PROFILE_BEGIN = "nnefc_profile_begin"  # of the runtime: what time it is
+_PROFILE_END = "nnefc_profile_end"  # of the runtime: adds up what has gone by since then
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
 _SPAN = 1 << 40  # extent of the byte views; addresses lie within the plan, so it is never checked
 
@@ -244,6 +246,7 @@ def entry_function(
     open_dimensions: Sequence[tirx.Var] = (),
     counted: Sequence[tuple[int, int]] = (),
     symbol: str = ENTRY,
+    timed: list[Step] | None = None,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """The entry, and the kernels that it calls.
 
@@ -259,6 +262,8 @@ def entry_function(
         open_dimensions: of the network.
         counted: the dimensions of outputs that it writes; see :func:`counted_sizes`.
         symbol: of the entry.
+        timed: where the calls of kernels are noted, in their order, if the entry shall time them: a call's number is
+            its place there.
     """
     params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
@@ -282,7 +287,7 @@ def entry_function(
     if program.parts:
         parameters.append(run := _byte_pointer("run"))
         parts = _Parts(program, table, run)
-    writer = _Writer(signatures, memory, {buffer: count.var for buffer, count in all_counts(program)}, parts)
+    writer = _Writer(signatures, memory, {buffer: count.var for buffer, count in all_counts(program)}, parts, timed)
     body += writer.statements(program, plan, areas)
     for place, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
@@ -398,11 +403,13 @@ class _Writer:
         memory: Memory,
         counts: Mapping[Buffer, tirx.Var],
         parts: _Parts | None,
+        timed: list[Step] | None,
     ) -> None:
         self._signatures = signatures
         self._memory = memory
         self._counts = counts
         self._parts = parts
+        self._timed = timed
         self.used: dict[GlobalVar, None] = {}
 
     def statements(self, program: Program, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
@@ -414,7 +421,7 @@ class _Writer:
             workspace = None if place is None else _area(place, areas)
             match action:
                 case Step():
-                    made.append(self._call(action, plan, areas, workspace))
+                    made += self._with_time(action, self._call(action, plan, areas, workspace))
                 case ChoiceStep():
                     made += self._choice(action, plan, areas, workspace)
                 case LoopStep():
@@ -444,6 +451,15 @@ class _Writer:
                 made += more
                 areas |= found
         return made
+
+    def _with_time(self, step: Step, call: tirx.Stmt) -> list[tirx.Stmt]:
+        """A call of a kernel, and around it what takes its time, if that is wanted."""
+        if self._timed is None:
+            return [call]
+        begin = tirx.Var("begin", "int64")
+        end = tirx.call_extern("int32", _PROFILE_END, tirx.IntImm("int32", len(self._timed)), begin)
+        self._timed.append(step)
+        return [tirx.Bind(begin, tirx.call_extern("int64", _PROFILE_BEGIN)), call, tirx.Evaluate(end)]
 
     def _call(self, step: Step, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> tirx.Stmt:
         self.used[step.kernel] = None

@@ -18,6 +18,7 @@ from tvm import relax, tirx
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import item_bytes
 from nnefc.network import Body, Choice, Control, Count, Loop, Network, control_index, result_types
+from nnefc.passes.graph.origins import origins
 from nnefc.passes.graph.rewriter import array_of, is_constant
 from nnefc.passes.plan.size_arguments import SizeArguments, with_size_arguments
 from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
@@ -72,12 +73,14 @@ class Step:
 
     Attributes:
         sizes: those that it is written with, its further parameters.
+        tensors: of the model, that it computes or was made for.
     """
 
     kernel: tvm.ir.GlobalVar
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
     sizes: SizeArguments = ()
+    tensors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,7 +353,7 @@ class _Reader:
         """The steps of `main` and its borders; constants and kernels are in the pool."""
         for block in self._main.body.blocks:
             for binding in block.bindings:
-                self._value[binding.var] = self._bind(binding.value)
+                self._value[binding.var] = self._bind(binding.var, binding.value)
         results = self.buffers(self._main.body.body)
         end = len(results) - len(self._counts)
         count = end - len(self._states)
@@ -379,7 +382,7 @@ class _Reader:
             return [self._pool.constant(expr)]
         raise CompileError(f"cannot lower the expression {expr}")
 
-    def _bind(self, value: relax.Expr) -> list[Buffer]:
+    def _bind(self, var: relax.Var, value: relax.Expr) -> list[Buffer]:
         if not isinstance(value, relax.Call):
             return self.buffers(value)
         control = control_index(value)
@@ -391,7 +394,7 @@ class _Reader:
         writes = tuple(map(self._temporary, types))
         if control is None:
             kernel, sizes = self._kernels[value.args[0]]
-            self._steps.append(Step(kernel, reads, writes, sizes))
+            self._steps.append(Step(kernel, reads, writes, sizes, origins(var.name)))
             return list(writes)
         match self._controls[control]:
             case Choice(then, other):

@@ -127,6 +127,7 @@ def model_source(description: LibraryDescription) -> str:
             *tables,
             *_weights(description),
             *_open_tables(description),
+            *_profile_tables(description),
             f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
             f"                    const uint8_t *constants{', int64_t *sizes, void *run' * is_open}) {{",
@@ -199,6 +200,25 @@ def _open_tables(description: LibraryDescription) -> list[str]:
     ]
 
 
+def _profile_tables(description: LibraryDescription) -> list[str]:
+    """The kernels that are timed, and room for their times."""
+    if not description.kernels:
+        return []
+    rows = []
+    for kernel in description.kernels:
+        names = "".join(f"{name}\n" for name in kernel.tensors)
+        texts = ", ".join(map(c_literal, (kernel.kernel, names, kernel.rule)))
+        rows.append(f"    {{{texts}, UINT64_C({kernel.operations}), UINT64_C({kernel.bytes}), 0, 0, 0, 0}},")
+    return [
+        '#include "profile/profile.h"',
+        f"const uint32_t nnefc_profile_places = {len(rows)};",
+        "const nnefc_kernel_times nnefc_profile_kernels[] = {",
+        *rows,
+        "};",
+        f"nnefc_profile_sums nnefc_profile_of[{len(rows)}];",
+    ]
+
+
 def _open_members(description: LibraryDescription) -> str:
     """The members of nnefc_open_sizes."""
     only = ["special", c_literal("; ".join(sizes_spelled(description)))]
@@ -219,9 +239,9 @@ def _aliases(description: LibraryDescription) -> list[str]:
     if prefix == PLAIN:
         return []
     return [
-        declarations(prefix, *description.kind),
+        declarations(description),
         *(
-            f"{result} {prefix}_{name}({parameters}) {{ return {PLAIN}_{name}({arguments}); }}"
-            for name, (result, parameters, arguments) in functions_of(*description.kind).items()
+            f"{result} {prefix}_{name}({parameters}) {{ {'return ' * (result != 'void')}{PLAIN}_{name}({arguments}); }}"
+            for name, (result, parameters, arguments) in functions_of(description).items()
         ),
     ]

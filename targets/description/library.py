@@ -15,6 +15,7 @@ __all__ = [
     "ELEMENT_TYPES",
     "DimensionDescription",
     "FormulaDescription",
+    "KernelDescription",
     "LibraryDescription",
     "SpecializationDescription",
     "TensorDescription",
@@ -66,6 +67,11 @@ _STATE_FUNCTIONS = {  # besides those, in libraries of networks with states
     "copy_states": ("nnefc_status", "nnefc_session *session, nnefc_session *other", "session, other"),
     "get_state": ("nnefc_status", "nnefc_session *session, uint32_t state, void *data", "session, state, data"),
     "set_state": ("nnefc_status", "nnefc_session *session, uint32_t state, const void *data", "session, state, data"),
+}
+
+_PROFILE_FUNCTIONS = {  # besides those, in libraries that time their kernels
+    "profile": ("uint32_t", "nnefc_kernel_times *times, uint32_t count", "times, count"),
+    "profile_reset": ("void", "void", ""),
 }
 
 _STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU
@@ -180,6 +186,18 @@ class SpecializationDescription:
 
 
 @dataclass(frozen=True)
+class KernelDescription:
+    """A kernel at one place of a network that times its kernels: its name, the tensors of the model that it computes or
+    was made for, its schedule rule, and the arithmetic and the bytes of one call, 0 where they are not known."""
+
+    kernel: str
+    tensors: tuple[str, ...]
+    rule: str
+    operations: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class WeightsFile:
     """Trained values in a file of their own: its name, without a folder, and the checksum of what is in it."""
 
@@ -223,6 +241,7 @@ class LibraryDescription:
             1 on for what is laid out when a size is known that only the data tell and that has no limit. Empty: all 0.
         output_parts: of each output, the part with which its shape is known. Empty: all is 0.
         part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
+        kernels: in the order of their places, if the library times them.
     """
 
     model: str
@@ -255,16 +274,12 @@ class LibraryDescription:
     parts: tuple[int, ...] = ()
     output_parts: tuple[int, ...] = ()
     part_dimensions: tuple[int, ...] = ()
+    kernels: tuple[KernelDescription, ...] = ()
 
     @property
     def is_open(self) -> bool:
         """Whether any size is known only at run time."""
         return bool(self.dimensions or self.counted)
-
-    @property
-    def kind(self) -> tuple[str, bool, bool]:
-        """What its functions depend on: see :func:`functions_of`."""
-        return self.device, self.is_open, bool(self.states)
 
     @property
     def device_bytes(self) -> int:
@@ -276,30 +291,25 @@ class LibraryDescription:
         return sum(-(-size // alignment) * alignment for size in sizes)
 
 
-def functions_of(device: str, is_open: bool = False, has_states: bool = False) -> dict[str, tuple[str, str, str]]:
-    """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call.
-
-    Args:
-        device: what it runs on.
-        is_open, has_states: whether the network has open dimensions, and states.
-    """
-    own = {**_FUNCTIONS, **DEVICES[device].functions}
-    own |= (_OPEN_FUNCTIONS if is_open else {}) | (_STATE_FUNCTIONS if has_states else {})
+def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, str]]:
+    """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call."""
+    own = {**_FUNCTIONS, **DEVICES[description.device].functions}
+    own |= _OPEN_FUNCTIONS if description.is_open else {}
+    own |= _STATE_FUNCTIONS if description.states else {}
+    own |= _PROFILE_FUNCTIONS if description.kernels else {}
     return dict(sorted(own.items()))
 
 
-def public_symbols(
-    prefix: str = PLAIN, device: str = "cpu", is_open: bool = False, has_states: bool = False
-) -> tuple[str, ...]:
-    """The names of the functions of `nnefc.h`, sorted, with another prefix if one is given."""
-    return tuple(f"{prefix}_{name}" for name in functions_of(device, is_open, has_states))
+def public_symbols(description: LibraryDescription, prefix: str = PLAIN) -> tuple[str, ...]:
+    """The names of a library's functions, sorted, with another prefix if one is given."""
+    return tuple(f"{prefix}_{name}" for name in functions_of(description))
 
 
-def declarations(prefix: str, device: str = "cpu", is_open: bool = False, has_states: bool = False) -> str:
-    """The prototypes of the functions with this prefix, in C."""
+def declarations(description: LibraryDescription) -> str:
+    """The prototypes of the functions with the description's prefix, in C."""
     return "".join(
-        f"NNEFC_API {result}{'' if result.endswith('*') else ' '}{prefix}_{name}({parameters});\n"
-        for name, (result, parameters, _) in functions_of(device, is_open, has_states).items()
+        f"NNEFC_API {result}{'' if result.endswith('*') else ' '}{description.prefix}_{name}({parameters});\n"
+        for name, (result, parameters, _) in functions_of(description).items()
     )
 
 

@@ -40,7 +40,7 @@ def header_source(description: LibraryDescription) -> str:
             'extern "C" {',
             "#endif",
             "",
-            declarations(prefix, *description.kind),
+            declarations(description),
             "#ifdef __cplusplus",
             "}",
             "#endif",

@@ -61,7 +61,7 @@ RUNTIME = Path(__file__).parents[1] / "runtime"
 _CONSTANTS = RUNTIME / "constants.S"
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
 
-_COMPILE_FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
+_COMPILE_FLAGS = ("-std=c11", "-Os", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
 
 
 def link_library(
@@ -119,9 +119,7 @@ def _link(
 ) -> None:
     """Link a shared library; the constants that are `left_out` are added to it afterwards."""
     device = description.device
-    names = sorted(
-        {name for prefix in (PLAIN, description.prefix) for name in public_symbols(prefix, *description.kind)}
-    )
+    names = sorted({name for prefix in (PLAIN, description.prefix) for name in public_symbols(description, prefix)})
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
         library = Path(beside) / output.name
@@ -176,7 +174,7 @@ def link_object(
                 "-Wl,--strip-debug",
             ]
             run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
-            hide_symbols(output, public_symbols(description.prefix, *description.kind))
+            hide_symbols(output, public_symbols(description, description.prefix))
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -237,6 +235,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
+    folders += ["profile"] * bool(description.kernels)
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
     return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
 

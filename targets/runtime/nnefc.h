@@ -301,6 +301,26 @@ NNEFC_API const char *nnefc_last_error(const nnefc_session *session);
 /* "ok", "bad argument", ...; "unknown status" for others. */
 NNEFC_API const char *nnefc_status_name(nnefc_status status);
 
+/* A kernel at one place of the network, and what its calls took, of all sessions. */
+typedef struct nnefc_kernel_times {
+    const char *kernel;  /* its name in the library */
+    const char *tensors; /* of the model, that it computes or was made for; each ends with a line feed */
+    const char *rule;    /* the schedule rule that it got */
+    uint64_t operations; /* arithmetic of one call; 0 if it is not known */
+    uint64_t bytes;      /* that one call reads and writes, each once; 0 if it is not known */
+    uint64_t calls;
+    uint64_t nanoseconds;      /* of all calls */
+    uint64_t last_begin;       /* when the last call began, in nanoseconds since some moment in the past */
+    uint64_t last_nanoseconds; /* what it took */
+} nnefc_kernel_times;
+
+/* Writes the times of at most `count` kernels, in the order in which the network runs them, and returns how many there are.
+ * Only libraries compiled with --profile have this function, and the next. */
+NNEFC_API uint32_t nnefc_profile(nnefc_kernel_times *times, uint32_t count);
+
+/* Forgets the times so far. */
+NNEFC_API void nnefc_profile_reset(void);
+
 /* The functions of one network, for code that uses networks with several names or opens libraries itself. */
 typedef struct nnefc_interface {
     const nnefc_description *(*describe)(void);

@@ -96,7 +96,7 @@ def test_names_that_c_cannot_take_are_refused(prefix: str, tmp_path: Path) -> No
 def test_a_shared_library_has_the_functions_by_both_names(tmp_path: Path) -> None:
     library = write(tmp_path / "model.so", replace(SAMPLE, prefix="digits"))
     assert elf.read(library).exported == {
-        name for prefix in ("nnefc", "digits") for name in public_symbols(prefix, *SAMPLE.kind)
+        name for prefix in ("nnefc", "digits") for name in public_symbols(SAMPLE, prefix)
     }
     with load(library) as model:
         assert np.array_equal(model(X)[0], X * WEIGHTS)
@@ -107,7 +107,7 @@ def test_a_shared_library_has_the_functions_by_both_names(tmp_path: Path) -> Non
 def test_an_object_shows_its_functions_and_nothing_else(prefix: str, tmp_path: Path) -> None:
     path = write(tmp_path / "model.o", replace(SAMPLE, prefix=prefix))
     lines = run(["nm", "--extern-only", "--defined-only", path]).splitlines()
-    assert {line.split()[-1] for line in lines} == set(public_symbols(prefix, *SAMPLE.kind))
+    assert {line.split()[-1] for line in lines} == set(public_symbols(SAMPLE, prefix))
 
 
 TWO_NETWORKS = """

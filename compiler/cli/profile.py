@@ -1,0 +1,189 @@
+"""`nnefc profile`: what the kernels of a library take, that was compiled with --profile. Needs numpy and the loader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnefc.cli.options import given, session_options
+from nnefc.cli.run import inputs_of, told_of_random
+from nnefc.cli.text import columns
+from nnefc.cli.timing import Amount, Contender, Times, take_turns
+
+if TYPE_CHECKING:
+    from nnefc.loader import KernelTime
+
+__all__ = ["profile_library"]
+
+_WARM_UP = 3  # runs
+_MOST_NAMES = 3  # in a line
+
+
+@click.command("profile")
+@click.argument("library", type=click.Path(path_type=Path))
+@session_options
+@click.option(
+    "--random",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SEED",
+    help="The seed of the random values for inputs that have no file.  [default: 0]",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="The number of threads.  [default: one for each core]")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0, min_open=True), default=2.0, help="How long to run.  [default: 2]"
+)
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Run N times instead.")
+@click.option(
+    "--by",
+    type=click.Choice(["place", "kernel", "rule"]),
+    default="place",
+    help="A line for each place in the network, for each kernel, or for each schedule rule.  [default: place]",
+)
+@click.option("--top", type=click.IntRange(min=1), default=30, metavar="N", help="Lines to print.  [default: 30]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all times in seconds.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json",
+    help="Write the last run as a trace, for Perfetto or chrome://tracing.",
+)
+def profile_library(
+    library: Path,
+    inputs: tuple[str, ...],
+    shape: dict[str, tuple[int | str, ...]] | None,
+    weights: Path | None,
+    device: int,
+    flush_subnormals: bool | None,
+    random: int,
+    threads: int | None,
+    seconds: float,
+    runs: int | None,
+    by: str,
+    top: int,
+    as_json: bool,
+    trace: Path | None,
+) -> None:
+    """Time the kernels of LIBRARY, compiled by nnefc with --profile."""
+    from nnefc.loader import load
+
+    chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
+    with load(library, threads=threads, device=device, **chosen) as model:
+        model.forget_profile()
+        arrays, left = inputs_of(model, library, inputs, shape or {}, random)
+        with told_of_random(left):
+            for _ in range(_WARM_UP):
+                model.run(arrays)
+        model.forget_profile()
+        (times,) = take_turns([Contender(str(library), [lambda: model.run(arrays)])], Amount(seconds, runs, warm_up=0))
+        kernels = model.profile()
+    if trace is not None:
+        trace.write_text(json.dumps(_trace(kernels)))
+    if as_json:
+        ran = {"runs": len(times.runs), "median": times.median, "kernels": [asdict(kernel) for kernel in kernels]}
+        click.echo(json.dumps(ran, indent=2))
+    else:
+        click.echo("\n".join(_lines(kernels, times, by, top)))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What several calls took together."""
+
+    seconds: float
+    calls: int
+    operations: int
+    bytes: int
+    words: tuple[str, ...]
+
+    @staticmethod
+    def of(kernels: Sequence[KernelTime], words: tuple[str, ...]) -> _Line:
+        return _Line(
+            sum(kernel.seconds for kernel in kernels),
+            sum(kernel.calls for kernel in kernels),
+            sum(kernel.operations * kernel.calls for kernel in kernels),
+            sum(kernel.bytes * kernel.calls for kernel in kernels),
+            words,
+        )
+
+
+def _lines(kernels: Sequence[KernelTime], times: Times, by: str, top: int) -> list[str]:
+    """A line for each group, the slowest first, and what is not in any kernel."""
+    runs, total = len(times.runs), sum(kernel.seconds for kernel in kernels)
+    whole = max(sum(times.runs), 1e-12)
+    groups = [line for line in _grouped(kernels, by) if line.calls]
+    groups.sort(key=lambda line: -line.seconds)
+    heads = {"place": ("kernel", "rule", "tensors"), "kernel": ("kernel", "rule", "places"), "rule": ("rule", "places")}
+    rows: list[Sequence[str]] = [("ms a run", "share", "calls", "GFLOP/s", "GB/s", *heads[by])]
+    for line in groups[:top]:
+        rows.append(
+            (
+                f"{1e3 * line.seconds / runs:.4f}",
+                f"{100 * line.seconds / whole:.1f} %",
+                f"{line.calls / runs:,.6g}",
+                _rate(line.operations, line.seconds),
+                _rate(line.bytes, line.seconds),
+                *line.words,
+            )
+        )
+    lines = columns(rows, right=range(5))
+    left = groups[top:]
+    if left:
+        rest = sum(line.seconds for line in left)
+        lines.append(
+            f"{len(left):,} more: {1e3 * rest / runs:.4f} ms, {100 * rest / whole:.1f} % (--top {len(groups)})"
+        )
+    outside = max(0.0, whole - total)
+    lines.append(
+        f"{runs:,} runs, {1e3 * times.median:.3f} ms (median); {100 * outside / whole:.1f} % of the time is outside of "
+        "kernels: Python, copies, loops, and the taking of times"
+    )
+    return lines
+
+
+def _grouped(kernels: Sequence[KernelTime], by: str) -> Iterable[_Line]:
+    if by == "place":
+        return [_Line.of([kernel], (kernel.kernel, kernel.rule, _names(kernel.tensors))) for kernel in kernels]
+    key: Callable[[KernelTime], tuple[str, ...]] = (
+        (lambda kernel: (kernel.kernel, kernel.rule)) if by == "kernel" else (lambda kernel: (kernel.rule,))
+    )
+    groups: dict[tuple[str, ...], list[KernelTime]] = {}
+    for kernel in kernels:
+        groups.setdefault(key(kernel), []).append(kernel)
+    return [_Line.of(group, (*words, str(len(group)))) for words, group in groups.items()]
+
+
+def _names(tensors: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(tensors) - _MOST_NAMES
+    return ", ".join(tensors[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _rate(amount: int, seconds: float) -> str:
+    """Billions a second."""
+    return f"{1e-9 * amount / seconds:,.1f}" if amount and seconds else "-"
+
+
+def _trace(kernels: Sequence[KernelTime]) -> dict[str, Any]:
+    """The last call of each kernel in the Trace Event Format of Chrome; its times are in microseconds."""
+    ran = [kernel for kernel in kernels if kernel.calls]
+    start = min((kernel.last_begin for kernel in ran), default=0.0)
+    events = [
+        {
+            "name": ", ".join(kernel.tensors) or kernel.kernel,
+            "cat": kernel.rule,
+            "ph": "X",
+            "ts": 1e6 * (kernel.last_begin - start),
+            "dur": 1e6 * kernel.last_seconds,
+            "pid": 0,
+            "tid": 0,
+            "args": {"kernel": kernel.kernel, "operations": kernel.operations, "bytes": kernel.bytes},
+        }
+        for kernel in ran
+    ]
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

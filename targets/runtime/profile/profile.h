@@ -1,0 +1,23 @@
+/* Times of kernels, in libraries that were compiled to take them. */
+#ifndef NNEFC_PROFILE_H
+#define NNEFC_PROFILE_H
+
+#include <stdatomic.h>
+
+#include "nnefc.h"
+
+/* What all calls of a kernel at one place of the network took. */
+typedef struct nnefc_profile_sums {
+    _Atomic uint64_t calls, nanoseconds, last_begin, last_nanoseconds;
+} nnefc_profile_sums;
+
+/* The generated file defines these: one item for each place, whose times are 0. */
+extern const uint32_t nnefc_profile_places;
+extern const nnefc_kernel_times nnefc_profile_kernels[];
+extern nnefc_profile_sums nnefc_profile_of[];
+
+/* Called by the entry before and after each kernel. */
+int64_t nnefc_profile_begin(void);
+int32_t nnefc_profile_end(int32_t place, int64_t begin);
+
+#endif
