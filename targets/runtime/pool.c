@@ -128,12 +128,12 @@ static int32_t take(nnefc_pool *pool, uint32_t index, uint64_t announced, bool f
     uint64_t known = atomic_load_explicit(range, memory_order_relaxed);
     for (;;) {
         uint64_t begin = known >> 16 & PIECES, end = known & PIECES;
-        int32_t age = (int32_t)(epoch_of(announced) - epoch_of(known));
-        if (age > 0) { /* nobody has taken any */
+        if (epoch_of(known) != epoch_of(announced)) { /* nobody has taken any; or the launch is over, and there was another */
+            if (atomic_load(&pool->announced) != announced) return -1;
             begin = (announced & PIECES) * index / pool->threads;
             end = (announced & PIECES) * (index + 1) / pool->threads;
         }
-        if (age < 0 || begin == end) return -1;
+        if (begin == end) return -1;
         uint64_t taken = first ? begin++ : --end;
         uint64_t left = (uint64_t)epoch_of(announced) << 32 | begin << 16 | end;
         if (atomic_compare_exchange_weak(range, &known, left)) return (int32_t)taken;
