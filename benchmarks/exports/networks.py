@@ -63,11 +63,15 @@ def _torchvision(name: str, size: int = 64, **recipe: Any) -> Recipe:
     return Recipe(make, _image(size), **recipe)
 
 
-def _timm(name: str, size: int = 64, **recipe: Any) -> Recipe:
+def _timm(architecture: str, size: int = 64, **recipe: Any) -> Recipe:
     def make() -> nn.Module:
         import timm
 
-        return timm.create_model(name, pretrained=False)
+        network = timm.create_model(architecture, pretrained=False)
+        for name, weight in network.named_parameters():
+            if name.endswith("weight") and not weight.any():  # as some branches begin, which training changes
+                nn.init.uniform_(weight, 0.5, 1.5)
+        return network
 
     return Recipe(make, _image(size), **recipe)
 
