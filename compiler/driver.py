@@ -171,7 +171,7 @@ def compile(
             with progress.phase("quantize"):
                 plan = _quantization(network, calibrate, keep_wide)
                 network = quantized(network, plan)
-        with progress.phase("read"):
+        with progress.phase("read") if specialize else nullcontext():
             special = Specializations.of(
                 specialize, only_specialized, network, lambda **fixed: _as_planned(read(**fixed), plan)
             )

@@ -70,6 +70,11 @@ def names(ports: object) -> list[str]:
     return [port.name for port in ports]  # type: ignore[attr-defined]
 
 
+def without_names(assembly: Path) -> list[str]:
+    """The lines of the code; what debuggers call the variables is left out."""
+    return [line for line in assembly.read_text().splitlines() if not line.startswith("\t.asciz")]
+
+
 @pytest.mark.parametrize(
     ("text", "options"),
     [(PROVISIONAL, ["--graph", "first", "--shape", "x=1,3,8,10"]), (FINAL, [])],
@@ -91,7 +96,7 @@ def test_a_flattened_document_compiles_to_the_same_code_and_values(
             result = CliRunner().invoke(main, [*command, *output])
             assert result.exit_code == 0, result.output
         values = library.with_suffix(".weights").read_bytes()
-        made.append((values, [file.read_text() for file in sorted(code.iterdir())]))
+        made.append((values, [without_names(file) for file in sorted(code.iterdir())]))
     assert made[0] == made[1]
     assert made[0][1]
 
@@ -224,6 +229,7 @@ def test_quantized_models_compute_with_the_reals_that_their_integers_stand_for(t
     x = rng.standard_normal((1, 4)).astype(np.float32)
     with nnefc.load(compiled(tmp_path, tmp_path / "out")) as model:
         results = model.run({"x": x})
-    np.testing.assert_allclose(results["y"], x @ ((f.astype(np.float64) - 100) * 0.02).T, rtol=1e-4, atol=1e-5)
+    y = np.clip(x @ ((f.astype(np.float64) - 100) * 0.02).T, -1, 1)
+    np.testing.assert_allclose(results["y"], np.round((y + 1) / 2 * 255) / 255 * 2 - 1, atol=1e-5)
     w = np.clip(x @ (h / 255.0 * 2 - 1).T, -2, 2)
     np.testing.assert_allclose(results["z"], np.round((w + 2) / 4 * 15) / 15 * 4 - 2, atol=1e-5)

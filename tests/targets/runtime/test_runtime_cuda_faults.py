@@ -26,7 +26,17 @@ def build(command: tuple[str, ...], program: str, folder: Path) -> Path:
     path = folder / program
     sources = [*runtime_sources(CUDA_SAMPLE), model, HERE / "network.c", HERE / f"{program}.c", RUNTIME / "constants.S"]
     definition = f'-DNNEFC_CONSTANTS="{constants_file(CONSTANTS, "cuda-faults.bin")}"'
-    flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{RUNTIME}", definition]
+    flags = [
+        "-std=gnu11",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pthread",
+        f"-I{RUNTIME}",
+        definition,
+        "-DNNEFC_STATES",
+    ]
     made = subprocess.run(
         [*command, *flags, *map(str, sources), "-lm", "-ldl", "-o", str(path)], capture_output=True, text=True
     )
