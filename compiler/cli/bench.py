@@ -92,14 +92,21 @@ def bench_libraries(
     threads = threads or max(1, len(_processors()) // sessions)
     chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
     with ExitStack() as stack:
-        entries = []
+        entries: list[_Entry] = []
+        left: list[Port] = []
+        taken: dict[tuple[tuple[str, tuple[object, ...]], ...], Arrays] = {}
         for library in libraries:
             model = stack.enter_context(load(library, threads=threads, device=device, **chosen))
-            arrays, left = inputs_of(model, library, inputs, shape or {}, random)
+            face = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in model.inputs)
+            if face in taken and not inputs:  # whatever the inputs are called: equal values make results comparable
+                arrays = _renamed(taken[face], model)
+            else:
+                arrays, left = inputs_of(model, library, inputs, shape or {}, random)
+                taken[face] = arrays
             others = [stack.enter_context(model.session(threads=threads)) for _ in range(sessions - 1)]
             entries.append(_of_library(str(library), [model, *others], arrays, left))
         if against is not None:
-            entries.append(_of_onnxruntime(against, arrays, model, threads, sessions))
+            entries.append(_of_onnxruntime(against, arrays, threads, sessions))
         busy = Busy()
         times = take_turns([entry.contender for entry in entries], Amount(seconds, runs, warm_up))
         others_busy = busy.others()
@@ -116,6 +123,11 @@ class _Entry:
     memory: dict[str, int]
 
 
+def _renamed(arrays: Arrays, model: Model) -> Arrays:
+    """Arrays by the names of another network's inputs, in their order."""
+    return {tensor.name: array for tensor, array in zip(model.inputs, arrays.values(), strict=True)}
+
+
 def _of_library(name: str, models: Sequence[Model], arrays: Arrays, drawn: Sequence[Port]) -> _Entry:
     first = models[0]
     with told_of_random(drawn):
@@ -129,7 +141,7 @@ def _of_library(name: str, models: Sequence[Model], arrays: Arrays, drawn: Seque
     return _Entry(Contender(name, [stream(model) for model in models]), results, kept)
 
 
-def _of_onnxruntime(path: Path, arrays: Arrays, model: Model, threads: int, sessions: int) -> _Entry:
+def _of_onnxruntime(path: Path, arrays: Arrays, threads: int, sessions: int) -> _Entry:
     """onnxruntime on the same arrays, by name; by position if the names differ."""
     try:
         import onnxruntime
@@ -147,8 +159,8 @@ def _of_onnxruntime(path: Path, arrays: Arrays, model: Model, threads: int, sess
             onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for _ in range(sessions)
         ]
         names = [given.name for given in made[0].get_inputs()]
-        if set(names) != set(arrays) and len(names) == len(model.inputs):
-            arrays = {name: arrays[tensor.name] for name, tensor in zip(names, model.inputs, strict=True)}
+        if set(names) != set(arrays) and len(names) == len(arrays):
+            arrays = dict(zip(names, arrays.values(), strict=True))
         results = made[0].run(None, arrays)
     except Exception as error:  # its own classes say no more than that it failed
         reason = next(iter(str(error).splitlines()), type(error).__name__)

@@ -75,8 +75,11 @@ def inputs_of(
     shape: Mapping[str, tuple[int | str, ...]],
     random: int | None,
 ) -> tuple[Arrays, list[Port]]:
-    """The arrays of the options `--input`, with random ones for the other inputs if there is a seed; and which inputs
-    these others are."""
+    """The arrays of `--input`, and random ones for the other inputs if there is a seed, in the order of the inputs.
+
+    Returns:
+        the arrays by name, and which inputs are random.
+    """
     arrays = read_inputs(inputs, model.inputs)
     left: list[Port] = [port for port in model.inputs if port.name not in arrays]
     if random is not None:
@@ -90,7 +93,7 @@ def inputs_of(
             f"no value for input {', '.join(map(repr, missing))}",
             hint=f"give a file, --input {missing[0]}=FILE.npy, or random values, --random 0",
         )
-    return arrays, left
+    return {port.name: arrays[port.name] for port in model.inputs}, left
 
 
 @contextmanager

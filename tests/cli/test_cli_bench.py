@@ -12,8 +12,10 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 from onnx import helper
+from onnx_models import graph, info, model, node, save
 from runtime_samples import sample_library
 
+import nnefc
 from nnefc import load
 from nnefc.cli import main
 from nnefc.cli.timing import Amount, Busy, Contender, Times, take_turns
@@ -24,8 +26,8 @@ def bench(*arguments: object) -> Result:
 
 
 def names_and_shapes(library: Path) -> list[list[tuple[str, str, tuple[int, ...]]]]:
-    with load(library) as model:
-        return [[(t.name, t.dtype, t.shape) for t in tensors] for tensors in (model.inputs, model.outputs)]
+    with load(library) as network:
+        return [[(t.name, t.dtype, t.shape) for t in tensors] for tensors in (network.inputs, network.outputs)]
 
 
 def onnx_twin(library: Path, path: Path, prefix: str = "") -> Path:
@@ -43,8 +45,8 @@ def onnx_twin(library: Path, path: Path, prefix: str = "") -> Path:
         helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.zeros(shape, np.dtype(dtype))))
         for name, dtype, shape in outputs
     ]
-    graph = helper.make_graph(nodes, "twin", values, made)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    twin = helper.make_graph(nodes, "twin", values, made)
+    onnx.save(helper.make_model(twin, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
 
 
@@ -76,6 +78,16 @@ def test_results_of_several_libraries_are_compared() -> None:
     lines = bench(same, other, "--runs", 2).stdout.splitlines()
     assert lines[0].split()[-2:] == ["speed", "difference"]
     assert lines[1].split()[-2:] == ["1.00", "0"]
+
+
+def test_networks_whose_inputs_have_other_names_are_given_the_same_values(tmp_path: Path) -> None:
+    paths = []
+    for name in ("x", "another"):
+        made = model(graph([node("Exp", [name], ["y"])], [info(name, (5,))], [info("y", (5,))]))
+        paths.append(tmp_path / f"{name}.so")
+        nnefc.compile(save(made, tmp_path)).export(paths[-1])
+    record = json.loads(bench(*paths, "--runs", 1, "--json").stdout)
+    assert [entry["largest_difference"] for entry in record["results"]] == [0, 0]
 
 
 @pytest.mark.parametrize("prefix", ["", "other_"])
