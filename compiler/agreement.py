@@ -208,6 +208,8 @@ def _at_most(above: Dimension, difference: Size) -> Narrowed | None:
     if not isinstance(above, Size):
         return None
     own = _ranges_of(above)
+    if any(map(is_told, own)):  # nobody could be asked to keep to a limit
+        return None
     factors = [factor_of(above, var) for var in own]
     constant = substituted(above, dict.fromkeys(own, 0))
     if len(own) < 2 or None in factors or not isinstance(constant, int):
