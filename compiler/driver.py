@@ -120,7 +120,7 @@ def compile(
         specialize: sizes of all open dimensions, by name, that the library gets code of its own for, faster than that
             for all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes.
         only_specialized: whether the library has no other code, and refuses other sizes.
-        profile: whether the library times its kernels, for `Model.profile` and `nnefc profile`; some 50 ns each.
+        profile: whether the library times its kernels, for `Model.profile` and `nnefc profile`; some 80 ns each.
         operators: Python files that register operators of the user's; they are run.
         progress: called at the beginning and end of every phase.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnefc.cli.arrays import Arrays
-from nnefc.cli.options import given, session_options
+from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.run import inputs_of, told_of_random
 from nnefc.cli.text import Port, columns, memory
 from nnefc.cli.timing import Amount, Busy, Contender, Times, take_turns
@@ -36,13 +36,7 @@ _PERCENTILES = (90, 99)
 @click.command("bench")
 @click.argument("libraries", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="LIBRARY...")
 @session_options
-@click.option(
-    "--random",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="SEED",
-    help="The seed of the random values for inputs that have no file.  [default: 0]",
-)
+@timing_options
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a session.  [default: the cores, shared out]")
 @click.option(
     "--sessions",
@@ -52,13 +46,6 @@ _PERCENTILES = (90, 99)
     help="Sessions that run side by side, each with its own threads.  [default: 1]",
 )
 @click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=2.0,
-    help="How long each library runs.  [default: 2]",
-)
-@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Run N times in each session instead.")
-@click.option(
     "--warm-up", type=click.IntRange(min=0), default=3, metavar="N", help="Runs before the timed ones.  [default: 3]"
 )
 @click.option(
@@ -67,7 +54,6 @@ _PERCENTILES = (90, 99)
     metavar="MODEL.onnx",
     help="Also time onnxruntime on this model, if it is installed, with as many threads.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all times in seconds.")
 def bench_libraries(
     libraries: tuple[Path, ...],
     inputs: tuple[str, ...],

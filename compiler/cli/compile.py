@@ -104,7 +104,7 @@ __all__ = ["compile_model"]
     "--profile",
     is_flag=True,
     default=None,
-    help="Let the library time its kernels, for nnefc profile; some 50 ns each.",
+    help="Let the library time its kernels, for nnefc profile; some 80 ns each.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print each phase, even if stderr is not a terminal.")
 def compile_model(

@@ -11,7 +11,7 @@ import click
 
 from nnefc.cli.values import read_values
 
-__all__ = ["given", "model_options", "read_shape_options", "read_shapes", "session_options"]
+__all__ = ["given", "model_options", "read_shape_options", "read_shapes", "session_options", "timing_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -202,6 +202,33 @@ def session_options(command: Command) -> Command:
                 default=None,
                 help="Treat numbers smaller than about 1e-38 as zero, which is faster.  [default: flush]",
             ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def timing_options(command: Command) -> Command:
+    """The options that say how long a library is timed, on which random values, and for whom the times are printed."""
+    for option in reversed(
+        (
+            click.option(
+                "--random",
+                type=click.IntRange(min=0),
+                default=0,
+                metavar="SEED",
+                help="The seed of the random values for inputs that have no file.  [default: 0]",
+            ),
+            click.option(
+                "--seconds",
+                type=click.FloatRange(min=0, min_open=True),
+                default=2.0,
+                help="How long each library runs.  [default: 2]",
+            ),
+            click.option(
+                "--runs", type=click.IntRange(min=1), metavar="N", help="Run N times in each session instead."
+            ),
+            click.option("--json", "as_json", is_flag=True, help="Print JSON, with all times in seconds."),
         )
     ):
         command = option(command)

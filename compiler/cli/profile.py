@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnefc.cli.options import given, session_options
+from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.run import inputs_of, told_of_random
 from nnefc.cli.text import columns
 from nnefc.cli.timing import Amount, Contender, Times, take_turns
@@ -27,18 +27,8 @@ _MOST_NAMES = 3  # in a line
 @click.command("profile")
 @click.argument("library", type=click.Path(path_type=Path))
 @session_options
-@click.option(
-    "--random",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="SEED",
-    help="The seed of the random values for inputs that have no file.  [default: 0]",
-)
+@timing_options
 @click.option("--threads", type=click.IntRange(min=1), help="The number of threads.  [default: one for each core]")
-@click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True), default=2.0, help="How long to run.  [default: 2]"
-)
-@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Run N times instead.")
 @click.option(
     "--by",
     type=click.Choice(["place", "kernel", "rule"]),
@@ -46,7 +36,6 @@ _MOST_NAMES = 3  # in a line
     help="A line for each place in the network, for each kernel, or for each schedule rule.  [default: place]",
 )
 @click.option("--top", type=click.IntRange(min=1), default=30, metavar="N", help="Lines to print.  [default: 30]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all times in seconds.")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
