@@ -27,6 +27,7 @@ from nnefc.passes.backend import (
 )
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.packed_items import use_packed_items
+from nnefc.passes.compute.two_digits import use_two_digits
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
@@ -219,6 +220,7 @@ def lower(
     use_vector_math()
     use_dot_products()
     use_packed_items()
+    use_two_digits()
     with backend.target.host.to_tvm():
         network = optimized(network, backend, observe, strict, memory_budget)
 

@@ -73,7 +73,7 @@ class CpuBackend(Backend):
                 *([] if strict else [("join attention", JoinAttention(target))]),
                 *self._narrowing(modules, algorithms),
                 ("assign layouts", AssignLayouts(target, algorithms, strict)),
-                ("pack block matmul", PackBlockMatmul(target)),
+                ("pack block matmul", PackBlockMatmul(target, strict)),
                 ("widen blocks", WidenBlocks()),
                 ("pack matmul", PackMatmul(target, algorithms)),
                 ("pack narrow matmul", PackNarrowMatmul(target)),

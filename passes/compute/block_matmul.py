@@ -7,7 +7,8 @@ scales[N / b, K / block, b], zero points or offsets the same
 
 What is taken away from the items when they are packed, so that they are signed, is added to what the offsets are.
 
-Where the other factor may be rounded to 8 bits, and the target sums up products of bytes, both are integers:
+Where the target sums up products of bytes, both factors are integers; those of the other one have two digits, so that
+little is lost, or one, where the model lets it be rounded to 8 bits:
 
 x[M, K] = q[m, k] * r[m, k / block]            y[M, N] = sum over blocks of (q W)[m, n] * r * scale + sums[m] * offset
 """
@@ -25,6 +26,7 @@ from nnefc.operators.block_quantization import unpacked
 from nnefc.passes.compute.blocked import block_array
 from nnefc.passes.compute.dot_product import Multiplication
 from nnefc.passes.compute.packed_items import bytes_of, item_of
+from nnefc.passes.compute.two_digits import joined_digits
 from nnefc.sizes import dimensions
 
 __all__ = ["DEQUANTIZED", "Blocks", "gather_rows", "multiply_blocks", "pack_blocks", "sums_of_blocks"]
@@ -47,6 +49,7 @@ class Blocks:
         points: what is stored besides the scales: "zeros", "offsets" or "nothing": zero points of half the range.
         how: bytes are multiplied; None where items are multiplied as floats.
         look_up: see :func:`item_of`.
+        digits: of the other factor's integers: bytes, one or two.
     """
 
     bits: int
@@ -54,6 +57,7 @@ class Blocks:
     points: str
     how: Multiplication | None
     look_up: bool
+    digits: int = 1
 
     @property
     def places(self) -> int:
@@ -120,17 +124,17 @@ def multiply_blocks(*given: Any) -> te.Tensor:
     """`[…, M, K]` times a quantized `[K, N]`: `[…, M, N]`, float32.
 
     Args:
-        given: the left factor, K a whole number of blocks, or packed dot operands `[…, M, K / 4]`; the packed matrix
-            and its scales; what is stored besides them; if there are offsets, the sums of the blocks of `left`,
-            `[…, M, K / block]`; if bytes are multiplied, their scales, of the same shape; a `Blocks`; and M, or a
-            little more, as for `multiply_packed`.
+        given: the left factor, K a whole number of blocks, or packed dot operands `[…, M, K / 4]`, of two digits
+            `[…, M, 2, K / 4]`; the packed matrix and its scales; what is stored besides them; if there are offsets,
+            the sums of the blocks of `left`, `[…, M, K / block]`; if bytes are multiplied, their scales, of the same
+            shape; a `Blocks`; and M, or a little more, as for `multiply_packed`.
     """
     *tensors, blocks, rows = given
     left, packed, scales, *others = tensors
     points = others.pop(0) if blocks.points != "nothing" else None
     sums = others.pop(0) if blocks.has_offsets else None
     ranges = others.pop(0) if blocks.how is not None else None
-    *batch, height, _ = dimensions(left.shape)
+    *batch, height = dimensions(left.shape)[: -2 if blocks.digits > 1 else -1]
     vectors, count, size, lanes = map(int, packed.shape)
     extents = {"kb": count, "kj": size, "kp": blocks.places}
     axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
@@ -140,15 +144,19 @@ def multiply_blocks(*given: Any) -> te.Tensor:
         block, word, part = (axis.var for axis in axes)
         source = (*outer, row if height == rows else tirx.min(row, height - 1))
         place = (column // lanes, block, column % lanes)
-        a = left(*source, (block * size + word) * blocks.places + part)
+        at = (block * size + word) * blocks.places + part
         stored = packed(*place[:2], word, place[2])
         scale = scales(*place).astype("float32")
         if ranges is not None:
-            dot = blocks.how.product(a, bytes_of(stored, part, blocks.bits))
+            items = bytes_of(stored, part, blocks.bits)
+            if blocks.digits > 1:
+                dot = joined_digits(*(blocks.how.product(left(*source, digit, at), items) for digit in range(2)))
+            else:
+                dot = blocks.how.product(left(*source, at), items)
             term = dot.astype("float32") * (scale * ranges(*source, block))
         else:
             item = stored.astype("float32") if blocks.bits == 8 else item_of(stored, part, blocks.bits, blocks.look_up)
-            term = a * (item * scale)
+            term = left(*source, at) * (item * scale)
         if sums is not None:
             share = tirx.const(1 / (size * blocks.places), "float32")
             term = term + sums(*source, block) * (blocks.offset(points, place, scale) * share)

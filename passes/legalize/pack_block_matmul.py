@@ -4,7 +4,8 @@ w = dequantize_blocks(B, scales, zeros)                   y = multiply_blocks(x,
 y = matmul(x, w)                                    →     t = gather_rows(i, pack(B), pack(scales), pack(zeros))
 t = take(permute_dims(w), i)
 
-Where the model lets x be rounded to 8 bits, and the target has an instruction for products of four bytes, x is:
+Where the target has an instruction for products of four bytes, x is rounded to two bytes, if that costs less than a
+ten-thousandth of y; where the model lets it be, to one:
 
 r = max(abs(x)) / 127, for each block;  q = round(x / r);  y = multiply_blocks(q, …, r sum(q), r)
 """
@@ -23,6 +24,7 @@ from nnefc.passes.compute.block_matmul import Blocks, gather_rows, multiply_bloc
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.matmul import padded_rows
 from nnefc.passes.compute.packed_items import looks_up_items
+from nnefc.passes.compute.two_digits import LARGEST, split_digits
 from nnefc.passes.graph.packed_operands import packed_data
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
@@ -37,15 +39,19 @@ __all__ = ["PackBlockMatmul", "WidenBlocks"]
 
 @tvm.transform.module_pass(opt_level=0, name="PackBlockMatmul")
 class PackBlockMatmul:
-    """Lower matrix products with constants that are quantized in blocks."""
+    """Lower matrix products with constants that are quantized in blocks.
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    Args:
+        strict: round the other factor only where the model lets that be done.
+    """
+
+    def __init__(self, target: Target, strict: bool = False) -> None:
+        self._target, self._strict = target, strict
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not any(func.attrs and DEQUANTIZES_BLOCKS in func.attrs for func in mod.functions.values()):
             return mod
-        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target).transform())
+        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target, self._strict).transform())
 
 
 @tvm.transform.module_pass(opt_level=0, name="WidenBlocks")
@@ -87,11 +93,11 @@ class _Matrix:
 
 
 class _Packer(Rewriter):
-    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+    def __init__(self, mod: tvm.IRModule, target: Target, strict: bool) -> None:
         super().__init__(mod)
-        self._target = target
+        self._target, self._strict = target, strict
         self._packed: dict[relax.Constant, list[relax.Expr]] = {}
-        self._bytes: dict[tuple[relax.Expr, int], list[relax.Expr]] = {}
+        self._bytes: dict[tuple[relax.Expr, int, int], list[relax.Expr]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if is_call(call, "matmul"):
@@ -114,10 +120,10 @@ class _Packer(Rewriter):
         if missing:
             widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]
             left = self.builder.emit(relax.op.nn.pad(left, widths))
-        rows = padded_rows(shape_of(left)[-2], self._target.vector_registers)
+        rows = padded_rows(shape_of(left)[-2], self._target.vector_registers // blocks.digits)
         given = [left, *self._tensors(matrix, blocks)]
         if blocks.how is not None:
-            given[0], sums, ranges = self._in_bytes(left, block, blocks.how)
+            given[0], sums, ranges = self._in_bytes(left, block, blocks.how, blocks.digits)
             given += [sums, ranges] if blocks.has_offsets else [ranges]
         elif blocks.has_offsets:
             given.append(self.emit_te(sums_of_blocks, left, block))
@@ -142,7 +148,8 @@ class _Packer(Rewriter):
     def _blocks(self, matrix: _Matrix) -> Blocks:
         columns, stored = shape_of(matrix.tensors[0])[0], len(matrix.tensors) > 2
         points = ("offsets" if ADDS_OFFSETS in matrix.kernel else "zeros") if stored else "nothing"
-        return Blocks(matrix.bits, columns, points, self._multiplication(matrix), looks_up_items(self._target))
+        how, digits = self._multiplication(matrix)
+        return Blocks(matrix.bits, columns, points, how, looks_up_items(self._target), digits)
 
     def _tensors(self, matrix: _Matrix, blocks: Blocks) -> list[relax.Expr]:
         """The matrix as kernels read it, once for all of them."""
@@ -153,28 +160,40 @@ class _Packer(Rewriter):
             self._packed[data] = [constant(part) for part in (blocks.pack(array_of(data), lanes), *parts)]
         return self._packed[data]
 
-    def _multiplication(self, matrix: _Matrix) -> Multiplication | None:
-        """How bytes are multiplied, if the other factor may be bytes, and one instruction multiplies four of them."""
-        if MAY_NARROW_ROWS not in matrix.kernel:
-            return None
+    def _multiplication(self, matrix: _Matrix) -> tuple[Multiplication | None, int]:
+        """How bytes are multiplied, if one instruction multiplies four of them, and how many the other factor takes."""
         found = [multiplication_of(self._target, "int8", weights) for weights in ("uint8", "int8")]
-        return next((how for how in found if how.terms == 4 and not how.offset), None)
+        how = next((how for how in found if how.terms == 4 and not how.offset), None)
+        if how is None or MAY_NARROW_ROWS in matrix.kernel:
+            return how, 1
+        fits = matrix.block * ((1 << matrix.bits) - 1) * LARGEST < 1 << 31
+        quick = how.dot is not None and how.dot.intrinsics and how.dot.accumulates
+        return (how, 2) if quick and fits and not self._strict else (None, 1)
 
-    def _in_bytes(self, left: relax.Expr, block: int, how: Multiplication) -> list[relax.Expr]:
-        """Rows rounded to 8 bits, as packed dot operands; the sum of what each block stands for, and its scale."""
-        if (left, block) in self._bytes:
-            return self._bytes[left, block]
+    def _in_bytes(self, left: relax.Expr, block: int, how: Multiplication, digits: int) -> list[relax.Expr]:
+        """Rows rounded, as packed dot operands; the sum of what each block stands for, and its scale."""
+        if (left, block, digits) in self._bytes:
+            return self._bytes[left, block, digits]
         *outer, depth = shape_of(left)
         emit, op = self.builder.emit, relax.op
         parts = emit(op.reshape(left, [expression(size) for size in (*outer, depth // block, block)]))
         largest = emit(op.max(op.abs(parts), axis=[-1], keepdims=True))
-        ranges = emit(op.multiply(op.maximum(largest, relax.const(_LEAST, "float32")), relax.const(1 / 127, "float32")))
-        items = emit(op.astype(op.round(op.divide(parts, ranges)), "int8"))
-        sums = emit(op.multiply(op.sum(op.astype(items, "float32"), axis=[-1], keepdims=True), ranges))
-        rows = packed_data(self.builder, emit(op.reshape(items, [expression(size) for size in (*outer, depth)])), how)
-        flat = [expression(size) for size in (*outer, depth // block)]
-        self._bytes[left, block] = [rows, *(emit(op.reshape(tensor, flat)) for tensor in (sums, ranges))]
-        return self._bytes[left, block]
+        most = 127 if digits == 1 else LARGEST
+        ranges = emit(
+            op.multiply(op.maximum(largest, relax.const(_LEAST, "float32")), relax.const(1 / most, "float32"))
+        )
+        numbers = emit(op.round(op.divide(parts, ranges)))
+        flat = [expression(size) for size in (*outer, depth)]
+        if digits == 1:
+            narrow = emit(op.astype(numbers, "int8"))
+            items, numbers = emit(op.reshape(narrow, flat)), op.astype(narrow, "float32")
+        else:
+            items = self.emit_te(split_digits, emit(op.reshape(numbers, flat)))
+        sums = emit(op.multiply(op.sum(numbers, axis=[-1], keepdims=True), ranges))
+        rows = packed_data(self.builder, items, how)
+        each = [expression(size) for size in (*outer, depth // block)]
+        self._bytes[left, block, digits] = [rows, *(emit(op.reshape(tensor, each)) for tensor in (sums, ranges))]
+        return self._bytes[left, block, digits]
 
 
 def _narrow(array: np.ndarray, target: Target) -> np.ndarray:

@@ -24,8 +24,9 @@ from tvm.s_tir.schedule import SBlockRV
 from nnefc.passes.compute.block_matmul import DEQUANTIZED
 from nnefc.passes.compute.choice import PERIODS
 from nnefc.passes.compute.dot_product import is_dot_product, is_widening
+from nnefc.passes.compute.two_digits import digits_of, is_of_two_digits
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of
-from nnefc.passes.tir.expressions import conditions_of, loads_of, variables_of, work_of
+from nnefc.passes.tir.expressions import conditions_of, inside, loads_of, variables_of, work_of
 from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.passes.tir.statements import values_of
 
@@ -230,6 +231,7 @@ class Contraction:
         reduced: the axes summed over.
         All are positions among the step's axes.
         steps: instructions that an item of B is computed with; 0 if it is stored.
+        sums: in registers for each item of C: one, or those of two digits.
     """
 
     only_left: tuple[int, ...]
@@ -237,6 +239,7 @@ class Contraction:
     both: tuple[int, ...]
     reduced: tuple[int, ...]
     steps: int = 0
+    sums: int = 1
 
 
 def _contraction_of(step: Step) -> Contraction | None:
@@ -256,7 +259,8 @@ def _contraction_of(step: Step) -> Contraction | None:
         )
 
     reduced = _positions(axis.is_reduced for axis in step.axes)
-    return Contraction(indexing(True, False), indexing(False, True), indexing(True, True), reduced, steps)
+    sums = 2 if any(is_of_two_digits(part) for part in inside(step.node.body.value)) else 1
+    return Contraction(indexing(True, False), indexing(False, True), indexing(True, True), reduced, steps, sums)
 
 
 def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
@@ -270,7 +274,8 @@ def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
     term = value.b.a if isinstance(value.b, tirx.Add) else value.b  # without what a zero point adds
     if isinstance(term, tirx.Mul):
         whole = term.a.value if isinstance(term.a, tirx.Cast) else term.a
-        return whole.args[1:] if is_dot_product(whole) else (term.a, term.b)
+        dot = digits_of(whole)[1] if is_of_two_digits(whole) else whole
+        return dot.args[1:] if is_dot_product(dot) else (term.a, term.b)
     return term.args[1:] if is_dot_product(term) else ()
 
 

@@ -120,8 +120,11 @@ class Target:
         """Elements of `dtype` in one vector register."""
         return max(1, self.vector_bytes * 8 // bits_of(dtype))
 
-    def for_sums(self, dtype: str) -> Target:
-        """The same machine, with the registers that hold sums of `dtype`: integers have others than floats."""
+    def for_sums(self, dtype: str, count: int = 1) -> Target:
+        """The same machine, with the registers that hold sums of `dtype`, for integers may have others than floats;
+        a vector of sums takes `count` of them."""
+        if count > 1:
+            return replace(self, vector_registers=self.vector_registers // count)
         if self.hosted or "mve" in self.features or dtype != "int32":
             return self
         return replace(self, vector_bytes=_PAIR_BYTES, vector_registers=_PAIRS, fused=True)

@@ -54,7 +54,7 @@ class ContractionRule:
         roles = step.contraction
         if roles is None or not roles.only_right:
             return None
-        target = target.for_sums(step.dtype)
+        target = target.for_sums(step.dtype, roles.sums)
         vector = roles.only_right[-1]
         lanes = _vector_length(step, vector, target.lanes(step.dtype))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
