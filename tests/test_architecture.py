@@ -49,7 +49,7 @@ ALLOWED: dict[str, Set[str]] = {
     "passes/schedule/cuda": {"passes/schedule", "passes/tir", "shared", "targets/codegen", "targets/machine"},
     "passes/schedule": {"operators", "passes/compute", "passes/tir", "shared"},
     "passes/compute": {"operators", "passes/tir", "shared", "targets/machine"},
-    "passes/tir": {"shared", "targets/codegen"},
+    "passes/tir": {"shared", "targets/codegen", "targets/machine"},
     "targets/link": {"shared", "targets/description", "targets/machine"},
     "targets/codegen/cpu": {"shared", "targets/codegen", "targets/machine"},
     "targets/codegen/cuda": {"shared", "targets/codegen", "targets/description", "targets/machine"},

@@ -118,7 +118,8 @@ class CpuBackend(Backend):
             lowered.workspace_bytes,
             lowered.scratch_bytes,
             host=exported(
-                with_announced_rounds(with_llvm_functions(lowered.func, self.target)), kernel_symbol(kernel.name)
+                with_announced_rounds(with_llvm_functions(lowered.func, self.target), self.target),
+                kernel_symbol(kernel.name),
             ),
             features=self.target.tiles if uses_tiles else (),
         )

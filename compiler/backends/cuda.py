@@ -122,7 +122,7 @@ class CudaBackend(Backend):
             func,
             [BYTE_POINTER] * len(func.params),
             scratch_bytes=lowered.scratch_bytes,
-            host=exported(with_announced_rounds(lowered.func), symbol),
+            host=exported(with_announced_rounds(lowered.func, self.target.host), symbol),
             code=HostKernel(kernel.name, symbol, tuple(operands)),
         )
 

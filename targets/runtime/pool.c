@@ -5,6 +5,11 @@
  * knows it to be of that launch, which does not end before the piece is done: only then is the job looked at. At the end each
  * writes how many pieces it did; when these are all, the launch is over.
  *
+ * Taking a piece costs some accesses that are seen by other threads, and so does looking whether others have any left. Launches
+ * of microseconds are therefore cut in fewer pieces, the shortest in one for each thread: only the launching thread, which
+ * waits for the others anyway, does those then whose threads have not begun. What is over before another thread would know of
+ * it is not shared at all.
+ *
  * Both sides watch for a short while, then sleep on a condition variable: who is about to sleep says so first and looks
  * once more, who raises looks for sleepers after, so that one of the two always sees the other (all four accesses are
  * sequentially consistent). */
@@ -27,6 +32,8 @@ enum {
     LINE = 64,               /* bytes that caches move as one */
     MOST_PIECES = 16,        /* of a launch for each thread */
     CANDIDATES = 16,         /* numbers of rounds in a piece that are compared */
+    PIECE_CYCLES = 8192,     /* of a piece, at least, where there are several for each thread */
+    LAUNCH_CYCLES = 2048,    /* from the beginning of a launch until all threads work at it and are known to be through */
     WATCH_NANOSECONDS = 50000, /* longer than most gaps between kernels, shorter than anybody would notice as load */
     WATCH_ROUND = 64         /* looks between two readings of the clock */
 };
@@ -39,7 +46,7 @@ typedef struct launch {
 } launch;
 
 /* The epoch of a launch is the upper half of each of these numbers, of which the pool has no other from older launches. */
-enum { STOP = 1 << 17, OWN_PIECES_ONLY = 1 << 16, PIECES = (1 << 16) - 1 }; /* the lower half of an announcement */
+enum { STOP = 1 << 17, WORKERS_OWN_ONLY = 1 << 16, PIECES = (1 << 16) - 1 }; /* the lower half of an announcement */
 
 typedef struct thread_slot {
     _Alignas(LINE) atomic_uint_least64_t range; /* the first piece that nobody has taken, and the end: 16 bits each */
@@ -156,11 +163,12 @@ static int run_alone(nnefc_worker *worker, const launch *job) {
     return status;
 }
 
-/* Does pieces of a launch, as long as there are any. After a failure they are only taken. */
-static void do_pieces(nnefc_pool *pool, thread_slot *own, uint64_t announced) {
-    uint32_t count = 0, victims = announced & OWN_PIECES_ONLY ? 1 : pool->threads;
+/* Does pieces of a launch, as long as there are any: of so many workers, the first of them itself. After a failure they are
+ * only taken. */
+static void do_pieces(nnefc_pool *pool, thread_slot *own, uint64_t announced, uint32_t workers) {
+    uint32_t count = 0;
     int status = 0;
-    for (uint32_t i = 0; i < victims; i++) {
+    for (uint32_t i = 0; i < workers; i++) {
         uint32_t index = own->worker.index + i < pool->threads ? own->worker.index + i : own->worker.index + i - pool->threads;
         for (int64_t piece; (piece = take(pool, index, announced, i == 0)) >= 0; count++) {
             own->worker.in_launch = true;
@@ -182,7 +190,7 @@ static void *worker_main(void *argument) {
     for (uint64_t announced = 0;;) {
         announced = wait_for_launch(pool, announced);
         if (announced & STOP) break;
-        do_pieces(pool, own, announced);
+        do_pieces(pool, own, announced, announced & WORKERS_OWN_ONLY ? 1 : pool->threads);
         if (atomic_load(&pool->launcher_sleeps)) {
             pthread_mutex_lock(&pool->mutex);
             pthread_cond_signal(&pool->finished);
@@ -208,18 +216,28 @@ static uint64_t publish(nnefc_pool *pool, launch job, uint32_t flags) {
 
 static bool is_forked_child(const nnefc_pool *pool) { return !nnefc_process_is_own(pool->owner); }
 
-/* How many pieces a loop of so many rounds has: MOST_PIECES for each thread at most, about half of them if there are more
+/* How many pieces for each thread a loop is worth whose rounds take so many cycles; none if other threads are not worth it. */
+static int64_t pieces_each(int64_t rounds, int64_t cycles, uint32_t threads) {
+    if (cycles <= 0 || rounds > INT64_MAX / cycles) return MOST_PIECES; /* nobody knows, or they are many */
+    int64_t shared = rounds < threads ? rounds : threads, all = rounds * cycles, part = all / shared;
+    if (all - part <= LAUNCH_CYCLES) return 0;
+    int64_t pieces = part / PIECE_CYCLES;
+    return pieces < 1 ? 1 : pieces < MOST_PIECES ? pieces : MOST_PIECES;
+}
+
+/* How many pieces a loop of so many rounds has: `each` for each thread at most, about half of them if there are more
  * rounds, and such that threads of one speed are through at the same time. All pieces have the same number of rounds, but the
  * last. What a piece costs besides its rounds is taken for 1/256 of a thread's part. */
-static int32_t pieces_of(int64_t rounds, uint32_t threads) {
-    int64_t most = (int64_t)threads * MOST_PIECES;
-    if (rounds <= most / 2) return (int32_t)rounds;
-    if (rounds > INT64_MAX / 4096 / most) return (int32_t)most;
-    int64_t shortest = (rounds + most - 1) / most, best = most, least = INT64_MAX;
+static int32_t pieces_of(int64_t rounds, uint32_t threads, int64_t each) {
+    int64_t most = threads * each;
+    if (rounds <= most / 2 || (each == 1 && rounds <= most)) return (int32_t)rounds;
+    if (each == 1 || rounds > INT64_MAX / 4096 / most) return (int32_t)most;
+    int64_t shortest = (rounds + most - 1) / most, longest = (rounds + threads - 1) / threads, best = most, least = INT64_MAX;
     for (int64_t i = 0; i < CANDIDATES; i++) {
-        int64_t each = shortest + i * ((shortest + 7) / 8);
-        int64_t pieces = (rounds + each - 1) / each, of_thread = (pieces + threads - 1) / threads;
-        int64_t cost = 256 * threads * of_thread * each + of_thread * rounds;
+        int64_t length = shortest + i * ((shortest + 7) / 8);
+        if (length > longest) break;
+        int64_t pieces = (rounds + length - 1) / length, of_thread = (pieces + threads - 1) / threads;
+        int64_t cost = 256 * threads * of_thread * length + of_thread * rounds;
         if (cost > least) continue;
         best = pieces;
         least = cost;
@@ -229,16 +247,19 @@ static int32_t pieces_of(int64_t rounds, uint32_t threads) {
 
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks) {
     nnefc_pool *pool = worker->pool;
-    int64_t rounds = worker->rounds;
-    worker->rounds = 0;
     bool alone = worker->in_launch || pool->threads == 1 || is_forked_child(pool);
-    launch job = {.body = body, .data = data, .tasks = tasks};
-    if (tasks <= 0) job.tasks = alone || rounds <= 0 ? (int32_t)pool->threads : pieces_of(rounds, pool->threads);
+    int64_t rounds = worker->rounds, each = MOST_PIECES;
+    worker->rounds = 0;
+    launch job = {.body = body, .data = data, .tasks = tasks > 0 ? tasks : (int32_t)pool->threads};
+    if (tasks <= 0 && rounds > 0) {
+        each = alone ? 0 : pieces_each(rounds, worker->cycles, pool->threads);
+        job.tasks = each == 0 ? 1 : pieces_of(rounds, pool->threads, each);
+    }
     if (alone || job.tasks == 1) return run_alone(worker, &job);
     uint32_t most = pool->threads * MOST_PIECES;
     job.pieces = (uint32_t)job.tasks < most ? (uint32_t)job.tasks : most;
-    uint64_t announced = publish(pool, job, 0);
-    do_pieces(pool, &pool->slots[0], announced);
+    uint64_t announced = publish(pool, job, each == 1 ? WORKERS_OWN_ONLY : 0);
+    do_pieces(pool, &pool->slots[0], announced, pool->threads);
     wait_for_end(pool, announced);
     int status = 0;
     for (uint32_t i = 0; i < pool->threads && status == 0; i++)
@@ -267,8 +288,8 @@ static int touch_scratch(int task, nnefc_parallel_environment *environment, void
  * variables. */
 static void warm_up(nnefc_pool *pool) {
     launch job = {.body = touch_scratch, .data = pool, .tasks = (int32_t)pool->threads, .pieces = pool->threads};
-    uint64_t announced = publish(pool, job, OWN_PIECES_ONLY);
-    do_pieces(pool, &pool->slots[0], announced);
+    uint64_t announced = publish(pool, job, WORKERS_OWN_ONLY);
+    do_pieces(pool, &pool->slots[0], announced, 1);
     wait_for_end(pool, announced);
 }
 

@@ -29,6 +29,7 @@ typedef struct nnefc_worker {
     struct nnefc_pool *pool;
     uint32_t index;
     int64_t rounds; /* of the loop that is launched next; 0 if that is not known */
+    int64_t cycles; /* of one of these, about; 0 if that is not known */
     bool in_launch; /* a launch inside a launch runs on its own thread alone */
     nnefc_scratch scratch;
     char error[NNEFC_WORKER_ERROR_BYTES]; /* the first failure; "" if none */
@@ -59,10 +60,11 @@ void nnefc_pool_leave(nnefc_outside outside);
 /* The calling thread's worker; null outside of a run. */
 nnefc_worker *nnefc_pool_current(void);
 
-/* Runs body for every task. 0 tasks means one for each round of the loop that the worker was told of (worker->rounds), if these
- * are few, else as many as share it out well; one a thread if it was told of none. Tasks are started in the order of their
- * numbers on as many threads as there are, and who is through with its part does what is left of others'. Returns when all are
- * done: 0, or what one of the tasks that failed returned. To be called by a worker; only worker 0's launches spread. */
+/* Runs body for every task. 0 tasks means as many as share out well the loop that the worker was told of (worker->rounds): one
+ * for each of its rounds if these are few; one a thread if it is short, or if the worker was told of none; one if it is too short
+ * for others to take part. Tasks are started in the order of their numbers on as many threads as there are, and who is through
+ * with its part does what is left of others'. Returns when all are done: 0, or what one of the tasks that failed returned. To
+ * be called by a worker; only worker 0's launches spread. */
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks);
 
 /* Notes a failure, formatted like printf. A worker keeps its first of a run: later ones are its consequences. */

@@ -85,12 +85,12 @@ int32_t nnefc_kernel_error(const char *text) {
     return -1;
 }
 
-/* Called before a parallel loop of so many rounds is launched. */
-int32_t nnefc_rounds(int64_t rounds);
+/* Called before a parallel loop of so many rounds is launched, each of which takes about so many cycles; 0 if nobody knows. */
+int32_t nnefc_rounds(int64_t rounds, int64_t cycles);
 
-int32_t nnefc_rounds(int64_t rounds) {
+int32_t nnefc_rounds(int64_t rounds, int64_t cycles) {
     nnefc_worker *worker = nnefc_pool_current();
-    if (worker != NULL) worker->rounds = rounds;
+    if (worker != NULL) worker->rounds = rounds, worker->cycles = cycles;
     return 0;
 }
 

@@ -7,7 +7,9 @@ from tir_programs import function
 from tvm import tirx
 
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
+from nnefc.targets.machine.target import parse_target
 
+TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
 LOOPS = """
     C: T.Buffer((T.int64(9999),)), n: T.int64
     for k in range(3):
@@ -20,7 +22,7 @@ LOOPS = """
 
 
 def test_each_parallel_loop_and_no_other_is_announced() -> None:
-    func = with_announced_rounds(function(LOOPS))
+    func = with_announced_rounds(function(LOOPS), TARGET)
     sequences: list[tirx.SeqStmt] = []
     tvm_ffi.structural_walk(func, (tirx.SeqStmt, sequences.append))
     announced = []
@@ -35,4 +37,4 @@ def test_each_parallel_loop_and_no_other_is_announced() -> None:
 
 def test_loops_of_one_thread_stay_as_they_are() -> None:
     alone = function(LOOPS.replace("T.parallel", "range"))
-    assert with_announced_rounds(alone).body.same_as(alone.body)
+    assert with_announced_rounds(alone, TARGET).body.same_as(alone.body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ LOOP = LibraryDescription(
     "loop",
     "here",
     "nnefc test",
-    (TensorDescription("rounds", "int64", ()), TensorDescription("slow", "int64", ())),
+    tuple(TensorDescription(name, "int64", ()) for name in ("rounds", "cycles", "slow")),
     (
         TensorDescription("times", "int32", (MOST,)),
         TensorDescription("pieces", "int32", ()),
@@ -33,7 +34,7 @@ SOURCE = """
 #include <time.h>
 typedef struct environment { void *sync; int32_t num_task; } environment;
 extern int (*__TVMBackendParallelLaunch)(int (*body)(int, environment *, void *), void *data, int tasks);
-int32_t nnefc_rounds(int64_t rounds);
+int32_t nnefc_rounds(int64_t rounds, int64_t cycles);
 enum { NONE, OTHERS, LAUNCHER };
 typedef struct loop {
     int64_t rounds, slow;
@@ -52,12 +53,13 @@ static int task(int number, environment *environment, void *data) {
     for (int64_t i = number * step; i < (number + 1) * step && i < l->rounds; i++) l->times[i]++;
     return 0;
 }
-int32_t nnefc_network(const int64_t *rounds, const int64_t *slow, int32_t *times, int32_t *pieces, int32_t *of_launcher,
-                      uint8_t *state, uint8_t *workspace, const uint8_t *constants) {
+int32_t nnefc_network(const int64_t *rounds, const int64_t *cycles, const int64_t *slow, int32_t *times,
+                      int32_t *pieces, int32_t *of_launcher, uint8_t *state, uint8_t *workspace,
+                      const uint8_t *constants) {
     for (int i = 0; i < MOST; i++) times[i] = 0;
     *of_launcher = *pieces = 0;
     loop l = {*rounds, *slow, (_Atomic int32_t *)times, (_Atomic int32_t *)of_launcher, pieces, pthread_self()};
-    nnefc_rounds(*rounds);
+    nnefc_rounds(*rounds, *cycles);
     return __TVMBackendParallelLaunch(task, &l, 0);
 }
 """
@@ -72,9 +74,9 @@ def loop(threads: int) -> Model:
     return load(path, threads=threads)
 
 
-def run(threads: int, rounds: int, slow: int = NONE) -> tuple[int, int]:
+def run(threads: int, rounds: int, slow: int = NONE, cycles: int = 0) -> tuple[int, int]:
     """Runs a loop; returns how many pieces it had, and how many of them the launching thread did."""
-    times, pieces, own = loop(threads)(np.array(rounds), np.array(slow))
+    times, pieces, own = loop(threads)(*map(np.array, (rounds, cycles, slow)))
     assert times.tolist() == [1] * rounds + [0] * (MOST - rounds)
     return int(pieces), int(own)
 
@@ -82,17 +84,38 @@ def run(threads: int, rounds: int, slow: int = NONE) -> tuple[int, int]:
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 def test_every_round_is_done_once(threads: int) -> None:
     for rounds in (0, 1, 2, 5, 16, 17, 100, 1001, MOST):
-        for _ in range(5):
-            run(threads, rounds)
+        for cycles in (0, 1, 50, 3000, 1 << 20, (1 << 63) - 1):
+            run(threads, rounds, cycles=cycles)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4, 16])
 def test_threads_of_one_speed_get_the_same_part(threads: int) -> None:
     """Nearly as the same number of rounds for each would be, which leaves nothing to take from slower ones."""
     for rounds in (*range(1, 200), 1000, 1024, 3136, 4999):
-        step = math.ceil(rounds / run(threads, rounds)[0])
-        longest = math.ceil(math.ceil(rounds / step) / threads) * step
-        assert longest <= 1.07 * math.ceil(rounds / threads)
+        for cycles in (0, 4000):
+            pieces, _ = run(threads, rounds, cycles=cycles)
+            step = math.ceil(rounds / pieces)
+            longest = math.ceil(math.ceil(rounds / step) / threads) * step
+            assert longest <= 1.07 * math.ceil(rounds / threads)
+
+
+def test_pieces_are_worth_taking() -> None:
+    """The longer a loop takes, the more pieces; none that other threads know of too late."""
+    assert run(2, 1000, cycles=2) == (1, 1)
+    assert run(2, 1000, cycles=10)[0] == 2
+    for cycles in (50, 100, 200, 400):
+        pieces, _ = run(2, 1000, cycles=cycles)
+        assert pieces >= 4 and 1000 * cycles / pieces >= 8192
+    assert run(2, 3, cycles=400) == (1, 1)
+    assert run(7, 16, cycles=1000)[0] == 7
+
+
+def test_the_launching_thread_does_short_pieces_that_nobody_has_begun() -> None:
+    """Even if all others sleep, which some do after a while without launches."""
+    for _ in range(20):
+        time.sleep(0.001)
+        pieces, own = run(2, 1000, cycles=10)
+        assert pieces == 2 and own in (1, 2)
 
 
 @pytest.mark.parametrize("rounds", [16, 1600])
