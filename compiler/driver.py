@@ -262,11 +262,6 @@ def compile_network(
             + ("strings need" if network.has_text else "sizes that are known at run time need"),
             hint=None if network.has_text else "give the open dimensions: --shape NAME=SIZE",
         )
-    if network.all_counts and not backend.takes_counts:
-        raise CompileError(
-            "the network has results of sizes that only the data tell: code for them is for processors, not for the "
-            f"target {target.name}"
-        )
     if network.has_text and not backend.takes_text:
         raise CompileError(
             f"the network computes with strings: code for them is for processors, not for the target {target.name}",

@@ -215,7 +215,6 @@ class Backend(ABC):
         alignment: bytes, at multiples of which the memory plan lets operands begin.
         most_items: of a tensor, where sizes are open; larger ones are refused when they are set.
         takes_specializations: whether a library may have code of its own for some sizes.
-        takes_counts: whether results may have sizes that only the data tell.
         takes_text: whether a network may compute with strings.
         takes_profile: whether a library can time its kernels.
     """
@@ -224,7 +223,6 @@ class Backend(ABC):
     alignment = 1
     most_items = MAX_ITEMS
     takes_specializations = False
-    takes_counts = False
     takes_text = False
     takes_profile = False
 

@@ -46,7 +46,14 @@ ALLOWED: dict[str, Set[str]] = {
     "passes/graph": {"operators", "passes/compute", "passes/schedule", "passes/schedule/cpu", "passes/tir"}
     | {"shared", "targets/machine"},
     "passes/schedule/cpu": {"passes/compute", "passes/schedule", "passes/tir", "shared", "targets/machine"},
-    "passes/schedule/cuda": {"passes/schedule", "passes/tir", "shared", "targets/codegen", "targets/machine"},
+    "passes/schedule/cuda": {
+        "operators",
+        "passes/schedule",
+        "passes/tir",
+        "shared",
+        "targets/codegen",
+        "targets/machine",
+    },
     "passes/schedule": {"operators", "passes/compute", "passes/tir", "shared"},
     "passes/compute": {"operators", "passes/tir", "shared", "targets/machine"},
     "passes/tir": {"shared", "targets/codegen", "targets/machine"},

@@ -51,7 +51,6 @@ class CpuBackend(Backend):
 
     target: Target
     takes_specializations = True
-    takes_counts = True
     takes_text = True
 
     def __init__(self, target: Target) -> None:

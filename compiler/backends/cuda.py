@@ -12,7 +12,6 @@ from dataclasses import replace
 import tvm
 
 from nnefc.c_sources import ATTRIBUTE as C_CALL
-from nnefc.diagnostics import CompileError
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
 from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
@@ -33,9 +32,11 @@ from nnefc.passes.tir.shifted_remainders import with_safe_remainders
 from nnefc.passes.tir.sizes import tensor_bytes
 from nnefc.passes.tir.statements import rounds_of
 from nnefc.passes.tir.workspace import with_workspace_parameters
+from nnefc.sizes import Dimension, dimension, is_known, substituted
 from nnefc.targets.codegen.attributes import NO_ALIAS
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
+from nnefc.targets.codegen.cuda.formulas import number_of
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceKernel, NotOnDevice, device_kernel, joined
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
 from nnefc.targets.machine.cuda_target import CudaTarget
@@ -103,27 +104,30 @@ class CudaBackend(Backend):
         return LoweredKernel(func, [BYTE_POINTER] * (len(func.params) + bool(workspace)), workspace, code=code)
 
     def _for_host(self, kernel: KernelUse) -> LoweredKernel:
-        if kernel.sizes:
-            sizes = ", ".join(str(size.name) for size in kernel.sizes)
-            raise CompileError(
-                f"the computation {kernel.name} is left to the processor, which takes known sizes only, not {sizes}"
-            )
         func = scheduled(kernel.kernel, CPU_RULES, self.target.host)
-        lowered = lower_kernel(func)
+        lowered = lower_kernel(func, kernel.sizes)
         symbol = f"nnefc_host_{kernel.name}"
         reads = len(func.params) - kernel.results
+        written = Access.WRITE if kernel.in_place.updates is None else Access.BOTH  # what is not updated stays
+        names = {size: f"size{number}" for number, size in enumerate(kernel.sizes)}
+
+        def operand(size: Dimension, access: Access) -> Operand:
+            for var, value in reversed(named_sizes(func)):
+                size = substituted(size, {var: dimension(value)})
+            return Operand(number_of(size, names), access)
+
         operands = [
-            Operand(tensor_bytes(param), Access.READ if position < reads else Access.WRITE)
+            operand(tensor_bytes(param), Access.READ if position < reads else written)
             for position, param in enumerate(func.params)
         ]
-        if lowered.workspace_bytes:
-            operands.append(Operand(lowered.workspace_bytes, Access.NONE))
+        if not is_known(lowered.workspace_bytes) or lowered.workspace_bytes:
+            operands.append(operand(lowered.workspace_bytes, Access.NONE))
         return LoweredKernel(
             func,
             [BYTE_POINTER] * len(func.params),
             scratch_bytes=lowered.scratch_bytes,
             host=exported(with_announced_rounds(lowered.func, self.target.host), symbol),
-            code=HostKernel(kernel.name, symbol, tuple(operands)),
+            code=HostKernel(kernel.name, symbol, tuple(operands), tuple(names.values())),
         )
 
     def memory(self) -> Memory:
@@ -133,12 +137,13 @@ class CudaBackend(Backend):
         device = self.device_code(lowered)
         dump("kernels.cu", device.source)
         image = compile_image(device.source, self.target.architectures)
+        on_host = [kernel.code for kernel in lowered.kernels if isinstance(kernel.code, HostKernel)]
         launches = launches_source(
             device.functions,
-            [kernel.code for kernel in lowered.kernels if isinstance(kernel.code, HostKernel)],
+            on_host,
             image_bytes=len(image.image),
             architectures=image.architectures,
-            capturable=lowered.program.is_straight,
+            capturable=lowered.program.is_straight and not any(kernel.sizes for kernel in on_host),
             readers=READERS,
             messages=device.messages,
         )

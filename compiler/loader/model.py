@@ -19,7 +19,7 @@ from .checks import check_overlap, refuse_nan
 from .forks import keep_lock
 from .generation import Sampler, generated
 from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
-from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of
+from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is_host, shape_of
 from .interface import OK, InputStruct, OutputStruct
 from .library import Library
 from .profile import KernelTime, kernel_times
@@ -385,7 +385,8 @@ class Model:
         if check_nan:
             refuse_nan("input", inputs, sources)
         if self._finds_sizes:
-            return self._run_sized(inputs, sources, out, check_nan)
+            places = [(address_of(source), source.nbytes) for source in sources]
+            return self._run_sized(inputs, places, out, check_nan)
         with self._lock:
             session, sized = self._open(), self._sized  # another thread may have been here
             outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
@@ -409,15 +410,22 @@ class Model:
         return results if out is None or self._is_counted else returned(out, results)
 
     def _run_sized(
-        self, inputs: tuple[Tensor, ...], sources: Sequence[np.ndarray], out: Sequence[Any] | None, check_nan: bool
+        self,
+        inputs: tuple[Tensor, ...],
+        places: Sequence[tuple[int, int]],
+        out: Sequence[Any] | str | None,
+        check_nan: bool,
     ) -> list[Any]:
-        """The same where only a run tells how large outputs are: copies of what it leaves in the session's memory."""
+        """The same where only a run tells how large outputs are: copies of what it leaves in the session's memory.
+
+        `places` are addresses and bytes of the inputs.
+        """
         if out is not None and any(given is not None for given in out):
             raise RunError(f"only a run tells how large the outputs of {self.name} are: it takes no arrays for them")
         shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self.inputs, strict=True)]
         given = (InputStruct * max(1, len(inputs)))()
-        for place, source, shape in zip(given, sources, shapes, strict=False):
-            place.data, place.bytes, place.shape = address_of(source), source.nbytes, ctypes.addressof(shape)
+        for item, (address, size), shape in zip(given, places, shapes, strict=False):
+            item.data, item.bytes, item.shape = address, size, ctypes.addressof(shape)
         with self._lock:
             session, found = self._open(), (OutputStruct * max(1, len(self.outputs)))()
             self._library.check(self._library.dll.nnefc_run_sized(session, given, found), session)
@@ -466,11 +474,23 @@ class Model:
         if isinstance(out, str) and out != "device":
             raise RunError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
         handle = None if stream is None else stream_handle(stream)
-        inputs, is_open = self.inputs, bool(self.dimensions)
+        inputs, is_open = self.inputs, self._is_open
         if is_open:
             values = [as_array(t, value) if is_host(value) else value for t, value in zip(inputs, values, strict=True)]
             inputs = tuple(Tensor(t.name, t.dtype, shape_of(v)) for t, v in zip(inputs, values, strict=True))
+        if self._finds_sizes and handle is not None:
+            raise RunError(f"only a run tells how large the outputs of {self.name} are: it is waited for, on no stream")
         sources = [gpu_source(gpu, *pair, handle) for pair in zip(inputs, values, strict=True)]
+        if self._finds_sizes:
+            if check_nan:
+                refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
+            if any(not span.is_host for span in sources):
+                gpu.synchronize(DEFAULT_STREAM)
+            return self._run_sized(inputs, [(span.address, span.bytes) for span in sources], out, check_nan)
+        if self._is_counted and not isinstance(out, str) and not all(map(is_host, out or [])):
+            raise RunError(
+                f"only a run tells how large the outputs of {self.name} are: out takes arrays of the host, or 'device'"
+            )
         with self._lock if is_open else nullcontext():  # between setting the sizes and running nobody may set others
             outputs = self._resize(inputs) if is_open else self.outputs
             results, targets = gpu_results(gpu, outputs, out, handle)
@@ -481,9 +501,14 @@ class Model:
                 refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
             with nullcontext() if is_open else self._lock:
                 self._start_on_gpu(sources, targets, handle)
+            if self._is_counted:
+                shapes = self._shapes_of_outputs()
+                outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
+                results = list(map(counted_on_gpu, results, shapes))
         if check_nan:
-            refuse_nan("output", outputs, list(map(gpu.host_array, outputs, targets)), self._cause_of_nan())
-        return results if out is None or isinstance(out, str) else returned(out, results)
+            made = [gpu.host_array(*pair) for pair in zip(outputs, targets, strict=True)]
+            refuse_nan("output", outputs, list(map(counted, made, (t.shape for t in outputs))), self._cause_of_nan())
+        return results if out is None or isinstance(out, str) or self._is_counted else returned(out, results)
 
     def _start_on_gpu(self, sources: Sequence[Span], targets: Sequence[Span], handle: int | None) -> None:
         """Run, or begin to run on a stream, between these arrays."""

@@ -20,7 +20,7 @@ from tvm.script.ir_builder import tirx as T
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
 from nnefc.sizes import Dimension, expression, greatest, typical
 
-__all__ = ["UPDATES", "Failure", "Result", "T", "each", "looped", "report"]
+__all__ = ["INDEPENDENT", "UPDATES", "Failure", "Result", "T", "each", "looped", "report"]
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
@@ -29,6 +29,9 @@ UPDATES = "nnefc.updates"
 """Attribute of a kernel: the position of the operand whose bytes its result has before the kernel changes some of them.
 
 The memory plan lets the two be one, or copies the operand first."""
+
+INDEPENDENT = "nnefc.independent"
+"""Annotation of a loop whose iterations may run in any order, side by side."""
 
 _OPAQUE = 8
 """Relax's number for kernels that nothing may be fused with: what they read and write cannot be told element-wise."""
@@ -91,9 +94,14 @@ _PARALLEL_WORK = 1 << 14
 
 
 def each(count: Dimension, work: Dimension) -> Any:
-    """A loop whose iterations are independent of each other, on several threads if they have work for them in all."""
+    """A loop whose iterations are independent of each other, on several threads if they have work for them in all.
+
+    Where there is too little for those of a processor, GPUs know by INDEPENDENT that it may be shared.
+    """
     trips = expression(count)
-    return T.parallel(0, trips) if typical(work) >= _PARALLEL_WORK and typical(count) > 1 else T.serial(0, trips)
+    if typical(work) >= _PARALLEL_WORK and typical(count) > 1:
+        return T.parallel(0, trips)
+    return T.serial(0, trips, annotations={INDEPENDENT: True})
 
 
 def report(message: str) -> None:

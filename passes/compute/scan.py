@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.passes.tir.expressions import int64
-from nnefc.sizes import bounds, ceil_div, dimensions, expression, item_count, typical
+from nnefc.sizes import Dimension, bounds, ceil_div, dimension, dimensions, expression, is_known, item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
@@ -87,13 +87,12 @@ def scan_in_chunks(x: te.Tensor, scan: Scan) -> te.Tensor | list[te.Tensor]:
         The result, and, if lines have several parts, the sums before each, `[outer, parts, inner]`, which nobody reads.
     """
     outer, length, inner = dimensions(x.shape)
-    chunk = length if outer * inner >= _ENOUGH_THREADS else min(length, max(_LEAST_CHUNK, math.isqrt(length)))
-    parts = -(-length // chunk)
-
-    if parts == 1:
+    chunk = max(_LEAST_CHUNK, math.isqrt(typical(length)))
+    if typical(outer * inner) >= _ENOUGH_THREADS or (is_known(length) and length <= chunk):
         return _statements(x, [(outer, length, inner)], lambda source, targets: _whole_lines(source, targets[0], scan))[
             0
         ]
+    parts = ceil_div(length, chunk)
 
     def body(source: tirx.Var, targets: Sequence[tirx.Var]) -> tirx.Stmt:
         return _by_chunks(source, targets[0], targets[1], scan, chunk)
@@ -259,7 +258,8 @@ def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
 def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan, chunk: int) -> tirx.Stmt:
     """The sums of all chunks; the sums before each; then each chunk."""
     outer, length, inner = dimensions(source.shape)
-    parts, dtype, zero = int(before.shape[1]), str(source.dtype), int64(0)
+    parts, dtype, zero = dimension(before.shape[1]), str(source.dtype), int64(0)
+    is_even = is_known(length) and length % chunk == 0
 
     def each_chunk(step: Callable[..., tirx.Stmt], start: tirx.Expr | None, last: bool) -> tirx.Stmt:
         def one(number: tirx.Expr) -> tirx.Stmt:
@@ -271,7 +271,7 @@ def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan,
 
             def guarded(k: tirx.Expr) -> tirx.Stmt:
                 done = step(total, row, column, first + k)
-                return done if length % chunk == 0 else tirx.IfThenElse(first + k < int64(length), done, None)
+                return done if is_even else tirx.IfThenElse(first + k < int64(length), done, None)
 
             ends = [tirx.BufferStore(before, total[zero], place)] if last else []
             return _with_locals([total], tirx.BufferStore(total, value, [zero]), _loop(chunk, guarded, "k"), *ends)
@@ -307,6 +307,6 @@ def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan,
     return tirx.SeqStmt([sums, lines, each_chunk(write, None, last=False)])
 
 
-def _digits(number: tirx.Expr, parts: int, inner: int) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+def _digits(number: tirx.Expr, parts: Dimension, inner: Dimension) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
     """Row, part and column of a running number."""
     return number // int64(parts * inner), number // int64(inner) % int64(parts), number % int64(inner)

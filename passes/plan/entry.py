@@ -30,6 +30,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 
+from nnefc.network import Count
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, Counts, MemoryPlan, Place
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, all_counts, kernel_steps
 from nnefc.passes.tir.expressions import in_floats, int64
@@ -287,7 +288,7 @@ def entry_function(
     if program.parts:
         parameters.append(run := _byte_pointer("run"))
         parts = _Parts(program, table, run)
-    writer = _Writer(signatures, memory, {buffer: count.var for buffer, count in all_counts(program)}, parts, timed)
+    writer = _Writer(signatures, memory, dict(all_counts(program)), parts, timed)
     body += writer.statements(program, plan, areas)
     for place, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
@@ -401,7 +402,7 @@ class _Writer:
         self,
         signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
         memory: Memory,
-        counts: Mapping[Buffer, tirx.Var],
+        counts: Mapping[Buffer, Count],
         parts: _Parts | None,
         timed: list[Step] | None,
     ) -> None:
@@ -443,7 +444,10 @@ class _Writer:
         for buffer in buffers:
             if buffer not in self._counts:
                 continue
-            count = self._counts[buffer]
+            count = self._counts[buffer].var
+            if self._counts[buffer].limit == 0:  # of a kernel that checks: nothing has to wait for what it says
+                made.append(tirx.Bind(count, int64(0)))
+                continue
             declared, value = self._memory.item(_area(plan.places[buffer], areas).address, "int64")
             made += [*declared, tirx.Bind(count, value)]
             if self._parts is not None and self._parts.waits_for(count):

@@ -154,7 +154,11 @@ class Program:
 
     @property
     def is_straight(self) -> bool:
-        """Whether the same kernels run whatever they compute: no choices, and loops whose trip count is known."""
+        """Whether the same kernels run, on the same sizes, whatever they compute: no choices, no counts, loops whose
+        trip count is known.
+        """
+        if self.counts:
+            return False
         for step in self.steps:
             match step:
                 case ChoiceStep():

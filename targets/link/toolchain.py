@@ -262,7 +262,7 @@ class _DeviceRuntime:
 _RUNTIMES = {
     "cpu": _DeviceRuntime(),
     # NVIDIA's driver is opened at run time
-    "cuda": _DeviceRuntime("cuda", ("engine.c",), ("sized_memory.c",), ("-ldl",), (FileFormat.ELF,)),
+    "cuda": _DeviceRuntime("cuda", ("engine.c",), ("counted.c", "sized_memory.c"), ("-ldl",), (FileFormat.ELF,)),
 }
 
 

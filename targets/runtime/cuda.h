@@ -19,8 +19,9 @@ typedef struct nnefc_cuda_operand {
 
 /* A kernel that the processor runs, on copies of its operands. */
 typedef struct nnefc_cuda_host_kernel {
-    int32_t (*call)(void *const *operands); /* addresses of the host's memory, aligned to 64 bytes; 0 on success */
-    const nnefc_cuda_operand *operands;
+    /* The operands' addresses are of the host's memory, aligned to 64 bytes; 0 on success. */
+    int32_t (*call)(void *const *operands, const int64_t *sizes);
+    const nnefc_cuda_operand *operands; /* of a kernel that takes sizes, those say how many bytes there are */
     uint32_t operand_count;
 } nnefc_cuda_host_kernel;
 
@@ -34,7 +35,7 @@ typedef struct nnefc_cuda_module {
     uint32_t message_count;
     const nnefc_cuda_host_kernel *host_kernels;
     uint32_t host_kernel_count;
-    int32_t capturable;            /* 0 if the entry calls nnefc_cuda_read: it cannot become a graph */
+    int32_t capturable;            /* 0 if the entry waits for the GPU: it cannot become a graph */
     const uint32_t *architectures; /* 80 for sm_80, rising */
     uint32_t architecture_count;
 } nnefc_cuda_module;
@@ -59,6 +60,11 @@ int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes);
 
 /* Runs one of the module's host kernels; `operands` has their addresses in the GPU's memory. */
 int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands);
+
+/* The same for one that takes sizes, which say how many bytes each operand has. Waits for everything before it. Not in a network
+ * that says that it can be captured, nor in one without open dimensions. */
+int32_t nnefc_cuda_sized_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands, const uint64_t *bytes,
+                                   const int64_t *sizes);
 
 /* The word that a kernel of the GPU writes the number of its message to when it fails. */
 int32_t *nnefc_cuda_failure(void);

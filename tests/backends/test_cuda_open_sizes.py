@@ -16,11 +16,13 @@ from test_open_sizes import network as sample
 from virtual_machine import run_in_virtual_machine
 
 import nnefc
+from nnefc.backends import cuda
 from nnefc.backends.cuda import CudaBackend
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.loader import Model, RunError
 from nnefc.network import Network, OpenDimension, State
+from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.sizes import Range
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.description.library import DEVICES
@@ -252,11 +254,34 @@ def test_indices_of_open_sizes_are_checked_by_threads(tmp_path: Path) -> None:
                 model(x)
 
 
-def test_what_the_processor_would_have_to_compute_is_refused() -> None:
-    scatter = network("x[n, 6] -> y\ny = R.scatter_elements(x, R.astype(x, 'int64'), x, axis=0)")
-    with on_cuda(), pytest.raises(CompileError, match=r"the computation \w+ is left to the processor") as error:
-        compile_network(scatter, parse_target("llvm"))
-    assert "give the sizes that are open" in str(error.value)
+def test_the_processor_computes_what_no_gpu_is_good_at_for_any_size(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Operands go there and back, in memory that grows with them; such a network is no graph."""
+    monkeypatch.setattr(cuda, "_MOST_SERIAL_WORK", 10)
+    monkeypatch.setattr(cuda, "CUDA_RULES", (FallbackRule(),))
+    nodes = [
+        onnx_models.node("Exp", "x", "e"),
+        onnx_models.node("TopK", "e k", "t order", axis=1),
+        onnx_models.node("GatherElements", "x order", "g", axis=1),
+        onnx_models.node("Add", "g t", "y"),
+    ]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx_models.model_of(nodes, ["n", 9], k=np.array([3], np.int64)).SerializeToString())
+    with nnefc.compile(path).load() as model:
+        for rows in (7, 300, 7, 1):
+            driver.clear()
+            x = np.random.default_rng(rows).standard_normal((rows, 9)).astype(np.float32)
+            best = -np.sort(-x, axis=1)[:, :3]
+            np.testing.assert_allclose(model(x), best + np.exp(best), rtol=1e-5)
+            assert "cuGraphLaunch" not in driver.names
+            assert driver.names.count("cuMemcpyDtoHAsync_v2") > 1
+        for function in ("cuMemHostAlloc", "cuStreamSynchronize"):
+            driver.fail(3 if function == "cuMemHostAlloc" else 2, 2, function)
+            with pytest.raises(RunError):
+                model(np.zeros((2000 if function == "cuMemHostAlloc" else 5, 9), np.float32))
+            driver.clear()
+            model(np.zeros((5, 9), np.float32))
 
 
 def test_code_of_its_own_for_some_sizes_is_refused(tmp_path: Path) -> None:

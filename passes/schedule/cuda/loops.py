@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
+from nnefc.operators.statements import INDEPENDENT
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
@@ -86,7 +87,11 @@ def _independent(nest: Sequence[tirx.For]) -> list[tirx.For]:
     """Loops of a nest whose rounds may run side by side; those that are said to be parallel are."""
     if not nest:
         return []
-    return independent_loops(nest) or [loop for loop in nest[:1] if loop.kind == tirx.ForKind.PARALLEL]
+    return independent_loops(nest) or [loop for loop in nest[:1] if _is_said(loop)]
+
+
+def _is_said(loop: tirx.For) -> bool:
+    return loop.kind == tirx.ForKind.PARALLEL or INDEPENDENT in (loop.annotations or {})
 
 
 def _rounds(loops: Sequence[tirx.For]) -> Size:

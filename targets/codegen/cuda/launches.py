@@ -31,6 +31,7 @@ class Access(Enum):
 
     READ = "NNEFC_CUDA_READ"
     WRITE = "NNEFC_CUDA_WRITE"
+    BOTH = "NNEFC_CUDA_READ | NNEFC_CUDA_WRITE"
     NONE = "0"
 
 
@@ -38,7 +39,7 @@ class Access(Enum):
 class Operand:
     """Memory that a kernel of the host is given; with the access NONE, for itself."""
 
-    bytes: int
+    bytes: Number
     access: Access
 
 
@@ -49,11 +50,13 @@ class HostKernel:
     Attributes:
         symbol: the function of the host's code.
         operands: of the kernel, in order, then its workspace if it has one.
+        sizes: what formulas call the sizes that are its last arguments.
     """
 
     name: str
     symbol: str
     operands: tuple[Operand, ...]
+    sizes: tuple[str, ...] = ()
 
 
 def launches_source(
@@ -73,7 +76,7 @@ def launches_source(
         host_kernels: what the host computes.
         image_bytes: size of the fat binary, which the symbol IMAGE names.
         architectures: those of the machine code in it.
-        capturable: whether the entry never looks at what the device computes.
+        capturable: whether the entry never waits for the device.
         readers: the names of the functions that read one number of a type, for the entry.
         messages: what kernels may report, as C writes it between quotation marks.
     """
@@ -83,7 +86,7 @@ def launches_source(
     shared = [str(launch.shared_bytes) for launch in launches]
     parts = [
         '#include <stddef.h>\n#include "cuda.h"\n',
-        *([FUNCTIONS] if any(function.sizes for function in functions) else []),
+        *([FUNCTIONS] if any(each.sizes for each in functions) or any(each.sizes for each in host_kernels) else []),
         f"extern const uint8_t {IMAGE}[];",
         *(_host_kernel(kernel) for kernel in host_kernels),
         *_array("const char *const", "kernels", names),
@@ -171,12 +174,18 @@ def _call(launch: Launch, number: int, names: Sequence[str]) -> str:
 
 
 def _host_kernel(kernel: HostKernel) -> str:
-    types = ", ".join("void *" for _ in kernel.operands)
-    arguments = ", ".join(f"operands[{i}]" for i in range(len(kernel.operands)))
-    operands = ", ".join(f"{{UINT64_C({operand.bytes}), {operand.access.value}}}" for operand in kernel.operands)
+    types = ", ".join([*("void *" for _ in kernel.operands), *("int64_t" for _ in kernel.sizes)])
+    arguments = [*(f"operands[{i}]" for i in range(len(kernel.operands)))]
+    arguments += [f"sizes[{i}]" for i in range(len(kernel.sizes))]
+    operands = ", ".join(
+        f"{{{_constant(0 if kernel.sizes else operand.bytes)}, {operand.access.value}}}" for operand in kernel.operands
+    )
     return (
         f"int32_t {kernel.symbol}({types});\n"
-        f"static int32_t call_{kernel.name}(void *const *operands) {{ return {kernel.symbol}({arguments}); }}\n"
+        f"static int32_t call_{kernel.name}(void *const *operands, const int64_t *sizes) {{\n"
+        f"    (void)sizes;\n"
+        f"    return {kernel.symbol}({', '.join(arguments)});\n"
+        f"}}\n"
         f"static const nnefc_cuda_operand operands_{kernel.name}[] = {{{operands}}};"
     )
 
@@ -184,8 +193,13 @@ def _host_kernel(kernel: HostKernel) -> str:
 def _host_launcher(kernel: HostKernel, index: int) -> str:
     given = [f"p{i}" for i, operand in enumerate(kernel.operands) if operand.access is not Access.NONE]
     operands = ", ".join([*given, *["NULL"] * (len(kernel.operands) - len(given))])
-    call = f"nnefc_cuda_host_step(&host_kernels[{index}], (void *const[]){{{operands}}})"
-    return _function(f"nnefc_kernel_{kernel.name}", given, [f"return {call};"])
+    arguments = f"&host_kernels[{index}], (void *const[]){{{operands}}}"
+    call = f"nnefc_cuda_host_step({arguments})"
+    if kernel.sizes:
+        sizes = ", ".join(kernel.sizes)
+        numbers = ", ".join(_constant(operand.bytes) for operand in kernel.operands)
+        call = f"nnefc_cuda_sized_host_step({arguments}, (const uint64_t[]){{{numbers}}}, (const int64_t[]){{{sizes}}})"
+    return _function(f"nnefc_kernel_{kernel.name}", given, [f"return {call};"], kernel.sizes)
 
 
 def _reader(dtype: str, name: str) -> str:

@@ -68,12 +68,12 @@ int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes) {
     return note(engine, result, "writing a value to the GPU");
 }
 
-/* On a thread of the driver's. A failure stays in the pool until the run is done. */
+/* A failure stays in the pool until the run is done. */
 static void run_on_host(void *argument) {
     nnefc_cuda_host_call *call = argument;
     nnefc_outside outside;
     if (!nnefc_pool_enter(call->pool, &outside)) return;
-    int32_t result = call->kernel->call(call->operands);
+    int32_t result = call->kernel->call(call->operands, call->sizes);
     if (result != 0) nnefc_worker_fail(nnefc_pool_current(), "a kernel on the processor failed with %d", (int)result);
     nnefc_pool_leave(outside);
 }
@@ -96,6 +96,47 @@ int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *
     }
     return note(engine, result, "putting a kernel of the processor between those of the GPU");
 }
+
+#ifdef NNEFC_OPEN
+enum { OPERAND_ALIGNMENT = 64 };
+
+/* Places of a call's operands, of so many bytes each. What the memory was used for before must be over if it has to grow. */
+static bool place_operands(nnefc_engine *engine, nnefc_cuda_host_call *call, const uint64_t *bytes) {
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < call->kernel->operand_count; i++)
+        end += (bytes[i] + OPERAND_ALIGNMENT - 1) / OPERAND_ALIGNMENT * OPERAND_ALIGNMENT;
+    if (end > engine->sized_operand_bytes) {
+        if (note(engine, nnefc_cuda.stream_synchronize(engine->current), "waiting for the GPU") != 0) return false;
+        engine->status = nnefc_cuda_grow_operands(engine, end, engine->error);
+        if (has_failed(engine)) return false;
+    }
+    uint8_t *next = engine->sized_operands;
+    for (uint32_t i = 0; i < call->kernel->operand_count; i++) {
+        call->operands[i] = next;
+        next += (bytes[i] + OPERAND_ALIGNMENT - 1) / OPERAND_ALIGNMENT * OPERAND_ALIGNMENT;
+    }
+    return true;
+}
+
+int32_t nnefc_cuda_sized_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands, const uint64_t *bytes,
+                                   const int64_t *sizes) {
+    nnefc_engine *engine = current();
+    if (has_failed(engine)) return -1;
+    nnefc_cuda_host_call *call = &engine->host_calls[kernel - nnefc_cuda_this_module.host_kernels];
+    if (!place_operands(engine, call, bytes)) return -1;
+    call->sizes = sizes;
+    int result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < kernel->operand_count && result == CUDA_SUCCESS; i++)
+        if ((kernel->operands[i].access & NNEFC_CUDA_READ) && bytes[i] > 0)
+            result = nnefc_cuda.copy_out(call->operands[i], address_of(operands[i]), (size_t)bytes[i], engine->current);
+    if (result == CUDA_SUCCESS) result = nnefc_cuda.stream_synchronize(engine->current);
+    if (result == CUDA_SUCCESS) run_on_host(call);
+    for (uint32_t i = 0; i < kernel->operand_count && result == CUDA_SUCCESS; i++)
+        if ((kernel->operands[i].access & NNEFC_CUDA_WRITE) && bytes[i] > 0)
+            result = nnefc_cuda.copy_in(address_of(operands[i]), call->operands[i], (size_t)bytes[i], engine->current);
+    return note(engine, result, "running a kernel of the processor between those of the GPU");
+}
+#endif
 
 int32_t *nnefc_cuda_failure(void) {
     const nnefc_engine *engine = current();
@@ -123,37 +164,77 @@ static void put_inputs(nnefc_engine *engine) {
 }
 
 static void put_outputs(nnefc_engine *engine) {
-    for (uint32_t i = nnefc_this_model.description.input_count; i < nnefc_cuda_tensor_count() && !has_failed(engine); i++) {
+    uint32_t first = nnefc_this_model.description.input_count;
+    for (uint32_t i = first; i < nnefc_cuda_tensor_count() && !has_failed(engine); i++) {
         const nnefc_cuda_tensor *tensor = &engine->tensors[i];
         const nnefc_cuda_location *location = &engine->locations[i];
+        size_t bytes = (size_t)nnefc_cuda_output_bytes(engine, i - first);
+        if (bytes == 0) continue;
         if (location->home == NNEFC_CUDA_IN_HOST)
-            note(engine, nnefc_cuda.copy_out(tensor->staging, tensor->memory, (size_t)tensor->bytes, engine->current),
+            note(engine, nnefc_cuda.copy_out(tensor->staging, tensor->memory, bytes, engine->current),
                  "copying an output from the GPU");
         else if (location->home == NNEFC_CUDA_ASKEW)
-            note(engine, nnefc_cuda.copy(location->address, tensor->memory, (size_t)tensor->bytes, engine->current),
+            note(engine, nnefc_cuda.copy(location->address, tensor->memory, bytes, engine->current),
                  "copying an output within the GPU's memory");
     }
 }
 
 static void *pointer_to(CUdeviceptr address) { return (void *)(uintptr_t)address; }
 
+void *nnefc_cuda_address(const nnefc_engine *engine, uint32_t tensor) {
+    const nnefc_cuda_location *location = &engine->locations[tensor];
+    bool in_place = location->home == NNEFC_CUDA_HERE && location->address != 0;
+    return pointer_to(in_place ? location->address : engine->tensors[tensor].memory);
+}
+
+#ifdef NNEFC_OPEN
+/* Whether the network's code finds out sizes of outputs. */
+static bool counts_outputs(void) { return nnefc_this_model.open.counted_count > 0; }
+#endif
+
+uint64_t nnefc_cuda_output_bytes(const nnefc_engine *engine, uint32_t output) {
+    const nnefc_description *description = &nnefc_this_model.description;
+#ifdef NNEFC_OPEN
+    if (counts_outputs()) {
+        const nnefc_tensor *tensor = &description->outputs[output];
+        const int64_t *shape = nnefc_sizes_output(&engine->sizes, output);
+        uint64_t bytes = nnefc_element_bytes(tensor->type);
+        for (int32_t i = 0; i < tensor->rank; i++) bytes *= (uint64_t)shape[i];
+        return bytes;
+    }
+#endif
+    return engine->tensors[description->input_count + output].bytes;
+}
+
 static void put_kernels(nnefc_engine *engine) {
     uint32_t count = nnefc_cuda_tensor_count();
-    for (uint32_t i = 0; i < count; i++) {
-        const nnefc_cuda_location *location = &engine->locations[i];
-        bool in_place = location->home == NNEFC_CUDA_HERE && location->address != 0;
-        engine->addresses[i] = pointer_to(in_place ? location->address : engine->tensors[i].memory);
-    }
+    for (uint32_t i = 0; i < count; i++) engine->addresses[i] = nnefc_cuda_address(engine, i);
+#ifdef NNEFC_OPEN
+    CUdeviceptr workspace = nnefc_cuda_workspace(engine, 0);
+#else
+    CUdeviceptr workspace = engine->workspace;
+#endif
     int32_t result = nnefc_this_model.call((const void *const *)engine->addresses,
                                            engine->addresses + nnefc_this_model.description.input_count,
-                                           pointer_to(engine->state), pointer_to(engine->workspace),
+                                           pointer_to(engine->state), pointer_to(workspace),
                                            pointer_to(engine->device->constants)
 #ifdef NNEFC_OPEN
-                                               , engine->sizes.values, NULL
+                                               , engine->sizes.values, engine
 #endif
     );
     if (result != 0 && !has_failed(engine))
         engine->status = nnefc_fail(NNEFC_KERNEL_ERROR, engine->error, "the network's code failed with %d", (int)result);
+}
+
+/* Brings the outputs to the caller. Where the network's code tells how large they are, it may have ended before that. */
+static void put_results(nnefc_engine *engine) {
+#ifdef NNEFC_OPEN
+    if (counts_outputs()) {
+        if (nnefc_cuda_run_failed()) return;
+        nnefc_sizes_counted(&engine->sizes);
+    }
+#endif
+    put_outputs(engine);
 }
 
 nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error) {
@@ -165,7 +246,7 @@ nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error) 
     engine->error = error;
     put_inputs(engine);
     if (!has_failed(engine)) put_kernels(engine);
-    if (!has_failed(engine)) put_outputs(engine);
+    if (!has_failed(engine)) put_results(engine);
     nnefc_per_thread_set(&putting, previous);
     return engine->status;
 }

@@ -63,7 +63,12 @@ nnefc_status nnefc_cuda_settle(nnefc_engine *engine, char *error) {
 static nnefc_status set_initial_state(nnefc_engine *engine, char *error) {
     if (description->state_bytes == 0) return NNEFC_OK;
     CUdeviceptr initial = engine->device->constants + nnefc_this_model.state_initial_offset;
-    int result = nnefc_cuda.copy(engine->state, initial, (size_t)description->state_bytes, engine->stream);
+    uint64_t given = description->constant_bytes - nnefc_this_model.state_initial_offset;
+    if (given > description->state_bytes) given = description->state_bytes;
+    uint64_t zeros = description->state_bytes - given; /* what does not follow is zero */
+    int result = given > 0 ? nnefc_cuda.copy(engine->state, initial, (size_t)given, engine->stream) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && zeros > 0)
+        result = nnefc_cuda.fill_bytes(engine->state + given, 0, (size_t)zeros, engine->stream);
     nnefc_status status = nnefc_cuda_check(result, "setting the states", error);
     if (status != NNEFC_OK) return status;
     engine->stream_is_busy = true;
@@ -145,7 +150,7 @@ static void fetch_outputs(nnefc_engine *engine, void *const *outputs) {
     for (uint32_t i = 0; i < description->output_count; i++) {
         uint32_t index = description->input_count + i;
         if (engine->locations[index].home == NNEFC_CUDA_IN_HOST)
-            memcpy(outputs[i], engine->tensors[index].staging, (size_t)engine->tensors[index].bytes);
+            memcpy(outputs[i], engine->tensors[index].staging, (size_t)nnefc_cuda_output_bytes(engine, i));
     }
 }
 
@@ -284,22 +289,24 @@ nnefc_status nnefc_cuda_synchronize(nnefc_engine *engine, char *error) {
 
 #ifdef NNEFC_OPEN
 /* Makes memory large enough. What it replaces is used by runs that are not over yet, and by graphs. */
-static nnefc_status make_room(nnefc_engine *engine, nnefc_cuda_room room, char *error) {
-    if (nnefc_cuda_has_room(engine, room)) return NNEFC_OK;
+static nnefc_status make_room(nnefc_engine *engine, uint32_t part, nnefc_cuda_room room, char *error) {
+    if (nnefc_cuda_has_room(engine, part, room)) return NNEFC_OK;
     nnefc_status status = wait_for_all(engine, error);
     if (status == NNEFC_OK) status = nnefc_cuda_drop_graphs(engine, status, error);
-    return status == NNEFC_OK ? nnefc_cuda_grow(engine, room, error) : status;
+    return status == NNEFC_OK ? nnefc_cuda_grow(engine, part, room, error) : status;
 }
 
-void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs) { (void)engine, (void)outputs; }
+void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs) { engine->outputs = outputs; }
 
 /* Finds memory for the sizes that were set last. */
 static nnefc_status fit(nnefc_engine *engine, char *error) {
-    nnefc_cuda_room room = nnefc_cuda_room_now(engine);
-    nnefc_status status = make_room(engine, room, error);
+    nnefc_cuda_room room = nnefc_cuda_room_now(engine, 0);
+    nnefc_status status = nnefc_cuda_check_callers(engine, engine->sizes.ends, 0, error);
+    if (status == NNEFC_OK) status = make_room(engine, 0, room, error);
     if (status != NNEFC_OK) return status;
     if (room.workspace > 0) nnefc_sizes_keep(&engine->sizes, 0);
-    nnefc_cuda_place_tensors(engine);
+    nnefc_cuda_place_tensors(engine, 0);
+    nnefc_cuda_forget_counted(engine);
     return NNEFC_OK;
 }
 
@@ -320,19 +327,22 @@ nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *inp
     return status;
 }
 
-static nnefc_status reserve(nnefc_engine *engine, nnefc_cuda_room room, char *error) {
-    nnefc_status status = enter(engine, error);
+static nnefc_status reserve(nnefc_engine *engine, const int64_t *dimensions, const uint64_t *output_bytes, char *error) {
+    uint32_t parts = nnefc_this_model.open.part_count;
+    nnefc_status status = nnefc_cuda_check_callers(engine, engine->sizes.wide.ends, parts - 1, error);
+    if (status == NNEFC_OK) status = enter(engine, error);
     if (status != NNEFC_OK) return status;
-    status = make_room(engine, room, error);
+    for (uint32_t part = 0; part < parts && status == NNEFC_OK; part++)
+        status = make_room(engine, part, nnefc_cuda_room_up_to(engine, part, dimensions, output_bytes), error);
     if (status == NNEFC_OK) nnefc_sizes_keep_wide(&engine->sizes);
-    if (status == NNEFC_OK && engine->sizes.known) nnefc_cuda_place_tensors(engine);
+    if (status == NNEFC_OK && engine->sizes.known) nnefc_cuda_place_tensors(engine, 0);
     if (status != NNEFC_OK && status != NNEFC_BAD_ARGUMENT) engine->sizes.known = false; /* memory may be gone */
     return leave(status, error);
 }
 
 nnefc_status nnefc_engine_reserve(nnefc_engine *engine, const int64_t *dimensions, uint64_t *output_bytes, char *error) {
     nnefc_status status = nnefc_sizes_widen(&engine->sizes, dimensions, output_bytes, error);
-    return status == NNEFC_OK ? reserve(engine, nnefc_cuda_room_up_to(engine, dimensions, output_bytes), error) : status;
+    return status == NNEFC_OK ? reserve(engine, dimensions, output_bytes, error) : status;
 }
 
 const uint64_t *nnefc_engine_tensor_bytes(const nnefc_engine *engine) {

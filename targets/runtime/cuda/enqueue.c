@@ -9,7 +9,8 @@ nnefc_status nnefc_enqueue(nnefc_session *session, const void *const *inputs, vo
     session->error[0] = '\0';
 #ifdef NNEFC_OPEN
     const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
-    nnefc_status status = nnefc_check_tensors(inputs, outputs, bytes, session->error);
+    nnefc_status status = nnefc_check_outputs_known(session->error);
+    if (status == NNEFC_OK) status = nnefc_check_tensors(inputs, outputs, bytes, session->error);
 #else
     nnefc_status status = nnefc_check_tensors(inputs, outputs, session->error);
 #endif

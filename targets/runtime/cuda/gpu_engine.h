@@ -8,6 +8,7 @@
 #include "device.h"
 #include "pool.h"
 #ifdef NNEFC_OPEN
+#include "../open/outputs.h"
 #include "../open/sizes.h"
 #endif
 
@@ -41,11 +42,12 @@ enum { NNEFC_CUDA_GRAPHS = 32 }; /* sets of sizes and locations that a session r
 enum { NNEFC_CUDA_GRAPHS = 8 }; /* sets of locations that a session remembers */
 #endif
 
-/* What a host kernel is called with, on a thread of the driver's. */
+/* What a host kernel is called with, on a thread of the driver's or, if it takes sizes, on the caller's. */
 typedef struct nnefc_cuda_host_call {
     nnefc_pool *pool;
     const nnefc_cuda_host_kernel *kernel;
     void **operands; /* in pinned memory */
+    const int64_t *sizes;
 } nnefc_cuda_host_call;
 
 /* A tensor's memory of the session's own. */
@@ -61,6 +63,13 @@ typedef struct nnefc_cuda_block {
     CUdeviceptr start; /* 0 without any */
     uint64_t bytes;
 } nnefc_cuda_block;
+
+/* What is laid out when the sizes are known that a part of the workspace waits for, with room for the largest ones yet. */
+typedef struct nnefc_cuda_part {
+    nnefc_cuda_block workspace; /* none if the caller has it */
+    nnefc_cuda_block tensors;   /* the session's own memory of inputs, of the first part, and of outputs */
+    uint8_t *staging;           /* pinned, of as many bytes */
+} nnefc_cuda_part;
 #endif
 
 struct nnefc_engine {
@@ -83,11 +92,12 @@ struct nnefc_engine {
     bool event_is_pending; /* `done` may lie ahead */
 #ifdef NNEFC_OPEN
     nnefc_sizes sizes;
-    nnefc_cuda_block own_workspace; /* with room for the largest sizes yet, as all that follow; none if the caller has it */
-    nnefc_cuda_block own_tensors;
-    uint8_t *staging; /* pinned, of as many bytes as own_tensors */
-    uint64_t workspace_bytes; /* that there are, the session's or the caller's */
-    bool has_callers_workspace;
+    nnefc_cuda_part *parts;        /* of the workspace */
+    CUdeviceptr callers_workspace; /* in which the parts follow each other; 0 if the session has its own */
+    uint64_t callers_bytes;
+    nnefc_outputs *outputs; /* finds memory for outputs whose sizes a run finds out */
+    uint8_t *sized_operands; /* pinned, of host kernels that take sizes */
+    uint64_t sized_operand_bytes;
 #endif
 
     /* of the run that is being begun */
@@ -112,6 +122,15 @@ void nnefc_cuda_free_host(nnefc_engine *engine);
 /* Finds out where the caller's tensors are, for engine->locations. */
 nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
 
+/* The same for an output alone. */
+nnefc_status nnefc_cuda_locate_output(nnefc_engine *engine, uint32_t output, const void *pointer, char *error);
+
+/* Where the network's code finds a tensor in the GPU's memory. */
+void *nnefc_cuda_address(const nnefc_engine *engine, uint32_t tensor);
+
+/* The bytes of an output after a run, which may have found out how large it is. */
+uint64_t nnefc_cuda_output_bytes(const nnefc_engine *engine, uint32_t output);
+
 #ifdef NNEFC_OPEN
 /* Bytes of a session's memory. */
 typedef struct nnefc_cuda_room {
@@ -121,19 +140,33 @@ typedef struct nnefc_cuda_room {
 /* Makes room for what is known of sizes. */
 nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *options, char *error);
 
-/* What the sizes that were set last need; 0 for a workspace that is large enough. */
-nnefc_cuda_room nnefc_cuda_room_now(nnefc_engine *engine);
+/* What a part needs for the sizes that were set last; 0 for a workspace that is large enough. */
+nnefc_cuda_room nnefc_cuda_room_now(nnefc_engine *engine, uint32_t part);
 
-/* What all sizes up to those of nnefc_sizes_widen need. */
-nnefc_cuda_room nnefc_cuda_room_up_to(const nnefc_engine *engine, const int64_t *dimensions, const uint64_t *output_bytes);
+/* What it needs for all sizes up to those of nnefc_sizes_widen. */
+nnefc_cuda_room nnefc_cuda_room_up_to(const nnefc_engine *engine, uint32_t part, const int64_t *dimensions,
+                                      const uint64_t *output_bytes);
 
-bool nnefc_cuda_has_room(const nnefc_engine *engine, nnefc_cuda_room room);
+/* Makes room for the operands of a host kernel that takes sizes, of so many bytes in all. */
+nnefc_status nnefc_cuda_grow_operands(nnefc_engine *engine, uint64_t bytes, char *error);
 
-/* Replaces memory that is too small, which nothing may use any more; with the device current. */
-nnefc_status nnefc_cuda_grow(nnefc_engine *engine, nnefc_cuda_room room, char *error);
+/* Whether the session's own memory is large enough. */
+bool nnefc_cuda_has_room(const nnefc_engine *engine, uint32_t part, nnefc_cuda_room room);
 
-/* Gives each tensor its place, for the sizes that were set last. */
-void nnefc_cuda_place_tensors(nnefc_engine *engine);
+/* Whether the caller's workspace, if there is one, is: for a part, and those before it, of so many bytes each. */
+nnefc_status nnefc_cuda_check_callers(const nnefc_engine *engine, const uint64_t *ends, uint32_t part, char *error);
+
+/* Replaces memory of the session's that is too small, which nothing may use any more; with the device current. */
+nnefc_status nnefc_cuda_grow(nnefc_engine *engine, uint32_t part, nnefc_cuda_room room, char *error);
+
+/* Where a part of the workspace is; 0 if it has no bytes. */
+CUdeviceptr nnefc_cuda_workspace(const nnefc_engine *engine, uint32_t part);
+
+/* Gives each tensor of a part its place, for the sizes that were set last. */
+void nnefc_cuda_place_tensors(nnefc_engine *engine, uint32_t part);
+
+/* Takes the places of outputs away whose shapes a run tells. */
+void nnefc_cuda_forget_counted(nnefc_engine *engine);
 
 /* Frees memory of open sizes. */
 nnefc_status nnefc_cuda_free_sized(nnefc_engine *engine, nnefc_status status, char *error);

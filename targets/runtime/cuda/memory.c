@@ -79,7 +79,7 @@ static void lay_out_host_calls(nnefc_engine *engine, uint8_t *start) {
     void **operands = engine->operands;
     for (uint32_t i = 0; i < module->host_kernel_count; i++) {
         const nnefc_cuda_host_kernel *kernel = &module->host_kernels[i];
-        engine->host_calls[i] = (nnefc_cuda_host_call){engine->pool, kernel, operands};
+        engine->host_calls[i] = (nnefc_cuda_host_call){engine->pool, kernel, operands, NULL};
         uint64_t bytes = 0;
         for (uint32_t j = 0; j < kernel->operand_count; j++)
             *operands++ = start + reserve(&bytes, kernel->operands[j].bytes, PINNED_ALIGNMENT);
@@ -157,6 +157,7 @@ void nnefc_cuda_free_host(nnefc_engine *engine) {
     if (engine->pool != NULL) nnefc_pool_destroy(engine->pool);
 #ifdef NNEFC_OPEN
     free(engine->graphs[0].sizes); /* those of all */
+    free(engine->parts);
     nnefc_sizes_free(&engine->sizes);
 #endif
     free(engine->host_calls);

@@ -1,5 +1,5 @@
 /* What a session has for itself whose size follows from sizes that are known at run time: the workspace, inputs and outputs,
- * and pinned memory to stage the latter. */
+ * and pinned memory to stage the latter. Each part of the workspace, and what becomes known with it, has blocks of its own. */
 #include <stdlib.h>
 
 #include "checks.h"
@@ -9,14 +9,16 @@
 enum { ALIGNMENT = 256 };
 
 static const nnefc_description *const description = &nnefc_this_model.description;
+static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
 
 nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *options, char *error) {
     size_t dimensions = description->dimension_count;
-    int64_t *sizes = calloc(dimensions * NNEFC_CUDA_GRAPHS, sizeof *sizes);
+    int64_t *sizes = calloc(dimensions * NNEFC_CUDA_GRAPHS + 1, sizeof *sizes);
     for (size_t i = 0; i < NNEFC_CUDA_GRAPHS && sizes != NULL; i++) engine->graphs[i].sizes = sizes + i * dimensions;
-    engine->has_callers_workspace = options->workspace != NULL;
-    engine->workspace_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
-    if (sizes != NULL && nnefc_sizes_init(&engine->sizes)) return NNEFC_OK;
+    engine->callers_workspace = (uintptr_t)options->workspace;
+    engine->callers_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
+    engine->parts = calloc(open_sizes->part_count, sizeof *engine->parts);
+    if (sizes != NULL && engine->parts != NULL && nnefc_sizes_init(&engine->sizes)) return NNEFC_OK;
     return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
 }
 
@@ -26,16 +28,22 @@ static nnefc_status free_block(nnefc_cuda_block *block, nnefc_status status, cha
     return memory == 0 ? status : nnefc_cuda_also(status, nnefc_cuda.memory_free(memory), "freeing the GPU's memory", error);
 }
 
-static nnefc_status free_tensors(nnefc_engine *engine, nnefc_status status, char *error) {
-    uint8_t *staging = engine->staging;
-    engine->staging = NULL;
-    status = free_block(&engine->own_tensors, status, error);
-    return staging == NULL ? status
-                           : nnefc_cuda_also(status, nnefc_cuda.pinned_free(staging), "freeing pinned memory", error);
+static nnefc_status free_pinned(uint8_t **memory, nnefc_status status, char *error) {
+    uint8_t *old = *memory;
+    *memory = NULL;
+    return old == NULL ? status : nnefc_cuda_also(status, nnefc_cuda.pinned_free(old), "freeing pinned memory", error);
+}
+
+static nnefc_status free_tensors(nnefc_cuda_part *part, nnefc_status status, char *error) {
+    return free_pinned(&part->staging, free_block(&part->tensors, status, error), error);
 }
 
 nnefc_status nnefc_cuda_free_sized(nnefc_engine *engine, nnefc_status status, char *error) {
-    return free_tensors(engine, free_block(&engine->own_workspace, status, error), error);
+    for (uint32_t i = 0; engine->parts != NULL && i < open_sizes->part_count; i++) {
+        status = free_block(&engine->parts[i].workspace, status, error);
+        status = free_tensors(&engine->parts[i], status, error);
+    }
+    return free_pinned(&engine->sized_operands, status, error);
 }
 
 static nnefc_status take_block(nnefc_cuda_block *block, uint64_t bytes, char *error) {
@@ -58,69 +66,121 @@ static uint64_t input_bytes(const nnefc_tensor *tensor, const int64_t *dimension
     return bytes;
 }
 
-nnefc_cuda_room nnefc_cuda_room_now(nnefc_engine *engine) {
+/* The part with which the shape of an input or an output is known. */
+static uint32_t part_of(uint32_t tensor) {
+    return tensor < description->input_count ? 0 : open_sizes->output_parts[tensor - description->input_count];
+}
+
+/* Where a part begins in the caller's workspace, behind those before it, of so many bytes each. */
+static uint64_t start_of(const uint64_t *ends, uint32_t part) {
+    uint64_t start = 0;
+    for (uint32_t i = 0; i < part; i++) start += ends[i];
+    return start;
+}
+
+/* The bytes that there are for a part of the workspace. */
+static uint64_t workspace_bytes(const nnefc_engine *engine, const uint64_t *ends, uint32_t part) {
+    if (engine->callers_workspace == 0) return engine->parts[part].workspace.bytes;
+    uint64_t start = start_of(ends, part);
+    return engine->callers_bytes > start ? engine->callers_bytes - start : 0;
+}
+
+nnefc_cuda_room nnefc_cuda_room_now(nnefc_engine *engine, uint32_t part) {
     nnefc_sizes *sizes = &engine->sizes;
-    bool has_workspace = sizes->ends[0] <= engine->workspace_bytes ||
-                         nnefc_sizes_lay_out_as_kept(sizes, 0, engine->workspace_bytes);
-    nnefc_cuda_room room = {has_workspace ? 0 : sizes->ends[0], 0};
-    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) room.tensors += rounded(sizes->tensor_bytes[i]);
+    uint64_t bytes = workspace_bytes(engine, sizes->ends, part);
+    bool has_workspace = sizes->ends[part] <= bytes || nnefc_sizes_lay_out_as_kept(sizes, part, bytes);
+    nnefc_cuda_room room = {has_workspace ? 0 : sizes->ends[part], 0};
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
+        if (part_of(i) == part) room.tensors += rounded(sizes->tensor_bytes[i]);
     return room;
 }
 
-nnefc_cuda_room nnefc_cuda_room_up_to(const nnefc_engine *engine, const int64_t *dimensions, const uint64_t *output_bytes) {
-    nnefc_cuda_room room = {engine->sizes.wide.ends[0], 0};
-    for (uint32_t i = 0; i < description->input_count; i++)
+nnefc_cuda_room nnefc_cuda_room_up_to(const nnefc_engine *engine, uint32_t part, const int64_t *dimensions,
+                                      const uint64_t *output_bytes) {
+    nnefc_cuda_room room = {engine->sizes.wide.ends[part], 0};
+    for (uint32_t i = 0; part == 0 && i < description->input_count; i++)
         room.tensors += rounded(input_bytes(&description->inputs[i], dimensions));
-    for (uint32_t i = 0; i < description->output_count; i++) room.tensors += rounded(output_bytes[i]);
+    for (uint32_t i = 0; i < description->output_count; i++)
+        if (open_sizes->output_parts[i] == part) room.tensors += rounded(output_bytes[i]);
     return room;
 }
 
-bool nnefc_cuda_has_room(const nnefc_engine *engine, nnefc_cuda_room room) {
-    return room.workspace <= engine->workspace_bytes && room.tensors <= engine->own_tensors.bytes;
+bool nnefc_cuda_has_room(const nnefc_engine *engine, uint32_t part, nnefc_cuda_room room) {
+    const nnefc_cuda_part *own = &engine->parts[part];
+    bool has_workspace = engine->callers_workspace != 0 || room.workspace <= own->workspace.bytes;
+    return has_workspace && room.tensors <= own->tensors.bytes;
 }
 
-/* Makes the workspace as large as the sizes ask for; what was in it is gone. */
-static nnefc_status grow_workspace(nnefc_engine *engine, uint64_t bytes, char *error) {
-    if (bytes <= engine->workspace_bytes) return NNEFC_OK;
-    if (engine->has_callers_workspace)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace has %llu bytes, but the network needs %llu for these sizes",
-                          (unsigned long long)engine->workspace_bytes, (unsigned long long)bytes);
-    engine->workspace_bytes = 0;
-    nnefc_status status = free_block(&engine->own_workspace, NNEFC_OK, error);
-    if (status == NNEFC_OK) status = take_block(&engine->own_workspace, bytes, error);
+nnefc_status nnefc_cuda_grow_operands(nnefc_engine *engine, uint64_t bytes, char *error) {
+    if (bytes <= engine->sized_operand_bytes) return NNEFC_OK;
+    engine->sized_operand_bytes = 0;
+    nnefc_status status = free_pinned(&engine->sized_operands, NNEFC_OK, error);
     if (status != NNEFC_OK) return status;
-    engine->workspace = engine->own_workspace.start;
-    engine->workspace_bytes = bytes;
+    void *memory = NULL;
+    status = nnefc_cuda_check(nnefc_cuda.pinned_allocate(&memory, (size_t)bytes, CU_MEMHOSTALLOC_PORTABLE),
+                              "taking pinned memory for these sizes", error);
+    if (status != NNEFC_OK) return status;
+    engine->sized_operands = memory;
+    engine->sized_operand_bytes = bytes;
     return NNEFC_OK;
 }
 
+/* Makes a part of the workspace as large as the sizes ask for; what was in it is gone. */
+static nnefc_status grow_workspace(nnefc_engine *engine, uint32_t part, uint64_t bytes, char *error) {
+    nnefc_cuda_block *own = &engine->parts[part].workspace;
+    if (bytes <= own->bytes) return NNEFC_OK;
+    nnefc_status status = free_block(own, NNEFC_OK, error);
+    return status == NNEFC_OK ? take_block(own, bytes, error) : status;
+}
+
 /* The same for the memory of inputs and outputs. */
-static nnefc_status grow_tensors(nnefc_engine *engine, uint64_t bytes, char *error) {
-    if (bytes <= engine->own_tensors.bytes) return NNEFC_OK;
-    nnefc_status status = free_tensors(engine, NNEFC_OK, error);
-    if (status == NNEFC_OK) status = take_block(&engine->own_tensors, bytes, error);
+static nnefc_status grow_tensors(nnefc_cuda_part *part, uint64_t bytes, char *error) {
+    if (bytes <= part->tensors.bytes) return NNEFC_OK;
+    nnefc_status status = free_tensors(part, NNEFC_OK, error);
+    if (status == NNEFC_OK) status = take_block(&part->tensors, bytes, error);
     if (status != NNEFC_OK) return status;
     void *staging = NULL;
     int result = nnefc_cuda.pinned_allocate(&staging, (size_t)bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (result == CUDA_SUCCESS) {
-        engine->staging = staging;
+        part->staging = staging;
         return NNEFC_OK;
     }
     char dropped[NNEFC_ERROR_BYTES];
-    free_tensors(engine, NNEFC_OK, dropped);
+    free_tensors(part, NNEFC_OK, dropped);
     return nnefc_cuda_check(result, "taking pinned memory for these sizes", error);
 }
 
-nnefc_status nnefc_cuda_grow(nnefc_engine *engine, nnefc_cuda_room room, char *error) {
-    nnefc_status status = grow_workspace(engine, room.workspace, error);
-    return status == NNEFC_OK ? grow_tensors(engine, room.tensors, error) : status;
+nnefc_status nnefc_cuda_check_callers(const nnefc_engine *engine, const uint64_t *ends, uint32_t part, char *error) {
+    uint64_t bytes = start_of(ends, part) + ends[part];
+    if (engine->callers_workspace == 0 || bytes <= engine->callers_bytes) return NNEFC_OK;
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace has %llu bytes, but the network needs %llu for these sizes",
+                      (unsigned long long)engine->callers_bytes, (unsigned long long)bytes);
 }
 
-void nnefc_cuda_place_tensors(nnefc_engine *engine) {
+nnefc_status nnefc_cuda_grow(nnefc_engine *engine, uint32_t part, nnefc_cuda_room room, char *error) {
+    nnefc_status status = NNEFC_OK;
+    if (engine->callers_workspace == 0) status = grow_workspace(engine, part, room.workspace, error);
+    return status == NNEFC_OK ? grow_tensors(&engine->parts[part], room.tensors, error) : status;
+}
+
+CUdeviceptr nnefc_cuda_workspace(const nnefc_engine *engine, uint32_t part) {
+    if (engine->callers_workspace != 0) return engine->callers_workspace + start_of(engine->sizes.ends, part);
+    CUdeviceptr own = engine->parts[part].workspace.start;
+    return own != 0 || part > 0 ? own : engine->workspace; /* whose size is known where that of nothing in it is open */
+}
+
+void nnefc_cuda_place_tensors(nnefc_engine *engine, uint32_t part) {
+    const nnefc_cuda_part *own = &engine->parts[part];
     uint64_t at = 0;
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) {
+        if (part_of(i) != part) continue;
         uint64_t bytes = engine->sizes.tensor_bytes[i];
-        engine->tensors[i] = (nnefc_cuda_tensor){bytes, engine->own_tensors.start + at, engine->staging + at};
+        engine->tensors[i] = (nnefc_cuda_tensor){bytes, own->tensors.start + at, own->staging + at};
         at += rounded(bytes);
     }
+}
+
+void nnefc_cuda_forget_counted(nnefc_engine *engine) {
+    for (uint32_t i = description->input_count; i < nnefc_cuda_tensor_count(); i++)
+        if (part_of(i) > 0) engine->tensors[i] = (nnefc_cuda_tensor){0, 0, NULL};
 }

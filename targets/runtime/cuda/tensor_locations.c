@@ -56,6 +56,12 @@ nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, 
     return status;
 }
 
+nnefc_status nnefc_cuda_locate_output(nnefc_engine *engine, uint32_t output, const void *pointer, char *error) {
+    uint32_t index = description->input_count + output;
+    return locate(engine, &description->outputs[output], engine->tensors[index].bytes, pointer, &engine->locations[index],
+                  error);
+}
+
 nnefc_status nnefc_cuda_check_workspace(const nnefc_engine *engine, void *workspace, char *error) {
     if (workspace == NULL) return NNEFC_OK;
     memory_kind kind;

@@ -13,7 +13,8 @@ enum { COUNT = 1024, SCALE = 0, STEP = 1 };
 
 int32_t nnefc_kernel_error(const char *text);
 
-static int32_t negate(void *const *operands) {
+static int32_t negate(void *const *operands, const int64_t *sizes) {
+    (void)sizes;
     const float *x = operands[0], *first = operands[3];
     float *own = operands[1], *y = operands[2];
     for (int i = 0; i < COUNT; i++) own[i] = -x[i];
