@@ -23,14 +23,15 @@ from nnefc.passes.graph.index_limits import index_limits
 from nnefc.passes.plan.entry import counted_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
-from nnefc.size_formulas import names_in
-from nnefc.sizes import Dimension
+from nnefc.size_formulas import Formula, names_in
+from nnefc.sizes import Dimension, bounds, ranges
 from nnefc.specializations import Specializations
 from nnefc.targets.description.library import (
     DimensionDescription,
     FormulaDescription,
     KernelDescription,
     LibraryDescription,
+    OwnDimension,
     SpecializationDescription,
     TensorDescription,
 )
@@ -174,12 +175,9 @@ def build(
         _description(network, target, first, last.plan, code.device),
         scratch_bytes=max(program.scratch_bytes for program in programs),
         cpu_features=_features(target.host, programs),
-        specializations=tuple(
-            SpecializationDescription(sizes, program.plan.workspace_bytes)
-            for sizes, program in zip(special.sizes, programs[1:], strict=True)
-        ),
         kernels=tuple(KernelDescription(*astuple(timed)) for program in programs for timed in program.timed),
     )
+    description = _with_specializations(description, programs, special) if special.networks else description
     description = _only_specialized(description) if special.only else description
     constants = _constants(network, last, description.constant_bytes)
     return Artifact(description, target, first.plan.lower_bound, code, constants)
@@ -191,17 +189,60 @@ def _features(target: Target, programs: Sequence[Lowered]) -> tuple[str, ...]:
     return (*target.features, *(feature for feature in target.tiles if feature in of_kernels))
 
 
-def _only_specialized(description: LibraryDescription) -> LibraryDescription:
-    """Without sizes between those that there is code for; the first of them is the typical one."""
-    parts = description.specializations
-    ranges = zip(description.dimensions, *(part.sizes for part in parts), strict=True)
-    workspaces = [part.workspace_bytes for part in parts]
+def _with_specializations(
+    description: LibraryDescription, programs: Sequence[Lowered], special: Specializations
+) -> LibraryDescription:
+    """With what the programs for some sizes need; those that leave sizes open have storages in the workspace, too.
+
+    These come before the last one, which has room for the other programs, and are alive when no others are.
+    """
+    numbers = {dimension.name: number for number, dimension in enumerate(description.dimensions)}
+    *lifetimes, _ = description.lifetimes
+    end = 1 + max((last for _, last in lifetimes), default=0)
+    parts, workspaces = [], [] if special.only else [description.open_workspaces]
+    for sizes, program, network in zip(special.sizes, programs[1:], special.networks, strict=True):
+        plan, opened = program.plan, network.open_dimensions
+        own = tuple(OwnDimension(numbers.get(d.name), d.least, d.most, d.multiple) for d in opened)
+        lifetimes += [(end + storage.first, end + storage.last) for storage in plan.storages]
+        end = 1 + max((last for _, last in lifetimes), default=0)
+        bytes_, limits = plan.workspace_bytes, _limits(opened)
+        parts.append(SpecializationDescription(sizes, bytes_, own, len(plan.storages), limits))
+        typical, most = ({d.var: getattr(d.values, which) for d in opened} for which in ("typical", "most"))
+        workspaces.append((plan.workspace_at(typical), plan.workspace_at(most)))
     return replace(
         description,
-        dimensions=tuple(replace(d, least=min(sizes), most=max(sizes), typical=sizes[0]) for d, *sizes in ranges),
-        open_workspaces=(workspaces[0], max(workspaces)),
-        only_specialized=True,
+        specializations=tuple(parts),
+        lifetimes=(*lifetimes, (end, end)),
+        parts=(),
+        open_workspaces=(workspaces[0][0], max(most for _, most in workspaces)),
     )
+
+
+def _limits(dimensions: Sequence[OpenDimension]) -> tuple[tuple[Formula, int, int], ...]:
+    """What a program needs besides the ranges of its dimensions: formulas of these that may not be all they could."""
+    found = []
+    with ranges({dimension.var: dimension.values for dimension in dimensions}):
+        for each in dimensions:
+            if each.formula is not None and each.value is not None:
+                least, most = bounds(each.value)
+                if least < each.least or most > each.most:
+                    found.append((each.formula, each.least, each.most))
+    return tuple(found)
+
+
+def _only_specialized(description: LibraryDescription) -> LibraryDescription:
+    """Without sizes between those that there is code for; the first of them is the typical one."""
+    sizes = zip(description.dimensions, *(part.sizes for part in description.specializations), strict=True)
+    return replace(
+        description, dimensions=tuple(_between(dimension, each) for dimension, *each in sizes), only_specialized=True
+    )
+
+
+def _between(dimension: DimensionDescription, sizes: Sequence[int | None]) -> DimensionDescription:
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return dimension
+    return replace(dimension, least=min(known), most=max(known), typical=known[0])
 
 
 def _description(

@@ -29,7 +29,7 @@ from nnefc.passes.plan.entry import ENTRY, counted_sizes
 from nnefc.provenance import source_digest
 from nnefc.quantizer import INT8
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
-from nnefc.specializations import Specializations
+from nnefc.specializations import Given, Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
@@ -74,7 +74,7 @@ def compile(
     max_error: float | None = None,
     calibrate: Calibration | None = None,
     dump: str | os.PathLike[str] | None = None,
-    specialize: Sequence[Mapping[str, Any]] = (),
+    specialize: Sequence[Given] = (),
     only_specialized: bool = False,
     profile: bool = False,
     operators: Sequence[str | os.PathLike[str]] = (),
@@ -117,8 +117,9 @@ def compile(
         calibrate: for `int8` and `auto`, values of the inputs by name, or an .npz file of them, with one dimension more
             if there are several of each, or along the first one. For `auto`, random values by default.
         dump: a folder that the program is written to after every phase, as text.
-        specialize: sizes of all open dimensions, by name, that the library gets code of its own for, faster than that
-            for all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes.
+        specialize: sizes of open dimensions, by name, that the library gets code of its own for, faster than that for
+            all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes; dimensions that are
+            not given stay open in it. Or the name of a scenario of an NNEF model: `["tg"]`.
         only_specialized: whether the library has no other code, and refuses other sizes.
         profile: whether the library times its kernels, for `Model.profile` and `nnefc profile`; some 80 ns each.
         operators: Python files that register operators of the user's; they are run.

@@ -228,6 +228,7 @@ class Network:
     `labels` are what the columns of outputs stand for, by the outputs' names.
     `texts` are the names of inputs and outputs that are strings: in the module they are int64, the handles of texts.
     `has_text` says whether its kernels compute with strings.
+    `scenarios` are sizes of open dimensions that the model has names for, as cases that are worth code of their own.
     """
 
     name: str
@@ -243,6 +244,7 @@ class Network:
     labels: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     texts: frozenset[str] = frozenset()
     has_text: bool = False
+    scenarios: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def ranges(self) -> dict[tirx.Var, Range]:

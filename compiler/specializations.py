@@ -1,20 +1,28 @@
 """Sizes of open dimensions that a library has code of its own for, besides that for all sizes or in place of it.
 
 height=640,width=640      a program for these sizes, chosen when an input has them; it shares constants with the others
+S=1                       one in which other dimensions stay open
+tg                        the sizes that the model gives this name
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from nnefc.diagnostics import CompileError
-from nnefc.network import Network
-from nnefc.size_formulas import evaluated
-from nnefc.sizes import substituted
+from nnefc.network import Network, OpenDimension
+from nnefc.size_formulas import evaluated, names_in
+from nnefc.sizes import LARGEST, Dimension, OpenSize, Size, bounds, ranges, substituted
 
-__all__ = ["Specializations"]
+__all__ = ["Given", "Specializations"]
+
+Given: TypeAlias = "Mapping[str, Any] | str"
+"""What a user gives: sizes by the names of dimensions, or the name of a scenario of the model."""
+
+Sizes: TypeAlias = "tuple[int | None, ...]"
+"""The sizes of the open dimensions, in their order; None for those that stay open."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +30,17 @@ class Specializations:
     """Programs of a library for known sizes.
 
     Attributes:
-        sizes: of the open dimensions, in their order, for each program.
+        sizes: of the open dimensions for each program.
         networks: with these sizes.
         only: whether there is no program for other sizes.
     """
 
-    sizes: tuple[tuple[int, ...], ...] = ()
+    sizes: tuple[Sizes, ...] = ()
     networks: tuple[Network, ...] = ()
     only: bool = False
 
     @classmethod
-    def of(
-        cls, given: Sequence[Mapping[str, Any]], only: bool, network: Network, read: Callable[..., Network]
-    ) -> Specializations:
+    def of(cls, given: Sequence[Given], only: bool, network: Network, read: Callable[..., Network]) -> Specializations:
         """What a user wants of a network, which `read(fixed=SHAPES)` reads again with the shapes of its inputs.
 
         Raises:
@@ -46,51 +52,66 @@ class Specializations:
                 hint="give them: --specialize NAME=SIZE",
             )
         sizes = _checked(given, network)
-        return cls(sizes, tuple(read(fixed=_shapes_at(network, each)) for each in sizes), only)
+        made = tuple(read(fixed=_shapes_at(network, each)) for each in sizes)
+        for part, known in zip(made, sizes, strict=True):
+            _check_open(part, known, network)
+        return cls(sizes, made, only)
 
 
-def _checked(given: Sequence[Mapping[str, Any]], network: Network) -> tuple[tuple[int, ...], ...]:
-    """The sizes of all open dimensions, in their order, for each program of its own.
+def _checked(given: Sequence[Given], network: Network) -> tuple[Sizes, ...]:
+    """The sizes of the open dimensions for each program of its own.
 
     Args:
-        given: sizes by the names of the dimensions; `height,width` stands for both. Those that follow from others
-            are not among them.
+        given: `height,width` stands for both. Those that follow from others are not among them.
 
     Raises:
-        CompileError: names that are no open dimensions', dimensions without a size, sizes out of their range.
+        CompileError: names that are no open dimensions', none at all, sizes out of their range.
     """
     names = [dimension.name for dimension in network.open_dimensions if dimension.formula is None]
     if given and not names:
         raise CompileError(
             "no size of the network is open: there is nothing to specialize", hint="leave --specialize out"
         )
-    return tuple(dict.fromkeys(tuple(_sizes(sizes, names, network)) for sizes in given))
+    return tuple(dict.fromkeys(_sizes(_by_name(each, network), names, network) for each in given))
 
 
-def _sizes(given: Mapping[str, Any], names: Sequence[str], network: Network) -> list[int]:
+def _by_name(given: Given, network: Network) -> Mapping[str, Any]:
+    """The sizes of a scenario, where a user gives its name."""
+    if not isinstance(given, str):
+        return given
+    if given not in network.scenarios:
+        there = ", ".join(network.scenarios)
+        hint = f"there are {there}" if there else "give sizes: --specialize NAME=SIZE"
+        raise CompileError(f"the model has no scenario '{given}'", hint=hint)
+    return network.scenarios[given]
+
+
+def _sizes(given: Mapping[str, Any], names: Sequence[str], network: Network) -> Sizes:
     single = {each: size for name, size in given.items() for each in ([name] if name in names else name.split(","))}
     for name in single:
         if name not in names:
             raise CompileError(
                 f"the network has no open dimension '{name}' to specialize", hint=f"open are {', '.join(names)}"
             )
-    left = [name for name in names if name not in single]
-    if left:
+    if not single:
         raise CompileError(
-            f"a specialization needs the sizes of all open dimensions: {', '.join(left)} has none",
-            hint=f"such as --specialize {','.join(f'{name}={_size(single.get(name, 1))}' for name in names)}",
+            "a specialization without sizes", hint=f"open are {', '.join(names)}: --specialize {names[0]}=1"
         )
-    made: dict[str, int] = {name: _size(single[name]) for name in names}
+    made: dict[str, int] = {name: _size(size) for name, size in single.items()}
     for dimension in network.open_dimensions:
-        if dimension.formula is not None:
+        if dimension.formula is not None and made.keys() >= set(names_in(dimension.formula)):
             made[dimension.name] = evaluated(dimension.formula, made.__getitem__)
-        size = made[dimension.name]
-        if not dimension.least <= size <= dimension.most or size % dimension.multiple:
-            multiples = f", in multiples of {dimension.multiple}" if dimension.multiple > 1 else ""
-            raise CompileError(
-                f"'{dimension.name}' cannot be {size}: it is from {dimension.least} to {dimension.most}{multiples}"
-            )
-    return [made[dimension.name] for dimension in network.open_dimensions]
+        if dimension.name in made:
+            _check_range(dimension, made[dimension.name])
+    return tuple(made.get(dimension.name) for dimension in network.open_dimensions)
+
+
+def _check_range(dimension: OpenDimension, size: int) -> None:
+    if not dimension.least <= size <= dimension.most or size % dimension.multiple:
+        multiples = f", in multiples of {dimension.multiple}" if dimension.multiple > 1 else ""
+        raise CompileError(
+            f"'{dimension.name}' cannot be {size}: it is from {dimension.least} to {dimension.most}{multiples}"
+        )
 
 
 def _size(given: Any) -> int:
@@ -102,7 +123,35 @@ def _size(given: Any) -> int:
     return items[0]
 
 
-def _shapes_at(network: Network, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+def _shapes_at(network: Network, sizes: Sizes) -> dict[str, tuple[int | OpenSize, ...]]:
     """The shapes of all inputs when the open dimensions have these sizes."""
-    values = {d.var: size // d.multiple for d, size in zip(network.open_dimensions, sizes, strict=True)}
-    return {name: tuple(substituted(size, values) for size in shape) for name, shape in network.input_shapes.items()}
+    known = zip(network.open_dimensions, sizes, strict=True)
+    values = {d.var: size // d.multiple for d, size in known if size is not None}
+    opened = [dimension for dimension in network.open_dimensions if dimension.formula is None]
+
+    def given(size: Dimension) -> int | OpenSize:
+        known = substituted(size, values)
+        if not isinstance(known, Size):
+            return known
+        own = next((dimension for dimension in opened if dimension.size == size), None)
+        if own is None:  # follows from others
+            return OpenSize(max(0, bounds(known)[0]))
+        return OpenSize(own.least, own.most if own.most < LARGEST else None, own.multiple, own.typical)
+
+    with ranges(network.ranges):
+        return {name: tuple(map(given, shape)) for name, shape in network.input_shapes.items()}
+
+
+def _check_open(part: Network, sizes: Sizes, network: Network) -> None:
+    """Refuse a program whose open dimensions are not those of the network that were left open.
+
+    Raises:
+        CompileError: they are more, or some are known now, or equal.
+    """
+    left = {d.name for d, size in zip(network.open_dimensions, sizes, strict=True) if size is None if d.formula is None}
+    other = left.symmetric_difference(d.name for d in part.open_dimensions if d.formula is None)
+    if other:
+        raise CompileError(
+            f"with sizes for some of its dimensions, the network has others to do with '{min(other)}'",
+            hint="specialize the sizes of all open dimensions",
+        )

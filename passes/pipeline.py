@@ -41,7 +41,7 @@ from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.views import VIEWS
-from nnefc.passes.plan.entry import ENTRY, counted_sizes, entry_function, sizes_function
+from nnefc.passes.plan.entry import ENTRY, SIZES, counted_sizes, entry_function, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.program import Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -246,15 +246,17 @@ def lower(
     # Phase 7. Plan the memory, and make the plan a function that calls the kernels.
     workspaces = {gv: kernel.workspace_bytes for gv, kernel in kernels.items()}
     plan = plan_memory(program, in_place, workspaces, backend.alignment)
-    plan = plan.with_room() if place.has_others and open_dimensions else plan
+    is_first = place.counted is None
+    plan = plan.with_room() if place.has_others and is_first and open_dimensions else plan
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
-    counted = counted_sizes(program) if place.counted is None else place.counted
+    counted = place.counted if place.counted is not None else counted_sizes(program)
     before = len(place.timed or ())
     entry, called = entry_function(
         program, plan, signatures, backend.memory(), open_dimensions, counted, place.symbol, place.timed
     )
-    if place.counted is None and (open_dimensions or network.all_counts):
-        receive(sizes_function(program, plan, open_dimensions, backend.most_items))
+    if open_dimensions or (is_first and network.all_counts):
+        own = place.symbol.replace(ENTRY, SIZES)
+        receive(sizes_function(program, plan, open_dimensions, backend.most_items, own))
     on_host = [kernels[gv].host for gv in called]
     module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})
     observe("entry", module)

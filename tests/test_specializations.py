@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,8 @@ def test_constants_that_are_the_same_are_there_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"specialize": [{"h": 32, "w": 32}]}, "n has none(.|\n)*--specialize n=1,h=32,w=32"),
+        ({"specialize": [{}]}, "a specialization without sizes(.|\n)*open are n, h, w"),
+        ({"specialize": ["tg"]}, "the model has no scenario 'tg'"),
         ({"specialize": [{"m": 1}]}, "no open dimension 'm'(.|\n)*open are n, h, w"),
         ({"specialize": [{"n": 9, "h": 8, "w": 8}], "shape": {"n": "1..8"}}, "'n' cannot be 9: it is from 1 to 8"),
         ({"specialize": [{"x": 1}], "shape": {"x": (1, 3, 8, 8)}}, "no size of the network is open"),
@@ -175,3 +177,85 @@ def test_programs_for_known_sizes_write_the_sizes_that_the_data_tell(only: bool,
                 for found, wanted in zip(library(x), session.run(None, {"x": x}), strict=True):
                     assert found.shape == wanted.shape
                     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def partly(model: Path) -> nnefc.Artifact:
+    """Programs for one image of one size, of any size, and for small images; the first that fits runs."""
+    sizes = [{"n": 1, "h": 32, "w": 48}, {"n": 1}, {"h": 17, "w": 17}]
+    return nnefc.compile(model, specialize=sizes, shape={"n": "1..8"})
+
+
+def test_dimensions_that_are_not_given_stay_open(partly: nnefc.Artifact, model: Path) -> None:
+    shapes = [(1, 3, 32, 48), (1, 3, 21, 40), (5, 3, 17, 17), (4, 3, 20, 12), (1, 3, 17, 17), (1, 3, 64, 65)]
+    with partly.load(threads=1) as library:
+        check(library, model, *shapes, *reversed(shapes))
+    assert [part.sizes for part in partly.description.specializations] == [(1, 32, 48), (1, None, None), (None, 17, 17)]
+
+
+def test_programs_with_open_sizes_share_the_workspace(partly: nnefc.Artifact) -> None:
+    """None is alive when another is, so that the largest alone says how much memory is needed."""
+    description = partly.description
+    counts = [part.storages for part in description.specializations]
+    assert counts[0] == 0 and min(counts[1:]) > 0
+    ends = [len(description.lifetimes) - 1 - sum(counts)]
+    for count in counts[1:]:
+        ends.append(ends[-1] + count)
+    begins = [0, *ends]
+    spans = [description.lifetimes[a:b] for a, b in zip(begins, [*ends, None], strict=True)]
+    for before, after in pairwise(spans):
+        assert max(last for _, last in before) < min(first for first, _ in after)
+
+
+def test_memory_that_is_reserved_is_enough_for_programs_with_open_sizes(partly: nnefc.Artifact, model: Path) -> None:
+    with partly.load(threads=1) as library:
+        library.reserve({"n": 5, "h": 64, "w": 64})
+        check(library, model, (1, 3, 64, 64), (5, 3, 17, 17), (5, 3, 64, 64), (1, 3, 32, 48))
+
+
+def test_no_code_for_all_sizes_but_for_some_open_ones(model: Path) -> None:
+    artifact = nnefc.compile(model, specialize=[{"n": 1}, {"n": 2, "h": 16, "w": 16}], only_specialized=True)
+    with artifact.load(threads=1) as library:
+        check(library, model, (1, 3, 32, 48), (2, 3, 16, 16), (1, 3, 9, 11))
+        with pytest.raises(RunError, match="these sizes only: n 1; n 2, h 16, w 16"):
+            library(np.zeros((2, 3, 17, 16), np.float32))
+
+
+def test_sums_of_what_is_known_and_what_is_open(tmp_path: Path) -> None:
+    """As a decoder with a cache: its mask has as many positions as the cache and the new words."""
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["all"], axis=0),
+        helper.make_node("Mul", ["all", "mask"], ["kept"]),
+        helper.make_node("MatMul", ["kept", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8]),
+            helper.make_tensor_value_info("past", TensorProto.FLOAT, ["p", 8]),
+            helper.make_tensor_value_info("mask", TensorProto.FLOAT, ["p + n", 1]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(real(8, 8), "w")],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    artifact = nnefc.compile(path, specialize=[{"n": 1}, {"p": 3}])
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with artifact.load(threads=1) as library:
+        for n, p in ((1, 5), (1, 3), (4, 3), (7, 9), (1, 30)):
+            values = {"x": real(n, 8), "past": real(p, 8), "mask": real(n + p, 1)}
+            np.testing.assert_allclose(library(**values), session.run(None, values)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_programs_with_open_sizes_write_the_sizes_that_the_data_tell(only: bool, counting: Path) -> None:
+    artifact = nnefc.compile(counting, specialize=[{"w": 8}, {"n": 3, "w": 5}], only_specialized=only)
+    session = onnxruntime.InferenceSession(counting, providers=["CPUExecutionProvider"])
+    with artifact.load() as library:
+        for shape in ((40, 8), (3, 5), (7, 8), *([] if only else [(7, 2), (40, 8)])):
+            x = real(*shape)
+            for found, wanted in zip(library(x), session.run(None, {"x": x}), strict=True):
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

@@ -92,10 +92,12 @@ __all__ = ["compile_model"]
 @click.option(
     "--specialize",
     multiple=True,
-    callback=lambda _context, _option, values: tuple(read_shapes((value,)) for value in values),
+    callback=lambda _context, _option, values: tuple(
+        read_shapes((value,), least=0) if "=" in value else value for value in values
+    ),
     metavar="NAME=640,NAME=640",
-    help="Sizes of all open dimensions that the library gets faster code of its own for, which runs when inputs have "
-    "them (repeatable).",
+    help="Sizes of open dimensions, or the name of a scenario of the model, that the library gets faster code of its "
+    "own for, which runs when inputs have them (repeatable).",
 )
 @click.option(
     "--only-specialized", is_flag=True, default=None, help="Leave out the code for other sizes, which are refused."

@@ -23,7 +23,7 @@ def read_shape_options(
     return read_shapes(values) or None
 
 
-def read_shapes(values: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
+def read_shapes(values: tuple[str, ...], least: int = 1) -> dict[str, tuple[int | str, ...]]:
     """Each `NAME=1,3,8,8`, by name; several in one go with commas between them, as in `batch=1,seq=128`.
 
     Raises:
@@ -38,8 +38,8 @@ def read_shapes(values: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
                 shapes[name] = tuple(map(_size, sizes.split(","))) if sizes.strip() else ()
             except ValueError:
                 raise click.BadParameter(f"{sizes!r} is not a list of integers such as 1,3,8,8") from None
-            if any(isinstance(size, int) and size < 1 for size in shapes[name]):
-                raise click.BadParameter(f"a size in {sizes!r} is less than 1")
+            if any(isinstance(size, int) and size < least for size in shapes[name]):
+                raise click.BadParameter(f"a size in {sizes!r} is less than {least}")
     return shapes
 
 

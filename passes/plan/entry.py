@@ -310,7 +310,11 @@ def counted_sizes(program: Program) -> list[tuple[int, int]]:
 
 
 def sizes_function(
-    program: Program, plan: MemoryPlan, open_dimensions: Sequence[tirx.Var], most_items: int = MAX_ITEMS
+    program: Program,
+    plan: MemoryPlan,
+    open_dimensions: Sequence[tirx.Var],
+    most_items: int = MAX_ITEMS,
+    symbol: str = SIZES,
 ) -> tirx.PrimFunc:
     """The function that computes what follows from the values of the open dimensions.
 
@@ -344,7 +348,7 @@ def sizes_function(
         numbers += [_least_dimension(s for s in of_part if s in always), _most_items(of_part, most_items)]
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
-    return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), SIZES)
+    return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), symbol)
 
 
 def _saturated(size: Dimension) -> tirx.Expr:

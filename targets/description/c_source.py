@@ -18,7 +18,7 @@ from nnefc.targets.description.library import (
     functions_of,
     tensor_bytes,
 )
-from nnefc.targets.description.specialized_source import calls, sizes_spelled, specialized_functions
+from nnefc.targets.description.specialized_source import calls, prototypes, sizes_spelled, specialized_functions
 
 __all__ = ["model_source"]
 
@@ -119,10 +119,7 @@ def model_source(description: LibraryDescription) -> str:
             "#include <stddef.h>",
             '#include "model.h"',
             f"int32_t nnefc_network({', '.join(pointers)});",
-            *(
-                f"int32_t nnefc_network_{number}({', '.join(pointers if description.counted else pointers[:-1])});"
-                for number in range(1, 1 + len(description.specializations))
-            ),
+            *prototypes(description, pointers),
             "extern const uint8_t nnefc_constants[];" if has_constants else "",
             *tables,
             *_weights(description),

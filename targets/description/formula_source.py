@@ -6,7 +6,7 @@ from nnefc.size_formulas import Formula, spelled
 from nnefc.targets.description.c_strings import c_literal
 from nnefc.targets.description.library import LibraryDescription
 
-__all__ = ["formula_functions"]
+__all__ = ["formula_functions", "formula_text"]
 
 _HELPERS = {  # by the operation: how C computes it, of numbers that may be negative
     "//": (
@@ -20,34 +20,22 @@ _HELPERS = {  # by the operation: how C computes it, of numbers that may be nega
 
 
 def formula_functions(description: LibraryDescription) -> list[str]:
-    """A function for each formula, and the table of them; nothing for none."""
-    if not description.formulas:
-        return []
-    multiples = {d.name: d.multiple for d in description.dimensions}
-    numbers = {d.name: number for number, d in enumerate(description.dimensions)}
-
-    def size(name: str) -> str:
-        return f"values[{numbers[name]}]" + (f" * INT64_C({multiples[name]})" if multiples[name] > 1 else "")
-
-    def written(formula: Formula) -> str:
-        match formula:
-            case tuple((sign, one, other)) if sign in _HELPERS:
-                return f"{_HELPERS[sign][0]}({written(one)}, {written(other)})"
-            case tuple((sign, one, other)):
-                return f"({written(one)} {sign} {written(other)})"
-            case str():
-                return size(formula)
-        return f"INT64_C({formula})"
-
-    used = {sign for each in description.formulas for sign in _signs(each.formula)}
+    """What formulas call, a function for each formula of a dimension, and the table of these; nothing for none."""
+    limited = [formula for part in description.specializations for formula, _, _ in part.limits]
+    used = {
+        sign for formula in (*limited, *(each.formula for each in description.formulas)) for sign in _signs(formula)
+    }
     helpers = [
         f"static int64_t {name}(int64_t a, int64_t b) {{ return {body}; }}"
         for sign, (name, body) in _HELPERS.items()
         if sign in used
     ]
+    if not description.formulas:
+        return helpers
+    numbers = {d.name: number for number, d in enumerate(description.dimensions)}
     functions = [
-        f"static int64_t formula_{number}(const int64_t *values) {{ return {written(each.formula)}; }}"
-        for number, each in enumerate(description.formulas)
+        f"static int64_t formula_{number}(const int64_t *values) {{ return {text}; }}"
+        for number, text in enumerate(formula_text(description, each.formula) for each in description.formulas)
     ]
     rows = [
         f"    {{{numbers[each.name]}, {-1 if each.solved is None else numbers[each.solved]}, INT64_C({each.factor}), "
@@ -55,6 +43,19 @@ def formula_functions(description: LibraryDescription) -> list[str]:
         for number, each in enumerate(description.formulas)
     ]
     return [*helpers, *functions, "static const nnefc_formula formulas[] = {", *rows, "};"]
+
+
+def formula_text(description: LibraryDescription, formula: Formula) -> str:
+    """A formula of a library's dimensions as an expression of their `values`."""
+    match formula:
+        case tuple((sign, one, other)):
+            left, right = formula_text(description, one), formula_text(description, other)
+            return f"{_HELPERS[sign][0]}({left}, {right})" if sign in _HELPERS else f"({left} {sign} {right})"
+        case str():
+            number = [dimension.name for dimension in description.dimensions].index(formula)
+            multiple = description.dimensions[number].multiple
+            return f"values[{number}]" + (f" * INT64_C({multiple})" if multiple > 1 else "")
+    return f"INT64_C({formula})"
 
 
 def _signs(formula: Formula) -> set[str]:

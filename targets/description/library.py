@@ -17,6 +17,7 @@ __all__ = [
     "FormulaDescription",
     "KernelDescription",
     "LibraryDescription",
+    "OwnDimension",
     "SpecializationDescription",
     "TensorDescription",
     "WeightsFile",
@@ -178,11 +179,40 @@ class FormulaDescription:
 
 
 @dataclass(frozen=True)
-class SpecializationDescription:
-    """Code of its own for some sizes of the open dimensions, in their order; and the workspace that it needs."""
+class OwnDimension:
+    """An open dimension of a program for some sizes: its number among those of the library, its sizes in that program.
 
-    sizes: tuple[int, ...]
+    `number` is None for one that follows from others, and that the program does not use itself.
+    """
+
+    number: int | None
+    least: int
+    most: int
+    multiple: int
+
+
+@dataclass(frozen=True)
+class SpecializationDescription:
+    """Code of its own for some sizes.
+
+    Attributes:
+        sizes: of the open dimensions, in their order; None for those that stay open.
+        workspace_bytes: that it needs, if none stays open.
+        dimensions: of the program, if any stays open.
+        storages: of them, how many follow those of the programs before it.
+        limits: formulas of the dimensions, and the least and the most that each may be.
+    """
+
+    sizes: tuple[int | None, ...]
     workspace_bytes: int
+    dimensions: tuple[OwnDimension, ...] = ()
+    storages: int = 0
+    limits: tuple[tuple[Formula, int, int], ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a dimension stays open."""
+        return bool(self.dimensions)
 
 
 @dataclass(frozen=True)

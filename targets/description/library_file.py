@@ -115,7 +115,9 @@ def _formula(item: Any) -> Formula:
 
 
 def _specialization(sizes: Any, workspace_bytes: Any) -> SpecializationDescription:
-    return SpecializationDescription(tuple(map(_size, sizes)), _size(workspace_bytes))
+    return SpecializationDescription(
+        tuple(None if size is None else _size(size) for size in sizes), _size(workspace_bytes)
+    )
 
 
 def _pair(first: Any, second: Any) -> tuple[int, int]:

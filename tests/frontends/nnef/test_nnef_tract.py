@@ -467,3 +467,37 @@ def test_shapes_that_overflow_are_refused(kind: int, extents: tuple[int, ...], t
     body = f"x = external(shape = [2]); w = variable<scalar>(label = 'w', shape = {list(extents)}); y = x;"
     with pytest.raises(CompileError, match=r"w\.dat"):
         nnefc.compile(model(tmp_path, body))
+
+
+CACHE = """extension tract_symbol S;
+extension tract_symbol P;
+extension tract_assert P >= 0;
+extension tract_assert S+P <= 64;
+extension tract_assert tg: S==1;
+extension tract_assert pp: P==0;
+"""
+
+
+def test_scenarios_are_programs_of_one_library(tmp_path: Path) -> None:
+    """One word after any number of others, and any number of first words: what is not given stays open."""
+    body = """x = external(shape = [S, 16]);
+    past = external(shape = [P, 16]);
+    w = variable<scalar>(label = 'w', shape = [16, 16]);
+    all = concat([past, x], axis = 0);
+    y = matmul(softmax(matmul(matmul(x, w), all, transposeB = true), axes = [1]), all);"""
+    w = real(16, 16)
+    text = (model(tmp_path, body, {"w": w}, before=CACHE) / "graph.nnef").read_text()
+    (tmp_path / "graph.nnef").write_text(text.replace("network(x)", "network(x, past)"))
+    plain, both = nnefc.compile(tmp_path), nnefc.compile(tmp_path, specialize=["tg", "pp"])
+    assert [part.sizes for part in both.description.specializations] == [(1, None), (None, 0)]
+    assert both.description.constant_bytes == plain.description.constant_bytes
+    with both.load(threads=1) as network:
+        for s, p in ((5, 0), (1, 5), (1, 6), (1, 63), (3, 7), (1, 0), (64, 0)):
+            x, past = real(s, 16), real(p, 16)
+            every = np.concatenate([past, x])
+            scores = x @ w @ every.T
+            weights = np.exp(scores - scores.max(1, keepdims=True))
+            expected = weights / weights.sum(1, keepdims=True) @ every
+            np.testing.assert_allclose(network(x=x, past=past), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(CompileError, match=r"no scenario 'tq'(.|\n)*there are tg, pp"):
+        nnefc.compile(tmp_path, specialize=["tq"])

@@ -118,7 +118,8 @@ def dynamic_network(
         except RecursionError:
             hint = "Break up expressions with many thousand operators in a row."
             raise CompileError(f"'{document.source.file}' is nested too deeply to be evaluated", hint=hint) from None
-        return replace(made, open_dimensions=_present(opened, symbols.absent, made.module))
+        present = _present(opened, symbols.absent, made.module)
+        return replace(made, open_dimensions=present, scenarios=assertions.scenarios)
 
 
 def _present(opened: Sequence[OpenDimension], absent: Set[str], module: tvm.IRModule) -> tuple[OpenDimension, ...]:
@@ -298,8 +299,8 @@ def _external(
                 f"the document has {len(shape)}"
             )
         shape = [size if isinstance(wanted, OpenSize) else wanted for size, wanted in zip(shape, given, strict=True)]
-    if any(isinstance(size, int) and size < 1 for size in shape):
-        raise CompileError(f"the input '{target}' has the shape {shape}, sizes must be positive")
+    if any(isinstance(size, int) and size < 0 for size in shape):
+        raise CompileError(f"the input '{target}' has the shape {shape}, sizes must not be negative")
     made.inputs[target] = relax.Var(target, relax.TensorType(shape, "int64" if dtype == "tdim" else dtype))
     return made.inputs[target]
 
