@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
 from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.allowances import allowing
 from nnefc.frontends.nnef.archive import ModelFiles, open_model
 from nnefc.frontends.nnef.checking import choose_graph
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
@@ -30,7 +32,9 @@ from nnefc.frontends.nnef.leniency import as_meant
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, by_definition
 from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.nnef.quantization import Quantization, QuantizedBy, parse_quantization
+from nnefc.frontends.nnef.resources import document_text
 from nnefc.frontends.nnef.signatures import spell_value
+from nnefc.frontends.nnef.tensor_file import parse_tensor
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.weights import Stored, load_variables
 from nnefc.narrowing import Narrowing, narrowed
@@ -98,7 +102,8 @@ def load(
                 )
             shapes, opened = open_shapes(chosen, shape or {}, narrowing)
             with leaving_open(opened, shapes):
-                flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)
+                with _lenient(files, pedantic):
+                    flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)
                 _check_sizes(flat)
                 quantization = _quantization(files, flat.dialect)
                 values = load_variables(flat, files, quantization, random_weights)
@@ -126,8 +131,20 @@ def document_of(
     The arguments are those of `load`.
     """
     with open_model(path) as files:
-        document = read_document(files, dialect, pedantic)
-    return _flatten(document, shape, graph, max_depth, max_operations, keep_whole)
+        document = read_document(files, dialect, pedantic, needs_values=False)
+    with _lenient(files, pedantic):
+        return _flatten(document, shape, graph, max_depth, max_operations, keep_whole)
+
+
+@contextmanager
+def _lenient(files: ModelFiles, pedantic: bool) -> Iterator[None]:
+    """Where shapes whose meaning is clear may be what the standard does not allow, with warnings."""
+    if pedantic:
+        yield
+        return
+    with allowing() as notes:
+        yield
+    _warn_of(notes, files)
 
 
 def _lowered_by_definition(operation: Operation) -> bool:
@@ -154,19 +171,35 @@ def _flatten(
     )
 
 
-def read_document(files: ModelFiles, dialect: str | None, pedantic: bool) -> syntax.Document:
+def read_document(files: ModelFiles, dialect: str | None, pedantic: bool, needs_values: bool = True) -> syntax.Document:
     """The document of a model; what it breaks without a doubt of what is meant is mended, with warnings.
+
+    Without `needs_values` the files of variables may be missing.
 
     Raises:
         CompileError: it is none, or, if `pedantic`, breaks a rule.
     """
-    document = parse(files.text(), files.document, _dialect_of(dialect))
     if pedantic:
-        return document
-    document, notes = as_meant(document)
+        return parse(files.text(), files.document, _dialect_of(dialect))
+    document = parse(*document_text(files), _dialect_of(dialect))
+    document, notes = as_meant(document, lambda label: _number_of(files, label, needs_values))
+    _warn_of(notes, files)
+    return document
+
+
+def _warn_of(notes: Iterable[str], files: ModelFiles) -> None:
     for note in notes:
         warn(f"{files.document}: {note} (--pedantic makes this an error)")
-    return document
+
+
+def _number_of(files: ModelFiles, label: str, needed: bool) -> float | None:
+    """The one item of a variable's file; where values are not needed and there is no file, any number."""
+    name = f"{label}.dat"
+    found = files.find(name)
+    if found is None:
+        return None if needed else 1.0
+    stored = parse_tensor(found, files.describe(name)).array
+    return float(stored.reshape(())) if isinstance(stored, np.ndarray) and stored.size == 1 else None
 
 
 def _dialect_of(name: str | None) -> Dialect | None:

@@ -4,8 +4,9 @@
     a fragment that is a compound operation of the standard                 the standard's
     a = [[1.0, 2.0]];  or an array of arrays of numbers for a tensor        constant(shape = [1, 2], value = [1.0, 2.0])
     padding = [[0, 0], [1, 1]]                                              padding = [(0, 0), (1, 1)]
+    epsilon = e, where e is a tensor of rank 0                              the number in it
 
-`--pedantic` makes these errors.
+`--pedantic` makes these errors. Shapes that are read so have rules of their own: see `allowances.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.array_values import with_values_as_tensors
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.environment import FRAGMENTS, OPERATORS
+from nnefc.frontends.nnef.rank_zero import NumberOf, with_numbers
 from nnefc.frontends.nnef.signatures import signature_of
 from nnefc.frontends.nnef.types import Dialect
 
 __all__ = ["as_meant"]
 
 
-def as_meant(document: syntax.Document) -> tuple[syntax.Document, list[str]]:
-    """A document of the final dialect with what it lacks, and what was added or left out, as warnings."""
+def as_meant(document: syntax.Document, number_of: NumberOf) -> tuple[syntax.Document, list[str]]:
+    """A document of the final dialect with what it lacks, and what was added or left out, as warnings.
+
+    `number_of` tells the values of variables of rank 0 by their labels.
+    """
     if document.dialect is not Dialect.FINAL or document.is_dynamic:
         return document, []
     again = [fragment for fragment in document.fragments if _is_the_standards(fragment)]
@@ -31,6 +36,8 @@ def as_meant(document: syntax.Document) -> tuple[syntax.Document, list[str]]:
     document = replace(document, fragments=tuple(each for each in document.fragments if each not in again))
     document, written = with_values_as_tensors(document)
     notes += written
+    document, read = with_numbers(document, number_of)
+    notes += read
     for name, needed in ((FRAGMENTS, bool(document.fragments)), (OPERATORS, _has_operators(document))):
         if needed and all(extension.name != name for extension in document.extensions):
             extension = syntax.Extension(document.graphs[0].at, name, ())

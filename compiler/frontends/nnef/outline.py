@@ -41,7 +41,7 @@ def outline(
         CompileError: the model is not as it must be.
     """
     with open_model(path) as files:
-        document = read_document(files, dialect, pedantic)
+        document = read_document(files, dialect, pedantic, needs_values=False)
     chosen = choose_graph(document, graph)
     inputs = tuple(dynamic_inputs(chosen) if document.is_dynamic else declared_inputs(chosen, shape or {}))
     option = shape_option(inputs)

@@ -11,6 +11,7 @@ import nnefc
 from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.frontends.nnef.frontend import load
 from nnefc.frontends.nnef.outline import outline
+from nnefc.frontends.nnef.tensor_file import write_tensor
 
 BREACHES = {
     "fragments": (
@@ -34,6 +35,34 @@ BREACHES = {
         "arrays are read as tuples",
         "integer\\[\\]\\[\\]",
     ),
+    "a product of more dimensions": (
+        "",
+        "a = constant(shape = [1, 1, 1], value = [2.0]); b = unsqueeze(x, axes = [2]);"
+        "c = reshape(b, shape = [6, 1, 1]); d = linear(c, a); y = reshape(d, shape = [2, 3]);",
+        "'linear' of tensors of rank above 2",
+        "must have rank 2",
+    ),
+    "a bias of more dimensions": (
+        "",
+        "a = constant(shape = [1, 1, 1], value = [1.0]); b = constant(shape = [1, 1, 1], value = [0.5]);"
+        "c = unsqueeze(x, axes = [1]); d = conv(c, a, b); e = conv(c, a, constant(shape = [1, 1], value = [-0.5]));"
+        "f = add(d, e); y = squeeze(f, axes = [1]);",
+        "a bias of rank above 2",
+        "does not fit 1 channels",
+    ),
+    "a constant of rank 0 for a number": (
+        "",
+        "a = constant(shape = [], value = [-1.0]); b = leaky_relu(x, alpha = a); c = add(x, b); y = copy(c);",
+        "tensors of rank 0 are read as the numbers in them where numbers are needed: 'a'",
+        "'alpha' is of type scalar",
+    ),
+    "a variable of rank 0 for a number": (
+        "",
+        "a = variable<scalar>(label = 'slope', shape = []); b = leaky_relu(x, alpha = a);"
+        "c = mul(x, 1.0); y = add(b, c);",
+        "tensors of rank 0 are read as the numbers in them where numbers are needed: 'a'",
+        "'alpha' is of type scalar",
+    ),
     "a fragment of the standard": (
         "extension KHR_enable_fragment_definitions; extension KHR_enable_operator_expressions;"
         "fragment sqr(x: tensor<scalar>) -> (y: tensor<scalar>) { y = x ^ 2.0; }",
@@ -50,6 +79,7 @@ def test_a_clear_breach_is_a_warning(name: str, tmp_path: Path) -> None:
     (tmp_path / "graph.nnef").write_text(
         f"version 1.0;\n{before}\ngraph g(x) -> (y) {{ x = external<scalar>(shape = [2, 3]); {body} }}"
     )
+    write_tensor(tmp_path / "slope.dat", np.array(1, np.float32))
     x = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
     with pytest.warns(ModelWarning, match="--pedantic") as caught:
         artifact = nnefc.compile(tmp_path)
@@ -72,3 +102,26 @@ def test_another_fragment_of_a_name_of_the_standard_is_an_error(tmp_path: Path) 
     )
     with pytest.raises(CompileError, match="is an operation of the standard"):
         load(tmp_path)
+
+
+SLOPE = """version 1.0; graph g(x) -> (y)
+{ x = external(shape = [2]); a = variable<scalar>(label = 'slope', shape = []); y = leaky_relu(x, alpha = a); }"""
+
+
+def test_the_number_of_a_variable_is_that_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "graph.nnef").write_text(SLOPE)
+    with pytest.warns(ModelWarning):
+        assert outline(tmp_path).operations == {"leaky_relu": 1}  # which needs no file
+    with pytest.raises(CompileError, match="'alpha' is of type scalar"):
+        load(tmp_path)
+    write_tensor(tmp_path / "slope.dat", np.array(0.25, np.float32))
+    with pytest.warns(ModelWarning):
+        artifact = nnefc.compile(tmp_path)
+    np.testing.assert_array_equal(artifact.run({"x": np.float32([-4, 4])})["y"], [-1, 4])
+
+
+def test_tensors_of_rank_0_stay_tensors_where_these_are_needed(tmp_path: Path) -> None:
+    text = SLOPE.replace("leaky_relu(x, alpha = a)", "mul(x, a)")
+    (tmp_path / "graph.nnef").write_text(text)
+    write_tensor(tmp_path / "slope.dat", np.array(0.25, np.float32))
+    np.testing.assert_array_equal(nnefc.compile(tmp_path).run({"x": np.float32([-4, 4])})["y"], [-1, 1])

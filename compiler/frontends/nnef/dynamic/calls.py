@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.allowances import allowing
 from nnefc.frontends.nnef.declarations import MISSING, Operation
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.registry import Context, ExtensionOperator
@@ -43,7 +44,8 @@ def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, 
     operands, half = _as_operands(at, operation.signature, arguments, operation.name in _MOVES)
     args = Arguments({name: _as_tensors(at, value) for name, value in operands.items()})
     try:
-        operation.shape(args)
+        with allowing():
+            operation.shape(args)
     except ShapeError as error:
         raise CompileError(f"'{operation.name}': {error.message}", hint=error.hint) from None
     return _bound(at, operation.lower(at, args), half)

@@ -13,6 +13,7 @@ from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Source
 from nnefc.frontends.nnef.dynamic.symbols import declared_inputs
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.parser import parse
+from nnefc.frontends.nnef.resources import document_text
 from nnefc.operators.base import Operand, dtype_of, shape_of
 from nnefc.sizes import Dimension
 
@@ -33,7 +34,7 @@ def run_submodel(make: Make, outer: Interpreter, files: ModelFiles, label: str, 
         raise CompileError(
             f"there is no model '{files.describe(label)}'", hint="it is an archive .nnef.tgz or .nnef.tar, or a folder"
         )
-    document = parse(found.text(), found.document, None)
+    document = parse(*document_text(found), None)
     graph = document.graphs[0]
     if len(document.graphs) != 1 or len(graph.inputs) != len(inputs):
         raise CompileError(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from nnefc.frontends.nnef.allowances import allowed
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.frontends.nnef.operations.sliding import BORDERS, downsized, make_window, upsized
 from nnefc.operators.convolution import Convolution, TransposedConvolution
+from nnefc.operators.shape import Reshape
 from nnefc.operators.window import Window
 
 __all__: list[str] = []
@@ -33,8 +35,13 @@ def _check_filter(args: Arguments) -> tuple[Shape, Shape]:
     return x, w
 
 
+_WIDE_BIAS = "a bias of rank above 2 whose last dimension is that of the channels is one of rank 2"
+
+
 def _check_bias(args: Arguments, channels: int) -> None:
     bias = shape_of(args.bias)
+    if len(bias) > 2 and bias == (1,) * (len(bias) - 1) + (channels,) and allowed(_WIDE_BIAS):
+        return
     if math.prod(bias) not in (1, channels) or bias not in ((), (1,), (channels,), (1, 1), (1, channels)):
         raise ShapeError(
             f"the bias {spell_shape(bias)} does not fit {channels} channels: it should be [1, {channels}]", "bias"
@@ -77,7 +84,10 @@ def _conv(lowering: Lowering, args: Arguments) -> Operand:
 
 
 def _bias(lowering: Lowering, args: Arguments) -> Operand | None:
-    return None if args.bias == 0.0 else lowering.operand(args.bias)
+    if args.bias == 0.0:
+        return None
+    bias = lowering.operand(args.bias)
+    return lowering.apply(Reshape((1, -1)), bias) if len(shape_of(args.bias)) > 2 else bias
 
 
 def _deconv_groups(args: Arguments, output_shape: Sequence[int]) -> int:

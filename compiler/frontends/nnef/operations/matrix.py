@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from nnefc.frontends.nnef.allowances import allowed
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import broadcast_shapes, spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
+from nnefc.operators.elementwise import apply
 from nnefc.operators.matrix import Gemm, MatMul
 
 __all__: list[str] = []
@@ -16,10 +18,12 @@ def _flags(args: Arguments) -> tuple[bool, bool]:
 
 
 def _matmul_shape(args: Arguments) -> Shape:
-    a, b = shape_of(args.A), shape_of(args.B)
+    return _product_shape(shape_of(args.A), shape_of(args.B), *_flags(args))
+
+
+def _product_shape(a: Shape, b: Shape, flag_a: bool, flag_b: bool) -> Shape:
     if len(a) != len(b) or len(a) < 2:
         raise ShapeError(f"the matrices {spell_shape(a)} and {spell_shape(b)} must have the same rank, at least 2", "B")
-    flag_a, flag_b = _flags(args)
     rows, inner_a = (a[-1], a[-2]) if flag_a else (a[-2], a[-1])
     inner_b, columns = (b[-1], b[-2]) if flag_b else (b[-2], b[-1])
     if inner_a != inner_b:
@@ -50,6 +54,9 @@ def _lower_matmul(lowering: Lowering, args: Arguments) -> Operand:
 
 def _linear_shape(args: Arguments) -> Shape:
     x, w, bias = shape_of(args.input), shape_of(args.filter), shape_of(args.bias)
+    is_product = len(x) == len(w) > 2 and bias == ()
+    if is_product and allowed("'linear' of tensors of rank above 2 is the product that it is defined as"):
+        return _product_shape(x, w, False, True)
     if len(x) != 2 or len(w) != 2:
         raise ShapeError(f"the input {spell_shape(x)} and the filter {spell_shape(w)} must have rank 2", "filter")
     if x[1] != w[1]:
@@ -83,4 +90,7 @@ _LINEAR = (
 )
 def _linear(lowering: Lowering, args: Arguments) -> Operand:
     bias = None if args.bias == 0.0 else lowering.operand(args.bias)
+    if len(shape_of(args.input)) > 2:
+        product = MatMul(False, True).lower(lowering, lowering.operand(args.input), lowering.operand(args.filter))
+        return product if bias is None else apply(lowering, "add", product, bias)
     return Gemm(transpose_b=True).lower(lowering, lowering.operand(args.input), lowering.operand(args.filter), bias)

@@ -6,12 +6,12 @@ w = tract_resource_get(label = 'config', key = '$.sizes[0]');   of config.json
 
 from __future__ import annotations
 
-import json
 import re
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value
+from nnefc.frontends.nnef.resources import read_json
 from nnefc.frontends.nnef.values import Arguments
 
 __all__: list[str] = []
@@ -33,11 +33,7 @@ def _submodel(context: Context, args: Arguments) -> Value:
 )
 def _resource_get(context: Context, args: Arguments) -> Value:
     """A value of a file in JSON: names after `$`, with points between them, and numbers of items in brackets."""
-    text = context.text_of(f"{args.label}.json")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise CompileError(f"'{args.label}.json' is not in JSON") from None
+    value = read_json(context.text_of(f"{args.label}.json"), f"{args.label}.json")
     return _nnef(_found(value, args.key), args.key)
 
 
