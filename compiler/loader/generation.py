@@ -1,12 +1,17 @@
-"""Sequences of tokens, one after the other, from a network that keeps what it has read.
+"""Tokens, one after the other, from a network that keeps what it has read.
 
 for token in model.generate([1, 504, 3575], most=100, end=2, temperature=0.7, top_k=40, seed=1):
     print(token)
+for prompt, token in model.generate_all([[1, 504, 3575], [1, 88]], most=100, end=2):   # several side by side
+    print(prompt, token)
+
+A network takes tokens, and perhaps the numbers of the `sequences` that they belong to; where it chooses the next token
+itself, also what `Sampler.choice` says. It gives logits, those of the last tokens last, or the next tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +19,7 @@ import numpy as np
 
 from .tensors import DTYPES, RunError, Tensor, listed
 
-__all__ = ["Sampler", "generated"]
+__all__ = ["Reader", "Sampler", "generated", "generated_side_by_side"]
 
 _AT_ONCE = 512
 """Tokens of a prompt that are read in one run: a longer run is hardly faster, and needs more memory."""
@@ -46,6 +51,12 @@ class Sampler:
             raise RunError(f"top_p is {self.top_p!r}, not a share above 0, up to 1")
         object.__setattr__(self, "_random", np.random.default_rng(self.seed))
 
+    def choice(self) -> Mapping[str, float]:
+        """What a network is told that chooses a token in this way: the inputs that it has for this."""
+        most = np.iinfo(np.int64).max if self.top_k is None else self.top_k
+        chance = self._random.random() if self.temperature else 0.0
+        return {"temperature": self.temperature, "top_k": most, "top_p": self.top_p, "chance": chance}
+
     def __call__(self, logits: np.ndarray) -> int:
         """The number of a token."""
         if not self.temperature:
@@ -61,35 +72,144 @@ class Sampler:
         return int(best[min(place, kept - 1)])
 
 
-def generated(
-    run: Callable[..., Any],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    tokens: Sequence[int],
-    most: int,
-    end: Sequence[int],
-    sample: Sampler,
-) -> Iterator[int]:
-    """See :meth:`Model.generate`; `run` takes an array of tokens and returns logits, those of the last token last."""
-    if len(inputs) != 1 or len(outputs) != 1 or inputs[0].dtype not in ("int32", "int64"):
-        raise RunError(
-            "generate needs a network with one input of tokens and one output of logits, this one has "
-            f"{listed(inputs)} -> {listed(outputs)}"
-        )
-    if not len(tokens):
-        raise RunError("generate needs at least one token to go on from")
-    shape, dtype = (1,) * (len(inputs[0].shape) - 1), DTYPES[inputs[0].dtype]
-    return _tokens(lambda given: run(np.array(given, dtype).reshape((*shape, -1))), tokens, most, end, sample)
+_CHOICE = ("temperature", "top_k", "top_p", "chance")
+_SEQUENCES = "sequences"
 
 
-def _tokens(
-    run: Callable[[Sequence[int]], Any], tokens: Sequence[int], most: int, end: Sequence[int], sample: Sampler
-) -> Iterator[int]:
+class Reader:
+    """Runs a network on tokens.
+
+    Args:
+        run: takes arrays, one for each input, and returns the output.
+        inputs, outputs: of the network.
+
+    Attributes:
+        takes_sequences: whether several sequences are read side by side.
+
+    Raises:
+        RunError: the network has other inputs and outputs.
+    """
+
+    def __init__(self, run: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        names = [tensor.name for tensor in inputs[1:]]
+        if len(outputs) != 1 or not _is_of_integers(inputs[:1]) or not {*names} <= {_SEQUENCES, *_CHOICE}:
+            raise RunError(
+                "generate needs a network with one input of tokens and one output of logits or tokens, this one has "
+                f"{listed(inputs)} -> {listed(outputs)}"
+            )
+        self.takes_sequences = _SEQUENCES in names
+        self._run, self._inputs = run, inputs
+        self._chooses, self._takes_choice = _is_of_integers(outputs), bool({*names} & {*_CHOICE})
+
+    def after(
+        self, rows: Sequence[Sequence[int]], sequences: Sequence[int], samplers: Sequence[Sampler]
+    ) -> Sequence[int]:
+        """The tokens that follow some sequences, after as many new ones of each.
+
+        Raises:
+            RunError: the network chooses the likeliest token, and another one is asked for.
+        """
+        if self._chooses and not self._takes_choice and any(sampler.temperature for sampler in samplers):
+            raise RunError("the network itself chooses the likeliest token: temperature must be 0")
+        choices = [sampler.choice() for sampler in samplers] if self._takes_choice else []
+        given = {_SEQUENCES: sequences} | {name: [choice[name] for choice in choices] for name in _CHOICE}
+        first, *others = self._inputs
+        more = [np.array(given[tensor.name], DTYPES[tensor.dtype]) for tensor in others]
+        tokens = np.array(rows, DTYPES[first.dtype])
+        outer = (*(1,) * (len(first.shape) - 2), len(rows)) if len(first.shape) > 1 else ()
+        for start in range(0, tokens.shape[1], _AT_ONCE):
+            found = np.asarray(self._run(tokens[:, start : start + _AT_ONCE].reshape((*outer, -1)), *more))
+        if self._chooses:
+            chosen: list[int] = found.reshape(-1).tolist()
+            return chosen
+        logits = found.reshape(-1, found.shape[-1])[-len(rows) :]
+        return [sampler(row) for sampler, row in zip(samplers, logits, strict=True)]
+
+
+def _is_of_integers(tensors: Sequence[Tensor]) -> bool:
+    return len(tensors) == 1 and tensors[0].dtype in ("int32", "int64")
+
+
+def generated(reader: Reader, tokens: Sequence[int], most: int, end: Sequence[int], sample: Sampler) -> Iterator[int]:
+    """See :meth:`Model.generate`: the tokens that follow one prompt."""
+    _check_prompt(tokens)
+    return _tokens(reader, tokens, most, end, sample)
+
+
+def _tokens(reader: Reader, tokens: Sequence[int], most: int, end: Sequence[int], sample: Sampler) -> Iterator[int]:
     for _ in range(most):
-        for start in range(_AT_ONCE, len(tokens) + _AT_ONCE, _AT_ONCE):
-            logits = np.asarray(run(tokens[start - _AT_ONCE : start]))
-        token = sample(logits.reshape(-1, logits.shape[-1])[-1])
+        (token,) = reader.after([tokens], [0], [sample])
         if token in end:
             return
         yield token
         tokens = [token]
+
+
+def generated_side_by_side(
+    reader: Reader,
+    prompts: Sequence[Sequence[int]],
+    count: int,
+    forget: Callable[[int], None],
+    most: int,
+    end: Sequence[int],
+    samplers: Sequence[Sampler],
+) -> Iterator[tuple[int, int]]:
+    """See :meth:`Model.generate_all`.
+
+    Args:
+        reader: of the network.
+        prompts: each with a sampler.
+        count: how many sequences the session has room for.
+        forget: lets one of them begin anew.
+        most, end, samplers: of each prompt.
+    """
+    for tokens in prompts:
+        _check_prompt(tokens)
+    return _Queue(reader, prompts, count, forget, most, end, samplers).tokens()
+
+
+def _check_prompt(tokens: Sequence[int]) -> None:
+    if not len(tokens):
+        raise RunError("generate needs at least one token to go on from")
+
+
+@dataclass
+class _Queue:
+    """Prompts that wait for a place among the sequences of a session, and those that have one."""
+
+    reader: Reader
+    prompts: Sequence[Sequence[int]]
+    count: int
+    forget: Callable[[int], None]
+    most: int
+    end: Sequence[int]
+    samplers: Sequence[Sampler]
+    found: dict[int, list[int]] = field(default_factory=dict)
+
+    def tokens(self) -> Iterator[tuple[int, int]]:
+        """A prompt is read when a sequence is free; all that have one go on together."""
+        waiting = iter(range(len(self.prompts) if self.most > 0 else 0))
+        places: dict[int, int] = {}  # the prompts that have sequences
+        while True:
+            while len(places) < self.count and (prompt := next(waiting, None)) is not None:
+                places[prompt] = next(each for each in range(self.count) if each not in places.values())
+                self.forget(places[prompt])
+                yield from self._noted([prompt], [self.prompts[prompt]], places)
+            if not places:
+                return
+            going = list(places)
+            yield from self._noted(going, [self.found[prompt][-1:] for prompt in going], places)
+
+    def _noted(
+        self, prompts: Sequence[int], rows: Sequence[Sequence[int]], places: dict[int, int]
+    ) -> Iterator[tuple[int, int]]:
+        """What follows some prompts; one that has ended leaves its place."""
+        samplers = [self.samplers[prompt] for prompt in prompts]
+        following = self.reader.after(rows, [places[prompt] for prompt in prompts], samplers)
+        for prompt, token in zip(prompts, following, strict=True):
+            own = self.found.setdefault(prompt, [])
+            if token not in self.end:
+                own.append(token)
+                yield prompt, token
+            if token in self.end or len(own) == self.most:
+                del places[prompt]

@@ -17,7 +17,7 @@ import numpy as np
 from .arrays import address_of, as_array, copied, counted, returned, source_of, target_for
 from .checks import check_overlap, refuse_nan
 from .forks import keep_lock
-from .generation import Sampler, generated
+from .generation import Reader, Sampler, generated, generated_side_by_side
 from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
 from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is_host, shape_of
 from .interface import OK, InputStruct, OutputStruct
@@ -251,9 +251,47 @@ class Model:
             RunError: the network has other inputs and outputs than tokens and logits, a number is out of its range, or,
                 while it goes on, more tokens than the network remembers.
         """
-        ends = [end] if isinstance(end, int) else list(end)
-        sampler = Sampler(temperature, top_k, top_p, seed)
-        return generated(self, self.inputs, self.outputs, tokens, most, ends, sampler)
+        reader = Reader(self, self.inputs, self.outputs)
+        return generated(reader, tokens, most, _numbers_of(end), Sampler(temperature, top_k, top_p, seed))
+
+    def generate_all(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        most: int,
+        end: int | Sequence[int] = (),
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> Iterator[tuple[int, int]]:
+        """The tokens that follow several prompts side by side, of a network that remembers several sequences.
+
+        Each token comes with the number of its prompt, when it is found. A prompt begins anew, in a sequence of its
+        own; where there are more prompts than sequences, the next one begins when another one has ended.
+
+        Args:
+            prompts: each as `tokens` of :meth:`generate`.
+            most: how many tokens follow each prompt at most.
+            end, temperature, top_k, top_p: as of :meth:`generate`.
+            seed: prompt `n` is drawn for as alone with `seed + n`; None: otherwise each time.
+
+        Raises:
+            RunError: as :meth:`generate`, or the network remembers one sequence.
+        """
+        reader = Reader(self, self.inputs, self.outputs)
+        if not reader.takes_sequences:
+            raise RunError(f"{self.name} remembers one sequence: it has no input of sequences")
+        seeds = [None if seed is None else seed + n for n in range(len(prompts))]
+        samplers = [Sampler(temperature, top_k, top_p, each) for each in seeds]
+        return generated_side_by_side(
+            reader, prompts, self.read_state("P").size, self._forget_sequence, most, _numbers_of(end), samplers
+        )
+
+    def _forget_sequence(self, number: int) -> None:
+        counts = self.read_state("P")
+        counts[number] = 0
+        self.write_state("P", counts)
 
     def profile(self) -> list[KernelTime]:
         """What each kernel took since the library was loaded, or since :meth:`forget_profile`, in all sessions.
@@ -521,6 +559,10 @@ class Model:
             enqueue = self._library.dll.nnefc_enqueue
             status = enqueue(session, self._source_pointers, self._result_pointers, handle)
         self._library.check(status, session)
+
+
+def _numbers_of(end: int | Sequence[int]) -> list[int]:
+    return [end] if isinstance(end, int) else list(end)
 
 
 @dataclass(frozen=True)

@@ -136,31 +136,40 @@ class WriteToCache(Operator):
     Where the cache is a state, and this its new value, nothing but the new positions is touched.
     """
 
-    def shape(self, new: Shape, cache: Shape, first: Shape) -> Shape:
+    def shape(self, new: Shape, cache: Shape, first: Shape, items: Shape | None = None) -> Shape:
         """That of the cache."""
-        if (
-            len(cache) != 4
-            or not agree_all((*cache[:2], cache[3]), (*new[:2], new[3]))
-            or not agree_all(first, new[:1])
-        ):
+        own = cache if items is None else (*items, *cache[1:])
+        if len(cache) != 4 or not agree_all((*own[:2], own[3]), (*new[:2], new[3])) or not agree_all(first, new[:1]):
             raise CompileError(f"a cache {list(cache)} does not fit new positions {list(new)}")
         return cache
 
-    def lower(self, at: Emitter, new: Operand, cache: Operand, first: Operand) -> Operand:
-        """Of `[N, G, S, E]` new positions and `[N, G, P, E]` in the cache; `first`, `[N]`, is the first new one."""
-        shape = self.shape(shape_of(new), shape_of(cache), shape_of(first))
-        _, groups, most, width = map(expression, shape)
-        items, _, count, _ = shape_of(new)
-        lines = items * shape[1] * count
+    def lower(self, at: Emitter, new: Operand, cache: Operand, first: Operand, items: Operand | None = None) -> Operand:
+        """Of `[N, G, S, E]` new positions and `[M, G, P, E]` in the cache.
 
-        def write(new: Any, first: Any, cache: Any, result: Any) -> None:
+        `first`, `[N]`, is the first new position of each batch item, and `items`, `[N]`, int64, are the cache's own
+        numbers of them, all different; without these, N is M.
+        """
+        given = [new, first, cache, *([] if items is None else [items])]
+        shape = self.shape(*map(shape_of, [new, cache, first, *given[3:]]))
+        kept, groups, most, width = map(expression, shape)
+        batch, _, count, _ = shape_of(new)
+        lines = batch * shape[1] * count
+
+        def write(new: Any, first: Any, cache: Any, *others: Any) -> None:
+            *numbers, result = others
             with each(lines, lines * shape[3]) as line:
                 row, place = tirx.floordiv(line, expression(count)), tirx.floormod(line, expression(count))
-                position = first[tirx.floordiv(row, groups)].astype("int64") + place
-                with T.If(tirx.all(position >= 0, position < most)), T.Then(), T.serial(width) as e:
-                    result[(row * most + position) * width + e] = new[line * width + e]
+                item = tirx.floordiv(row, groups)
+                position = first[item].astype("int64") + place
+                there, fits = row, [position >= 0, position < most]
+                if numbers:
+                    own = numbers[0][item]
+                    there = own * groups + tirx.floormod(row, groups)
+                    fits += [own >= 0, own < kept]
+                with T.If(tirx.all(*fits)), T.Then(), T.serial(width) as e:
+                    result[(there * most + position) * width + e] = new[line * width + e]
 
-        return looped(at, write, [new, first, cache], [(shape, dtype_of(cache))], "write_to_cache", {UPDATES: 2})[0]
+        return looped(at, write, given, [(shape, dtype_of(cache))], "write_to_cache", {UPDATES: 2})[0]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
-"""Write a language model of llama's, qwen2's or qwen3's architecture, as files of GGUF have it, as a model of NNEF.
+"""Write a language model, as files of GGUF have it, as a model of NNEF: llama, qwen2 and 3, gemma 1 to 3, phi2 and 3.
 
     python to_nnef.py SmolLM2-135M-Instruct.Q4_1.gguf smollm2/ --context 2048
+    python to_nnef.py model.gguf model/ --sequences 8          # several conversations side by side
+    python to_nnef.py model.gguf model/ --sample 40            # the network chooses one of the 40 likeliest tokens
 
-The document uses what tract adds to NNEF: open sizes with names, caches of keys and values that a session keeps, and
-attention. Matrices keep the blocks that they have in the file.
+The document uses what tract adds to NNEF, open sizes with names, and nnefc's attention, with caches of keys and values
+that a session keeps. Matrices keep the blocks that they have in the file.
 """
 
 from __future__ import annotations
@@ -11,93 +13,69 @@ from __future__ import annotations
 import argparse
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFReader, ReaderTensor
+from document import Layer, Sizes, Style, document
+from gguf import GGUFReader
 
 _BLOCKS = 0x4747 << 16  # the header's item type of blocks, with ggml's number of their format
-_ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
-"""Whether positions turn neighbouring items of a head, not items of its two halves."""
 _STORED = {"F32": None, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
+_GELU = "tract_core_gelu_approx"
 
-_DOCUMENT = """\
-version 1.0;
-extension tract_registry tract_core;
-extension tract_registry tract_transformers;
-extension tract_symbol S;  # tokens of this run
-extension tract_symbol P;  # tokens that came before
-extension tract_assert S >= 1;
-extension tract_assert P >= 0;
-extension tract_assert S + P <= {context};
 
-fragment norm(x: tensor<scalar>, weight: tensor<scalar>) -> (y: tensor<scalar>) {{
-    y = tract_core_rms_norm(x, axis = 1, eps = {epsilon}) * weight;
-}}
+@dataclass(frozen=True)
+class Architecture:
+    """What an architecture does that its files do not say.
 
-fragment heads(x: tensor<scalar>, count: integer) -> (y: tensor<scalar>) {{
-    y = transpose(reshape(x, shape = [1, S, count, {width}]), axes = [0, 2, 1, 3]);
-}}
+    Attributes:
+        neighbours: whether positions turn neighbouring items of a head, not items of its two halves.
+        activation: of the feed-forward layers.
+        gated: whether these have gates.
+        parallel: whether attention and feed-forward layer of a layer have one operand.
+        scaled: whether embeddings are multiplied with the root of their length.
+        whole_every: of layers with windows, every so manyth has none; 0: windows that the file speaks of are not used.
+        local_base: of the angles by which layers with windows turn heads; None: all turn them alike.
+        scaled_by_heads: how many layers the model has whose scores are over the root of `size / heads`.
+    """
 
-fragment head_norm(x: tensor<scalar>, weight: tensor<scalar>) -> (y: tensor<scalar>) {{
-    y = tract_core_rms_norm(x, axis = 3, eps = {epsilon}) * unsqueeze(weight, axes = [0, 1]);
-}}
+    neighbours: bool = False
+    activation: str = "silu"
+    gated: bool = True
+    parallel: bool = False
+    scaled: bool = False
+    whole_every: int = 0
+    local_base: float | None = None
+    scaled_by_heads: int = 0
 
-fragment turned(x: tensor<scalar>, cosine: tensor<scalar>, sine: tensor<scalar>) -> (y: tensor<scalar>) {{
-    y = tract_transformers_apply_rope(x, cosine, sine);
-}}
 
-fragment cached(x: tensor<scalar>) -> (y: tensor<scalar>) {{
-    y = tract_transformers_dyn_kv_cache(x, axis = 2, datum_type = 'f32',
-        past_sequence_shape = [1, {key_heads}, P, {width}], input_sequence_shape = [1, {key_heads}, S, {width}]);
-}}
+_EVERY_LAYER = 1 << 30
+_ARCHITECTURES = {
+    "llama": Architecture(neighbours=True),
+    "qwen2": Architecture(),
+    "qwen3": Architecture(),
+    "gemma": Architecture(activation=_GELU, scaled=True),
+    "gemma2": Architecture(activation=_GELU, scaled=True, whole_every=2, scaled_by_heads=46),
+    "gemma3": Architecture(activation=_GELU, scaled=True, whole_every=6, local_base=10000.0, scaled_by_heads=62),
+    "phi2": Architecture(activation=_GELU, gated=False, parallel=True),
+    "phi3": Architecture(whole_every=_EVERY_LAYER),
+}
 
-fragment attention(
-    x: tensor<scalar>, q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, o: tensor<scalar>,{parameters}
-    cosine: tensor<scalar>, sine: tensor<scalar>, seen: tensor<logical>
-) -> (y: tensor<scalar>) {{
-    queries = turned({query}, cosine, sine);
-    keys = cached(turned({key}, cosine, sine));
-    values = cached({value});
-    found = tract_transformers_sdpa(queries, keys, values, seen, is_causal = false);
-    y = matmul(reshape(transpose(found, axes = [0, 2, 1, 3]), shape = [S, {inner}]), o, transposeB = true);
-}}
 
-fragment feed_forward(
-    x: tensor<scalar>, gate: tensor<scalar>, up: tensor<scalar>, down: tensor<scalar>
-) -> (y: tensor<scalar>) {{
-    y = matmul(silu(matmul(x, gate, transposeB = true)) * matmul(x, up, transposeB = true), down, transposeB = true);
-}}
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of the file: the name of its items' type, its shape, its rows as they are."""
 
-graph {architecture}(tokens) -> (logits) {{
-    tokens = tract_core_external(shape = [1, S], datum_type = 'i64');
-    frequencies = variable<scalar>(label = 'frequencies', shape = [1, {width}]);
-    positions = tract_core_range(P, P + S, step = 1);
-    angles = matmul(tract_core_cast(unsqueeze(positions, axes = [1]), to = 'f32'), frequencies);
-    cosine = cos(angles);
-    sine = sin(angles);
-    seen = le(unsqueeze(tract_core_range(0, P + S, step = 1), axes = [0]), unsqueeze(positions, axes = [1]));
-    embeddings = variable<scalar>(label = 'token_embd.weight', shape = [{words}, {size}]);
-    x0 = tract_core_gather(embeddings, squeeze(tokens, axes = [0]), axis = 0);
-{layers}
-    last = slice(x{count}, axes = [0], begin = [-1], end = [0]);
-    logits = matmul(norm(last, {last_norm}), {output}, transposeB = true);
-}}
-"""
+    kind: str
+    shape: tuple[int, ...]
+    data: np.ndarray
 
-_LAYER = """\
-    a{n} = x{n} + attention(norm(x{n}, {attn_norm}),
-        {attn_q},
-        {attn_k},
-        {attn_v},
-        {attn_output},{more}
-        cosine, sine, seen);
-    x{next} = a{n} + feed_forward(norm(a{n}, {ffn_norm}),
-        {ffn_gate},
-        {ffn_up},
-        {ffn_down});
-"""
+    def rows(self, which: slice | np.ndarray) -> Stored:
+        """Some of its rows."""
+        data = np.ascontiguousarray(self.data[which])
+        return Stored(self.kind, (len(data), *self.shape[1:]), data)
 
 
 class Model:
@@ -105,23 +83,25 @@ class Model:
 
     def __init__(self, path: Path) -> None:
         reader = GGUFReader(path)
-        self._fields = reader.fields
-        self._tensors = {str(tensor.name): tensor for tensor in reader.tensors}
-        self._architecture = str(self.value("general.architecture"))
-        if self._architecture not in _ARCHITECTURES:
-            known = ", ".join(_ARCHITECTURES)
-            raise SystemExit(f"{path}: the architecture '{self._architecture}' is none of {known}")
-        if self._given("rope.scaling.type") not in (None, "none"):
-            raise SystemExit(f"{path}: positions that are scaled are not supported")
-        self._used = {"token_embd.weight"}
-        self.heads, self.key_heads = self._number("attention.head_count"), self._number("attention.head_count_kv")
+        self._path, self._fields = path, reader.fields
+        self._name = str(self.value("general.architecture"))
+        if self._name not in _ARCHITECTURES:
+            raise self._refused(f"the architecture '{self._name}' is none of {', '.join(_ARCHITECTURES)}")
+        self._architecture = _ARCHITECTURES[self._name]
+        self._tensors = {
+            str(tensor.name): Stored(tensor.tensor_type.name, tuple(map(int, reversed(tensor.shape))), tensor.data)
+            for tensor in reader.tensors
+        }
+        self.heads = self._number("attention.head_count")
+        self.key_heads = int(self._given("attention.head_count_kv") or self.heads)
         self.size, self.layers = self._number("embedding_length"), self._number("block_count")
-        turned = int(self._given("rope.dimension_count") or 0)
-        self.width = int(self._given("attention.key_length") or turned or self.size // self.heads)
-        if turned not in (0, self.width) or self._given("attention.value_length") not in (None, self.width):
-            raise SystemExit(f"{path}: heads of which only a part is turned, or of several lengths, are not supported")
-        self._biased = [part for part in "qkv" if f"blk.0.attn_{part}.bias" in self._tensors]
-        self._normed = [part for part in "qk" if f"blk.0.attn_{part}_norm.weight" in self._tensors]
+        self.width = int(self._given("attention.key_length") or self.size // self.heads)
+        self.turned = int(self._given("rope.dimension_count") or self.width)
+        if self.turned > self.width or self._given("attention.value_length") not in (None, self.width):
+            raise self._refused("heads of several lengths are not supported")
+        self._frequencies = self._of_positions()
+        self._split()
+        self._used = {"token_embd.weight"}
 
     def value(self, name: str) -> object:
         """What the file says of itself."""
@@ -129,109 +109,185 @@ class Model:
 
     def _given(self, name: str) -> object:
         """What the file says of its architecture; None if it says nothing."""
-        name = f"{self._architecture}.{name}"
+        name = f"{self._name}.{name}"
         return self.value(name) if name in self._fields else None
 
     def _number(self, name: str) -> int:
-        return int(self.value(f"{self._architecture}.{name}"))
+        return int(self.value(f"{self._name}.{name}"))
 
-    def document(self, context: int) -> str:
-        """The model as NNEF's text."""
-        layers = "".join(self._layer(n) for n in range(self.layers))
-        tied = "output.weight" not in self._tensors
-        own = [*(f"{part}_bias" for part in self._biased), *(f"{part}_norm" for part in self._normed)]
-        made = _DOCUMENT.format(
-            architecture=self._architecture,
-            context=context,
-            epsilon=np.format_float_positional(np.float32(self._given("attention.layer_norm_rms_epsilon"))),
-            width=self.width,
-            heads=self.heads,
-            key_heads=self.key_heads,
-            inner=self.heads * self.width,
-            parameters="".join(f"\n    {name}: tensor<scalar>," for name in own),
-            query=self._heads("q", self.heads),
-            key=self._heads("k", self.key_heads),
-            value=self._heads("v", self.key_heads),
-            words=self._tensors["token_embd.weight"].shape[1],
-            size=self.size,
-            layers=layers.rstrip("\n"),
-            count=self.layers,
-            last_norm=self._variable("output_norm.weight"),
-            output="embeddings" if tied else self._variable("output.weight"),
-        )
-        others = self._tensors.keys() - self._used
-        if others:
-            architecture = f"{self._architecture}'s"
-            raise SystemExit(f"the tensor '{min(others)}' is none of {architecture}: such models are not supported")
-        return made
+    def _refused(self, what: str) -> SystemExit:
+        return SystemExit(f"{self._path}: {what}")
 
-    def _heads(self, part: str, count: int) -> str:
-        """Queries, keys or values, before they are turned."""
-        rows = f"matmul(x, {part}, transposeB = true)" + f" + {part}_bias" * (part in self._biased)
-        heads = f"heads({rows}, {count})"
-        return f"head_norm({heads}, {part}_norm)" if part in self._normed else heads
+    # Positions
 
-    def _layer(self, n: int) -> str:
-        names = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
-        weights = {name: self._variable(f"blk.{n}.{name}.weight") for name in names}
-        own = [*(f"attn_{part}.bias" for part in self._biased), *(f"attn_{part}_norm.weight" for part in self._normed)]
-        more = "".join(f"\n        {self._variable(f'blk.{n}.{name}')}," for name in own)
-        return _LAYER.format(n=n, next=n + 1, more=more, **weights)
+    def _of_positions(self) -> dict[str, np.ndarray]:
+        """By how much heads turn from one position to the next: an angle for each pair of items; by name."""
+        scaling = self._given("rope.scaling.type")
+        if scaling not in (None, "none", "linear") or any(name.startswith("rope_factors") for name in self._tensors):
+            raise self._refused(f"positions that are scaled ({scaling or 'longrope'}) are not supported")
+        exponents = np.arange(0, self.turned, 2, dtype=np.float64) / self.turned
+        found = {"frequencies": float(self._given("rope.freq_base") or 10000) ** -exponents}
+        if scaling == "linear":
+            found["frequencies"] /= float(self._given("rope.scaling.factor") or 1)
+        factors = self._tensors.pop("rope_freqs.weight", None)  # as llama 3 stretches its longest waves
+        if factors is not None:
+            found["frequencies"] /= factors.data
+        if self._architecture.local_base is not None:
+            base = float(self._given("rope.freq_base_swa") or self._architecture.local_base)
+            found["local_frequencies"] = base**-exponents
+        rest = np.zeros((self.width - self.turned) // 2)
+        return {name: np.tile(np.concatenate([pairs, rest]), 2) for name, pairs in found.items()}
+
+    def _pairs_in_halves(self) -> np.ndarray:
+        """The items of a head in the order in which those that are turned together are as far apart as its halves.
+
+        Items that are not turned come last in each half, as pairs with the angle 0.
+        """
+        items, half = np.arange(self.width), self.turned // 2
+        turned, others = items[: self.turned], items[self.turned :]
+        first, second = (turned[::2], turned[1::2]) if self._architecture.neighbours else (turned[:half], turned[half:])
+        return np.concatenate([first, others[: len(others) // 2], second, others[len(others) // 2 :]])
+
+    # Tensors
+
+    def _split(self) -> None:
+        """Queries, keys and values as tensors of their own, and gates; heads in the order of pairs."""
+        queries, keys = self.heads * self.width, self.key_heads * self.width
+        order = self._pairs_in_halves()
+        for n in range(self.layers):
+            for end in ("weight", "bias"):
+                joined = self._tensors.pop(f"blk.{n}.attn_qkv.{end}", None)
+                for part, start, count in ("q", 0, queries), ("k", queries, keys), ("v", queries + keys, keys):
+                    name = f"blk.{n}.attn_{part}.{end}"
+                    if joined is not None:
+                        self._tensors[name] = joined.rows(slice(start, start + count))
+                    if part != "v" and name in self._tensors:
+                        heads = np.arange(count).reshape(-1, self.width)
+                        if not np.array_equal(order, np.arange(self.width)):
+                            self._tensors[name] = self._tensors[name].rows(heads[:, order].reshape(-1))
+            both = self._tensors.get(f"blk.{n}.ffn_up.weight")
+            if self._architecture.gated and f"blk.{n}.ffn_gate.weight" not in self._tensors and both is not None:
+                inner = both.shape[0] // 2
+                self._tensors[f"blk.{n}.ffn_gate.weight"] = both.rows(slice(inner))
+                self._tensors[f"blk.{n}.ffn_up.weight"] = both.rows(slice(inner, None))
 
     def _variable(self, name: str) -> str:
         self._used.add(name)
-        shape = [int(size) for size in reversed(self._tensors[name].shape)]
-        shape = shape if len(shape) > 1 else [1, *shape]
-        return f"variable<scalar>(label = '{name}', shape = {shape})"
+        shape = self._tensors[name].shape
+        return f"variable<scalar>(label = '{name}', shape = {list(shape if len(shape) > 1 else (1, *shape))})"
+
+    def _with_bias(self, name: str) -> list[str]:
+        """A weight, and its bias if it has one."""
+        return [self._variable(f"{name}.{end}") for end in ("weight", "bias") if f"{name}.{end}" in self._tensors]
+
+    def _parameters(self, n: int, parts: dict[str, str]) -> dict[str, str]:
+        """Weights and biases of a layer, by what its fragments call them."""
+        given = {key: self._with_bias(f"blk.{n}.{name}") for key, name in parts.items()}
+        return {
+            name: text for key, texts in given.items() for name, text in zip((key, f"{key}_bias"), texts, strict=False)
+        }
+
+    # The document
+
+    def document(self, context: int, sequences: int, sample: int) -> str:
+        """The model as NNEF's text."""
+        words, size = self._tensors["token_embd.weight"].shape
+        sizes = Sizes(self.heads, self.key_heads, self.width, size, words, context)
+        layers = [self._layer(n) for n in range(self.layers)]
+        last_norm = ", ".join(self._with_bias("output_norm"))
+        output = self._with_bias("output") if "output.weight" in self._tensors else ["embeddings"]
+        others = self._tensors.keys() - self._used
+        if others:
+            raise self._refused(f"the tensor '{min(others)}' is none of {self._name}'s: such models are not supported")
+        return document(self._style(), sizes, layers, last_norm, output, sequences, min(sample, words))
+
+    def _style(self) -> Style:
+        own = self._architecture
+        epsilon = self._given("attention.layer_norm_rms_epsilon")
+        centered = epsilon is None
+        scale = float(self._given("attention.scale") or 0)
+        if self.layers == own.scaled_by_heads and not scale:
+            scale = (self.size / self.heads) ** -0.5
+        return Style(
+            name=self._name,
+            epsilon=np.format_float_positional(
+                np.float32(self._given("attention.layer_norm_epsilon") if centered else epsilon)
+            ),
+            centered=centered,
+            activation=own.activation,
+            gated=own.gated,
+            parallel=own.parallel,
+            scale=float(np.sqrt(self.size)) if own.scaled else 1.0,
+            attention_scale=scale,
+            attention_cap=float(self._given("attn_logit_softcapping") or 0),
+            cap=float(self._given("final_logit_softcapping") or 0),
+            local=own.local_base is not None,
+        )
+
+    def _layer(self, n: int) -> Layer:
+        parts = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output"}
+        parts |= {"q_norm": "attn_q_norm", "k_norm": "attn_k_norm"}
+        norms = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm")
+        texts = {name: ", ".join(self._with_bias(f"blk.{n}.{name}")) for name in norms}
+        return Layer(
+            {name: text for name, text in texts.items() if text},
+            self._parameters(n, parts),
+            self._parameters(n, {"gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}),
+            self._window(n),
+        )
+
+    def _window(self, n: int) -> int:
+        """How many positions a layer sees, 0 for all."""
+        window, every = int(self._given("attention.sliding_window") or 0), self._architecture.whole_every
+        pattern = self._given("attention.sliding_window_pattern")
+        if isinstance(pattern, list) and every:
+            return window if pattern[n] else 0
+        every = int(pattern) if isinstance(pattern, int) and every else every
+        return window if every and (n + 1) % every else 0
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Names and contents of the tensors' files."""
         for name, tensor in self._tensors.items():
             yield name, self._file(name, tensor)
-        base = float(self._given("rope.freq_base") or 10000)
-        half = base ** -(np.arange(0, self.width, 2, dtype=np.float64) / self.width)
-        yield "frequencies", _file(np.concatenate([half, half])[None].astype("<f4"))
+        for name, values in self._frequencies.items():
+            yield name, _file(values.astype("<f4").reshape(1, 1, 1, -1))
 
-    def _file(self, name: str, tensor: ReaderTensor) -> bytes:
-        kind = tensor.tensor_type.name
-        if kind not in _STORED:
-            raise SystemExit(
-                f"the tensor '{name}' has items of the type {kind}, only {', '.join(_STORED)} are supported"
+    def _file(self, name: str, tensor: Stored) -> bytes:
+        if tensor.kind not in _STORED:
+            raise self._refused(
+                f"the tensor '{name}' has items of the type {tensor.kind}, only {', '.join(_STORED)} are supported"
             )
-        code, data = _STORED[kind], tensor.data
-        if _ARCHITECTURES[self._architecture] and name.split(".")[-2] in ("attn_q", "attn_k"):
-            data = self._halves_apart(data)
+        code, data = _STORED[tensor.kind], tensor.data
         if code is None:
             return _file(data if data.ndim > 1 else data[None])
-        return (
-            _header(data.nbytes, [int(size) for size in reversed(tensor.shape)], 0xFFFFFFFF, _BLOCKS | code)
-            + data.tobytes()
-        )
-
-    def _halves_apart(self, rows: np.ndarray) -> np.ndarray:
-        """The file has neighbouring rows of a head turned by one angle; the document turns the two halves of a head."""
-        pairs = rows.reshape(-1, self.width // 2, 2, *rows.shape[1:])
-        return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+        return _header(data.nbytes, tensor.shape, 0xFFFFFFFF, _BLOCKS | code) + data.tobytes()
 
 
 def _file(array: np.ndarray) -> bytes:
-    return _header(array.nbytes, list(array.shape), array.itemsize * 8, 0) + array.tobytes()
+    return _header(array.nbytes, array.shape, array.itemsize * 8, 0) + array.tobytes()
 
 
-def _header(data_bytes: int, shape: list[int], bits: int, item_type: int) -> bytes:
+def _header(data_bytes: int, shape: Sequence[int], bits: int, item_type: int) -> bytes:
     """Of a tensor's file, as NNEF 1.0 defines it."""
     sizes = [*shape, *[0] * (8 - len(shape))]
     return struct.pack("<2sBBII8III19I", b"\x4e\xef", 1, 0, data_bytes, len(shape), *sizes, bits, item_type, *[0] * 19)
 
 
-def convert(gguf: Path, folder: Path, context: int) -> None:
-    """Write a file of GGUF as a model of NNEF, for conversations of up to `context` tokens."""
+def convert(gguf: Path, folder: Path, context: int, sequences: int = 1, sample: int = 0) -> None:
+    """Write a file of GGUF as a model of NNEF.
+
+    Args:
+        gguf, folder: the file, and where the model is written.
+        context: the most tokens of a conversation.
+        sequences: how many conversations a session remembers.
+        sample: of how many of the likeliest tokens the network chooses one; 0 if it gives logits.
+    """
     model = Model(gguf)
-    document = model.document(context)
+    text = model.document(context, sequences, sample)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in model.files():
         (folder / f"{name}.dat").write_bytes(content)
-    (folder / "graph.nnef").write_text(document)
+    (folder / "graph.nnef").write_text(text)
 
 
 def main() -> None:
@@ -240,8 +296,14 @@ def main() -> None:
     parser.add_argument("gguf", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--context", type=int, default=2048, help="the most tokens of a conversation")
+    parser.add_argument("--sequences", type=int, default=1, help="how many conversations a session remembers")
+    parser.add_argument(
+        "--sample", type=int, default=0, help="let the network choose among so many likeliest tokens; 1: the likeliest"
+    )
     args = parser.parse_args()
-    convert(args.gguf, args.folder, args.context)
+    if min(args.context, args.sequences) < 1 or args.sample < 0:
+        parser.error("--context and --sequences are at least 1, --sample at least 0")
+    convert(args.gguf, args.folder, args.context, args.sequences, args.sample)
     print(f"wrote {args.folder}", file=sys.stderr)
 
 

@@ -20,7 +20,7 @@ from nnefc.passes.graph.find_attention import ELEMENT_WISE, Found, Program, numb
 from nnefc.passes.graph.moved_items import Index, Moves
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.tir.expressions import linear_steps, parts_of, substituted, variables_of
-from nnefc.sizes import Dimension, is_known
+from nnefc.sizes import Dimension, expression, is_known
 
 __all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "Operand", "Terms", "heads_sharing", "terms_of"]
 
@@ -208,11 +208,26 @@ class _Reader:
     def _unmoved(self, expr: relax.Expr, index: Index) -> tuple[relax.Expr, Index]:
         """Where an item lies in memory that operations have only moved."""
         while isinstance(expr, relax.Var):
-            moved = self._moves.before(self._program.definitions.get(expr), index)
+            value = self._program.definitions.get(expr)
+            moved = self._taken(value, index) if is_call(value, "take") else self._moves.before(value, index)
             if moved is None:
                 break
             expr, index = moved
         return expr, index
+
+    def _taken(self, call: Any, index: Index) -> tuple[relax.Expr, Index] | None:
+        """The item that is at a position which another tensor says; out of range, the nearest one."""
+        data, places = call.args
+        if call.attrs.axis is None or str(call.attrs.mode) != "clip" or not isinstance(places.ty, relax.TensorType):
+            return None
+        axis, rank = int(call.attrs.axis) % len(shape_of(data)), len(shape_of(places))
+        inner = index[axis : axis + rank]
+        if _uses_any(inner, KEY, QUERY, PLACE):
+            return None
+        place = self._other(places, inner).astype("int64")
+        last = expression(shape_of(data)[axis] - 1)
+        place = tirx.max(tirx.min(place, last), _ZERO)
+        return data, (*index[:axis], place, *index[axis + rank :])
 
     def _of_kernel(self, call: Any, index: Index) -> tirx.Expr:
         """The item that a kernel computes, with what it reads in place of its parameters."""
@@ -274,3 +289,7 @@ def _aligned(index: Sequence[tirx.Expr], operand: relax.Expr) -> Index:
 
 def _uses(expr: tirx.Expr, var: tirx.Var) -> bool:
     return var in variables_of([expr])
+
+
+def _uses_any(index: Index, *variables: tirx.Var) -> bool:
+    return any(_uses(place, var) for place in index for var in variables)

@@ -53,6 +53,7 @@ def _fits(terms: Terms) -> bool:
     """Whether rows are of known length, none is empty, and what is multiplied is float32."""
     sizes = (*terms.shape, terms.keys, terms.size)
     data = [load.source for term in (terms.query, terms.key, terms.value) for load in loads_of(term)]
+    data = [source for source in data if "int" not in str(source.dtype)]  # where others are read
     return (
         is_known(terms.size, terms.width)
         and all(bounds(size)[0] > 0 for size in sizes)

@@ -8,130 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import gguf
 import numpy as np
 import pytest
+from language_models import MODELS, WORDS, logits, write_model
 
 import nnefc
 from nnefc.artifact import Artifact
+from nnefc.loader.generation import Sampler
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import zig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llm"
-RNG = np.random.default_rng(3)
-WORDS, SIZE, HEADS, KEY_HEADS, WIDTH, INNER, LAYERS = 300, 64, 4, 2, 16, 96, 2
-EPSILON, BASE = 1e-5, 10000.0
-TEMPLATE = "{% for m in messages %}<|s|>{{ m['role'] }}\n{{ m['content'] }}<|e|>{% endfor %}<|s|>assistant\n"
+RNG = np.random.default_rng(7)
 
 
-def quantized(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of a matrix, and the numbers that they are."""
-    if kind is gguf.GGMLQuantizationType.F32:
-        return rows, rows
-    data = gguf.quants.quantize(rows, kind)
-    return data, gguf.quants.dequantize(data, kind)
-
-
-def write_model(path: Path, tied: bool, other: str = "", architecture: str = "llama") -> dict[str, np.ndarray]:
-    """A random model in a file of GGUF; its numbers by name."""
-    kinds = gguf.GGMLQuantizationType
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_block_count(LAYERS)
-    writer.add_embedding_length(SIZE)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KEY_HEADS)
-    width = WIDTH
-    match architecture:
-        case "llama":
-            writer.add_rope_dimension_count(WIDTH)
-        case "qwen3":
-            width = 2 * WIDTH
-            writer.add_key_length(width)
-            writer.add_value_length(width)
-    writer.add_rope_freq_base(BASE)
-    writer.add_layer_norm_rms_eps(EPSILON)
-    letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
-    tokens = [*letters, *(f"word{n}" for n in range(WORDS - 4 - len(letters))), "he", "<|s|>", "<|e|>", "llo"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
-    writer.add_token_merges(["h e"])
-    writer.add_eos_token_id(tokens.index("<|e|>"))
-    writer.add_chat_template(TEMPLATE)
-    shapes = {"token_embd": (WORDS, SIZE), "output_norm": (SIZE,)} | ({} if tied else {"output": (WORDS, SIZE)})
-    shapes |= {other: (SIZE,)} if other else {}
-    for n in range(LAYERS):
-        shapes |= {
-            f"blk.{n}.{name}": shape
-            for name, shape in {
-                "attn_norm": (SIZE,), "attn_q": (HEADS * width, SIZE), "attn_k": (KEY_HEADS * width, SIZE),
-                "attn_v": (KEY_HEADS * width, SIZE), "attn_output": (SIZE, HEADS * width), "ffn_norm": (SIZE,),
-                "ffn_gate": (INNER, SIZE), "ffn_up": (INNER, SIZE), "ffn_down": (SIZE, INNER),
-            }.items()
-        }  # fmt: skip
-        if architecture == "qwen2":
-            shapes |= {f"blk.{n}.attn_q.bias": (SIZE,)}
-            shapes |= {f"blk.{n}.attn_{part}.bias": (KEY_HEADS * width,) for part in "kv"}
-        if architecture == "qwen3":
-            shapes |= {f"blk.{n}.attn_{part}_norm": (width,) for part in "qk"}
-    values = {}
-    for place, (name, shape) in enumerate(shapes.items()):
-        given = (RNG.standard_normal(shape) * (0.3 if len(shape) > 1 else 1)).astype(np.float32)
-        kind = kinds.F32 if len(shape) == 1 else (kinds.Q4_1, kinds.Q8_0, kinds.Q4_0, kinds.F32)[place % 4]
-        data, values[name] = quantized(given, kind)
-        writer.add_tensor(name if name.endswith(".bias") else f"{name}.weight", data, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return values
-
-
-def normed(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * weight
-
-
-def turned(x: np.ndarray, halves: bool) -> np.ndarray:
-    """Neighbouring items of each head, or those of its halves, turned by an angle that grows with the position."""
-    width = x.shape[-1]
-    angles = np.arange(x.shape[1])[:, None] * BASE ** -(np.arange(0, width, 2) / width)
-    first, second = (slice(width // 2), slice(width // 2, None)) if halves else (slice(0, None, 2), slice(1, None, 2))
-    made = np.empty_like(x)
-    made[..., first] = x[..., first] * np.cos(angles) - x[..., second] * np.sin(angles)
-    made[..., second] = x[..., first] * np.sin(angles) + x[..., second] * np.cos(angles)
-    return made
-
-
-def logits(values: dict[str, np.ndarray], tokens: list[int], architecture: str = "llama") -> np.ndarray:
-    """Of the last position, in double precision."""
-    wide = {name: value.astype(np.float64) for name, value in values.items()}
-    x, count = wide["token_embd"][tokens], len(tokens)
-    for n in range(LAYERS):
-        w = {name.removeprefix(f"blk.{n}."): value for name, value in wide.items() if name.startswith(f"blk.{n}.")}
-        y = normed(x, w["attn_norm"])
-        width = len(w["attn_q"]) // HEADS
-        q, k, v = (
-            (y @ w[f"attn_{name}"].T + w.get(f"attn_{name}.bias", 0)).reshape(count, -1, width).swapaxes(0, 1)
-            for name in "qkv"
-        )
-        q, k = (
-            turned(normed(part, w[name]) if name in w else part, architecture != "llama")
-            for part, name in ((q, "attn_q_norm"), (k, "attn_k_norm"))
-        )
-        k, v = k.repeat(HEADS // KEY_HEADS, 0), v.repeat(HEADS // KEY_HEADS, 0)
-        scores = np.where(np.tri(count, dtype=bool), q @ k.swapaxes(1, 2) / np.sqrt(width), -np.inf)
-        chances = np.exp(scores - scores.max(-1, keepdims=True))
-        found = chances / chances.sum(-1, keepdims=True) @ v
-        x = x + found.swapaxes(0, 1).reshape(count, -1) @ w["attn_output"].T
-        y = normed(x, w["ffn_norm"])
-        gate = y @ w["ffn_gate"].T
-        x = x + (gate / (1 + np.exp(-gate)) * (y @ w["ffn_up"].T)) @ w["ffn_down"].T
-    return normed(x[-1], wide["output_norm"]) @ wide.get("output", wide["token_embd"]).T
-
-
-def convert(path: Path, folder: Path, context: int) -> None:
-    command = [sys.executable, EXAMPLE / "to_nnef.py", path, folder, "--context", str(context)]
+def convert(path: Path, folder: Path, context: int, *options: str) -> None:
+    command = [sys.executable, EXAMPLE / "to_nnef.py", path, folder, "--context", str(context), *options]
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -189,16 +81,101 @@ def test_a_model_agrees_with_its_definition(compiled: tuple[dict[str, np.ndarray
             model.reset()
 
 
-@pytest.mark.parametrize("architecture", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("architecture", [name for name in MODELS if name != "llama"])
 def test_other_architectures_agree_with_their_definitions(architecture: str, tmp_path: Path) -> None:
-    """Biases and norms of heads; heads that are wider than their share of the embedding."""
-    values = write_model(tmp_path / "m.gguf", True, architecture=architecture)
+    """Biases, norms of heads, wide heads, windows, soft caps, heads that are turned in part, layers in parallel, …"""
+    values = write_model(tmp_path / "m.gguf", architecture != "phi2", architecture=architecture)
     convert(tmp_path / "m.gguf", tmp_path / "m", 12)
+    assert len((tmp_path / "m/graph.nnef").read_text().partition("graph ")[0].splitlines()) < 45
     with nnefc.compile(tmp_path / "m").load() as model:
-        for seen, end in ((0, 5), (5, 6), (6, 9)):
+        for seen, end in ((0, 7), (7, 8), (8, 11)):
             (found,) = np.asarray(model(np.array([TOKENS[seen:end]])))
             wanted = logits(values, TOKENS[:end], architecture)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+
+
+@pytest.fixture(scope="module")
+def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np.ndarray], Artifact]:
+    """The numbers of a model for three sequences of 512 tokens, compiled."""
+    folder = tmp_path_factory.mktemp("llm")
+    values = write_model(folder / "m.gguf", tied=True)
+    convert(folder / "m.gguf", folder / "m", 512, "--sequences", "3")
+    artifact = nnefc.compile(folder / "m", dump=folder / "dump")
+    (joined,) = (folder / "dump").glob("*join_attention.py")
+    assert joined.read_text().count("R.take(") == 4  # tokens, their places: keys and values are read where they lie
+    return values, artifact
+
+
+def test_sequences_side_by_side_are_those_alone(side_by_side: tuple[dict[str, np.ndarray], Artifact]) -> None:
+    """In any order and of any length, some of them in a run, one in the place of another."""
+    values, artifact = side_by_side
+    read: dict[int, list[int]] = {}
+    with artifact.load(threads=1) as model:
+        for parts in ({2: 5, 0: 3}, {0: 1, 2: 1}, {1: 7}, {1: 1, 2: 1, 0: 1}, {0: 2, 1: 4}):
+            rows = np.full((len(parts), max(parts.values())), -1)
+            for row, (sequence, count) in zip(rows, parts.items(), strict=True):
+                own = read.setdefault(sequence, [])
+                row[:count] = RNG.integers(0, WORDS, count)
+                own.extend(row[:count].tolist())
+            for found, sequence in zip(model(rows, np.array(list(parts))), parts, strict=True):
+                wanted = logits(values, read[sequence])
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+            assert model.read_state("P").tolist() == [len(read.get(n, [])) for n in range(3)]
+        model.write_state("P", np.array([0, 5, 9]))
+        read = {0: [], 1: read[1][:5]}
+        (found,) = model(np.array([[7, 8]]), np.array([0]))
+        np.testing.assert_allclose(found, logits(values, [7, 8]), rtol=1e-3, atol=1e-3)
+        (found,) = model(np.array([[9]]), np.array([-2]))
+        np.testing.assert_allclose(found, logits(values, [*read[1], 9]), rtol=1e-3, atol=1e-3)
+        for wrong in (3, -4):
+            with pytest.raises(nnefc.RunError, match="index"):
+                model(np.array([[9]]), np.array([wrong]))
+
+
+def test_prompts_take_the_places_of_those_that_have_ended(
+    side_by_side: tuple[dict[str, np.ndarray], Artifact], compiled: tuple[dict[str, np.ndarray], Artifact]
+) -> None:
+    values, artifact = side_by_side
+    prompts = [TOKENS[:4], TOKENS[3:9], TOKENS[:1], TOKENS[5:18], TOKENS[2:4]]
+    alone = [likeliest(values, prompt, 5) for prompt in prompts]
+    end = alone[1][1]
+    with artifact.load(threads=1) as model:
+        found: list[list[int]] = [[] for _ in prompts]
+        for prompt, token in model.generate_all(prompts, most=5, end=end):
+            found[prompt].append(token)
+        for own, wanted in zip(found, alone, strict=True):
+            assert own == wanted[: wanted.index(end) if end in wanted else 5]
+        choice = {"temperature": 1.3, "top_k": 20, "top_p": 0.9}
+        drawn: list[list[int]] = [[] for _ in prompts]
+        for prompt, token in model.generate_all(prompts, most=5, seed=4, **choice):
+            drawn[prompt].append(token)
+        for n, prompt in enumerate(prompts):
+            model.reset()
+            assert list(model.generate(prompt, most=5, seed=4 + n, **choice)) == drawn[n]
+        assert list(model.generate_all([], most=5)) == list(model.generate_all(prompts, most=0)) == []
+    with compiled[1].load(threads=1) as model, pytest.raises(nnefc.RunError, match="remembers one sequence"):
+        model.generate_all(prompts, most=1)
+
+
+@pytest.mark.parametrize(("sequences", "sample"), [(2, 8), (1, 1)])
+def test_the_network_may_choose_the_tokens(sequences: int, sample: int, tmp_path: Path) -> None:
+    """As the sampler in Python does for the same random numbers."""
+    values = write_model(tmp_path / "m.gguf", True, layers=1)
+    convert(tmp_path / "m.gguf", tmp_path / "m", 24, "--sequences", str(sequences), "--sample", str(sample))
+    with nnefc.compile(tmp_path / "m").load(threads=1) as model:
+        assert model.outputs[0].dtype == "int64"
+        assert list(model.generate(TOKENS[:5], most=4)) == likeliest(values, TOKENS[:5], 4)
+        choices = [{"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature": 1.5, "top_p": 0.6}]
+        for seed, choice in enumerate(choices if sample > 1 else []):
+            sampler = Sampler(**({"top_k": sample} | choice), seed=seed)
+            wanted: list[int] = []
+            while len(wanted) < 12:
+                wanted.append(sampler(logits(values, [*TOKENS[:5], *wanted])))
+            model.reset()
+            assert list(model.generate(TOKENS[:5], most=12, seed=seed, **choice)) == wanted
+        if sample == 1:
+            with pytest.raises(nnefc.RunError, match="temperature must be 0"):
+                next(model.generate([1], most=1, temperature=1.0))
 
 
 def test_a_session_forgets_and_two_go_on_apart(
@@ -274,9 +251,9 @@ def test_words_are_those_of_the_vocabulary(example: ModuleType) -> None:
 
 def test_models_with_more_than_llama_has_are_refused(tmp_path: Path) -> None:
     """Rather than computed without it; nothing is written."""
-    write_model(tmp_path / "m.gguf", True, other="rope_freqs")
+    write_model(tmp_path / "m.gguf", True, other="blk.0.attn_sinks")
     command = [sys.executable, EXAMPLE / "to_nnef.py", tmp_path / "m.gguf", tmp_path / "m"]
     refused = subprocess.run(command, check=False, capture_output=True, text=True)
     assert refused.returncode == 1
-    assert "'rope_freqs.weight' is none of llama's" in refused.stderr
+    assert "'blk.0.attn_sinks.weight' is none of llama's" in refused.stderr
     assert not (tmp_path / "m").exists()

@@ -11,7 +11,7 @@ from relax_programs import network_of, program, target
 
 import nnefc
 from nnefc.driver import compile_network
-from nnefc.loader.generation import Sampler, generated
+from nnefc.loader.generation import Reader, Sampler, generated
 from nnefc.loader.tensors import Tensor
 from nnefc.network import State
 
@@ -120,12 +120,12 @@ def test_tokens_follow_each_other_until_the_end() -> None:
         read.extend(tokens.tolist())
         return np.eye(10, dtype=np.float32)[[(tokens[0] + 1) % 10]]  # logits of each token; the last one counts
 
-    faces = [Tensor("tokens", "int64", (1, "S"))], [Tensor("logits", "float32", (1, "S", 10))]
-    assert list(generated(run, *faces, [3, 5], 9, [9], Sampler())) == [6, 7, 8]
+    reader = Reader(run, [Tensor("tokens", "int64", (1, "S"))], [Tensor("logits", "float32", (1, "S", 10))])
+    assert list(generated(reader, [3, 5], 9, [9], Sampler())) == [6, 7, 8]
     assert read == [[3, 5], [6], [7], [8]]
-    assert list(generated(run, *faces, [3, 5], 2, [], Sampler())) == [6, 7]
+    assert list(generated(reader, [3, 5], 2, [], Sampler())) == [6, 7]
     read.clear()
-    assert list(generated(run, *faces, [0] * 1100, 2, [], Sampler())) == [1, 2]
+    assert list(generated(reader, [0] * 1100, 2, [], Sampler())) == [1, 2]
     assert [len(tokens) for tokens in read] == [512, 512, 76, 1]
     with pytest.raises(nnefc.RunError, match="at least one token"):
-        generated(run, *faces, [], 2, [], Sampler())
+        generated(reader, [], 2, [], Sampler())

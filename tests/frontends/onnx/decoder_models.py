@@ -1,18 +1,34 @@
-"""A small decoder as the model builder of onnxruntime-genai writes it: prompts, then tokens, with caches that grow."""
+"""A small decoder as the model builder of onnxruntime-genai writes it: prompts, then tokens, with caches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["CONFIG", "decoder", "feeds", "in_blocks"]
+__all__ = ["CONFIG", "Heads", "decoder", "feeds", "in_blocks"]
 
 CONFIG = {"layers": 2, "heads": 4, "groups": 2, "size": 16, "width": 64, "inner": 96, "words": 50, "longest": 64}
 _MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Heads:
+    """How a layer's attention is written.
+
+    Attributes:
+        packed: whether queries, keys and values are one tensor.
+        turned: whether the operator turns them; else there are nodes for it, by `position_ids`.
+        attributes: further ones of the operator.
+    """
+
+    packed: bool = False
+    turned: bool = True
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Graph:
@@ -47,10 +63,12 @@ class _Graph:
         return f"{name}_out"
 
 
-def decoder(quantize: Callable[[np.ndarray], dict[str, Any]] | None = None) -> onnx.ModelProto:
+def decoder(
+    quantize: Callable[[np.ndarray], dict[str, Any]] | None = None, layers: Sequence[Heads] = (Heads(), Heads())
+) -> onnx.ModelProto:
     """The model; `quantize` gives the operands and attributes of `MatMulNBits` for a matrix."""
     graph, config = _Graph(quantize), CONFIG
-    width, kept = config["width"], config["groups"] * config["size"]
+    width = config["width"]
     angles = np.outer(np.arange(config["longest"]), 100.0 ** -(np.arange(config["size"] // 2) / 8)).astype(np.float32)
     graph.constant("cos", np.cos(angles))
     graph.constant("sin", np.sin(angles))
@@ -65,20 +83,8 @@ def decoder(quantize: Callable[[np.ndarray], dict[str, Any]] | None = None) -> o
     graph.node("Gather", f"{graph.constant('table', graph.real(config['words'], width))} input_ids", "h0")
     graph.node("SimplifiedLayerNormalization", f"h0 {_ones(graph, 'g0')}", "n0", axis=-1, epsilon=1e-5)
     normal, skip = "n0", "h0"
-    for layer in range(config["layers"]):
-        q, k, v = (
-            graph.product(normal, f"{name}{layer}", width, columns)
-            for name, columns in (("q", width), ("k", kept), ("v", kept))
-        )
-        graph.node(
-            "GroupQueryAttention",
-            f"{q} {k} {v} past.{layer}.key past.{layer}.value last total cos sin",
-            f"a{layer} present.{layer}.key present.{layer}.value",
-            _MICROSOFT,
-            num_heads=config["heads"],
-            kv_num_heads=config["groups"],
-            do_rotary=1,
-        )
+    for layer, heads in enumerate(layers):
+        _attention(graph, layer, normal, heads)
         projected = graph.product(f"a{layer}", f"o{layer}", width, width)
         _skip(graph, skip, projected, f"m{layer}")
         gate = graph.product(f"m{layer}", f"gate{layer}", width, config["inner"])
@@ -91,24 +97,58 @@ def decoder(quantize: Callable[[np.ndarray], dict[str, Any]] | None = None) -> o
         normal, skip = f"n{layer + 1}", f"n{layer + 1}_sum"
     logits = graph.product(normal, "head", width, config["words"])
     graph.node("Identity", logits, "logits")
-    return _model(graph)
+    return _model(graph, layers)
 
 
-def in_blocks(matrix: np.ndarray) -> dict[str, Any]:
-    """A matrix `[K, N]` as the operands and attributes of `MatMulNBits`: 4 bits, blocks of 16, with zero points."""
+def _attention(graph: _Graph, layer: int, x: str, heads: Heads) -> None:
+    """Of `x`, as the result `a` with the layer's number."""
+    width, kept = CONFIG["width"], CONFIG["groups"] * CONFIG["size"]
+    if heads.packed:
+        given = [graph.product(x, f"qkv{layer}", width, width + 2 * kept), "-", "-"]
+    else:
+        sizes = (("q", width), ("k", kept), ("v", kept))
+        given = [graph.product(x, f"{name}{layer}", width, columns) for name, columns in sizes]
+    if not heads.turned:
+        for place, name in enumerate(given[:2]):
+            count = {"num_heads": CONFIG["heads" if place == 0 else "groups"], "rotary_embedding_dim": 0}
+            graph.node("RotaryEmbedding", f"{name} position_ids cos sin", f"{name}_turned", _MICROSOFT, **count)
+            given[place] = f"{name}_turned"
+    tables = " cos sin" if heads.turned else ""
+    graph.node(
+        "GroupQueryAttention",
+        f"{' '.join(given)} past.{layer}.key past.{layer}.value last total{tables}",
+        f"a{layer} present.{layer}.key present.{layer}.value",
+        _MICROSOFT,
+        num_heads=CONFIG["heads"],
+        kv_num_heads=CONFIG["groups"],
+        do_rotary=int(heads.turned),
+        **heads.attributes,
+    )
+
+
+def in_blocks(matrix: np.ndarray, zeros_given: bool = True) -> dict[str, Any]:
+    """A matrix `[K, N]` as the operands and attributes of `MatMulNBits`: 4 bits, blocks of 16.
+
+    With zero points if these are given; else integers stand for numbers around 8.
+    """
     parts = matrix.T.reshape(matrix.shape[1], -1, 16)
     low, high = parts.min(-1, keepdims=True), parts.max(-1, keepdims=True)
-    scales = np.maximum(high - low, 1e-6) / 15
-    zeros = np.clip(np.round(-low / scales), 0, 15)
+    if zeros_given:
+        scales = np.maximum(high - low, 1e-6) / 15
+        zeros = np.clip(np.round(-low / scales), 0, 15)
+    else:
+        scales = np.maximum(np.maximum(high, -low), 1e-6) / 7
+        zeros = np.full_like(scales, 8)
     codes = np.clip(np.round(parts / scales) + zeros, 0, 15).astype(np.uint8)
     flat = zeros[..., 0].astype(np.uint8)
     flat = np.pad(flat, [(0, 0), (0, flat.shape[1] % 2)])
-    return {
+    made = {
         "b": codes[..., ::2] | codes[..., 1::2] << 4,
         "scales": scales[..., 0].astype(np.float32),
         "zero_points": flat[:, ::2] | flat[:, 1::2] << 4,
         "attributes": {"K": matrix.shape[0], "N": matrix.shape[1], "bits": 4, "block_size": 16},
     }
+    return made if zeros_given else {name: part for name, part in made.items() if name != "zero_points"}
 
 
 def _ones(graph: _Graph, name: str) -> str:
@@ -121,8 +161,8 @@ def _skip(graph: _Graph, x: str, added: str, name: str) -> None:
     graph.nodes[-1].output.extend(["", "", f"{name}_sum"])
 
 
-def _model(graph: _Graph) -> onnx.ModelProto:
-    caches = [f"{layer}.{part}" for layer in range(CONFIG["layers"]) for part in ("key", "value")]
+def _model(graph: _Graph, layers: Sequence[Heads]) -> onnx.ModelProto:
+    caches = [f"{layer}.{part}" for layer in range(len(layers)) for part in ("key", "value")]
     cache = ["batch", CONFIG["groups"], None, CONFIG["size"]]
 
     def shaped(length: str) -> list[Any]:
@@ -132,6 +172,7 @@ def _model(graph: _Graph) -> onnx.ModelProto:
     inputs = [
         info("input_ids", TensorProto.INT64, ["batch", "sequence"]),
         info("attention_mask", TensorProto.INT64, ["batch", "total"]),
+        *([] if all(h.turned for h in layers) else [info("position_ids", TensorProto.INT64, ["batch", "sequence"])]),
         *(info(f"past.{name}", real, shaped("past")) for name in caches),
     ]
     outputs = [
@@ -143,7 +184,11 @@ def _model(graph: _Graph) -> onnx.ModelProto:
     return helper.make_model(made, opset_imports=imports, ir_version=10)
 
 
-def feeds(words: np.ndarray, total: int, caches: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def feeds(
+    words: np.ndarray, total: int, caches: dict[str, np.ndarray], positions: bool = False
+) -> dict[str, np.ndarray]:
     """The inputs of a run on these words, after which there are `total`; caches are the last one's."""
     past = {name.replace("present", "past"): array for name, array in caches.items()}
-    return {"input_ids": words, "attention_mask": np.ones((len(words), total), np.int64), **past}
+    places = np.tile(np.arange(total - words.shape[1], total), (len(words), 1))
+    given = {"input_ids": words, "attention_mask": np.ones((len(words), total), np.int64), **past}
+    return given | ({"position_ids": places} if positions else {})

@@ -109,6 +109,15 @@ def capped(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> Value:
     return graph.matmul(graph.binary("divide", powers, total), v)
 
 
+def of_chosen(graph: Graph, q: Value, k: Value, v: Value, places: Value) -> Value:
+    """Each batch item has the keys and values of another one, by its number."""
+    k, v = (
+        graph.emit(relax.op.take(x.expr, places.expr, 0, "clip"), x.array.take(places.array, 0, mode="clip"))
+        for x in (k, v)
+    )
+    return with_repeated_heads(graph, q, k, v)
+
+
 def cases() -> list[Case]:
     made = []
     for batch, queries, keys, size in ((1, 12, 2, 8), (2, 50, 37, 20), (1, 130, 200, 16)):
@@ -122,6 +131,9 @@ def cases() -> list[Case]:
         k, v = numbers(1, 2, past + queries, size), numbers(1, 2, past + queries, size)
         name = f"repeated heads {queries} after {past}"
         made.append(Case([numbers(1, 6, queries, size), k, v], with_repeated_heads, name=name))
+    for queries in (1, 20):
+        k, v, places = numbers(5, 2, 40, 16), numbers(5, 2, 40, 16), np.array([4, 9, 0], np.int64)
+        made.append(Case([numbers(3, 6, queries, 16), k, v, places], of_chosen, name=f"chosen {queries}"))
     made.append(Case([numbers(1, 197, 6 * 24)], with_parts_of_one_product, name="parts of one product"))
     mask = _rng.random((3, 40, 90)) > 0.3
     mask[1, 3] = mask[2, :, :70] = False
@@ -199,6 +211,13 @@ def test_transpositions_around_it_become_how_it_reads_and_writes() -> None:
     joined = JoinAttention(target("llvm"))(build([case]).network.module)
     lines = summary(joined).splitlines()
     assert [line.split(" = ")[1].split("(")[0] for line in lines[:-1]] == ["attention", "reshape"]
+
+
+def test_keys_and_values_of_other_batch_items_are_read_where_they_lie() -> None:
+    k, places = numbers(5, 2, 40, 16), np.array([3, 1], np.int64)
+    case = Case([numbers(2, 6, 1, 16), k, k, places], of_chosen)
+    lines = summary(JoinAttention(target("llvm"))(build([case]).network.module)).splitlines()
+    assert [line.split(" = ")[1].split("(")[0] for line in lines[:-1]] == ["attention"]
 
 
 TWICE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -34,10 +35,27 @@ from nnefc.operators.shape import Stack
 from nnefc.size_numbers import Quotient, integer_parts
 from nnefc.sizes import Dimension, OpenSize, Size, is_known
 
-__all__ = ["DynamicEmitter"]
+__all__ = ["DynamicEmitter", "Sequences"]
 
 _NOWHERE = Location("", 0, 0, "")
 _MOST_KNOWN = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences that a session remembers.
+
+    Attributes:
+        numbers: those of this run, `[B]`; None where there is one.
+        count: how many a session has room for.
+        context: how many positions each may have.
+        past: how many the longest one of this run had before.
+    """
+
+    numbers: Operand | None
+    count: int
+    context: int
+    past: Dimension
 
 
 class DynamicEmitter(Lowering):
@@ -48,6 +66,7 @@ class DynamicEmitter(Lowering):
         state_variables: what stands for each in a run.
         real_parts: of complex tensors without an imaginary part, that is, with zeros behind each item.
         lengths: how much caches hold before the run, each a size and the state that says it.
+        sequences: what is known of the sequences whose positions before the run an operand says.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
@@ -55,6 +74,7 @@ class DynamicEmitter(Lowering):
         self.updates: dict[str, tuple[Array, Operand]] = {}
         self.state_variables: dict[str, relax.Var] = {}
         self.lengths: list[tuple[Dimension, relax.Var]] = []
+        self.sequences: dict[Operand, Sequences] = {}
         self.real_parts: dict[Operand, Operand] = {}
         self._counters: dict[str, relax.Var] = {}
         self._budget = Budget()
@@ -156,10 +176,14 @@ class DynamicEmitter(Lowering):
     def length(self, name: str, most: int) -> Dimension:
         """How many positions caches hold before the run, a size that a state says; `most` at most."""
         state = self.state(name, np.array(0))
-        self.ranges[name] = OpenSize(0, most)
-        size = counted(self, state, None, name)
+        size = self.past(name, state, most)
         self.lengths.append((size, state))
         return size
+
+    def past(self, name: str, count: relax.Expr, most: int) -> Dimension:
+        """A size that a tensor of one item says, how many positions come before those of a run; `most` at most."""
+        self.ranges[name] = OpenSize(0, most)
+        return counted(self, count, None, name)
 
     def kept(self, initial: Operand) -> tuple[Operand, relax.Var]:
         """What is `initial` before the first run, and before others what it was updated to; and the state to update.

@@ -1,0 +1,104 @@
+"""`nnefc`: attention to all positions that a session has read, of one sequence or of several side by side.
+
+    (before, lengths) = nnefc_positions(tokens, context = 2048);                       [1], [1]
+    (before, lengths) = nnefc_positions(tokens, sequences, count = 8, context = 2048);     [B], [B]
+    y = nnefc_cached_attention(q, k, v, before, window = 512);                              [B, H, S, E]
+
+The state `P` counts the positions of each sequence; others hold their keys and values. A run has as many of the
+sequences as it likes, by their numbers: `tokens` are `[B, S]`, and `sequences`, `[B]`, says whose they are. Tokens
+behind the end of a shorter one are -1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.dynamic.emitter import Sequences
+from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.values import Arguments
+from nnefc.operators.attention import Attention
+from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
+from nnefc.operators.cached_attention import WriteToCache
+from nnefc.operators.casting import Cast
+from nnefc.operators.elementwise import apply
+from nnefc.operators.indexing import Gather
+from nnefc.operators.reduction import Maximum, Sum
+from nnefc.operators.scatter import ScatterElements
+from nnefc.operators.shape import Slice
+from nnefc.sizes import is_known
+
+__all__: list[str] = []
+
+_NNEFC = registry("nnefc")
+
+
+@_NNEFC.operator(
+    "fragment nnefc_positions(tokens: tensor<integer>, sequences: tensor<integer> = 0, count: integer = 1, "
+    "context: integer) -> (before: tensor<integer>, lengths: tensor<integer>)",
+    promotes=False,
+    limits="once in a graph",
+)
+def _positions(context: Context, args: Arguments) -> tuple[Operand, Operand]:
+    """How many positions came before in each sequence, and how many come now; the state `P` counts them."""
+    at, tokens, numbers = context.at, args.tokens, None
+    if rank_of(tokens) != 2 or args.count < 1 or args.context < 1:
+        raise CompileError(
+            f"{args.count} sequences of {args.context} tokens do not fit tokens {list(shape_of(tokens))}"
+        )
+    if at.sequences:
+        raise CompileError("positions are counted twice: a graph has one 'nnefc_positions'")
+    given = apply(at, "greater_equal", tokens, at.number(0, tokens))
+    lengths = at.apply(Sum((1,)), at.apply(Cast("int64"), given))
+    if rank_of(args.sequences) == 0:  # its default
+        state = at.state("P", np.array(0))
+        before = longest = at.reshaped(state, (1,))
+        after = at.reshaped(apply(at, "add", before, lengths), ())
+    else:
+        state = at.state("P", np.zeros(args.count, np.int64))
+        numbers = at.apply(Gather(0), np.arange(args.count), args.sequences)  # which are looked at here, once for all
+        before = at.apply(Gather(0, "clip"), state, numbers)
+        longest = at.apply(Maximum((0,)), before)
+        after = at.apply(ScatterElements(0), state, numbers, apply(at, "add", before, lengths))
+    at.update(state, after)
+    past = at.past("P", at.expr(longest), args.context - 1)
+    at.sequences[before] = Sequences(numbers, args.count, args.context, past)
+    return before, lengths
+
+
+@_NNEFC.operator(
+    "fragment nnefc_cached_attention(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, before: tensor<integer>, "
+    "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0) -> (y: tensor<scalar>)",
+    promotes=False,
+    limits="`before` is of `nnefc_positions`",
+)
+def _cached_attention(context: Context, args: Arguments) -> Operand:
+    """Each query sees the keys up to its own position, the last `window` ones of these if there is one.
+
+    Queries are `[B, H, S, E]`, new keys and values `[B, G, S, E]`; `H / G` heads share one of keys and values. Without
+    a scale it is one over the root of E. With a soft cap, scores become `softcap · tanh(score / softcap)`.
+    """
+    at = context.at
+    of = None if isinstance(args.before, np.ndarray) else at.sequences.get(args.before)
+    if of is None:
+        raise CompileError("'before' is not a result of 'nnefc_positions'")
+    keys, values = (_kept(context, x, args.before, of) for x in (args.k, args.v))
+    left = args.window - 1 if args.window > 0 else None
+    attention = Attention(args.scale or None, causal=True, left=left, softcap=args.softcap)
+    made: Operand = attention.lower(at, args.q, keys, values, first=args.before)
+    return made
+
+
+def _kept(context: Context, new: Operand, before: Operand, of: Sequences) -> Operand:
+    """The new positions and those before, `[B, G, P + S, E]`, of a state that has them all."""
+    at, shape = context.at, shape_of(new)
+    if len(shape) != 4 or not is_known(shape[1], shape[3]):
+        raise CompileError(f"keys and values are [batch, heads, positions, width], not {list(shape)}")
+    cache = at.state(
+        f"{at.hint}_cache", np.zeros((of.count, shape[1], of.context, shape[3]), numpy_dtype(dtype_of(new)))
+    )
+    given = [new, cache, before] if of.numbers is None else [new, cache, before, of.numbers]
+    kept = at.apply(WriteToCache(), *given)
+    at.update(cache, kept)
+    seen: Operand = at.apply(Slice({2: (0, of.past + shape[2], 1)}), kept)
+    return seen if of.numbers is None else at.apply(Gather(0, "clip"), seen, of.numbers)
