@@ -19,6 +19,9 @@ import onnx
 import onnxruntime
 from onnx import helper
 
+from nnefc.comparison.onnx_outputs import with_outputs
+from nnefc.differences import difference
+
 __all__ = ["forced_difference"]
 
 _PREFIX = "forced/"
@@ -38,7 +41,7 @@ def forced_difference(model: onnx.ModelProto, values: Mapping[str, np.ndarray], 
     names += [name for node in layers for name in node.output if name and name not in names]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # recurrent layers quantize what each thread computes by itself
-    session = onnxruntime.InferenceSession(_with_outputs(model, names).SerializeToString(), options)
+    session = onnxruntime.InferenceSession(with_outputs(model, names).SerializeToString(), options)
     known = dict(zip(names, session.run(names, dict(values)), strict=True))
     given = dict(values) | {f"{_PREFIX}{name}": known[name] for name in names}
     made = _forced(model, names, given)
@@ -88,7 +91,7 @@ def _difference_of_steps(model: onnx.ModelProto, layer: onnx.NodeProto, x: np.nd
 def _difference(found: np.ndarray, wanted: np.ndarray) -> float:
     if found.dtype.kind != "f":
         return float((found != wanted).any())
-    return float(np.abs(found.astype(np.float64) - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))
+    return difference(found, wanted).relative
 
 
 def _quantized(model: onnx.ModelProto) -> list[str]:
@@ -96,14 +99,6 @@ def _quantized(model: onnx.ModelProto) -> list[str]:
     made = {name for node in model.graph.node for name in node.output}
     read = (node.input[0] for node in model.graph.node if node.op_type.startswith("DynamicQuantize"))
     return list(dict.fromkeys(name for name in read if name in made))  # those of recurrent layers among them
-
-
-def _with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    own = {info.name for info in made.graph.output}
-    made.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in own)
-    return made
 
 
 def _forced(model: onnx.ModelProto, names: list[str], given: Mapping[str, np.ndarray]) -> onnx.ModelProto:
@@ -114,7 +109,7 @@ def _forced(model: onnx.ModelProto, names: list[str], given: Mapping[str, np.nda
     layers = [node for node in model.graph.node if node.op_type == _LAYER]
     states = {name for node in layers for name in node.output if name}
     compared = [name for name in names if name not in states]
-    made = _with_outputs(model, compared[:: -(-len(compared) // _MOST_OUTPUTS) or 1])
+    made = with_outputs(model, compared[:: -(-len(compared) // _MOST_OUTPUTS) or 1])
     for node in made.graph.node:
         for place, name in enumerate(node.input):
             if name in states or (place == 0 and name in names and node.op_type.startswith("DynamicQuantize")):

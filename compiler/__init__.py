@@ -19,6 +19,7 @@ from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
 
 if TYPE_CHECKING:
     from nnefc.artifact import Artifact
+    from nnefc.comparison.compare import compare
     from nnefc.conversion import convert
     from nnefc.driver import compile
     from nnefc.loader import LoadError, Model, RunError, load
@@ -31,6 +32,7 @@ __all__ = [
     "Model",
     "ModelWarning",
     "RunError",
+    "compare",
     "compile",
     "convert",
     "load",
@@ -43,6 +45,7 @@ _LAZY = {
     "LoadError": _LOADER,
     "Model": _LOADER,
     "RunError": _LOADER,
+    "compare": "nnefc.comparison.compare",
     "compile": "nnefc.driver",
     "convert": "nnefc.conversion",
     "load": _LOADER,

@@ -36,7 +36,7 @@ from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.targets.machine.target import KEPT_WIDE
 from nnefc.turns import in_turn
 
-__all__ = ["Progress", "compile", "compile_network"]
+__all__ = ["Progress", "compile", "compile_network", "quantization_of"]
 
 
 class Progress(Protocol):
@@ -170,7 +170,7 @@ def compile(
         plan = None
         if precision == INT8:
             with progress.phase("quantize"):
-                plan = _quantization(network, calibrate, keep_wide)
+                plan = quantization_of(network, calibrate, keep_wide)
                 network = quantized(network, plan)
         with progress.phase("read") if specialize else nullcontext():
             special = Specializations.of(
@@ -191,7 +191,7 @@ def compile(
             return replace(artifact, description=replace(artifact.description, source=source.result()))
 
 
-def _quantization(network: Network, calibrate: Calibration | None, keep_wide: Sequence[str]) -> QuantizationPlan:
+def quantization_of(network: Network, calibrate: Calibration | None, keep_wide: Sequence[str]) -> QuantizationPlan:
     """How a network is quantized by what its inputs look like; its code is run on this machine, whatever the target is.
 
     Raises:

@@ -13,6 +13,7 @@ import numpy as np
 from nnefc.artifact import Artifact
 from nnefc.calibration import Calibration, samples_of
 from nnefc.diagnostics import CompileError
+from nnefc.differences import difference
 from nnefc.passes.compute.dot_product import pair_speed
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.target import Target
@@ -97,11 +98,6 @@ def _error(found: Sequence[Mapping[str, np.ndarray]], expected: Sequence[Mapping
     largest = 0.0
     for own, wanted in zip(found, expected, strict=True):
         for name, exact in wanted.items():
-            if exact.dtype.kind != "f" or own[name].shape != exact.shape or not exact.size:
-                continue
-            usual = np.isfinite(exact)
-            difference = np.abs(own[name][usual].astype(np.float64) - exact[usual])
-            scale = float(np.abs(exact[usual]).max(initial=0)) or 1.0
-            worst = float(difference.max(initial=0)) / scale
-            largest = max(largest, worst) if np.isfinite(worst) else float("inf")
+            if exact.dtype.kind == "f" and own[name].shape == exact.shape:
+                largest = max(largest, difference(own[name], exact).relative)
     return largest

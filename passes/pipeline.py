@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tvm
 from tvm import relax, tirx
@@ -57,6 +57,7 @@ __all__ = [
     "Receiver",
     "computations",
     "joined",
+    "legalizations",
     "lower",
     "optimized",
     "simplifications",
@@ -97,7 +98,7 @@ def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[Name
         ("lower rows", LowerRows(own.rows)),
         ("lower scans", LowerScans(own.scans)),
         # Phase 4. Every other operation becomes a computation of its own.
-        ("legalize", relax.transform.LegalizeOps({**_LEGALIZATIONS, **own.computations})),
+        ("legalize", relax.transform.LegalizeOps(legalizations(own.computations))),
         ("own sizes", OwnSizes()),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
@@ -105,6 +106,11 @@ def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[Name
         ("own sizes of groups", OwnSizes()),
         ("fold widened constants", FoldConstants(widened=True)),
     ]
+
+
+def legalizations(own: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """How operators of Relax become computations, by their names, with those of a backend's `own`."""
+    return {**_LEGALIZATIONS, **own}
 
 
 _Part = TypeVar("_Part", Network, Body)

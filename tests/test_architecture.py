@@ -17,7 +17,7 @@ RUNTIME = ROOT / "targets" / "runtime"
 FRONTENDS = ("frontends/nnef", "frontends/onnx", "frontends/pnnx")
 
 ALLOWED: dict[str, Set[str]] = {
-    "cli": {"driver", "frontends/nnef", "frontends/pnnx", "loader", "shared"}
+    "cli": {"driver", "frontends/nnef", "frontends/pnnx", "loader", "pages", "shared"}
     | {"targets/description", "targets/link", "targets/machine"},
     "driver": {
         *FRONTENDS,
@@ -25,14 +25,17 @@ ALLOWED: dict[str, Set[str]] = {
         "operators",
         "backends",
         "loader",
+        "pages",
         "passes",
         "passes/compute",
         "passes/graph",
         "passes/plan",
+        "passes/schedule",
         "shared",
     }
     | {"targets/codegen/cpu", "targets/description", "targets/link", "targets/machine"},
     "loader": set(),
+    "pages": set(),
     "frontends/nnef": {"frontends", "operators", "shared"},
     "frontends/onnx": {"frontends", "operators", "shared"},
     "frontends/pnnx": {"frontends", "operators", "shared"},

@@ -1,4 +1,5 @@
-"""The command line: `nnefc compile | convert | quantize | run | bench | profile | inspect | targets`.
+"""The command line: `nnefc compile | compare | convert | quantize | run | bench | profile | inspect | view |
+targets`.
 
 Every option is a keyword of the same name in Python.
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import click
 
 from nnefc.cli.bench import bench_libraries
+from nnefc.cli.compare import compare_model
 from nnefc.cli.compile import compile_model
 from nnefc.cli.convert import convert_model
 from nnefc.cli.errors import ErrorsAsMessages
@@ -18,6 +20,7 @@ from nnefc.cli.profile import profile_library
 from nnefc.cli.quantize import quantize_model
 from nnefc.cli.run import run_library
 from nnefc.cli.targets import list_targets
+from nnefc.cli.view import view_model
 
 __all__ = ["main"]
 
@@ -30,12 +33,14 @@ def main() -> None:
 
 for command in (
     compile_model,
+    compare_model,
     convert_model,
     quantize_model,
     run_library,
     bench_libraries,
     profile_library,
     inspect_file,
+    view_model,
     list_targets,
 ):
     main.add_command(command)

@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnefc.cli.text import Port
 from nnefc.diagnostics import CompileError
+from nnefc.sample_inputs import Arrays, Port
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Arrays", "file_names", "random_inputs", "read_inputs", "write_outputs"]
-
-Arrays = dict[str, "np.ndarray[Any, Any]"]
+__all__ = ["Arrays", "file_names", "read_inputs", "write_outputs"]
 
 LONGEST_FILE_NAME = 100
 
@@ -129,46 +127,6 @@ def no_arrays(path: Path) -> CompileError:
         hint="to convert raw numbers, in Python, with the type and shape that `nnefc inspect` shows: "
         f"numpy.save('x.npy', numpy.fromfile({str(path)!r}, TYPE).reshape(SHAPE))",
     )
-
-
-_WORDS = ("", "a", "one", "two", "three", "Ärger", "日本", "a longer text of several words", "1", "2.5")
-"""What stands for strings where there are no files."""
-
-
-def random_inputs(seed: int, ports: Sequence[Port], limits: Mapping[str, int] | None = None) -> Arrays:
-    """Standard normal numbers for real inputs, 0 to 9 for integers, a coin for logical ones, words; by name, so that
-    the values of one input do not depend on the others.
-
-    `limits` are of inputs that are positions, by name: all positions below them are as likely.
-    """
-    import numpy as np
-
-    arrays: Arrays = {}
-    for port in ports:
-        rng = np.random.default_rng([seed, zlib.crc32(port.name.encode())])
-        if port.dtype == "bfloat16":  # the upper half of a float32, as its bits
-            pattern = rng.standard_normal(port.shape, np.float32).view(np.uint32) >> 16
-            arrays[port.name] = pattern.astype(np.uint16)
-            continue
-        if port.dtype == "string":
-            arrays[port.name] = rng.choice(_WORDS, port.shape)
-            continue
-        dtype = np.dtype(str(port.dtype))
-        values: np.ndarray[Any, Any]
-        match dtype.kind:
-            case "b":
-                values = rng.integers(0, 2, port.shape)
-            case "i" | "u":
-                values = rng.integers(0, min(limit_of(port, limits or {}), int(np.iinfo(dtype).max)), port.shape)
-            case _:
-                values = rng.standard_normal(port.shape)
-        arrays[port.name] = np.asarray(values).astype(dtype)
-    return arrays
-
-
-def limit_of(port: Port, limits: Mapping[str, int]) -> int:
-    """What random integers for an input are below: positions may be anywhere, other numbers are small."""
-    return max(1, limits.get(port.name, 10))
 
 
 def file_names(names: Sequence[str]) -> list[str]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnefc.cli.arrays import Arrays
 from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.run import inputs_of, told_of_random
-from nnefc.cli.text import Port, columns, memory
+from nnefc.cli.text import columns, memory
 from nnefc.cli.timing import Amount, Busy, Contender, Times, take_turns
 from nnefc.diagnostics import CompileError
+from nnefc.sample_inputs import Arrays, Port
 
 if TYPE_CHECKING:
     import numpy as np

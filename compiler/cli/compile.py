@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nnefc.cli.options import given, model_options, read_shapes
+from nnefc.cli.options import code_options, given, model_options, read_shapes
 from nnefc.diagnostics import CompileError
 
 __all__ = ["compile_model"]
@@ -24,43 +24,14 @@ __all__ = ["compile_model"]
     help="The file to write: NAME.so is a shared library (or .dylib, .dll, .wasm, as the target has), NAME.a a static "
     "library, NAME.o an object file; the last two with a C header beside them. With --emit, a folder.",
 )
-@click.option("-t", "--target", help="The machine that the library is for.  [default: llvm, this machine]")
+@code_options
 @model_options
-@click.option("--strict", is_flag=True, default=None, help="Use no algorithm that rounds differently from a plain sum.")
-@click.option(
-    "--memory-budget",
-    type=float,
-    metavar="FACTOR",
-    help="How large the constants may become for faster algorithms, as a factor of their size (counted as 4 MiB at "
-    "least): 1 for no larger, inf for no limit.  [default: 1.25]",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["fp32", "tf32", "bf16", "fp16", "int8", "auto"]),
-    help="The type that convolutions and matrix products multiply; sums are float32. On CPUs fp32, bf16 or fp16, on "
-    "GPUs tf32 besides; int8 quantizes the network by the data of --calibrate; auto is the fastest of those for this "
-    "machine within --max-error.  [default: fp32]",
-)
-@click.option(
-    "--keep-wide",
-    metavar="first,last,NAME",
-    callback=lambda _context, _option, value: None if value is None else tuple(filter(None, value.split(","))),
-    help="Convolutions and matrix products that multiply float32 whatever --precision says: at the ends, or by the "
-    "names of their results, with * for any letters.",
-)
 @click.option(
     "--max-error",
     type=float,
     metavar="SHARE",
     help="For --precision auto: how far results may be from those in fp32, over the largest value of their output.  "
     "[default: 1e-2]",
-)
-@click.option(
-    "--calibrate",
-    type=click.Path(path_type=Path),
-    metavar="NPZ",
-    help="For --precision int8 and auto: values of the inputs, by name, with one dimension more if there are several "
-    "of each, or along the first one.  [default: for auto, random ones]",
 )
 @click.option(
     "--dump",

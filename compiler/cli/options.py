@@ -11,7 +11,15 @@ import click
 
 from nnefc.cli.values import read_values
 
-__all__ = ["given", "model_options", "read_shape_options", "read_shapes", "session_options", "timing_options"]
+__all__ = [
+    "code_options",
+    "given",
+    "model_options",
+    "read_shape_options",
+    "read_shapes",
+    "session_options",
+    "timing_options",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -161,6 +169,53 @@ def model_options(command: Command, registries: tuple[str, ...] = ("--registry",
                 type=click.IntRange(min=1),
                 metavar="N",
                 help="How many operations an NNEF document may have when flattened.  [default: 100000]",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def code_options(command: Command) -> Command:
+    """The options that say what code a network becomes; the command gets them as keywords, see :func:`given`."""
+    for option in reversed(
+        (
+            click.option("-t", "--target", help="The machine that the library is for.  [default: llvm, this machine]"),
+            click.option(
+                "--strict",
+                is_flag=True,
+                default=None,
+                help="Use no algorithm that rounds differently from a plain sum.",
+            ),
+            click.option(
+                "--memory-budget",
+                type=float,
+                metavar="FACTOR",
+                help="How large the constants may become for faster algorithms, as a factor of their size (counted as "
+                "4 MiB at least): 1 for no larger, inf for no limit.  [default: 1.25]",
+            ),
+            click.option(
+                "--precision",
+                type=click.Choice(["fp32", "tf32", "bf16", "fp16", "int8", "auto"]),
+                help="The type that convolutions and matrix products multiply; sums are float32. On CPUs fp32, bf16 or "
+                "fp16, on GPUs tf32 besides; int8 quantizes the network by the data of --calibrate; auto is the "
+                "fastest of those for this machine within --max-error.  [default: fp32]",
+            ),
+            click.option(
+                "--keep-wide",
+                metavar="first,last,NAME",
+                callback=lambda _context, _option, value: (
+                    None if value is None else tuple(filter(None, value.split(",")))
+                ),
+                help="Convolutions and matrix products that multiply float32 whatever --precision says: at the ends, "
+                "or by the names of their results, with * for any letters.",
+            ),
+            click.option(
+                "--calibrate",
+                type=click.Path(path_type=Path),
+                metavar="NPZ",
+                help="For --precision int8 and auto: values of the inputs, by name, with one dimension more if there "
+                "are several of each, or along the first one.  [default: for auto, random ones]",
             ),
         )
     ):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnefc.cli.arrays import Arrays, random_inputs, read_inputs, write_outputs
-from nnefc.cli.open_sizes import chosen_ports
+from nnefc.cli.arrays import read_inputs, write_outputs
 from nnefc.cli.options import given, session_options
-from nnefc.cli.text import Port, columns
+from nnefc.cli.text import columns
 from nnefc.diagnostics import CompileError
+from nnefc.sample_inputs import Arrays, Port, chosen_ports, random_inputs
 from nnefc.size_formulas import Formula
 
 if TYPE_CHECKING:

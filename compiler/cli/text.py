@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-__all__ = ["Port", "amount", "columns", "face", "memory"]
+__all__ = ["amount", "columns", "face", "memory"]
 
 
 class Declared(Protocol):
@@ -17,13 +17,6 @@ class Declared(Protocol):
     def dtype(self) -> object: ...
     @property
     def shape(self) -> Sequence[int | str | None] | None: ...
-
-
-class Port(Declared, Protocol):
-    """An input or output of an artifact or a library."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
 
 
 def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:

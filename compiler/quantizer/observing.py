@@ -6,6 +6,7 @@ return softmax(y)       becomes         return min(y, [0, 2, 3]), max(y, [0, 2, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,10 +18,12 @@ from tvm import relax
 from nnefc.artifact import Artifact
 from nnefc.calibration import Samples
 from nnefc.diagnostics import CompileError
+from nnefc.element_types import item_bytes
 from nnefc.network import Network
-from nnefc.passes.graph.rewriter import Rewriter
+from nnefc.passes.graph.rewriter import Rewriter, shape_of
+from nnefc.sizes import typical
 
-__all__ = ["Compile", "Made", "observed"]
+__all__ = ["Compile", "Made", "observed", "results", "returned_together", "returning"]
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +40,7 @@ def observed(network: Network, made: Made, compiled: Compile, samples: Samples) 
     Raises:
         CompileError: the data do not fit the network, or this machine does not run its own code.
     """
-    artifact = compiled(_returning(network, made))
+    artifact = compiled(returning(network, made))
     yield from results(artifact, samples)
 
 
@@ -60,12 +63,32 @@ def results(artifact: Artifact, samples: Samples) -> Iterator[list[Array]]:
         raise CompileError(f"the calibration does not fit the network: {error}") from error
 
 
-def _returning(network: Network, made: Made) -> Network:
+def returning(network: Network, made: Made) -> Network:
+    """A network with outputs `result0`, `result1` and so on in place of its own: what `made` asks for."""
     rewriter = _Returning(network.module, made, len(network.outputs))
     module = relax.transform.DeadCodeElimination()(rewriter.transform())
     names = tuple(f"result{number}" for number in range(rewriter.count))
     texts = network.texts & set(network.inputs)
     return replace(network, module=module, outputs=names, labels={}, texts=texts)
+
+
+def returned_together(tensors: Sequence[relax.Var]) -> Iterator[list[relax.Var]]:
+    """Variables of a network, in groups that one library can return without taking too much memory."""
+    group: list[relax.Var] = []
+    size = 0
+    for var in tensors:
+        own = item_bytes(str(var.ty.dtype)) * math.prod(typical(each) for each in shape_of(var))
+        if group and size + own > _TENSOR_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(var)
+        size += own
+    if group:
+        yield group
+
+
+_TENSOR_BYTES = 512 << 20
+"""Of intermediate results that one library returns."""
 
 
 class _Returning(Rewriter):
@@ -79,6 +102,7 @@ class _Returning(Rewriter):
 
     def result(self, expr: relax.Expr) -> relax.Expr:
         whole = self.replaced(expr)
-        asked = [self.builder.emit(each) for each in self._made(self.builder)]
+        made = self._made(self.builder)
+        asked = [self.replaced(each) if isinstance(each, relax.Var) else self.builder.emit(each) for each in made]
         self.count = len(asked)
         return relax.Tuple([*asked, *list(whole.fields)[self._outputs :]])

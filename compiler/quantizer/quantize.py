@@ -30,10 +30,9 @@ from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.rewriter import constant, shape_of
 from nnefc.quantizer.equalization import equalized, has_pairs, with_values
 from nnefc.quantizer.layers import Graph, Layer
-from nnefc.quantizer.observing import Compile, observed
+from nnefc.quantizer.observing import Compile, observed, returned_together
 from nnefc.quantizer.plan import LayerPlan, Read, apply_plan, planned
 from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
-from nnefc.sizes import typical
 from nnefc.targets.description.library import TensorDescription
 
 __all__ = [
@@ -52,9 +51,6 @@ _SIMPLIFICATIONS: list[NamedPass] = [
     ("fold constants", FoldConstants(keep=("dequantize",))),
     ("fold affine", FoldAffine()),
 ]
-
-_TENSOR_BYTES = 512 << 20
-"""Of intermediate results that one library returns, for histograms."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +241,7 @@ class _Planner:
         self, whole: Mapping[relax.Var, tuple[float, float]]
     ) -> Iterator[tuple[relax.Var, tuple[float, float]]]:
         """Ranges by the distributions of the values, of as many tensors at a time as memory holds."""
-        for group in _groups(list(whole)):
+        for group in returned_together(list(whole)):
             histograms = [Histogram(*whole[var]) for var in group]
 
             def made(_: relax.BlockBuilder, group: Sequence[relax.Var] = group) -> list[relax.Expr]:
@@ -278,21 +274,6 @@ class _Planner:
                 for layer in self._graph.layers
             ),
         )
-
-
-def _groups(tensors: Sequence[relax.Var]) -> Iterator[list[relax.Var]]:
-    """Tensors that are returned together."""
-    group: list[relax.Var] = []
-    size = 0
-    for var in tensors:
-        own = 4 * math.prod(typical(each) for each in shape_of(var))
-        if group and size + own > _TENSOR_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(var)
-        size += own
-    if group:
-        yield group
 
 
 def _differences(

@@ -15,11 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
 from nnefc.cli import main
-from nnefc.cli.arrays import random_inputs
-from nnefc.cli.open_sizes import chosen_ports, range_lines
+from nnefc.cli.open_sizes import range_lines
 from nnefc.formats import load_network
 from nnefc.loader import Tensor
 from nnefc.loader.interface import OptionsStruct
+from nnefc.sample_inputs import chosen_ports, random_inputs
 from nnefc.targets.description.library import DimensionDescription, TensorDescription
 from nnefc.targets.description.library_file import read_metadata
 

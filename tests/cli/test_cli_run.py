@@ -13,8 +13,9 @@ from runtime_samples import sample_library
 
 import nnefc.loader
 from nnefc.cli import main
-from nnefc.cli.arrays import file_names, random_inputs
+from nnefc.cli.arrays import file_names
 from nnefc.loader import RunError, Tensor
+from nnefc.sample_inputs import random_inputs
 
 
 class AddAndNegate:

@@ -119,6 +119,16 @@ def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Pat
     assert first.startswith("digits: 0.")
 
 
+def test_the_page_on_looking_inside(folder: Path) -> None:
+    view, compare = blocks(ROOT / "docs" / "how-to" / "look-inside.md", "sh")
+    run(["sh", "-e", "-c", view], folder)
+    assert "as compiled" in (folder / "digits.html").read_text()
+    output = run(["sh", "-e", "-c", compare], folder)
+    assert re.search(
+        r"^compared with each operator by itself: \d+ tensors and 1 outputs, 0 of them too far", output, re.M
+    )
+
+
 def test_the_page_on_conversion(folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "convert.md"
     make, use = blocks(page, "python")

@@ -1,0 +1,158 @@
+"""`nnefc compare`: how far a network's tensors are from those of a reference, and where that begins."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnefc.cli.arrays import read_inputs
+from nnefc.cli.options import code_options, given, model_options
+from nnefc.cli.text import columns
+
+if TYPE_CHECKING:
+    from nnefc.comparison.compare import ComparedTensor, Comparison
+
+__all__ = ["DIFFERENT", "compare_model"]
+
+DIFFERENT = 3
+"""The exit status if something is further from the reference than it may be."""
+
+_HEAD = ("error", "largest", "mean", "range", "type", "shape", "tensor", "of")
+_MOST_TEXT = 60
+
+
+@click.command("compare")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--library",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Compare the outputs of this library, compiled of MODEL, in place of what MODEL is compiled to now.",
+)
+@click.option(
+    "--input",
+    "--inputs",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="A .npy file for an input, or an .npz file for all inputs that it names (repeatable).  [default: random "
+    "values]",
+)
+@click.option(
+    "--random", type=click.IntRange(min=0), default=0, metavar="SEED", help="The seed of random values.  [default: 0]"
+)
+@click.option(
+    "--reference",
+    type=click.Choice(["onnxruntime", "plain", "strict", "fp32", "tf32", "bf16", "fp16"]),
+    help="What to compare with: onnxruntime; plain, each operator by itself, by TVM; or the network compiled strictly, "
+    "or in another precision.  [default: onnxruntime for ONNX, else plain]",
+)
+@click.option(
+    "--max-error",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SHARE",
+    help="How far a tensor may be from the reference, over its largest value.  [default: 1e-3; 1e-2 for fp16, 5e-2 for "
+    "bf16, 1e-1 for int8]",
+)
+@click.option(
+    "--every",
+    is_flag=True,
+    help="Compare tensors too that only kernels know that compute several operators; they are split there.",
+)
+@click.option("--passes", is_flag=True, help="Find the first pass that makes the outputs wrong, if they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@code_options
+@model_options
+def compare_model(
+    model: Path,
+    library: Path | None,
+    inputs: tuple[str, ...],
+    random: int,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compare MODEL (NNEF, ONNX or PNNX), compiled for this machine, with a reference, tensor by tensor.
+
+    Tensors are listed in the order in which the network computes them; the first that is too far away is named. The
+    exit status is 3 if there is one.
+    """
+    if options["precision"] == "auto":
+        raise click.UsageError("--precision auto chooses by errors itself: say which precision to look at")
+    from nnefc.cli.tvm_alone import import_tvm
+
+    import_tvm()
+    from nnefc.comparison.compare import compare
+
+    found = compare(
+        model, library=library, inputs=lambda ports: read_inputs(inputs, ports), seed=random, **given(options)
+    )
+    click.echo(json.dumps(found.record(), indent=2) if as_json else "\n".join(comparison_lines(found)))
+    if not found.is_close:
+        click.get_current_context().exit(DIFFERENT)
+
+
+def comparison_lines(found: Comparison) -> list[str]:
+    """A line a tensor, those that are too far away marked, and what follows from them."""
+    rows: list[Sequence[str]] = [("", *_HEAD)] if found.tensors else []
+    rows += [_row(tensor, found.bound) for tensor in found.tensors]
+    lines = columns(rows, right=range(1, 5))
+    lines += [
+        "",
+        *columns([("", *_HEAD[:-2], "output"), *(_row(o, found.bound)[:-1] for o in found.outputs)], range(1, 5)),
+    ]
+    lines += ["", *_words(found)]
+    return lines if found.tensors else lines[1:]
+
+
+def _row(tensor: ComparedTensor, bound: float) -> tuple[str, ...]:
+    apart = tensor.difference
+    mark = " " if apart.relative <= bound else "!"
+    numbers = (_number(apart.relative), _number(apart.largest), _number(apart.mean), _number(apart.scale))
+    return mark, *numbers, tensor.dtype, f"[{', '.join(map(str, tensor.shape))}]", tensor.name, _shortened(tensor.place)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2e}" if math.isfinite(value) else "wrong"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+
+
+def _words(found: Comparison) -> Sequence[str]:
+    named = {"plain": "each operator by itself", "strict": "the network compiled strictly"}
+    lines = [f"compared with {named.get(found.reference, found.reference)}: {_count(found)}"]
+    if found.left_out:
+        lines.append(
+            f"{found.left_out:,} more are inside of kernels, or not known to both sides (--every, --output-tensor)"
+        )
+    first = found.first
+    if first is not None:
+        of = f", of {first.place}" if first.place else ""
+        wrong = f"{first.difference.wrong:,} of its items are not even numbers where they should be, or have no place"
+        far = f"its error is {_number(first.difference.relative)}, and {found.bound:.0e} is allowed (--max-error)"
+        lines.append(f"first too far away: {first.name}{of}; {wrong if first.difference.wrong else far}")
+        if found.tensors and first in found.outputs:
+            lines.append("no tensor on the way is: the fault is in what is different where these are outputs too")
+    if found.asked_passes:
+        lines.append(_of_passes(found.wrong_pass))
+    return lines
+
+
+def _count(found: Comparison) -> str:
+    both = (*found.tensors, *found.outputs)
+    far = sum(not tensor.difference.relative <= found.bound for tensor in both)
+    return f"{len(found.tensors):,} tensors and {len(found.outputs):,} outputs, {far:,} of them too far away"
+
+
+def _of_passes(wrong: str | None) -> str:
+    if wrong is None:
+        return "after every pass over the graph the outputs are right: what follows is schedules, memory and code"
+    if wrong == "network":
+        return "the outputs are wrong before the first pass: look at how the model is read"
+    return f"the first pass after which the outputs are wrong: {wrong}"

@@ -1,0 +1,311 @@
+"""A network compared with a reference, tensor by tensor: see :func:`compare`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nnefc.artifact import Artifact
+from nnefc.backends import backend_of
+from nnefc.calibration import Calibration
+from nnefc.comparison.engines import Built, Engine, Onnxruntime, Plain, ran
+from nnefc.comparison.passes import first_wrong_pass
+from nnefc.comparison.plain import cannot_be_plain
+from nnefc.diagnostics import CompileError
+from nnefc.differences import Difference, difference
+from nnefc.driver import compile_network, quantization_of
+from nnefc.formats import format_of, load_network, load_operator_files
+from nnefc.frontends.leaving_open import check_ranges
+from nnefc.loader import Model, load
+from nnefc.network import Network
+from nnefc.passes.backend import MEMORY_BUDGET
+from nnefc.quantizer import INT8
+from nnefc.quantizer.observing import returned_together
+from nnefc.quantizer.quantize import quantized
+from nnefc.sample_inputs import chosen_ports, random_inputs
+from nnefc.source import Source, Tensor
+from nnefc.targets.description.library import LibraryDescription, TensorDescription
+from nnefc.targets.description.library_file import read_metadata
+from nnefc.targets.machine.any_target import parse_any_target
+
+__all__ = ["ENGINES", "ComparedTensor", "Comparison", "compare"]
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+Inputs: TypeAlias = "Mapping[str, ArrayLike] | Callable[[Sequence[TensorDescription]], Mapping[str, ArrayLike]]"
+
+ENGINES = ("onnxruntime", "plain", "strict", "fp32", "tf32", "bf16", "fp16")
+"""What may be a reference."""
+
+_BOUNDS = {"tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2, INT8: 1e-1}
+_BOUND = 1e-3
+"""Of errors, over the largest value of a tensor: what rounding explains in networks of usual depth."""
+
+
+@dataclass(frozen=True)
+class ComparedTensor:
+    """A tensor of a model, and how far it is from the reference.
+
+    Attributes:
+        name: as the model calls it.
+        place: what of the model computes it; empty for outputs.
+        dtype, shape: of the reference.
+        difference: from the reference.
+    """
+
+    name: str
+    place: str
+    dtype: str
+    shape: tuple[int, ...]
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of it.
+
+    Attributes:
+        reference: what the results were compared with, one of `ENGINES`.
+        bound: what `Difference.relative` may be.
+        tensors: in the order in which the network computes them.
+        outputs: of the library as it is without them.
+        left_out: tensors of the model that are known inside of kernels alone, or to one side alone.
+        wrong_pass: the first pass after which the outputs are wrong; None if none is, or if nobody asked.
+        asked_passes: whether somebody did.
+    """
+
+    reference: str
+    bound: float
+    tensors: tuple[ComparedTensor, ...]
+    outputs: tuple[ComparedTensor, ...]
+    left_out: int = 0
+    wrong_pass: str | None = None
+    asked_passes: bool = False
+
+    @property
+    def is_close(self) -> bool:
+        """Whether all outputs and all tensors are within the bound."""
+        return self.first is None
+
+    @property
+    def first(self) -> ComparedTensor | None:
+        """The first that is not: of the tensors, or else of the outputs."""
+        return next((t for t in (*self.tensors, *self.outputs) if not t.difference.relative <= self.bound), None)
+
+    def record(self) -> dict[str, Any]:
+        """All of it as what JSON can say; numbers that are infinite are null."""
+        first = self.first
+        return {
+            "reference": self.reference,
+            "bound": self.bound,
+            "close": self.is_close,
+            "first": None if first is None else first.name,
+            "wrong_pass": self.wrong_pass,
+            "left_out": self.left_out,
+            "outputs": [_record(tensor) for tensor in self.outputs],
+            "tensors": [_record(tensor) for tensor in self.tensors],
+        }
+
+
+def _record(tensor: ComparedTensor) -> dict[str, Any]:
+    found = tensor.difference
+    relative = found.relative if np.isfinite(found.relative) else None
+    named = {"name": tensor.name, "place": tensor.place, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+    return {**named, **asdict(found), "relative": relative}
+
+
+def compare(
+    model: str | os.PathLike[str],
+    target: str = "llvm",
+    *,
+    library: str | os.PathLike[str] | None = None,
+    inputs: Inputs | None = None,
+    seed: int = 0,
+    reference: str | None = None,
+    max_error: float | None = None,
+    every: bool = False,
+    passes: bool = False,
+    strict: bool = False,
+    memory_budget: float = MEMORY_BUDGET,
+    precision: str | None = None,
+    keep_wide: Sequence[str] = (),
+    calibrate: Calibration | None = None,
+    operators: Sequence[str | os.PathLike[str]] = (),
+    values: Mapping[str, Any] | None = None,
+    **reading: Any,
+) -> Comparison:
+    """Run a network and a reference on the same inputs, and compare what they compute on the way.
+
+    Args:
+        model: NNEF, ONNX or PNNX.
+        target: a machine whose code this one runs.
+        library: one that was compiled of the model, in place of the one that the further options describe; its outputs
+            alone are compared.
+        inputs: arrays by the names of inputs, or a function that returns them, given what the inputs are. Those that
+            are missing are random.
+        seed: of the random ones.
+        reference: `onnxruntime`, which is the default for ONNX; `plain`, each operator by itself, which is the default
+            for other formats; `strict`, a library without anything that rounds otherwise than a plain sum, where
+            `plain` cannot be; or `fp32`, `bf16` and so on, a library in this precision.
+        max_error: how far a tensor may be from the reference, over its largest value: 1e-3 by default, more for
+            precisions other than `fp32`.
+        every: whether tensors are compared too that are known inside of kernels alone. Kernels end at them then.
+        passes: whether to find the first pass that makes outputs wrong, if they are.
+        strict, memory_budget, precision, keep_wide, calibrate: as for `nnefc.compile`; `auto` is no precision here.
+        values, operators, reading: how the model is read, as for `nnefc.compile`.
+
+    Raises:
+        CompileError: as `nnefc.compile`; the reference does not take the model; inputs do not fit.
+    """
+    machine = parse_any_target(target, *(() if precision == INT8 else (precision, keep_wide)))
+    load_operator_files(operators)
+    read = partial(load_network, Path(model), values=values, **reading)
+    source = Source.read(read)
+    check_ranges(source.network.open_dimensions)
+    subject = source
+    if precision == INT8:
+        subject = source.of(quantized(source.network, quantization_of(source.network, calibrate, keep_wide)))
+
+    def compiled(network: Network) -> Artifact:
+        return compile_network(network, machine, strict=strict, memory_budget=memory_budget)
+
+    whole = _Whole.of(Path(library)) if library is not None else _Whole.of_artifact(compiled(subject.network))
+    arrays = _inputs(whole.description, inputs, seed)
+    name, engine = _reference(Path(model), source, read, arrays, values or {}, reference, reading)
+    tensors: list[ComparedTensor] = []
+    left = 0
+    if library is None:
+        backend = backend_of(machine)
+        known = subject.tensors if every else subject.between_kernels(backend, strict, memory_budget)
+        known = tuple(tensor for tensor in known if engine.knows(tensor))
+        left = len(source.tensors) - len(known)
+        tensors = list(_compared(Built(subject, arrays, compiled), engine, subject, known))
+    found, wanted = whole.outputs(arrays), engine.outputs()
+    usual = max(_BOUNDS.get(each, _BOUND) for each in (precision or "", name))
+    bound = usual if max_error is None else max_error
+    outputs = [_tensor(name, "", found[name], wanted[name]) for name in found if name in wanted]
+    wrong_pass = None
+    if passes:
+        fixed = _fixed(subject, read, arrays, precision)
+        wrong_pass = first_wrong_pass(
+            fixed, backend_of(machine), arrays, lambda own: _is_close(own, wanted, bound), strict, memory_budget
+        )
+    return Comparison(name, bound, tuple(tensors), tuple(outputs), left, wrong_pass, passes)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """The network as users have it: its description, and how it is opened."""
+
+    description: LibraryDescription
+    opened: Callable[[], Model]
+
+    @classmethod
+    def of(cls, library: Path) -> _Whole:
+        metadata = read_metadata(library)
+        if metadata is None:
+            raise CompileError(f"{library} was not compiled by nnefc: it has no description inside")
+        return cls(metadata.description, partial(load, library))
+
+    @classmethod
+    def of_artifact(cls, artifact: Artifact) -> _Whole:
+        return cls(artifact.description, artifact.load)
+
+    def outputs(self, arrays: Arrays) -> Arrays:
+        with self.opened() as model:
+            found = ran(model, arrays, [tensor.dtype for tensor in model.outputs])
+            return {tensor.name: array for tensor, array in zip(model.outputs, found, strict=True)}
+
+
+def _inputs(found: LibraryDescription, given: Inputs | None, seed: int) -> Arrays:
+    """All inputs: those that are given, and random ones."""
+    asked = given(found.inputs) if callable(given) else given or {}
+    arrays = {name: np.asarray(value) for name, value in asked.items()}
+    names = [port.name for port in found.inputs]
+    for name in arrays.keys() - set(names):
+        raise CompileError(f"the network has no input {name!r}", hint=f"its inputs are {', '.join(names)}")
+    formulas = {each.name: each.formula for each in found.formulas}
+    declared: Sequence[Any] = found.inputs
+    ports = chosen_ports(declared, found.dimensions, {}, arrays, formulas)
+    drawn = [port for port in ports if port.name not in arrays]
+    arrays |= random_inputs(seed, drawn, dict(found.index_limits))
+    return {name: arrays[name] for name in names}
+
+
+def _reference(
+    model: Path,
+    source: Source,
+    read: Callable[..., Network],
+    arrays: Arrays,
+    values: Mapping[str, Any],
+    asked: str | None,
+    reading: Mapping[str, Any],
+) -> tuple[str, Engine]:
+    """What the tensors are compared with, and its name.
+
+    Raises:
+        CompileError: it cannot be had for this model.
+    """
+    is_onnx = format_of(model).name == "ONNX"
+    if asked == "onnxruntime" or (asked is None and is_onnx and reading.get("entry") is None):
+        if not is_onnx:
+            raise CompileError(f"onnxruntime reads models of ONNX, and {model} is none", hint="--reference plain")
+        return "onnxruntime", Onnxruntime(model, {**{n: np.asarray(v) for n, v in values.items()}, **arrays})
+    if asked in (None, "plain"):
+        fixed = _at_known_sizes(source, read, arrays)
+        reason = cannot_be_plain(fixed.network)
+        if reason is None:
+            return "plain", Plain(fixed, arrays)
+        if asked is not None:
+            raise CompileError(f"the network cannot be computed plainly: {reason}", hint="--reference strict")
+    name = asked or "strict"
+    if name not in ENGINES:
+        raise CompileError(f"there is no reference {name!r}", hint=f"choose one of {', '.join(ENGINES)}")
+    machine = parse_any_target("llvm", *(() if name == "strict" else (name, ())))
+    strict, budget = (True, 1.0) if name == "strict" else (False, MEMORY_BUDGET)
+    return name, Built(
+        source, arrays, lambda network: compile_network(network, machine, strict=strict, memory_budget=budget)
+    )
+
+
+def _at_known_sizes(source: Source, read: Callable[..., Network], arrays: Arrays) -> Source:
+    """The network for the sizes of these inputs."""
+    if not source.network.open_dimensions:
+        return source
+    return Source.read(partial(read, fixed={name: array.shape for name, array in arrays.items()}))
+
+
+def _fixed(subject: Source, read: Callable[..., Network], arrays: Arrays, precision: str | None) -> Network:
+    if subject.network.open_dimensions and precision == INT8:
+        raise CompileError("passes are told apart for networks in integers whose sizes are known", hint="give --shape")
+    return _at_known_sizes(subject, read, arrays).network
+
+
+def _compared(own: Engine, reference: Engine, source: Source, tensors: Sequence[Tensor]) -> Iterator[ComparedTensor]:
+    """As many tensors at a time as memory holds."""
+    waiting = list(tensors)
+    for group in returned_together([source.variable(tensor) for tensor in tensors]):
+        part, waiting = waiting[: len(group)], waiting[len(group) :]
+        for tensor, found, wanted in zip(part, own.values(part), reference.values(part), strict=True):
+            yield _tensor(tensor.name, tensor.place, found, wanted)
+
+
+def _tensor(name: str, place: str, found: Array, wanted: Array) -> ComparedTensor:
+    same = found.shape == wanted.shape
+    apart = difference(found, wanted) if same else Difference(wrong=max(1, wanted.size), items=wanted.size)
+    return ComparedTensor(name, place, str(wanted.dtype), wanted.shape, apart)
+
+
+def _is_close(found: Mapping[str, Array], wanted: Mapping[str, Array], bound: float) -> bool:
+    return all(
+        _tensor(name, "", array, wanted[name]).difference.relative <= bound
+        for name, array in found.items()
+        if name in wanted
+    )

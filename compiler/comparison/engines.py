@@ -1,0 +1,191 @@
+"""What computes the tensors of a network: a library of nnefc's, onnxruntime, or each operator by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from nnefc.artifact import Artifact
+from nnefc.comparison.onnx_outputs import computed_names, with_outputs
+from nnefc.comparison.plain import PlainEvaluation
+from nnefc.diagnostics import CompileError
+from nnefc.loader import LoadError, Model, RunError
+from nnefc.network import Network
+from nnefc.source import Source, Tensor
+
+__all__ = ["Built", "Engine", "Onnxruntime", "Plain", "ran"]
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+
+
+class Engine(Protocol):
+    """What computes the tensors of a network on one set of inputs."""
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether it can say what is in a tensor."""
+
+    def values(self, tensors: Sequence[Tensor]) -> list[Array]:
+        """What is in these tensors; later calls ask for later ones."""
+
+    def outputs(self) -> dict[str, Array]:
+        """The network's outputs by name; asked for after all tensors."""
+
+
+def ran(model: Model, inputs: Arrays, dtypes: Sequence[str]) -> list[Array]:
+    """The outputs of a library, in their order; numbers that NumPy has no type for as float32.
+
+    Raises:
+        CompileError: the inputs do not fit, or the network's code fails.
+    """
+    try:
+        found = list(model.run(inputs).values())
+    except RunError as error:
+        raise CompileError(f"the library does not run on these inputs: {error}") from error
+    return [_widened(array) if dtype == "bfloat16" else array for array, dtype in zip(found, dtypes, strict=True)]
+
+
+def _widened(bits: Array) -> Array:
+    """bfloat16 as its bits, the upper halves of float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+class Built:
+    """A network as a library of this compiler's computes it."""
+
+    def __init__(self, source: Source, inputs: Arrays, compiled: Callable[[Network], Artifact]) -> None:
+        self._source = source
+        self._inputs = inputs
+        self._compiled = compiled
+        self._known = {tensor.variable for tensor in source.tensors}
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether the network has it still: in integers some are gone."""
+        return tensor.variable in self._known
+
+    def values(self, tensors: Sequence[Tensor]) -> list[Array]:
+        """By a library that returns these tensors alone."""
+        return list(self._results(self._source.returning(tensors)).values())
+
+    def outputs(self) -> dict[str, Array]:
+        """By the library of the whole network."""
+        return self._results(self._source.network)
+
+    def _results(self, network: Network) -> dict[str, Array]:
+        artifact = self._compiled(network)
+        try:
+            with artifact.load() as model:
+                found = ran(model, self._inputs, [tensor.dtype for tensor in artifact.outputs])
+        except LoadError as error:
+            raise CompileError(
+                f"networks are compared here, and this machine does not run the code: {error}"
+            ) from error
+        return dict(zip(network.outputs, found, strict=True))
+
+
+class Plain:
+    """A network whose operators are computed one by one, by TVM and NumPy."""
+
+    def __init__(self, source: Source, inputs: Arrays) -> None:
+        network = source.network
+        states = [state.initial for state in network.states]
+        self._names = network.outputs
+        variables = {tensor.name: tensor.variable for tensor in source.tensors}
+        self._variables = variables
+        given = [*(inputs[name] for name in network.inputs), *states]
+        self._run = PlainEvaluation(network.module, given, variables.values())
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether the network has it, at the sizes of the inputs."""
+        return tensor.name in self._variables
+
+    def values(self, tensors: Sequence[Tensor]) -> list[Array]:
+        """In one run, which goes on where it was."""
+        return list(self._run.of([self._variables[tensor.name] for tensor in tensors]).values())
+
+    def outputs(self) -> dict[str, Array]:
+        """At the end of that run."""
+        return dict(zip(self._names, self._run.results(len(self._names)), strict=True))
+
+
+class Onnxruntime:
+    """A model as onnxruntime computes it, node by node: nothing is optimized.
+
+    Raises:
+        CompileError: it is not installed, or does not take the model.
+    """
+
+    def __init__(self, path: Path, inputs: Arrays) -> None:
+        try:
+            import onnxruntime
+        except ModuleNotFoundError as error:
+            raise CompileError(
+                "the reference is onnxruntime, which is not installed",
+                hint="install it, pip install onnxruntime, or take another reference: --reference plain",
+            ) from error
+        import onnx
+
+        model = onnx.load(path, load_external_data=False)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
+        whole = with_outputs(model, computed_names(model)).SerializeToString()
+        self._session = _asked(lambda: onnxruntime.InferenceSession(whole, options, ["CPUExecutionProvider"]))
+        self._types = {output.name: output.type for output in self._session.get_outputs()}
+        self._given = {
+            each.name: _given(each.name, each.type, inputs)
+            for each in self._session.get_inputs()
+            if each.name in inputs or f"{each.name}.0" in inputs
+        }
+        self._names = [info.name for info in model.graph.output]
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether it is a tensor of numbers that NumPy has, for onnxruntime."""
+        return self._types.get(tensor.name, "").removeprefix("tensor") in _NUMBERS
+
+    def values(self, tensors: Sequence[Tensor]) -> list[Array]:
+        """In a run that returns these tensors alone."""
+        return self._run([tensor.name for tensor in tensors])
+
+    def outputs(self) -> dict[str, Array]:
+        """Items of sequences have names of their own, as a library has them; maps are left out."""
+        found: dict[str, Array] = {}
+        for name, value in zip(self._names, self._run(self._names), strict=True):
+            if isinstance(value, list):
+                found |= {f"{name}.{i}": item for i, item in enumerate(value) if isinstance(item, np.ndarray)}
+            elif isinstance(value, np.ndarray):
+                found[name] = value
+        return found
+
+    def _run(self, names: Sequence[str]) -> list[Any]:
+        return list(_asked(lambda: self._session.run(list(names), self._given))) if names else []
+
+
+_NUMBERS = {
+    f"({name})"
+    for name in (
+        *("bool", "double", "float", "float16", "int8", "int16", "int32", "int64"),
+        *("uint8", "uint16", "uint32", "uint64"),
+    )
+}
+
+
+def _given(name: str, type_: str, inputs: Arrays) -> Any:
+    """An input as onnxruntime takes it: of a sequence the list of its items."""
+    if name in inputs and not type_.startswith("seq"):
+        return inputs[name]
+    return [inputs[f"{name}.{i}"] for i in range(len(inputs)) if f"{name}.{i}" in inputs]
+
+
+def _asked(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:  # its own classes are those of no module, and many
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CompileError(
+            f"onnxruntime does not run the model: {reason}", hint="take another reference: --reference plain"
+        ) from error

@@ -1,0 +1,24 @@
+"""ONNX models with more outputs: what they compute on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import helper
+
+__all__ = ["computed_names", "with_outputs"]
+
+
+def computed_names(model: onnx.ModelProto) -> list[str]:
+    """The results of the nodes of a model's graph, in their order; those of nodes in bodies are not among them."""
+    return list(dict.fromkeys(name for node in model.graph.node for name in node.output if name))
+
+
+def with_outputs(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+    """A copy of a model with these tensors as further outputs; their types are left for its reader to find."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    own = {info.name for info in made.graph.output}
+    made.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in own)
+    return made

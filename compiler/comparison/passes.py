@@ -1,0 +1,83 @@
+"""Which pass over the graph changes what a network computes: the program after each is computed kernel by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+
+from nnefc.comparison.plain import PlainEvaluation, cannot_be_plain
+from nnefc.diagnostics import CompileError
+from nnefc.network import Network
+from nnefc.passes.backend import Backend
+from nnefc.passes.pipeline import optimized
+from nnefc.turns import in_turn
+
+__all__ = ["first_wrong_pass"]
+
+Array = np.ndarray[Any, Any]
+
+IsRight = Callable[[Mapping[str, Array]], bool]
+"""Whether these are the network's outputs."""
+
+
+def first_wrong_pass(
+    network: Network,
+    backend: Backend,
+    inputs: Mapping[str, Array],
+    is_right: IsRight,
+    strict: bool,
+    memory_budget: float,
+) -> str | None:
+    """The first pass after which the network gives other outputs; `network` is what its front end made.
+
+    The passes are halved again and again: what is wrong after one is taken to be so after all that follow.
+
+    Args:
+        network: all of whose sizes are known.
+
+    Returns:
+        the name of the pass; "network" if what the front end made is wrong already; None if no pass is at fault.
+
+    Raises:
+        CompileError: the network needs the compiler's runtime.
+    """
+    reason = cannot_be_plain(network)
+    if reason is not None:
+        raise CompileError(
+            f"passes cannot be told apart for this network: {reason}",
+            hint="leave --passes out; with --strict and with other values of --precision there are fewer passes",
+        )
+    own = backend.graph_passes(strict, memory_budget).computations
+    given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
+
+    def is_right_after(module: tvm.IRModule) -> bool:
+        found = PlainEvaluation(module, given, own=own).results(len(network.outputs))
+        return is_right(dict(zip(network.outputs, found, strict=True)))
+
+    with in_turn(), backend.target.host.to_tvm():
+        modules = _after_each(network, backend, strict, memory_budget)
+        right, wrong = -1, len(modules)
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            if is_right_after(modules[middle][1]):
+                right = middle
+            else:
+                wrong = middle
+    return modules[wrong][0] if wrong < len(modules) else None
+
+
+def _after_each(
+    network: Network, backend: Backend, strict: bool, memory_budget: float
+) -> Sequence[tuple[str, tvm.IRModule]]:
+    """The program after each pass that changes it, by the name of the pass."""
+    modules: list[tuple[str, tvm.IRModule]] = []
+
+    def observe(name: str, module: tvm.IRModule) -> None:
+        if not modules or not module.same_as(modules[-1][1]):
+            modules.append((name, module))
+
+    optimized(network, backend, observe, strict, memory_budget)
+    return modules

@@ -1,0 +1,58 @@
+"""How far an array is from what it should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Difference", "difference"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two arrays of one shape.
+
+    Attributes:
+        largest, mean: of the absolute differences, where both are finite; of strings and truth values, each that
+            differs counts 1.
+        scale: the largest value that there should be, by its absolute value; 1 if there is none but zero.
+        wrong: how many items are infinite or not a number in one array, and something else in the other.
+        items: how many there are.
+    """
+
+    largest: float = 0.0
+    mean: float = 0.0
+    scale: float = 1.0
+    wrong: int = 0
+    items: int = 0
+
+    @property
+    def relative(self) -> float:
+        """The largest difference over the largest value; infinite if anything is wrong."""
+        return self.largest / self.scale if not self.wrong else float("inf")
+
+
+def difference(found: Array, wanted: Array) -> Difference:
+    """How far `found` is from `wanted`, which has the same shape."""
+    if not wanted.size:
+        return Difference()
+    if wanted.dtype.kind not in "iufV" or found.dtype.kind not in "iufV":
+        unequal = np.asarray(found != wanted)
+        return Difference(float(unequal.any()), float(unequal.mean()), items=wanted.size)
+    exact, own = wanted.astype(np.float64), found.astype(np.float64)
+    usual = np.isfinite(exact) & np.isfinite(own)
+    alike = usual | (np.isnan(exact) & np.isnan(own)) | (exact == own)
+    if not usual.all():
+        exact, own = exact[usual], own[usual]
+    apart = np.abs(own - exact)
+    return Difference(
+        float(apart.max(initial=0)),
+        float(apart.mean()) if apart.size else 0.0,
+        float(np.abs(exact).max(initial=0)) or 1.0,
+        int(wanted.size - np.count_nonzero(alike)),
+        wanted.size,
+    )

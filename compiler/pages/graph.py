@@ -1,0 +1,44 @@
+"""What a page draws: boxes with lines between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Edge", "Graph", "Node"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A box.
+
+    Attributes:
+        kind: what it is, an operator or `input`; boxes of one kind have one colour.
+        title: its first line.
+        name: its second line; what it is found by.
+        facts: what is shown of it when it is chosen: a name and a text each.
+        weight: a share of the whole, from 0 to 1, that is shown as a bar; None for none.
+    """
+
+    kind: str
+    title: str
+    name: str
+    facts: tuple[tuple[str, str], ...] = ()
+    weight: float | None = None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A line from one box to a later one, by their places among a graph's nodes; `label` says what goes along it."""
+
+    source: int
+    target: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Boxes, in an order in which each comes after those that it has lines from."""
+
+    title: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]

@@ -1,0 +1,187 @@
+"""Networks compared tensor by tensor: what is found where something is wrong, and that nothing is where all is well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx_models import graph, info, model, node, save, tensor
+from tvm import relax
+
+import nnefc
+from nnefc.comparison.compare import compare
+from nnefc.diagnostics import CompileError
+from nnefc.differences import difference
+from nnefc.passes import pipeline
+from nnefc.passes.graph.rewriter import Rewriter, is_call
+from nnefc.quantizer import observing
+
+ROOT = Path(__file__).parents[1]
+DIGITS = ROOT / "examples" / "digits" / "model.nnef"
+PNNX = ROOT / "tests" / "data" / "pnnx" / "attention.pnnx.param"
+
+
+def network(seed: int = 0, batch: int | str = 2) -> onnx.ModelProto:
+    """Two convolutions with a sigmoid between them, their sum, and a matrix product; 5 channels, 9 by 7."""
+    rng = np.random.default_rng(seed)
+    weights = [
+        tensor("w1", rng.standard_normal((5, 3, 3, 3)) / 5),
+        tensor("w2", rng.standard_normal((5, 5, 3, 3)) / 7),
+        tensor("w3", rng.standard_normal((63, 11)) / 8),
+        tensor("flat", [-1, 5, 63], np.int64),
+    ]
+    nodes = [
+        node("Conv", ["x", "w1"], ["first"], pads=[1] * 4),
+        node("Sigmoid", ["first"], ["gate"]),
+        node("Conv", ["gate", "w2"], ["second"], pads=[1] * 4),
+        node("Add", ["first", "second"], ["sum"]),
+        node("Relu", ["sum"], ["kept"]),
+        node("Reshape", ["kept", "flat"], ["rows"]),
+        node("MatMul", ["rows", "w3"], ["product"]),
+        node("Softmax", ["product"], ["y"], axis=-1),
+    ]
+    made = graph(nodes, [info("x", (batch, 3, 9, 7))], [info("y", (batch, 5, 11))], weights)
+    return model(made)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(network(), tmp_path_factory.mktemp("comparison"))
+
+
+def test_tensors_agree_with_onnxruntime_in_the_order_of_the_network(path: Path) -> None:
+    found = compare(path)
+    assert (found.reference, found.is_close, found.first, found.wrong_pass) == ("onnxruntime", True, None, None)
+    names = [tensor.name for tensor in found.tensors]
+    assert names == [
+        name for name in ("first", "gate", "second", "sum", "kept", "rows", "product", "y") if name in names
+    ]
+    assert {"kept", "y"} <= set(names)
+    assert [(output.name, output.shape) for output in found.outputs] == [("y", (2, 5, 11))]
+    assert all(0 < tensor.difference.relative < 1e-5 for tensor in found.tensors if tensor.name != "y")
+    assert all("Relu" in tensor.place for tensor in found.tensors if tensor.name == "kept")
+    assert json.loads(json.dumps(found.record()))["tensors"][0]["name"] == "first"
+
+
+class TanhForRelu(Rewriter):
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        return relax.op.tanh(call.args[0]) if is_call(call, "nn.relu") else call
+
+
+@tvm.transform.module_pass(opt_level=0, name="WrongPass")
+class WrongPass:
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        return TanhForRelu(mod).transform()
+
+
+def test_a_wrong_pass_and_what_it_does_are_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "GroupParts", WrongPass)
+    found = compare(path, passes=True)
+    assert not found.is_close
+    assert found.first is not None and found.first.name == "kept"
+    assert found.wrong_pass == "group parts"
+
+
+def test_open_sizes_are_those_of_the_inputs(tmp_path: Path) -> None:
+    path = save(network(batch="batch"), tmp_path)
+    x = np.random.default_rng(1).standard_normal((5, 3, 9, 7)).astype(np.float32)
+    found = compare(path, inputs={"x": x}, reference="plain")
+    assert found.is_close
+    assert {tensor.shape[0] for tensor in (*found.outputs, *found.tensors)} == {5}
+
+
+@pytest.mark.parametrize("model_path", [DIGITS, pytest.param(PNNX, marks=pytest.mark.slow)], ids=["NNEF", "PNNX"])
+def test_other_formats_are_compared_with_their_operators_one_by_one(model_path: Path) -> None:
+    found = compare(model_path)
+    assert (found.reference, found.is_close) == ("plain", True)
+    assert len(found.tensors) > 3 and found.outputs
+
+
+def test_half_floats_are_compared_with_the_float32_build(path: Path) -> None:
+    found = compare(path, precision="bf16", reference="fp32", keep_wide=("first",))
+    assert found.is_close and found.bound > 1e-2
+    errors = {tensor.name: tensor.difference.relative for tensor in found.tensors}
+    assert max(errors.values()) > 1e-4
+
+
+@pytest.mark.slow
+def test_integers_are_compared_with_floats(path: Path) -> None:
+    rng = np.random.default_rng(3)
+    images = rng.standard_normal((6, 2, 3, 9, 7)).astype(np.float32)
+    found = compare(path, precision="int8", calibrate={"x": images}, inputs={"x": images[0]})
+    assert found.is_close and found.outputs[0].difference.relative > 1e-3
+
+
+def test_a_library_of_another_network_is_told_apart(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    nnefc.compile(save(network(seed=1), tmp_path)).export(other)
+    found = compare(path, library=other)
+    assert (found.tensors, found.is_close) == ((), False)
+    assert found.first is not None and found.first.name == "y"
+    nnefc.compile(path).export(other)
+    assert compare(path, library=other).is_close
+
+
+def test_every_tensor_is_compared_in_parts_where_memory_is_short(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "_TENSOR_BYTES", 6000)
+    parts = compare(path, every=True, reference="plain")
+    names = ["first", "gate", "second", "sum", "kept", "rows", "product", "y"]
+    assert [tensor.name for tensor in parts.tensors] == names
+    assert (parts.is_close, parts.left_out) == (True, 0)
+
+
+def branching() -> onnx.ModelProto:
+    bodies = {
+        name: helper_graph([node(op, ["x"], [f"{name}_y"])], f"{name}_y")
+        for name, op in (("then_branch", "Tanh"), ("else_branch", "Abs"))
+    }
+    nodes = [
+        node("ReduceSum", ["x"], ["total"], keepdims=0),
+        node("Greater", ["total", "zero"], ["positive"]),
+        node("If", ["positive"], ["chosen"], **bodies),
+        node("Exp", ["chosen"], ["y"]),
+    ]
+    return model(graph(nodes, initializers=[tensor("zero", 0.0)]))
+
+
+def helper_graph(nodes: list[onnx.NodeProto], output: str) -> onnx.GraphProto:
+    return onnx.helper.make_graph(nodes, "body", [], [info(output)])
+
+
+def test_what_needs_the_runtime_is_compared_with_a_strict_build(tmp_path: Path) -> None:
+    path = save(branching(), tmp_path)
+    assert compare(path, reference="strict").is_close
+    for options in ({"reference": "plain"}, {"passes": True}):
+        with pytest.raises(CompileError, match="choices or loops"):
+            compare(path, **options)
+
+
+def test_mistakes_are_told(path: Path) -> None:
+    mistakes: list[tuple[dict[str, Any], str]] = [
+        ({"inputs": {"z": np.zeros(1)}}, "no input 'z'"),
+        ({"inputs": {"x": np.zeros((2, 3, 9, 8), np.float32)}}, "is given the shape"),
+        ({"reference": "numpy"}, "no reference 'numpy'"),
+    ]
+    for options, message in mistakes:
+        with pytest.raises(CompileError, match=message):
+            compare(path, **options)
+    with pytest.raises(CompileError, match="reads models of ONNX"):
+        compare(DIGITS, reference="onnxruntime")
+
+
+def test_differences_are_over_the_largest_value() -> None:
+    inf, nan = np.inf, np.nan
+    apart = difference(np.array([1.0, -4.5]), np.array([1.0, -4.0]))
+    assert (apart.largest, apart.mean, apart.scale, apart.relative) == (0.5, 0.25, 4.0, 0.125)
+    assert difference(np.array([inf, nan, 1.0]), np.array([inf, nan, 1.0])).relative == 0
+    assert difference(np.array([nan, 2.0]), np.array([1.0, 2.0])).wrong == 1
+    assert difference(np.array([inf, 2.0]), np.array([-inf, 2.0])).relative == inf
+    assert difference(np.array([True, False]), np.array([True, True])).mean == 0.5
+    assert difference(np.array(["a", "b"], object), np.array(["a", "b"], object)).relative == 0
+    assert difference(np.zeros((0, 3)), np.zeros((0, 3))).relative == 0
+    assert difference(np.array([255], np.uint8), np.array([1], np.uint8)).largest == 254
