@@ -22,16 +22,20 @@ if TYPE_CHECKING:
     from nnefc.comparison.compare import compare
     from nnefc.conversion import convert
     from nnefc.driver import compile
-    from nnefc.loader import LoadError, Model, RunError, load
+    from nnefc.inference_session import InferenceSession, SessionOptions
+    from nnefc.loader import LoadError, Model, RunError, SessionPool, load
     from nnefc.quantization import quantize
 
 __all__ = [
     "Artifact",
     "CompileError",
+    "InferenceSession",
     "LoadError",
     "Model",
     "ModelWarning",
     "RunError",
+    "SessionOptions",
+    "SessionPool",
     "compare",
     "compile",
     "convert",
@@ -40,11 +44,15 @@ __all__ = [
 ]
 
 _LOADER = "nnefc.loader"
+_SESSION = "nnefc.inference_session"
 _LAZY = {
     "Artifact": "nnefc.artifact",
+    "InferenceSession": _SESSION,
     "LoadError": _LOADER,
     "Model": _LOADER,
     "RunError": _LOADER,
+    "SessionOptions": _SESSION,
+    "SessionPool": _LOADER,
     "compare": "nnefc.comparison.compare",
     "compile": "nnefc.driver",
     "convert": "nnefc.conversion",
@@ -68,7 +76,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LAZY[name]), name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if missing.partition(".")[0] == "nnefc" or _LAZY[name] == _LOADER:
+        if missing.partition(".")[0] == "nnefc" or _LAZY[name] in (_LOADER, _SESSION):
             raise
 
     def not_installed(*_: Any, **__: Any) -> NoReturn:

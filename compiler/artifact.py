@@ -41,7 +41,7 @@ from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.target import Target
 
-__all__ = ["Artifact", "build"]
+__all__ = ["Artifact", "build", "compiler_version"]
 
 _ALIGNMENT = 64
 
@@ -255,7 +255,7 @@ def _description(
     return LibraryDescription(
         model=network.name,
         target=target.name,
-        compiler=_compiler(),
+        compiler=compiler_version(),
         inputs=_described(network.inputs, program.inputs, network.open_dimensions, network.texts),
         outputs=_described(network.outputs, program.outputs, dimensions, network.texts),
         states=_described([state.name for state in network.states], program.states),
@@ -317,7 +317,8 @@ def _formulas(
 
 
 @functools.cache
-def _compiler() -> str:
+def compiler_version() -> str:
+    """The compiler and its version, as libraries have it."""
     return f"nnefc {version('nnefc')}"
 
 

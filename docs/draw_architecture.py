@@ -30,7 +30,9 @@ _DRIVER = (
         "differences",
         "driver",
         "formats",
+        "inference_session",
         "inspection",
+        "library_cache",
         "narrowest",
         "onnx_backend",
         "provenance",
@@ -41,7 +43,7 @@ _DRIVER = (
         "model_graph",
         "views",
     ),
-    *("specializations", "turns"),
+    *("sklearn", "specializations", "torch", "turns"),
 )
 _SHARED = (
     *("agreement", "c_sources", "diagnostics", "element_types", "evaluation", "narrowing", "network"),

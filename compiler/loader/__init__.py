@@ -27,17 +27,30 @@ A network compiled for NVIDIA GPUs also takes arrays in the GPU's memory, with `
     logits = model(tensor, stream=stream)              # starts the run on a CUDA stream and returns
 
 A `Model` may be used from several threads: its calls take turns. To run in parallel, give each thread its own session,
-`model.session(threads=1)`, which has its own states, workspace and threads and shares the constants.
+`model.session(threads=1)`, which has its own states, workspace and threads and shares the constants; or let them share
+some, `SessionPool(model, sessions=4)`, which also gives futures and splits batches.
 """
 
 from __future__ import annotations
 
 from .gpu import DeviceArray
 from .model import Model, load
+from .pool import SessionPool
 from .profile import KernelTime
 from .tensors import Dimension, LoadError, RunError, Tensor, listed
 
-__all__ = ["DeviceArray", "Dimension", "KernelTime", "LoadError", "Model", "RunError", "Tensor", "listed", "load"]
+__all__ = [
+    "DeviceArray",
+    "Dimension",
+    "KernelTime",
+    "LoadError",
+    "Model",
+    "RunError",
+    "SessionPool",
+    "Tensor",
+    "listed",
+    "load",
+]
 
-for _public in (DeviceArray, Dimension, KernelTime, LoadError, Model, RunError, Tensor, listed, load):
+for _public in (DeviceArray, Dimension, KernelTime, LoadError, Model, RunError, SessionPool, Tensor, listed, load):
     _public.__module__ = __name__  # where users import it from, which errors and pickles say

@@ -9,9 +9,12 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import narrow_instructions
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import tvm
 from relax_programs import target
@@ -173,6 +176,63 @@ def test_the_page_on_open_sizes_from_the_model_to_the_c_program(folder: Path) ->
     words = [f"-I{ROOT / 'targets' / 'runtime'}", "main.c", "net.so", "-Wl,-rpath,$ORIGIN", "-o", "main"]
     run([*zig(), "cc", *words], folder)
     assert run(["./main"], folder) == "3 x 10\n"
+
+
+def programs_for_python() -> list[str]:
+    return blocks(ROOT / "docs" / "how-to" / "python.md", "python")
+
+
+def rows_network() -> onnx.ModelProto:
+    """Products of an open number of rows."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    rows (float[batch, 8] x) => (float[batch, 3] y) { y = MatMul (x, w) }"""
+    model = onnx.parser.parse_model(text)
+    weights = np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    return model
+
+
+def test_the_page_on_programs_in_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions in place of onnxruntime's, and pools of sessions."""
+    import nnefc
+
+    monkeypatch.chdir(folder)
+    onnx.save(rows_network(), "net.onnx")
+    nnefc.compile("net.onnx").export("net.so")
+    images = np.random.default_rng(1).random((9, 8), np.float32)
+    wanted = nnefc.load("net.so")(images)
+    session, pool, *_ = programs_for_python()
+    names: dict[str, Any] = {"images": images}
+    exec(session, names)
+    np.testing.assert_array_equal(names["scores"], wanted)
+    exec(pool, names)
+    np.testing.assert_array_equal(names["some"], wanted[:3])
+    np.testing.assert_array_equal(names["all_of_them"], wanted)
+
+
+def test_the_page_on_programs_with_pytorch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    monkeypatch.chdir(folder)
+    (program,) = (text for text in programs_for_python() if "# with torch" in text)
+    module, images = torch.nn.Linear(5, 2), torch.randn(3, 5)
+    names: dict[str, Any] = {"torch": torch, "module": module, "images": images}
+    exec(program.replace('"nnefc"', "nnefc.torch.backend"), names)  # by its name where the package is installed
+    torch.testing.assert_close(names["scores"], module(images).detach())
+
+
+def test_the_page_on_programs_with_scikit_learn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("skl2onnx")
+    from sklearn.linear_model import LogisticRegression
+
+    monkeypatch.chdir(folder)
+    (program,) = (text for text in programs_for_python() if "# with scikit-learn" in text)
+    samples = np.random.default_rng(2).random((20, 3), np.float32)
+    pipeline = LogisticRegression().fit(samples, samples[:, 0] > 0.5)
+    names: dict[str, Any] = {"pipeline": pipeline, "samples": samples}
+    exec(program, names)
+    np.testing.assert_array_equal(names["labels"], pipeline.predict(samples))
 
 
 def test_the_pass_of_the_page_on_passes_does_what_it_says() -> None:

@@ -1,0 +1,225 @@
+"""The calls of onnxruntime's sessions that programs use most, for networks that nnefc compiles.
+
+    session = nnefc.InferenceSession("model.onnx", cache="compiled")
+    (scores,) = session.run(None, {"image": image})
+
+A program that is written for onnxruntime changes its import. A session of a compiled library needs NumPy only.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnefc.diagnostics import compiler_missing
+from nnefc.loader import LoadError, Model, RunError, SessionPool, Tensor
+from nnefc.loader import load as load_library
+
+__all__ = ["InferenceSession", "ModelMetadata", "NodeArg", "SessionOptions", "get_available_providers"]
+
+_TARGETS = {"CPUExecutionProvider": "llvm", "CUDAExecutionProvider": "cuda"}
+"""What onnxruntime calls the kinds of machines, and what nnefc does."""
+
+_LIBRARIES = (".so", ".dylib", ".dll")
+
+_TYPES = {"float32": "float", "float64": "double"}
+"""ONNX's words for element types, where they are others than NumPy's."""
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output.
+
+    Attributes:
+        name: as the model says.
+        type: in ONNX's words, such as `tensor(float)`.
+        shape: sizes; names of those that are open.
+    """
+
+    name: str
+    type: str
+    shape: list[int | str]
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What is known of a model besides its tensors."""
+
+    graph_name: str
+    producer_name: str
+    description: str = ""
+    domain: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+
+class SessionOptions:
+    """Options of a session. Those of onnxruntime itself are taken, too.
+
+    The compiler has optimized the network already, so only the number of threads has an effect here; other attributes
+    may be set, and change nothing.
+
+    Attributes:
+        intra_op_num_threads: of each session; 0 for as many as the process may use.
+    """
+
+    def __init__(self) -> None:
+        self.intra_op_num_threads = 0
+
+
+def get_available_providers() -> list[str]:
+    """The kinds of machines that libraries are made for, as onnxruntime calls them."""
+    return list(_TARGETS)
+
+
+class InferenceSession:
+    """A network that is ready to run.
+
+    Several threads may run it at the same time, each in a session of its own, unless the network has states.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Load a compiled library, or compile a model and load it.
+
+        Args:
+            path_or_bytes: a library; a model of any format that nnefc reads; or the bytes of an ONNX model.
+            sess_options: a :class:`SessionOptions`, or onnxruntime's.
+            providers: names, or pairs of a name and options; the first that nnefc has is used. By default the CPU's.
+            provider_options: options of each of `providers`; `device_id` is the number of the GPU.
+            cache: a folder that keeps libraries, so that a model is compiled once; None: the one that the environment
+                variable NNEFC_CACHE names, or else none.
+            options: of `nnefc.compile`, for a model.
+
+        Raises:
+            CompileError: the model cannot be compiled.
+            LoadError: the library cannot be loaded, or none of the providers is known.
+        """
+        self._provider, device = _provider(providers, provider_options)
+        threads = getattr(sess_options, "intra_op_num_threads", 0) or None
+        load: dict[str, Any] = {"threads": threads, "device": device}
+        if isinstance(path_or_bytes, bytes):
+            with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=True) as folder:
+                path = Path(folder) / "model.onnx"
+                path.write_bytes(path_or_bytes)
+                self._model = self._loaded(path, load, cache, options)
+        else:
+            self._model = self._loaded(Path(path_or_bytes), load, cache, options)
+        self._pool = None if self._model.states else SessionPool(self._model, threads=threads, takes_model=True)
+
+    def _loaded(
+        self, path: Path, load: Mapping[str, Any], cache: str | os.PathLike[str] | None, options: Mapping[str, Any]
+    ) -> Model:
+        if path.suffix in _LIBRARIES:
+            if options:
+                raise LoadError(f"{path} is compiled already: {', '.join(options)} are options for models")
+            return load_library(path, **load)
+        if "target" in options:
+            raise LoadError("a session runs here: providers say on what, and nnefc.compile compiles for other targets")
+        try:
+            from nnefc.library_cache import load_model
+        except ModuleNotFoundError as error:
+            raise compiler_missing(f"a session of the model {path}", error.name or "") from error
+        return load_model(path, _TARGETS[self._provider], options, cache, **load)
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """The outputs of these names, in this order; all of them for None.
+
+        Raises:
+            RunError: inputs are missing or do not fit, or there is no such output.
+        """
+        del run_options
+        names = [tensor.name for tensor in self._model.outputs]
+        for name in output_names or ():
+            if name not in names:
+                raise RunError(f'the model has no output "{name}"; its outputs are {", ".join(names)}')
+        results = self._model.run(input_feed) if self._pool is None else self._pool.run(input_feed)
+        return [self._named(name, results[name]) for name in output_names or names]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Begin a run, and return; `callback(results, user_data, error)` is called in another thread when it ends.
+
+        `error` is "" if there was none; else `results` is empty.
+        """
+
+        def run() -> None:
+            try:
+                results, error = self.run(output_names, input_feed, run_options), ""
+            except RunError as failure:
+                results, error = [], str(failure)
+            callback(results, user_data, error)
+
+        if self._pool is None:
+            raise RunError("runs of a network with states follow each other: use run")
+        self._pool.begin(run)
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs in their order."""
+        return [_argument(tensor) for tensor in self._model.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs in their order."""
+        return [self._output(tensor) for tensor in self._model.outputs]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """The network's name, and what compiled it."""
+        return ModelMetadata(self._model.name, self._model.compiler, custom_metadata_map={"source": self._model.source})
+
+    def get_providers(self) -> list[str]:
+        """What the session runs on."""
+        return [self._provider]
+
+    def _output(self, tensor: Tensor) -> NodeArg:
+        labels = self._model.labels.get(tensor.name)
+        if labels is None:
+            return _argument(tensor)
+        key = "string" if isinstance(labels[0], str) else "int64"
+        return NodeArg(tensor.name, f"seq(map({key},{_argument(tensor).type}))", [])
+
+    def _named(self, name: str, array: Any) -> Any:
+        """An output as onnxruntime gives it: rows by the names of classes, where columns stand for classes."""
+        labels = self._model.labels.get(name)
+        if labels is None:
+            return array
+        return [dict(zip(labels, row, strict=True)) for row in np.asarray(array).tolist()]
+
+
+def _argument(tensor: Tensor) -> NodeArg:
+    sizes = [size if isinstance(size, int) else str(size) for size in tensor.shape]
+    return NodeArg(tensor.name, f"tensor({_TYPES.get(tensor.dtype, tensor.dtype)})", sizes)
+
+
+def _provider(providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None) -> tuple[str, int]:
+    """The first provider that is known, and the number of the device."""
+    wanted = ["CPUExecutionProvider"] if not providers else list(providers)
+    given = [{}] * len(wanted) if options is None else list(options)
+    if len(given) != len(wanted):
+        raise LoadError(f"there are options of {len(given)} providers, but {len(wanted)} providers")
+    for item, said in zip(wanted, given, strict=True):
+        name, own = (item[0], item[1]) if isinstance(item, tuple) else (item, said)
+        if name in _TARGETS:
+            return name, int(own.get("device_id", 0))
+    raise LoadError(f"nnefc has none of the providers {', '.join(map(str, wanted))}; it has {', '.join(_TARGETS)}")

@@ -1,0 +1,190 @@
+"""Runs of one network side by side, each in a session of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+
+from .model import Model
+from .tensors import RunError
+
+__all__ = ["SessionPool"]
+
+
+class SessionPool:
+    """Sessions of one network that threads share: a run takes a free one, and waits if all are busy.
+
+        with SessionPool(model, sessions=4) as pool:
+            future = pool.submit(image)              # a concurrent.futures.Future of what model(image) returns
+            for scores in pool.map(images): ...      # results in the order of the inputs
+            scores = pool.split(batch)               # one large batch, a part of it in each session
+
+    Sessions share the constants; each has its own workspace and threads, and is made when it is first needed.
+    """
+
+    def __init__(
+        self, model: Model, sessions: int | None = None, *, threads: int | None = 1, takes_model: bool = False
+    ) -> None:
+        """Share sessions of the network of `model`.
+
+        Args:
+            model: any session of the network.
+            sessions: how many at most; None: as many as there are processors that this process may use.
+            threads: of each session; None: as `nnefc.load` without a number.
+            takes_model: whether `model` becomes one of the sessions, and is closed with the pool; else it stays free
+                for other use.
+
+        Raises:
+            RunError: the network has states, which sessions do not share, or there would be no session.
+        """
+        if model.states:
+            raise RunError(
+                f"runs of {model.name} depend on its states, which each session has of its own: a pool cannot share "
+                "them out; make sessions by model.session()"
+            )
+        most = _processors() if sessions is None else sessions
+        if most < 1:
+            raise RunError(f"a pool needs at least one session, not {most}")
+        self._make = partial(model.session, threads=threads)
+        self._inputs, self._outputs = model.inputs, model.outputs
+        self._most = most
+        self._made = [model] if takes_model else []
+        self._free = deque(self._made)
+        self._lock = threading.Lock()
+        self._allowed = threading.Semaphore(most)
+        self._executor = ThreadPoolExecutor(most, thread_name_prefix="nnefc-pool")
+        self._closed = False
+
+    @contextmanager
+    def session(self) -> Iterator[Model]:
+        """A free session, for as long as the block takes.
+
+        Raises:
+            RunError: the pool is closed.
+        """
+        with self._allowed:
+            with self._lock:
+                if self._closed:
+                    raise RunError("the pool of sessions is closed")
+                taken = self._free.pop() if self._free else None
+                if taken is None:
+                    taken = self._make()
+                    self._made.append(taken)
+            try:
+                yield taken
+            finally:
+                with self._lock:
+                    self._free.append(taken)
+
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Run in a free session, as `model(...)` does, and wait for the result."""
+        with self.session() as session:
+            return session(*arrays, **named)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run in a free session on inputs by name; return the outputs by name."""
+        with self.session() as session:
+            return session.run(inputs)
+
+    def submit(self, /, *arrays: Any, **named: Any) -> Future[Any]:
+        """Begin a run, as `model(...)` does; returns the future of its result. Inputs must not change until then."""
+        return self.begin(partial(self, *arrays, **named))
+
+    def begin(self, call: Callable[[], Any]) -> Future[Any]:
+        """Begin any call in a thread of the pool, such as one of :meth:`run`; there are as many as sessions."""
+        try:
+            return self._executor.submit(call)
+        except RuntimeError as error:
+            raise RunError("the pool of sessions is closed") from error
+
+    def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
+        """The results for each of `inputs`, in their order: arrays for a network of one input, else tuples of arrays.
+
+        Inputs are taken while results are: no more than two for each session are ahead.
+        """
+        iterator = iter(inputs)
+        ahead: deque[Future[Any]] = deque()
+        try:
+            for item in islice(iterator, 2 * self._most):
+                ahead.append(self._submit_item(item))
+            while ahead:
+                yield ahead.popleft().result()
+                for item in islice(iterator, 1):
+                    ahead.append(self._submit_item(item))
+        finally:
+            for future in ahead:
+                future.cancel()
+
+    def split(self, /, *arrays: Any, **named: Any) -> Any:
+        """Run on a batch, a part of it in each session: all inputs and outputs have the batch along their first axis.
+
+        Raises:
+            RunError: the inputs' first axes differ, or an output does not have the batch along its first axis.
+        """
+        given = [np.asarray(array) for array in (*arrays, *named.values())]
+        sizes = {array.shape[:1] for array in given}
+        if len(sizes) != 1 or sizes == {()}:
+            raise RunError("split takes inputs with the batch along their first axis, which must be equal for all")
+        ((size,),) = sizes
+        parts = max(1, min(size, self._most))
+        bounds = [size * number // parts for number in range(parts + 1)]
+        names = list(named)
+
+        def part(begin: int, end: int) -> Future[Any]:
+            cut = [array[begin:end] for array in given]
+            return self.submit(*cut[: len(arrays)], **dict(zip(names, cut[len(arrays) :], strict=True)))
+
+        futures = [part(*pair) for pair in pairwise(bounds)]
+        results = [_as_tuple(future.result()) for future in futures]
+        for (begin, end), result in zip(pairwise(bounds), results, strict=True):
+            for tensor, array in zip(self._outputs, result, strict=True):
+                if array.shape[:1] != (end - begin,):
+                    raise RunError(
+                        f'output "{tensor.name}" has the shape {list(array.shape)} for a batch of {end - begin}: '
+                        "a batch can be split only if all outputs have it along their first axis"
+                    )
+        joined = tuple(np.concatenate(column) for column in zip(*results, strict=True))
+        return joined[0] if len(joined) == 1 else joined
+
+    def close(self) -> None:
+        """Wait for the runs that have begun, and free the sessions. Closing twice does nothing."""
+        self._executor.shutdown(wait=True)
+        for _ in range(self._most):  # runs of other threads
+            self._allowed.acquire()
+        with self._lock:
+            self._closed = True
+            made, self._made = self._made, []
+            self._free.clear()
+        for session in made:
+            session.close()
+        for _ in range(self._most):
+            self._allowed.release()
+
+    def __enter__(self) -> SessionPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _submit_item(self, item: Any) -> Future[Any]:
+        return self.submit(*item) if isinstance(item, tuple) else self.submit(item)
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,151 @@
+"""Models and pipelines of scikit-learn, compiled by way of their converter to ONNX.
+
+    import nnefc.sklearn
+    compiled = nnefc.sklearn.compile(pipeline, samples[:1])
+    compiled.predict(samples)                          # as pipeline.predict(samples)
+    compiled.export("pipeline.so")                     # for elsewhere
+
+It needs the package skl2onnx. Estimators of other packages are converted if their converters are registered with it, as
+onnxmltools has them for LightGBM and XGBoost.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import skl2onnx
+from sklearn.base import is_classifier
+
+from nnefc.artifact import Artifact
+from nnefc.diagnostics import CompileError
+from nnefc.driver import compile as compile_model
+from nnefc.loader import Model
+from nnefc.loader.tensors import DTYPES
+
+__all__ = ["CompiledEstimator", "compile"]
+
+_OPSETS = {"": 21, "ai.onnx.ml": 3}
+"""Versions of ONNX's operators that the converter writes."""
+
+_METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples")
+
+_TOLERANCE = 1e-3
+"""Between a method of the original and an output in float32, relative to the largest value."""
+
+
+def compile(estimator: Any, samples: Any, *, threads: int | None = None, **options: Any) -> CompiledEstimator:
+    """Compile a trained estimator or pipeline; the number of samples stays open.
+
+    Args:
+        estimator: of scikit-learn, trained.
+        samples: `[n, features]`: an array, or a data frame whose columns become inputs of their own; the library reads
+            these types. On them the original's methods show which the library computes.
+        threads: of the session; None: all processors that the process may use.
+        options: of `nnefc.compile`.
+
+    Raises:
+        CompileError: skl2onnx cannot convert the estimator, nnefc cannot compile what it writes, or the results are
+            those of no method.
+    """
+    proto = _converted(estimator, samples)
+    with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / f"{type(estimator).__name__}.onnx"
+        path.write_bytes(proto.SerializeToString())
+        artifact = compile_model(path, **options)
+    return CompiledEstimator(estimator, artifact, samples, threads)
+
+
+class CompiledEstimator:
+    """A compiled estimator, with those methods of the original that its library computes.
+
+    Attributes:
+        artifact: the compiled network, to export.
+        model: the loaded library.
+        methods: their names.
+    """
+
+    artifact: Artifact
+    model: Model
+
+    def __init__(self, estimator: Any, artifact: Artifact, samples: Any, threads: int | None) -> None:
+        """See :func:`compile`."""
+        self.artifact = artifact
+        self.model = artifact.load(threads=threads)
+        found = self._run(samples)
+        self._outputs: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for method in (name for name in _METHODS if hasattr(estimator, name)):
+            wanted = np.asarray(getattr(estimator, method)(samples))
+            for name, array in found.items():
+                if _is_equal(array, wanted):
+                    self._outputs.setdefault(method, (name, wanted.shape[1:]))
+        if not self._outputs:
+            raise CompileError(
+                f"on these {len(samples)} samples the library's results are those of no method of "
+                f"{type(estimator).__name__}, of which {', '.join(_METHODS)} were tried",
+                hint="nnefc compare says where a model differs from onnxruntime",
+            )
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names of the methods that it has."""
+        return tuple(self._outputs)
+
+    def __getattr__(self, name: str) -> Callable[[Any], np.ndarray]:
+        outputs = self.__dict__.get("_outputs", {})
+        if name not in outputs:
+            raise AttributeError(f"the compiled estimator has no {name!r}; it has {', '.join(outputs)}")
+        output, shape = outputs[name]
+        return lambda samples: self._run(samples)[output].reshape(-1, *shape)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._outputs})
+
+    def export(self, path: str, **options: Any) -> None:
+        """Write the library; arguments as of `Artifact.export`."""
+        self.artifact.export(path, **options)
+
+    def _run(self, samples: Any) -> dict[str, np.ndarray]:
+        """All outputs, by name."""
+        if hasattr(samples, "columns"):
+            columns = [samples[name].to_numpy() for name in samples.columns]
+            given = [column.reshape(-1, 1) for column in columns]
+        else:
+            given = [np.asarray(samples)]
+        if len(given) != len(self.model.inputs):
+            names = ", ".join(tensor.name for tensor in self.model.inputs)
+            raise CompileError(f"the samples have {len(given)} columns of a data frame or arrays, but it reads {names}")
+        arrays = {
+            tensor.name: array if tensor.dtype == "string" else array.astype(DTYPES[tensor.dtype])
+            for tensor, array in zip(self.model.inputs, given, strict=True)
+        }
+        return self.model.run(arrays)
+
+
+def _converted(estimator: Any, samples: Any) -> Any:
+    """The estimator as a message of ONNX; probabilities as an array, where the converter has the choice."""
+    plain = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else None
+    try:
+        try:
+            return skl2onnx.to_onnx(estimator, samples[:1], options=plain, target_opset=_OPSETS)
+        except NameError:  # so the converter says that the estimator does not have the option
+            return skl2onnx.to_onnx(estimator, samples[:1], target_opset=_OPSETS)
+    except Exception as error:  # converters raise whatever their code does
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise CompileError(
+            f"skl2onnx cannot convert {type(estimator).__name__}: {first}",
+            hint="it must be trained, and each of its steps be of scikit-learn or have a registered converter",
+        ) from error
+
+
+def _is_equal(array: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether an output is what a method gives, but for rounding and an axis of one."""
+    if array.size != wanted.size or len(array) != len(wanted):
+        return False
+    if wanted.dtype.kind in "OUS" or array.dtype.kind in "OUS":
+        return bool(np.array_equal(array.astype(str).ravel(), wanted.astype(str).ravel()))
+    scale = np.max(np.abs(wanted), initial=1e-30)
+    return bool(np.allclose(array.ravel(), wanted.ravel(), rtol=0, atol=_TOLERANCE * scale, equal_nan=True))

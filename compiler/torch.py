@@ -1,0 +1,290 @@
+"""Networks of PyTorch, compiled where they are: by torch.export, and by torch's own exporter to ONNX.
+
+    import nnefc.torch
+    compiled = nnefc.torch.compile(module, image)      # a module of PyTorch that runs the library
+    compiled.export("net.so")                          # for elsewhere
+
+    fast = torch.compile(module, backend="nnefc")      # compiles what it is called with
+    with torch.no_grad():
+        scores = fast(image)
+
+It needs the packages torch (2.6 or later) and onnxscript.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.utils import _pytree as pytree
+
+from nnefc.artifact import Artifact
+from nnefc.diagnostics import CompileError
+from nnefc.driver import compile as compile_model
+from nnefc.loader import Model
+
+__all__ = ["CompiledModule", "backend", "compile"]
+
+
+def compile(
+    module: torch.nn.Module,
+    *example: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    threads: int | None = None,
+    **options: Any,
+) -> CompiledModule:
+    """Compile a module of PyTorch, whose parameters become constants.
+
+    Args:
+        module: in the mode that it shall have; usually after `module.eval()`.
+        example: what it is called with, by position; sizes that `dynamic_shapes` leaves open may differ later.
+        kwargs: what it is called with by name.
+        dynamic_shapes: as of `torch.export.export`: which sizes stay open, such as `({0: torch.export.Dim("batch")},)`.
+        threads: of the session; None: all processors that the process may use.
+        options: of `nnefc.compile`.
+
+    Raises:
+        CompileError: PyTorch cannot export the module, or nnefc cannot compile what it exports.
+    """
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, example, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+    except Exception as error:  # torch.export raises what the module's own code does, too
+        raise _not_exported(module, error) from error
+    return CompiledModule(program, type(module).__name__, threads, options)
+
+
+class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """A compiled network that is called like the module that it was made of, with tensors in and out.
+
+    It has no parameters, and records no gradients.
+
+    Attributes:
+        artifact: the compiled network, to export.
+        model: the loaded library.
+    """
+
+    artifact: Artifact
+    model: Model
+
+    def __init__(
+        self, program: torch.export.ExportedProgram, name: str, threads: int | None, options: Mapping[str, Any]
+    ) -> None:
+        """Compile what torch.export gives; see :func:`compile`."""
+        super().__init__()
+        mutations = program.run_decompositions({}).graph_signature  # the exported program itself may hide them
+        changed = [*mutations.buffers_to_mutate.values(), *mutations.user_inputs_to_mutate.values()]
+        if changed:
+            raise CompileError(
+                f"{name} changes {', '.join(changed)} while it runs",
+                hint="compile it in eval mode, and let it return new values in place of changing others",
+            )
+        signature = program.graph_signature
+        with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / f"{name}.onnx"
+            try:
+                with torch.no_grad(), _quiet():
+                    torch.onnx.export(program, (), path, dynamo=True, verbose=False, external_data=True)
+            except Exception as error:  # the exporter's own errors, and those of the translations it calls
+                raise _not_exported(name, error) from error
+            self.artifact = compile_model(path, **options)
+        self.model = self.artifact.load(threads=threads)
+        given = [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+        self._inputs = [None if isinstance(argument, ConstantArgument) else argument.name for argument in given]
+        self._results = tuple(signature.user_outputs)
+        self._structures = program.call_spec.in_spec, program.call_spec.out_spec
+        self._examples = pytree.tree_leaves(program.example_inputs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the network.
+
+        Raises:
+            RunError: tensors that do not fit, or that the library cannot read where they are.
+            CompileError: arguments of another structure, or others that are no tensors, than those it was compiled for.
+        """
+        inside, outside = self._structures
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        if structure != inside:
+            raise CompileError(f"called with {structure}, but compiled for {inside}")
+        for leaf, name, example in zip(leaves, self._inputs, self._examples, strict=True):
+            if name is None and leaf != example:
+                raise CompileError(
+                    f"an argument is {leaf!r}, but the module was compiled with {example!r}, which became part of it",
+                    hint="compile it for this value, too",
+                )
+        given = [_readable(leaf) for leaf, name in zip(leaves, self._inputs, strict=True) if name is not None]
+        made = self.model(*given)
+        arrays = iter(made if isinstance(made, tuple) else (made,))
+        results = [torch.from_numpy(next(arrays)) if isinstance(name, str) else name for name in self._results]
+        return pytree.tree_unflatten(results, outside)
+
+    def takes(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether the library takes tensors of these sizes, as far as it knows them."""
+        return all(
+            own == size or not isinstance(own, int)
+            for known, tensor in zip(self.model.inputs, tensors, strict=True)
+            for own, size in zip(known.shape, tensor.shape, strict=True)
+        )
+
+    def export(self, path: str, **options: Any) -> None:
+        """Write the library; arguments as of `Artifact.export`."""
+        self.artifact.export(path, **options)
+
+
+def backend(
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """What `torch.compile(module, backend="nnefc", options={…})` calls for each graph that it captures.
+
+    A graph is compiled when it first runs; sizes that torch leaves open stay open. Parameters are constants: after they
+    change, it is compiled again. Where gradients are recorded, the graph runs as it is.
+
+    Args:
+        graph: of the module or a part of it.
+        inputs: examples of its inputs.
+        mode: has no effect: nnefc has one.
+        options: of `nnefc.compile`, and `threads`.
+    """
+    del inputs, mode
+    return _Captured(graph, dict(options or {}))
+
+
+class _Captured:
+    """A graph that torch.compile captured, compiled for what it is called with."""
+
+    def __init__(self, graph: torch.fx.GraphModule, options: dict[str, Any]) -> None:
+        self._graph = graph
+        self._threads = options.pop("threads", None)
+        self._options = options
+        nodes = graph.graph.find_nodes(op="placeholder")
+        examples = [node.meta.get("example_value") for node in nodes]
+        static = [(node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type") for node in nodes]
+        self._kinds = [
+            _kind(example, examples, bool(constant)) for example, constant in zip(examples, static, strict=True)
+        ]
+        self._open = [_open_axes(example) for example in examples]
+        self._versions: list[tuple[int, int]] = []
+        self._compiled: list[tuple[list[Any], CompiledModule]] = []
+        self._has_warned = False
+
+    def __call__(self, *values: Any) -> Any:
+        if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
+            return self._as_it_is(values)
+        constants = [value for value, kind in zip(values, self._kinds, strict=True) if kind is _CONSTANT]
+        versions = [(id(constant), constant._version) for constant in constants]
+        if versions != self._versions:
+            self._compiled.clear()
+            self._versions = versions
+        tensors = [value for value, kind in zip(values, self._kinds, strict=True) if kind is _TENSOR]
+        numbers = [value for value, kind in zip(values, self._kinds, strict=True) if kind is _NUMBER]
+        for made_for, compiled in self._compiled:
+            if made_for == numbers and compiled.takes(tensors):
+                return compiled(*tensors)
+        compiled = self._compile(values, tensors)
+        self._compiled.append((numbers, compiled))
+        return compiled(*tensors)
+
+    def _as_it_is(self, values: Sequence[Any]) -> Any:
+        if not self._has_warned:
+            text = "nnefc compiles nothing where gradients are recorded: use torch.no_grad() or torch.inference_mode()"
+            warnings.warn(text, stacklevel=3)
+            self._has_warned = True
+        return self._graph(*values)
+
+    def _compile(self, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> CompiledModule:
+        axes = [open_axes for open_axes, kind in zip(self._open, self._kinds, strict=True) if kind is _TENSOR]
+        shapes = tuple(dict.fromkeys(own, torch.export.Dim.AUTO) for own in axes)
+        bound = _Bound(self._graph, self._kinds, values)
+        return compile(bound, *tensors, dynamic_shapes={"tensors": shapes}, threads=self._threads, **self._options)
+
+
+_CONSTANT, _NUMBER, _TENSOR = object(), object(), object()
+"""What an input of a captured graph is: a parameter, a number of its own, a tensor of the call."""
+
+_Size: TypeAlias = "tuple[int, int]"
+"""A number that is the size of an input: which one, and its axis."""
+
+
+def _kind(example: Any, examples: Sequence[Any], is_constant: bool) -> Any:
+    """One of the above, or a _Size."""
+    if is_constant:
+        return _CONSTANT
+    if isinstance(example, torch.Tensor):
+        return _TENSOR
+    for number, other in enumerate(examples):
+        if isinstance(other, torch.Tensor):
+            for axis in _open_axes(other):
+                if isinstance(example, torch.SymInt) and other.shape[axis].node.expr == example.node.expr:
+                    return number, axis
+    return _NUMBER
+
+
+def _open_axes(example: Any) -> list[int]:
+    """The axes of a tensor whose sizes torch leaves open."""
+    if not isinstance(example, torch.Tensor):
+        return []
+    return [axis for axis, size in enumerate(example.shape) if isinstance(size, torch.SymInt)]
+
+
+class _Bound(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """A captured graph whose parameters and numbers are fixed: called with the other tensors."""
+
+    def __init__(self, graph: torch.fx.GraphModule, kinds: Sequence[Any], values: Sequence[Any]) -> None:
+        super().__init__()
+        self.graph = graph
+        self._kinds = list(kinds)
+        self._numbers = {at: value for at, value in enumerate(values) if kinds[at] is _NUMBER}
+        for at, value in enumerate(values):
+            if kinds[at] is _CONSTANT:
+                self.register_buffer(f"constant{at}", value.detach())
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        iterator = iter(tensors)
+        values = [next(iterator) if kind is _TENSOR else None for kind in self._kinds]
+        for at, kind in enumerate(self._kinds):
+            if kind is _CONSTANT:
+                values[at] = getattr(self, f"constant{at}")
+            elif kind is _NUMBER:
+                values[at] = self._numbers[at]
+            elif kind is not _TENSOR:
+                tensor, axis = kind
+                values[at] = values[tensor].shape[axis]
+        return self.graph(*values)
+
+
+def _readable(leaf: Any) -> Any:
+    """An argument as the loader reads it."""
+    return leaf.detach() if isinstance(leaf, torch.Tensor) else np.asarray(leaf)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks on itself and on packages that are not there."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _not_exported(module: Any, error: Exception) -> CompileError:
+    name = module if isinstance(module, str) else type(module).__name__
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return CompileError(f"PyTorch cannot export {name}: {first}", hint="torch.export.export(module, inputs) says more")
