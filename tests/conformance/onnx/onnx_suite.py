@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import traceback
 import unittest
 import warnings
@@ -30,6 +31,8 @@ KINDS = {
 }
 """Kinds of tests, and what the runner calls them: single operators; models made by hand, and exported by PyTorch, with
 their data; networks of the model zoo, whose large weights are left out, so that the package can hold them."""
+
+_FOLDERS = re.compile(r"(?<!\S)/(?:[^/\s]+/)+(?=[^/\s])")
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,4 +192,5 @@ def _difference(error: Exception) -> str:
 
 
 def _line(text: str) -> str:
-    return text.splitlines()[0][:200] if text else ""
+    """The first line of a text, without the folders of files in it, which are other ones on each machine."""
+    return _FOLDERS.sub("", text.splitlines()[0])[:200] if text else ""

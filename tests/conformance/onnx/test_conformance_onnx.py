@@ -93,7 +93,8 @@ class _Wrong(BackendRep):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(None, "wrong"), (ValueError("no such operator"), "refused"), (KeyError("oh"), "broken")]
+    ("error", "status"),
+    [(None, "wrong"), (ValueError("/a/b/network.so: no such operator"), "refused"), (KeyError("oh"), "broken")],
 )
 def test_refusals_failures_and_other_results_are_told_apart(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None, status: str
@@ -107,4 +108,6 @@ def test_refusals_failures_and_other_results_are_told_apart(
     monkeypatch.setattr(runner, "load_model_tests", lambda kind: simple if kind == "simple" else [])
     suite = Suite(Engine(Engines, refuses=lambda error: isinstance(error, ValueError)))
     found = suite.run(Test("simple", "test_single_relu_model"))
-    assert found.status == status and (error is None or str(error.args[0]) in found.reason)
+    assert found.status == status
+    if error is not None:  # said without folders, which are other ones on each machine
+        assert str(error.args[0]).removeprefix("/a/b/") in found.reason and "/a/b/" not in found.reason
