@@ -46,8 +46,9 @@ _DRIVER = (
     *("sklearn", "specializations", "torch", "turns"),
 )
 _SHARED = (
-    *("agreement", "c_sources", "diagnostics", "element_types", "evaluation", "narrowing", "network"),
+    *("agreement", "c_sources", "diagnostics", "element_types", "evaluation", "kernel_calls", "narrowing"),
     *(
+        "network",
         "open_formulas",
         "outline",
         "sample_inputs",

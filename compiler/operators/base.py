@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
+from nnefc.kernel_calls import call_te
 from nnefc.narrowing import Narrowing
 from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
 from nnefc.operators.dtypes import STORAGE, dtype_name, numpy_dtype
@@ -243,7 +244,7 @@ class Emitter:
     ) -> relax.Expr:
         """A computation in TE over the operands, as a call of a kernel called `name` with these attributes."""
         given = map(self.expr, operands)
-        return self.builder.call_te(function, *given, primfunc_name_hint=name, primfunc_attrs=dict(attrs) or None)
+        return call_te(self.builder, function, *given, name=name, attrs=attrs)
 
     def elements(
         self,
@@ -265,7 +266,7 @@ class Emitter:
         def compute(own: Sequence[tirx.Expr]) -> te.Tensor:
             return function(*map(dimension, own))
 
-        return self.builder.call_te(compute, list(map(expression, sizes)), primfunc_name_hint=name)
+        return call_te(self.builder, compute, list(map(expression, sizes)), name=name)
 
     def reshaped(self, operand: Operand, shape: Sequence[int]) -> Operand:
         """The same items in another shape."""
@@ -288,7 +289,7 @@ class Emitter:
 
         place = [0] * rank_of(condition)
         sizes = map(expression, (one, other))
-        return self.emit(self.builder.call_te(compute, condition, *sizes, primfunc_name_hint="chosen"))
+        return self.emit(call_te(self.builder, compute, condition, *sizes, name="chosen"))
 
     def body(
         self,

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from tvm import relax, te, tirx
 
+from nnefc.kernel_calls import call_te
 from nnefc.narrowing import Narrowing
 from nnefc.network import Count
 from nnefc.open_formulas import size_of
@@ -211,4 +212,4 @@ def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, _name: str, beyon
             item = tirx.Select(item < 0, item + here, item)
         return te.compute((), lambda: tirx.max(tirx.min(item, here), 0), name="count")
 
-    return at.emit(at.builder.call_te(clipped, value, *used, primfunc_name_hint="count"))
+    return at.emit(call_te(at.builder, clipped, value, *used, name="count"))

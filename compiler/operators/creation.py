@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.kernel_calls import call_te
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_size, numpy_dtype
 from nnefc.operators.shape import Expand
 from nnefc.sizes import ceil_div, expression, greatest, is_known
@@ -76,7 +77,7 @@ class _Formula(Operator):
             return te.compute(sizes, lambda *index: self.item(index, numbers).astype(self.dtype), name=self.name)
 
         given = [list(map(expression, each)) for each in (check_size(shape), numbers)]
-        made: relax.Expr = at.builder.call_te(compute, *given, primfunc_name_hint=self.name)
+        made: relax.Expr = call_te(at.builder, compute, *given, name=self.name)
         return made
 
     @property

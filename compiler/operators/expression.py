@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tvm import relax
 
+from nnefc.kernel_calls import kept_apart
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import numpy_dtype
@@ -90,7 +91,7 @@ class Expression(Operator):
         used = {number: operands[number] for number in self.operands}
         types = {number: (shape_of(operand) or (1,), dtype_of(operand)) for number, operand in used.items()}
         shape = broadcast_shapes(*map(shape_of, used.values()))
-        function = at.builder.add_func(kernel(self.steps, types, shape or (1,)), "expression")
+        function = at.builder.add_func(kept_apart(kernel(self.steps, types, shape or (1,))), "expression")
         arguments = [at.expr(at.reshaped(operand, types[number][0])) for number, operand in used.items()]
         made = relax.call_tir(function, arguments, out_ty=relax.TensorType(shape or (1,), self.steps[-1].dtype))
         return at.reshaped(at.emit(made), shape)

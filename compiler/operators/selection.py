@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.kernel_calls import call_te
 from nnefc.operators.base import Emitter, Operand, Operator, dtype_of, is_empty, rank_of, shape_of
 from nnefc.operators.counts import counted
 from nnefc.operators.indexing import Gather
@@ -89,7 +90,7 @@ class NonZero(Operator):
             return te.compute((len(shape), *found.shape), place, name="places")
 
         numbers = map(expression, (*shape, *strides))
-        return at.emit(at.builder.call_te(places, found, *numbers, primfunc_name_hint="places"))
+        return at.emit(call_te(at.builder, places, found, *numbers, name="places"))
 
 
 @dataclass(frozen=True)

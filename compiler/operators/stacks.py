@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from tvm import te, tirx
 
+from nnefc.kernel_calls import call_te
 from nnefc.operators.base import Emitter, Operand, Operator, rank_of, shape_of
 from nnefc.operators.indexing import Gather
 from nnefc.operators.shape import Concat, Unsqueeze
@@ -69,5 +70,5 @@ def _places(
         nowhere = tirx.const(MAX_ITEMS, "int64")
         return te.compute((expression(made),), lambda place: tirx.Select(outside, nowhere, order(place, found)))
 
-    call = at.builder.call_te(places, at.expr(position), *map(expression, of), primfunc_name_hint="places")
+    call = call_te(at.builder, places, at.expr(position), *map(expression, of), name="places")
     return at.emit(call)

@@ -9,6 +9,7 @@ import math
 
 from tvm import relax, topi
 
+from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import block, blocks, unblock
 from nnefc.passes.compute.transposition import POSITIONS, transpose_to_blocks, transpose_to_plain
 from nnefc.passes.graph.patterns import FUSION, OpPattern
@@ -27,13 +28,14 @@ def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int) -> relax
     batch, channels, *spatial = shape_of(data)
     positions = math.prod(spatial)
     if not _has_tiles(data, positions, size):
-        return builder.emit_te(lambda t: block(t, size), data, primfunc_name_hint="block")
+        return emit_te(builder, lambda t: block(t, size), data, name="block")
     flat = _seen_as(builder, data, (batch * channels * positions,))
-    moved = builder.emit_te(
+    moved = emit_te(
+        builder,
         lambda t: transpose_to_blocks(t, batch, channels, positions, size),
         flat,
-        primfunc_name_hint="block",
-        primfunc_attrs=_ALONE,
+        name="block",
+        attrs=_ALONE,
     )
     return _seen_as(builder, moved, (batch, blocks(channels, size), *spatial, size))
 
@@ -43,24 +45,26 @@ def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> re
     batch, outer, *spatial, size = shape_of(data)
     positions = math.prod(spatial)
     if not _has_tiles(data, positions, size):
-        return builder.emit_te(lambda t: unblock(t, channels), data, primfunc_name_hint="unblock")
+        return emit_te(builder, lambda t: unblock(t, channels), data, name="unblock")
     flat = _seen_as(builder, data, (batch * outer * positions * size,))
-    moved = builder.emit_te(
+    moved = emit_te(
+        builder,
         lambda t: transpose_to_plain(t, batch, channels, positions, size),
         flat,
-        primfunc_name_hint="unblock",
-        primfunc_attrs=_ALONE,
+        name="unblock",
+        attrs=_ALONE,
     )
     return _seen_as(builder, moved, (batch, channels, *spatial))
 
 
 def _seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...]) -> relax.Var:
     """The same bytes in another shape; not joined with other computations, whose indices it would complicate."""
-    return builder.emit_te(
+    return emit_te(
+        builder,
         lambda t: topi.reshape(t, [expression(size) for size in shape]),
         data,
-        primfunc_name_hint="view",
-        primfunc_attrs={**_ALONE, SAME_BYTES: True},
+        name="view",
+        attrs={**_ALONE, SAME_BYTES: True},
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.local_response import LocalResponse, normalize_plain
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, shape_of
 
@@ -50,11 +51,12 @@ class _Joiner(Rewriter):
         if response is None:
             return call
         fields = [response.before, response.after, response.scale, response.bias, response.power]
-        return self.builder.emit_te(
+        return emit_te(
+            self.builder,
             lambda x: normalize_plain(x, response),
             data,
-            primfunc_name_hint="local_response",
-            primfunc_attrs={LOCAL_RESPONSE: [float(field) for field in fields]},
+            name="local_response",
+            attrs={LOCAL_RESPONSE: [float(field) for field in fields]},
         )
 
     def _response(self, data: relax.Expr, divisor: relax.Expr) -> LocalResponse | None:

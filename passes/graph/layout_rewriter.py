@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.kernel_calls import kept_apart
 from nnefc.passes.compute.channel_order import arrange, arrange_array, rearrange, unarrange
 from nnefc.passes.compute.padding import Border, write_inside
 from nnefc.passes.graph.blocked_layout import Blocked
@@ -173,7 +174,7 @@ class LayoutRewriter(Rewriter):
         if (data, border) not in self._padded:
             inside = write_inside(shape, str(data.ty.dtype), border).with_attr(FUSION, OpPattern.ELEMENT_WISE)
             result = relax.TensorType(border.around(shape), data.ty.dtype)
-            call = relax.call_tir(self.builder.add_func(inside, "pad"), [data], result)
+            call = relax.call_tir(self.builder.add_func(kept_apart(inside), "pad"), [data], result)
             self._padded[data, border] = self.builder.emit(call)
         return self._padded[data, border]
 

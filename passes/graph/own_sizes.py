@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.ir import PrimType
 
+from nnefc.kernel_calls import CAPTURED
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.sizes import dimensions, expression, is_known, open_variables, structural_key, variables
@@ -75,7 +76,7 @@ class _Renamer(Rewriter):
         """A kernel with the sizes of these operands, of which `count` are tensors that it reads; and its results."""
         func, free = self._open[kernel], self._free[kernel]
         sizes = _sizes(func, operands, free)
-        own = _in_simplest_form(_with_sizes(func, sizes))
+        own = _in_simplest_form(_with_sizes(func, sizes)).without_attr(CAPTURED)
         # Fusion leaves variables of its own in the types of results: the kernel says what these are.
         shapes = [relax.TensorType(param.shape, str(param.dtype)) for param in own.params]
         used = {var for size in free for var in variables(sizes.get(size, size))}

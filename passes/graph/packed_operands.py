@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.dot_product import Multiplication, convert, packed_array, packed_dot_operands
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.schedule.in_place import SAME_BYTES
@@ -19,7 +20,7 @@ def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication
     """Data in the type that the instruction reads; without an instruction, as they are."""
     if str(data.ty.dtype) == how.data:
         return data
-    return builder.emit_te(lambda t: convert(t, how.data), data, primfunc_name_hint="convert")
+    return emit_te(builder, lambda t: convert(t, how.data), data, name="convert")
 
 
 def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
@@ -27,7 +28,7 @@ def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplicati
     if how.dot is None:
         return data
     attrs = {FUSION: OpPattern.OPAQUE, SAME_BYTES: True}
-    return builder.emit_te(packed_dot_operands, data, primfunc_name_hint="dot_operands", primfunc_attrs=attrs)
+    return emit_te(builder, packed_dot_operands, data, name="dot_operands", attrs=attrs)
 
 
 def packed_weights(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
+from nnefc.kernel_calls import kept_apart
 from nnefc.passes.graph.origins import NamingBuilder
 from nnefc.sizes import Size, dimensions, variables
 
@@ -143,7 +144,8 @@ class Rewriter:
                 params = [*given[:count], *sizes, *given[count:]]
                 kernel = tirx.PrimFunc(params, kernel.body, kernel.ret_type, kernel.attrs)
             types = [relax.TensorType(result.shape, result.dtype) for result in results]
-            gv = self.builder.add_func(kernel.with_attrs(attrs) if attrs else kernel, name or function.__name__)
+            kernel = kept_apart(kernel.with_attrs(attrs) if attrs else kernel)
+            gv = self.builder.add_func(kernel, name or function.__name__)
             self._computations[key] = gv, types
         kernel, types = self._computations[key]
         return self.builder.emit(

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.kernel_calls import call_te
 from nnefc.operators.elementwise import item_at
 from nnefc.operators.functions import FUNCTIONS
 from nnefc.passes.graph.rewriter import array_of, is_constant
@@ -88,7 +89,7 @@ def _kernel(
     def compute(*tensors: te.Tensor) -> te.Tensor:
         return te.compute(shape, lambda *index: item(tensors, index), name=name)
 
-    return builder.call_te(compute, *args, primfunc_name_hint=name)
+    return call_te(builder, compute, *args, name=name)
 
 
 ELEMENT_WISE: Mapping[str, _Legalization] = {

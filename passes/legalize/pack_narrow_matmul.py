@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
 from nnefc.passes.compute.matrix_units import filled, in_tiles
@@ -52,12 +53,13 @@ class _Packer(Rewriter):
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         # tiles of the last rows are shorter
         padded = rows if in_tiles(how, self._target) else padded_rows(rows, self._target.vector_registers)
-        product = self.builder.emit_te(
+        product = emit_te(
+            self.builder,
             lambda a, b: multiply_packed(a, b, columns, padded, how.product),
             source,
             packed,
-            primfunc_name_hint="integer_matmul",
-            primfunc_attrs={FUSION: OpPattern.OUT_FUSABLE},
+            name="integer_matmul",
+            attrs={FUSION: OpPattern.OUT_FUSABLE},
         )
         if not how.offset:
             return product
@@ -71,10 +73,8 @@ class _Packer(Rewriter):
         if str(right.ty.dtype) != how.weights:
             right = self.builder.emit(relax.op.astype(right, how.weights))
         if how.dot is None:
-            return self.builder.emit_te(lambda t: pack_right(t, size), right, primfunc_name_hint="pack_right")
-        return self.builder.emit_te(
-            lambda t: pack_dot_matrix(t, size, how.terms), right, primfunc_name_hint="pack_dot_operands"
-        )
+            return emit_te(self.builder, lambda t: pack_right(t, size), right, name="pack_right")
+        return emit_te(self.builder, lambda t: pack_dot_matrix(t, size, how.terms), right, name="pack_dot_operands")
 
     def _padded_rows(self, left: relax.Expr, how: Multiplication) -> relax.Expr:
         """`left` with zeros after each row, so that it can be packed whole."""

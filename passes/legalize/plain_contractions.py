@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from tvm import relax
 
+from nnefc.kernel_calls import call_te
 from nnefc.operators.convolution import gather_transposed
 from nnefc.operators.window import Window
 from nnefc.passes.compute.plain_convolution import (
@@ -40,10 +41,11 @@ def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     packed = (
         constant(pack_plain_array(array_of(filters)))
         if is_constant(filters)
-        else builder.emit(builder.call_te(pack_plain, filters, primfunc_name_hint="pack_filter"))
+        else builder.emit(call_te(builder, pack_plain, filters, name="pack_filter"))
     )
     before, after = split_padding(attrs.padding, len(shape_of(data)) - 2)
-    return builder.call_te(
+    return call_te(
+        builder,
         convolve_plain,
         data,
         packed,
@@ -53,8 +55,8 @@ def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         integers(attrs.dilation),
         int(attrs.groups),
         str(call.ty.dtype),
-        primfunc_name_hint="convolution",
-        primfunc_attrs=_FUSABLE,
+        name="convolution",
+        attrs=_FUSABLE,
     )
 
 
@@ -70,7 +72,8 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if is_constant(filters) and groups == 1 and all(step == 1 for step in dilation):
         phases = phases_of(array_of(filters), shape_of(data)[2:], outputs, strides, before, 1)
         if phases is not None:
-            made = builder.call_te(
+            made = call_te(
+                builder,
                 convolve_plain,
                 data,
                 constant(pack_plain_array(phases.filters)),
@@ -80,21 +83,23 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 phases.sliding.dilation,
                 1,
                 dtype,
-                primfunc_name_hint="deconvolution_phases",
-                primfunc_attrs=_FUSABLE,
+                name="deconvolution_phases",
+                attrs=_FUSABLE,
             )
-            return builder.call_te(
+            return call_te(
+                builder,
                 lambda phases: interleave_plain(phases, strides, before, outputs),
                 builder.emit(made),
-                primfunc_name_hint="interleave",
+                name="interleave",
             )
     window = Window(shape_of(filters)[2:], strides, dilation, tuple(zip(before, after, strict=True)))
-    return builder.call_te(
+    return call_te(
+        builder,
         lambda x, weights: gather_transposed(x, weights, window, groups, outputs, dtype),
         data,
         filters,
-        primfunc_name_hint="deconvolution",
-        primfunc_attrs=_FUSABLE,
+        name="deconvolution",
+        attrs=_FUSABLE,
     )
 
 
@@ -103,13 +108,14 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     ranks = [len(shape_of(side)) for side in (left, right)]
     if str(left.ty.dtype) not in ("float16", "bfloat16") or min(ranks) < 2:
         return call.op.get_attr("FLegalize")(builder, call)
-    return builder.call_te(
+    return call_te(
+        builder,
         multiply_plain,
         left,
         right,
         str(call.ty.dtype),
-        primfunc_name_hint="matmul",
-        primfunc_attrs=_FUSABLE,
+        name="matmul",
+        attrs=_FUSABLE,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import tvm
 from tvm import relax, te, tirx
 
+from nnefc.kernel_calls import call_te
 from nnefc.passes.graph.rewriter import array_of, is_constant, shape_of
 
 __all__ = ["QUANTIZATION"]
@@ -67,7 +68,7 @@ def _each(
         return te.compute(x.shape, item, name=name)
 
     computed = [parameter for parameter, is_fixed in zip(parameters, fixed, strict=True) if not is_fixed]
-    return builder.call_te(compute, x, *computed, primfunc_name_hint=name)
+    return call_te(builder, compute, x, *computed, name=name)
 
 
 def _value(parameter: relax.Expr) -> tirx.Expr:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from tvm import relax, te, tirx
 
+from nnefc.kernel_calls import call_te
 from nnefc.operators.reducers import extreme
 
 __all__ = ["REDUCTIONS"]
@@ -43,7 +44,7 @@ def _reduction(builder: relax.BlockBuilder, call: relax.Call, maximum: bool) -> 
 
         return te.compute([1 if axis in along else x.shape[axis] for axis in kept], element, name="extreme")
 
-    return builder.call_te(compute, x, primfunc_name_hint="max" if maximum else "min")
+    return call_te(builder, compute, x, name="max" if maximum else "min")
 
 
 REDUCTIONS: Mapping[str, _Legalization] = {

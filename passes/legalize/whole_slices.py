@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tvm import relax, te, topi
 
+from nnefc.kernel_calls import call_te
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
 from nnefc.passes.schedule.in_place import CONCATENATION, PARTS
@@ -27,8 +28,7 @@ def _concatenation(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if not isinstance(parts, relax.Tuple) or axis is None or not _is_first(call, int(axis)):
         return call.op.get_attr("FLegalize")(builder, call)
     attrs = {FUSION: OpPattern.OPAQUE, CONCATENATION: True}
-    made = {"primfunc_name_hint": "concatenate", "primfunc_attrs": attrs}
-    return builder.call_te(_concatenate, *parts.fields, int(axis), **made)
+    return call_te(builder, _concatenate, *parts.fields, int(axis), name="concatenate", attrs=attrs)
 
 
 def _concatenate(*args: te.Tensor | int) -> te.Tensor:
@@ -43,7 +43,7 @@ def _split(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         return call.op.get_attr("FLegalize")(builder, call)
     seams = tuple(accumulate(sizes))[:-1]
     attrs = {FUSION: OpPattern.OPAQUE, PARTS: True}
-    return builder.call_te(topi.split, data, seams, axis, primfunc_name_hint="split", primfunc_attrs=attrs)
+    return call_te(builder, topi.split, data, seams, axis, name="split", attrs=attrs)
 
 
 def _is_first(tensor: relax.Expr, axis: int) -> bool:

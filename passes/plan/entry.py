@@ -11,7 +11,8 @@
 Offsets are constants, but for the items that a loop reads and writes in each iteration. Nothing is allocated and
 nothing is checked here: the runtime did both before. It also notes by itself when one of its services fails a kernel,
 so the kernels' own statuses are not looked at (TVM's code generator could only return a constant anyway); a loop asks
-it before each iteration, for a kernel that failed may not have written what ends the loop.
+it before each iteration, for a kernel that failed may not have written what ends the loop, and so it is asked where a
+size is read that only the data tell.
 
 The entry calls the kernels by their symbols, for its code goes into an object of its own: see
 `targets/codegen/cpu/objects.py`.
@@ -443,7 +444,10 @@ class _Writer:
     def _counted(
         self, buffers: Iterable[Buffer], plan: MemoryPlan, areas: dict[tuple[str, int], _Area]
     ) -> list[tirx.Stmt]:
-        """Read the sizes that some of these buffers tell; `areas` then has the parts that waited for them."""
+        """Read the sizes that some of these buffers tell; `areas` then has the parts that waited for them.
+
+        The run ends where a kernel has refused a size: what has that size would not have the room that steps need.
+        """
         made: list[tirx.Stmt] = []
         for buffer in buffers:
             if buffer not in self._counts:
@@ -453,7 +457,9 @@ class _Writer:
                 made.append(tirx.Bind(count, int64(0)))
                 continue
             declared, value = self._memory.item(_area(plan.places[buffer], areas).address, "int64")
+            failed = tirx.call_extern("int32", self._memory.failed) != 0
             made += [*declared, tirx.Bind(count, value)]
+            made.append(tirx.IfThenElse(failed, tirx.Return(tirx.IntImm("int32", 0)), None))
             if self._parts is not None and self._parts.waits_for(count):
                 more, found = self._parts.asked_for(count)
                 made += more

@@ -24,6 +24,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError
 from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
+from nnefc.kernel_calls import call_te
 from nnefc.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.creation import SizeValues
@@ -290,7 +291,7 @@ class Context:
         Returns:
             A `Value`, or a list of them if `function` returns several tensors.
         """
-        expr = self.builder.call_te(function, *map(self.expr, values), primfunc_name_hint=name)
+        expr = call_te(self.builder, function, *map(self.expr, values), name=name)
         if isinstance(expr.ty_args[0], relax.TupleType):
             return self.emit_tuple(expr)
         return self.emit(expr, dtype)

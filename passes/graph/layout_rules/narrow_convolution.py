@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.channel_order import arrange_array, merge_groups
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
 from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of
@@ -130,7 +131,7 @@ def _taps_as_channels(
 
         return te.compute((data.shape[0], width, *data.shape[2:-1], count), element, name="taps")
 
-    source = layouts.builder.emit_te(moved, padded.data, primfunc_name_hint="taps")
+    source = emit_te(layouts.builder, moved, padded.data, name="taps")
     ones = Sliding(
         (*sliding.before[:last], 0),
         (*sliding.after[:last], 0),

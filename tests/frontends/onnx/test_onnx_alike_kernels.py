@@ -1,0 +1,104 @@
+"""Kernels that differ in their sizes alone: each call has its own, and nothing is read or written beside a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from guarded_memory import CAN_GUARD, guarded, run_apart
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+
+RNG = np.random.default_rng(8)
+BYTE, BOOL = TensorProto.UINT8, TensorProto.BOOL
+
+pytestmark = pytest.mark.skipif(not CAN_GUARD, reason="needs: Linux with pages of 4 KiB")
+
+
+def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs.split(), outputs.split(), **attributes)
+
+
+def check(
+    folder: Path,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, tuple[int, Sequence[Any]]],
+    outputs: Mapping[str, int],
+    constants: Mapping[str, np.ndarray],
+    feeds: Sequence[Mapping[str, np.ndarray]],
+) -> None:
+    """Every run gives what onnxruntime gives, and touches its own memory alone."""
+    infos = [helper.make_tensor_value_info(name, *declared) for name, declared in inputs.items()]
+    results = [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()]
+    values = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", infos, results, values)
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    with guarded():
+        artifact = nnefc.compile(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for made, feed in zip(run_apart(artifact, feeds), feeds, strict=True):
+        assert isinstance(made, dict), made
+        for result, expected in zip(made.values(), session.run(None, dict(feed)), strict=True):
+            assert result.shape == expected.shape
+            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_products_of_bytes_with_as_many_rows_as_each_has(tmp_path: Path) -> None:
+    """Of two inputs, and of as many rows as the data tell."""
+    nodes = [
+        node("MatMulInteger", "a v", "p"),
+        node("MatMulInteger", "b w", "q"),
+        node("Compress", "b kept", "some", axis=0),
+        node("MatMulInteger", "some u", "r"),
+    ]
+    inputs = {"a": (BYTE, ["n", 16]), "b": (BYTE, ["m", 16]), "kept": (BOOL, ["m"])}
+    constants = {name: RNG.integers(-99, 99, (16, 32), np.int8) for name in "uvw"}
+    feeds = [
+        {"a": bytes_of(n, 16), "b": bytes_of(m, 16), "kept": RNG.random(m) < 0.7}
+        for n, m in ((3, 40), (40, 3), (1, 1), (17, 300))
+    ]
+    check(tmp_path, nodes, inputs, dict.fromkeys("pqr", TensorProto.INT32), constants, feeds)
+
+
+def bytes_of(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 255, shape, np.uint8)
+
+
+def test_sizes_that_a_run_refuses_are_not_computed_with(tmp_path: Path) -> None:
+    """A branch gives twice the rows that there is room for, and there are fewer places than are added to."""
+    info = helper.make_tensor_value_info
+    branches = {
+        name: helper.make_graph([node(*made, **more)], name, [], [info(made[2], TensorProto.FLOAT, None)])
+        for name, made, more in (
+            ("then_branch", ("Concat", "x x", "twice"), {"axis": 0}),
+            ("else_branch", ("Neg", "x", "once"), {}),
+        )
+    }
+    nodes = [
+        helper.make_node("If", ["c"], ["chosen"], **branches),
+        node("Add", "chosen w", "p"),
+        node("Compress", "x kept", "some", axis=0),
+        node("Add", "some v", "q"),
+    ]
+    inputs = [info(name, TensorProto.FLOAT, [size]) for name, size in (("x", "n"), ("w", "m"), ("v", "k"))]
+    inputs += [info("c", BOOL, []), info("kept", BOOL, ["n"])]
+    graph = helper.make_graph(nodes, "g", inputs, [info(name, TensorProto.FLOAT, None) for name in "pq"])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    with guarded():
+        artifact = nnefc.compile(path)
+    x, v, kept = (RNG.standard_normal(3000).astype(np.float32) for _ in range(3))
+    given = {"x": x, "w": x, "v": v, "c": np.array(False), "kept": kept < 9}
+    feeds = [given, given | {"c": np.array(True)}, given | {"kept": kept < 0}]
+    right, *wrong = run_apart(artifact, feeds)
+    assert isinstance(right, dict)
+    np.testing.assert_array_equal(right["q"], x + v)
+    for made, name in zip(wrong, ("branch", "compress"), strict=True):
+        assert f"the data ask for a size '{name}' that is not" in str(made)
