@@ -9,7 +9,25 @@ from pathlib import Path
 from nnefc.targets.link.private_symbols import for_windows, hide_mach_o, keep
 from nnefc.targets.machine.system import FileFormat
 
-__all__ = ["LINKING", "Linking"]
+__all__ = ["LINKING", "Alone", "Linking"]
+
+
+@dataclass(frozen=True)
+class Alone:
+    """How libraries are linked with what the system itself has, and with nothing that zig would compile first.
+
+    That is its part of the C library, for Windows, and what compilers call for arithmetic that the processor does not
+    have. Most networks need neither.
+
+    Attributes:
+        libraries: of the system.
+        flags: for the linker, besides.
+        sources: more files of the runtime.
+    """
+
+    libraries: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -23,6 +41,8 @@ class Linking:
         prepare: what is done to the network's objects before they are linked.
         name_flags: what tells the linker the library's own name and the only names that it shall show, from the two
             and a folder for files.
+        alone: how zig links them first; if a function is missing then, it links them as the others say. None if only
+            that is possible.
     """
 
     compile_flags: tuple[str, ...]
@@ -30,6 +50,7 @@ class Linking:
     libraries: tuple[str, ...]
     name_flags: Callable[[str, Sequence[str], Path], list[str]]
     prepare: Callable[[bytes], bytes] = keep
+    alone: Alone | None = None
 
 
 def _for_linker(*flags: str) -> list[str]:
@@ -68,6 +89,7 @@ _ELF = Linking(
     ),
     libraries=("-lm", "-lpthread"),
     name_flags=_elf_names,
+    alone=Alone(libraries=("-lc", "-lm", "-lpthread")),
 )
 _MACH_O = Linking(
     compile_flags=("-fPIC",),
@@ -75,13 +97,35 @@ _MACH_O = Linking(
     libraries=(),
     name_flags=_mach_o_names,
     prepare=hide_mach_o,
+    alone=Alone(libraries=("-lc",)),
 )
 _PE = Linking(
     compile_flags=("-ffunction-sections", "-fdata-sections"),
     link_flags=("-shared", "-s", "-Wl,--gc-sections"),
-    libraries=("-lpthread",),
+    libraries=(),
     name_flags=_pe_names,
     prepare=for_windows,
+    alone=Alone(
+        libraries=(
+            "-lkernel32",
+            *(
+                f"-lapi-ms-win-crt-{part}-l1-1-0"
+                for part in (
+                    "convert",
+                    "environment",
+                    "heap",
+                    "locale",
+                    "math",
+                    "private",
+                    "runtime",
+                    "stdio",
+                    "string",
+                )
+            ),
+        ),
+        flags=("-Wl,--entry,nnefc_library_main",),
+        sources=("windows/alone.c",),
+    ),
 )
 _WASM = Linking(
     compile_flags=("-ffunction-sections", "-fdata-sections"),

@@ -16,11 +16,12 @@ same arguments give the same bytes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,14 +97,16 @@ def link_library(
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
             inputs = _inputs(folder, objects, description, form, () if cc else compiler)
-            if constants is None:
-                _link(folder, inputs, description, output, form, compiler)
-            elif form is FileFormat.ELF and not cc:  # other linkers may lay out the library otherwise
-                room = [f"-DNNEFC_CONSTANT_BYTES={constants.size}", str(_CONSTANTS)]
-                _link(folder, [*inputs, *room], description, output, form, compiler, constants)
-            else:
+            left_out = None
+            if constants is not None and form is FileFormat.ELF and not cc:  # other linkers may lay it out otherwise
+                inputs += [f"-DNNEFC_CONSTANT_BYTES={constants.size}", str(_CONSTANTS)]
+                left_out = constants
+            elif constants is not None:
                 inputs.append(_constants_object(folder, constants, compiler))
-                _link(folder, inputs, description, output, form, compiler)
+            ways = [_with_everything(description, form)]
+            if not cc:
+                ways = [*_alone(folder, description, form, compiler), *ways]
+            _link(folder, inputs, description, output, form, compiler, ways, left_out)
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -115,10 +118,14 @@ def _link(
     output: Path,
     form: FileFormat,
     compiler: Sequence[str],
-    left_out: Constants | None = None,
+    ways: Sequence[Sequence[str]],
+    left_out: Constants | None,
 ) -> None:
-    """Link a shared library; the constants that are `left_out` are added to it afterwards."""
-    device = description.device
+    """Link a shared library; the constants that are `left_out` are added to it afterwards.
+
+    Args:
+        ways: what comes after the inputs, of which the first is taken that leaves no name undefined.
+    """
     names = sorted({name for prefix in (PLAIN, description.prefix) for name in public_symbols(description, prefix)})
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
@@ -126,11 +133,33 @@ def _link(
         linking = LINKING[form]
         flags = [*_compile_flags(description), *linking.compile_flags, *linking.link_flags]
         flags += linking.name_flags(output.name, names, folder)
-        libraries = [*linking.libraries, *_RUNTIMES[device].libraries]
-        run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, *libraries, "-o", str(library)], folder)
+        command = [*compiler, f"-I{RUNTIME}", "-o", str(library), *flags, *inputs]
+        *first, last = ways
+        for way in first:
+            with contextlib.suppress(CompileError):
+                run_compiler([*command, *way], folder)
+                break
+        else:
+            run_compiler([*command, *last], folder)
         if left_out is not None:
             append_constants(library, left_out)
         library.replace(output)
+
+
+def _with_everything(description: LibraryDescription, form: FileFormat) -> list[str]:
+    """Linked with all that the compiler has for the target."""
+    return [*LINKING[form].libraries, *_RUNTIMES[description.device].libraries]
+
+
+def _alone(
+    folder: Path, description: LibraryDescription, form: FileFormat, compiler: Sequence[str]
+) -> Iterator[list[str]]:
+    """Linked with what the system itself has, where libraries of the format can be."""
+    alone = LINKING[form].alone
+    if alone is not None:
+        objects = _runtime_objects([RUNTIME / name for name in alone.sources], description, form, compiler, folder)
+        libraries = [*alone.libraries, *_RUNTIMES[description.device].libraries]
+        yield ["-nostdlib", *alone.flags, *map(str, objects), *libraries]
 
 
 def link_object(
@@ -201,8 +230,7 @@ def _inputs(
     model.write_text(model_source(description), encoding="utf-8")
     runtime = runtime_sources(description)
     if own:
-        command = [*own, *_compile_flags(description), *LINKING[form].compile_flags, "-g0"]
-        runtime = runtime_objects(runtime, RUNTIME, command, folder)
+        runtime = _runtime_objects(runtime, description, form, own, folder)
     inputs = [*map(str, runtime), str(model)]
     for number, path in enumerate(objects):
         if path.suffix != ".o":  # a source of the network's own
@@ -212,6 +240,13 @@ def _inputs(
         prepared.write_bytes(LINKING[form].prepare(path.read_bytes()))
         inputs.append(str(prepared))
     return inputs
+
+
+def _runtime_objects(
+    sources: Sequence[Path], description: LibraryDescription, form: FileFormat, compiler: Sequence[str], folder: Path
+) -> list[Path]:
+    command = [*compiler, *_compile_flags(description), *LINKING[form].compile_flags, "-g0"]
+    return runtime_objects(sources, RUNTIME, command, folder) if sources else []
 
 
 def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str]) -> str:

@@ -15,7 +15,6 @@
  * sequentially consistent). */
 #include "pool.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>

@@ -33,11 +33,81 @@ void nnefc_free_aligned(void *memory) { free(memory); }
 #if defined(_WIN32)
 #include <windows.h>
 
-uintptr_t nnefc_this_thread(void) { return GetCurrentThreadId(); } /* pthread_self may allocate memory */
+uintptr_t nnefc_this_thread(void) { return GetCurrentThreadId(); }
 
-#endif
+int64_t nnefc_nanoseconds(void) {
+    LARGE_INTEGER second, now;
+    QueryPerformanceFrequency(&second);
+    QueryPerformanceCounter(&now);
+    int64_t rest = now.QuadPart % second.QuadPart; /* apart, for the number of nanoseconds may not fit in between */
+    return now.QuadPart / second.QuadPart * 1000000000 + rest * 1000000000 / second.QuadPart;
+}
 
-#if defined(__wasi__)
+static int64_t process_number(void) { return GetCurrentProcessId(); }
+
+bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
+    /* a thread's function returns 32 bits, which nobody asks for; it is called in the same way */
+    LPTHREAD_START_ROUTINE start = (LPTHREAD_START_ROUTINE)(void (*)(void))body;
+    *thread = CreateThread(NULL, STACK_BYTES, start, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+    return *thread != NULL;
+}
+
+int pthread_join(pthread_t thread, void **result) {
+    (void)result;
+    WaitForSingleObject(thread, INFINITE);
+    return !CloseHandle(thread);
+}
+
+_Static_assert(sizeof(SRWLOCK) == sizeof(pthread_mutex_t), "the lock of windows/threads.h");
+_Static_assert(sizeof(CONDITION_VARIABLE) == sizeof(pthread_cond_t), "the condition of windows/threads.h");
+
+int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes) {
+    (void)attributes;
+    InitializeSRWLock((SRWLOCK *)mutex);
+    return 0;
+}
+
+int pthread_mutex_destroy(pthread_mutex_t *mutex) {
+    (void)mutex;
+    return 0;
+}
+
+int pthread_mutex_lock(pthread_mutex_t *mutex) {
+    AcquireSRWLockExclusive((SRWLOCK *)mutex);
+    return 0;
+}
+
+int pthread_mutex_unlock(pthread_mutex_t *mutex) {
+    ReleaseSRWLockExclusive((SRWLOCK *)mutex);
+    return 0;
+}
+
+int pthread_cond_init(pthread_cond_t *condition, const void *attributes) {
+    (void)attributes;
+    InitializeConditionVariable((CONDITION_VARIABLE *)condition);
+    return 0;
+}
+
+int pthread_cond_destroy(pthread_cond_t *condition) {
+    (void)condition;
+    return 0;
+}
+
+int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) {
+    return !SleepConditionVariableSRW((CONDITION_VARIABLE *)condition, (SRWLOCK *)mutex, INFINITE, 0);
+}
+
+int pthread_cond_signal(pthread_cond_t *condition) {
+    WakeConditionVariable((CONDITION_VARIABLE *)condition);
+    return 0;
+}
+
+int pthread_cond_broadcast(pthread_cond_t *condition) {
+    WakeAllConditionVariable((CONDITION_VARIABLE *)condition);
+    return 0;
+}
+
+#elif defined(__wasi__)
 
 int64_t nnefc_nanoseconds(void) { return 0; }
 
@@ -49,10 +119,8 @@ bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument
 }
 
 #else
-#include <unistd.h>
-#if !defined(_WIN32)
 #include <signal.h>
-#endif
+#include <unistd.h>
 
 int64_t nnefc_nanoseconds(void) {
     struct timespec now;
@@ -65,16 +133,12 @@ static int64_t process_number(void) { return getpid(); }
 bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return false;
-#if !defined(_WIN32)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-#endif
     bool started = pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0 &&
                    pthread_create(thread, &attributes, body, argument) == 0;
-#if !defined(_WIN32)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-#endif
     pthread_attr_destroy(&attributes);
     return started;
 }

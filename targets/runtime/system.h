@@ -2,10 +2,15 @@
 #ifndef NNEFC_SYSTEM_H
 #define NNEFC_SYSTEM_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#if defined(_WIN32)
+#include "windows/threads.h"
+#else
+#include <pthread.h>
+#endif
 
 /* Whether there is more than the calling thread. */
 #if defined(__wasi__)

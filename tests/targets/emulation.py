@@ -16,12 +16,15 @@ import numpy as np
 from runtime_samples import C_SOURCES
 
 from nnefc.artifact import Artifact
+from nnefc.targets.link.linking import LINKING
 from nnefc.targets.link.toolchain import RUNTIME, TensorDescription
 from nnefc.targets.link.zig import zig
+from nnefc.targets.machine.system import FileFormat, format_of
 
 __all__ = ["MACHINES", "Machine", "refused_by", "run_on", "with_glibc"]
 
 _DTYPES = {"bool": np.dtype(np.bool_), "bfloat16": np.dtype(np.uint16)}
+_LIBRARIES = ("-lm", "-lpthread")
 _PROGRAM = C_SOURCES / "run_files.c"
 _SCRIPT = Path(__file__).parent / "run_files.mjs"
 
@@ -153,7 +156,7 @@ def _program(machine: Machine, artifact: Artifact, folder: Path) -> list[str]:
     artifact.export(folder / "network.a")
     program = folder / "program"
     flags = ["-static"] * (not machine.root) + ["-DOPEN_SIZES"] * bool(artifact.description.dimensions)
-    _compile(artifact.target.zig_target, [*flags, str(folder / "network.a")], program)
+    _compile(artifact.target.zig_target, [*flags, str(_PROGRAM), str(folder / "network.a"), *_LIBRARIES], program)
     return [*machine.command, str(program)]
 
 
@@ -175,16 +178,29 @@ def _wine_environment() -> dict[str, str]:
 @functools.cache
 def _opener(zig_target: str) -> Path:
     """A program that opens any library for the target."""
-    windows = "-windows" in zig_target
-    program = Path(_folder.name) / f"open-{zig_target}{'.exe' if windows else ''}"
-    _compile(zig_target, ["-DOPEN_LIBRARY", *([] if windows else ["-ldl"])], program)
+    if format_of(zig_target) is FileFormat.PE:
+        return _opener_for_windows(zig_target)
+    program = Path(_folder.name) / f"open-{zig_target}"
+    _compile(zig_target, ["-DOPEN_LIBRARY", str(_PROGRAM), "-ldl", *_LIBRARIES], program)
     return program
 
 
-def _compile(zig_target: str, arguments: list[str], program: Path) -> None:
+def _opener_for_windows(zig_target: str) -> Path:
+    """The same linked without MinGW's C library, as networks are, which zig would compile first, for minutes."""
+    alone = LINKING[FileFormat.PE].alone
+    assert alone is not None
+    objects = []
+    for source in (_PROGRAM, *(RUNTIME / name for name in alone.sources)):
+        objects.append(Path(_folder.name) / f"{source.stem}.obj")
+        _compile(zig_target, ["-DOPEN_LIBRARY", "-c", str(source)], objects[-1])
+    program = Path(_folder.name) / "open.exe"
+    flags = ["-nostdlib", "-Wl,--entry,program_start", "-Wl,--subsystem,console"]
+    _compile(zig_target, [*flags, *map(str, objects), *alone.libraries], program)
+    return program
+
+
+def _compile(zig_target: str, arguments: list[str], result: Path) -> None:
     # Without symbols, as networks are linked: for programs with them zig would compile C libraries once more.
-    command = [*zig(), "cc", "-target", zig_target, "-O1", "-s", f"-I{RUNTIME}", str(_PROGRAM)]
-    made = subprocess.run(
-        [*command, *arguments, "-lm", "-lpthread", "-o", str(program)], capture_output=True, text=True, check=False
-    )
+    command = [*zig(), "cc", "-target", zig_target, "-O1", "-s", f"-I{RUNTIME}", *arguments, "-o", str(result)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr

@@ -12,7 +12,29 @@
 
 #ifdef OPEN_LIBRARY
 #ifdef _WIN32
+#include <stdarg.h>
 #include <windows.h>
+
+/* Linked without MinGW's C library, as libraries are: what it has besides Windows' own. */
+static int print(FILE *file, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = __stdio_common_vfprintf(0, file, format, NULL, arguments);
+    va_end(arguments);
+    return length;
+}
+#define fprintf print
+#define printf(...) print(stdout, __VA_ARGS__)
+
+int main(int argc, char **argv);
+int __cdecl _configure_narrow_argv(int mode); /* 1: words as they are; what else programs get, MinGW would set up */
+
+void __main(void) {} /* main calls it, for constructors of C++ */
+
+void program_start(void) {
+    _configure_narrow_argv(1);
+    exit(main(*__p___argc(), *__p___argv()));
+}
 
 static void *dlopen(const char *path, int flags) {
     (void)flags;
