@@ -25,6 +25,7 @@ from nnefc.passes.backend import (
     NamedPass,
     TimedKernel,
 )
+from nnefc.passes.compute.depthwise_words import use_words
 from nnefc.passes.compute.dot_product import use_dot_products
 from nnefc.passes.compute.packed_items import use_packed_items
 from nnefc.passes.compute.two_digits import use_two_digits
@@ -227,6 +228,7 @@ def lower(
     use_dot_products()
     use_packed_items()
     use_two_digits()
+    use_words()
     with backend.target.host.to_tvm():
         network = optimized(network, backend, observe, strict, memory_budget)
 

@@ -38,6 +38,7 @@ from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_roundin
 from nnefc.passes.tir.kernels import BARE, THREADS, Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.matrix_tiles import tile_calls
+from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.system import FileFormat
@@ -60,6 +61,7 @@ class CpuBackend(Backend):
     def check(self) -> None:
         """Nothing is needed: TVM brings LLVM."""
         use_rounding()
+        use_rounding_conversions()
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         target = self.target
@@ -130,6 +132,8 @@ class CpuBackend(Backend):
             func = with_integer_conversions(func)
         if not self.target.hosted:
             func = with_integer_rounding(func, self.target.features)
+        if self.target.triple.startswith("x86_64"):
+            func = with_rounding_conversions(func)
         if not self.target.rounds:
             func = with_added_roundings(func)
         if self.target.fused:

@@ -6,7 +6,7 @@ tensors of int32; a negative entry stands for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import te, tirx
@@ -19,7 +19,9 @@ __all__ = [
     "arrange_array",
     "convolve_gathered",
     "gather_channels",
+    "gathered_filters",
     "merge_groups",
+    "operands_of_groups",
     "rearrange",
     "unarrange",
 ]
@@ -98,15 +100,54 @@ def merge_groups(weights: np.ndarray, groups: int, together: int) -> np.ndarray:
     return merged.reshape(outputs, together * inputs, *kernel)
 
 
+def operands_of_groups(order: Sequence[int], groups: int, terms: int) -> np.ndarray:
+    """The packed operands of `terms` slots that hold channels of each group: `[groups, count]`, int32, -1 for none.
+
+    Args:
+        order: the channel of each slot; a negative entry stands for none of them.
+    """
+    channels = np.asarray(order)
+    of_group = (channels.max() + 1) // groups
+    found = [np.unique(np.flatnonzero((channels >= 0) & (channels // of_group == g)) // terms) for g in range(groups)]
+    table = np.full((groups, max(map(len, found))), -1, np.int32)
+    for group, operands in enumerate(found):
+        table[group, : len(operands)] = operands
+    return table
+
+
+def gathered_filters(filters: np.ndarray, order: Sequence[int], table: np.ndarray, terms: int) -> np.ndarray:
+    """Filters `[O, I, *k]` with one item for each slot that a group reads: `[O, count · terms, *k]`, zero where a slot
+    has no channel of the group.
+
+    Args:
+        order, table: of :func:`operands_of_groups`.
+    """
+    outputs, inputs, *kernel = filters.shape
+    groups = len(table)
+    slots = (table[..., None] * terms + np.arange(terms)).reshape(groups, -1)
+    channels = np.where(slots >= 0, np.asarray(order)[slots], -1) - np.arange(groups)[:, None] * inputs
+    own = (channels >= 0) & (channels < inputs)
+    spread = filters.reshape(groups, -1, inputs, *kernel)
+    made = np.stack([part[:, np.where(is_own, c, 0)] for part, c, is_own in zip(spread, channels, own, strict=True)])
+    kept = own.reshape(groups, 1, -1, *[1] * len(kernel))
+    return np.where(kept, made, np.zeros((), filters.dtype)).reshape(outputs, -1, *kernel)
+
+
 def convolve_gathered(
-    data: te.Tensor, weights: te.Tensor, table: te.Tensor, strides: Sequence[int], dilation: Sequence[int]
+    data: te.Tensor,
+    weights: te.Tensor,
+    table: te.Tensor,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
     """Convolution in groups without padding; each group takes its channels from wherever they are.
 
     Args:
-        data: `[N, blocks, *spatial, b]`.
+        data: `[N, blocks, *spatial, b]`, of numbers or of packed dot operands.
         weights: `[groups · O blocks, 1, *k, I, b']`, as :func:`.convolution.pack_filter` makes them.
-        table: `[groups, I]`, the slot in `data` of each channel that a group reads.
+        table: `[groups, I]`, the slot in `data` of each item that a group reads.
+        product: of an item of the data and one of the weights.
 
     Returns:
         `[N, groups · O blocks, *spatial, b']`.
@@ -124,6 +165,6 @@ def convolve_gathered(
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
         slot = table(o // of_group, channel)
         value = data(n, slot // size, *at, slot % size)
-        return te.sum(multiply(value, weights(o, 0, *taps, channel, lane)), axis=[*taps, channel])
+        return te.sum(product(value, weights(o, 0, *taps, channel, lane)), axis=[*taps, channel])
 
     return te.compute((data.shape[0], outer, *spatial, lanes), element, name="convolution")

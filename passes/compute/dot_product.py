@@ -55,6 +55,7 @@ __all__ = [
     "pack_dot_matrix",
     "packed_array",
     "packed_dot_operands",
+    "pair_product",
     "pair_speed",
     "spreading",
     "use_dot_products",
@@ -259,6 +260,13 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
         return Multiplication("int16", "int16", 0, dot, weights)
     wanted = dot.left if weights == dot.right else dot.right
     return Multiplication(wanted, weights, 0 if wanted == data else 128 if wanted == "uint8" else -128, dot)
+
+
+def pair_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:
+    """The product of a byte and a weight, the lower half of an int32 whose upper half is zero; None for targets without
+    an instruction that multiplies pairs of 16 bits. It adds to the sum too; products of 32 bits take several steps."""
+    dot = {"x86_64": _PMADDWD, "wasm32": _WASM_DOT}.get(target.triple.split("-")[0])
+    return None if dot is None else lambda data, weights: dot(data.astype("int32"), weights)
 
 
 def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:

@@ -404,12 +404,25 @@ class _Quantizer:
     def _of_sum(self, sum_: ScaledSum, low: int, high: int) -> relax.Expr:
         """`Σ integers · factor`, rounded to steps of the grid, moved and cut."""
         steps = self._emit(sum_.times(1 / self._grid.scale.astype(np.float64)).dequantized())
+        whole = self._moved_and_cut(steps, low, high) if self._rewriter.small else self._cut_and_moved(steps, low, high)
+        return self._emit(relax.op.astype(whole, self._dtype))
+
+    def _moved_and_cut(self, steps: relax.Expr, low: int, high: int) -> relax.Expr:
+        """`int32(cut(round(x) + z))`."""
         moved = relax.op.round(steps)
         if self._grid.zero:
-            zero = self._grid.zero.astype(np.float32)
-            moved = relax.op.add(moved, constant(zero.reshape(() if self._rewriter.small else 1)))
-        cut = relax.op.clip(moved, float(low), float(high))
-        return self._emit(relax.op.astype(relax.op.astype(cut, "int32"), self._dtype))
+            moved = relax.op.add(moved, constant(self._grid.zero.astype(np.float32)))
+        return relax.op.astype(relax.op.clip(moved, float(low), float(high)), "int32")
+
+    def _cut_and_moved(self, steps: relax.Expr, low: int, high: int) -> relax.Expr:
+        """The same as `int32(round(cut(x))) + z`: rounded and converted in one instruction, if there is one."""
+        zero = int(self._grid.zero)
+        if not zero:
+            return relax.op.astype(relax.op.round(relax.op.clip(steps, float(low), float(high))), "int32")
+        least, most, moved = (np.array([bound], np.float32) for bound in (low - zero, high - zero, zero))
+        cut = relax.op.minimum(relax.op.maximum(steps, constant(least)), constant(most))
+        whole = relax.op.astype(relax.op.round(cut), "int32")
+        return relax.op.add(whole, constant(moved.astype(np.int32)))
 
 
 _MOVING = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")

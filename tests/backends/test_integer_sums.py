@@ -10,7 +10,9 @@ import onnx
 import onnxruntime
 import pytest
 from emulation import MACHINES, Machine, run_on
+from numpy_reference import convolve
 from onnx import helper, numpy_helper
+from small_networks import Net
 
 import nnefc
 
@@ -80,3 +82,69 @@ def test_sums_of_bytes_are_exact(machine: Machine, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for output, wanted in zip(session.get_outputs(), session.run(None, inputs), strict=True):
         np.testing.assert_array_equal(found[output.name], wanted, err_msg=output.name)
+
+
+# Sizes of the filter, strides, dilation, width of the data, padding before and after, and the types of both operands.
+WINDOWS = [
+    ((3, 3), (1, 1), (1, 1), 14, (1, 1), "uint8", "int8"),
+    ((3, 3), (2, 2), (1, 1), 28, (1, 1), "uint8", "int8"),
+    ((3, 3), (1, 1), (1, 1), 35, (1, 1), "uint8", "int8"),
+    ((3, 3), (1, 1), (1, 1), 7, (0, 0), "uint8", "int8"),
+    ((5, 5), (1, 1), (1, 1), 7, (2, 2), "uint8", "int8"),
+    ((5, 5), (2, 2), (1, 1), 33, (2, 1), "uint8", "int8"),
+    ((2, 7), (1, 3), (1, 1), 24, (0, 3), "uint8", "int8"),
+    ((1, 9), (1, 1), (1, 1), 40, (4, 4), "uint8", "int8"),
+    ((3, 2), (1, 1), (2, 1), 17, (0, 1), "uint8", "int8"),
+    ((3, 3), (1, 1), (1, 2), 14, (2, 2), "uint8", "int8"),
+    ((3, 3), (1, 1), (1, 1), 14, (1, 1), "int8", "int8"),
+    ((3, 3), (1, 1), (1, 1), 14, (1, 1), "uint8", "uint8"),
+]
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3 -mattr=+avxvnni", "x86-64-v3"])
+def test_sums_of_windows_of_bytes_are_exact(target: str, tmp_path: Path) -> None:
+    """Of each channel by a filter of its own; their pixels are multiplied four at once, two, or one."""
+    rng, net, results, wanted = np.random.default_rng(5), Net(seed=5), [], []
+    for kernel, strides, dilation, width, pads, data, weights in WINDOWS:
+        x, w = items(rng, data, (1, 40, 11, width), False), items(rng, weights, (40, 1, *kernel), False)
+        around = [pads[0]] * 2 + [pads[1]] * 2
+        attributes = {"group": 40, "pads": around, "strides": strides, "dilations": dilation}
+        results.append(net.do("ConvInteger", net.given(x), net.constant(w), **attributes))
+        wanted.append(convolve(x, w, strides, around, dilation, 40))
+    onnx.save(net.model(results), tmp_path / "windows.onnx")
+    try:
+        model = nnefc.compile(tmp_path / "windows.onnx", target).load()
+    except nnefc.LoadError as error:
+        pytest.skip(str(error))
+    with model:
+        for found, exact in zip(model.run(net.inputs).values(), wanted, strict=True):
+            np.testing.assert_array_equal(found, exact)
+
+
+def code_of(model: onnx.ModelProto, target: str, folder: Path) -> str:
+    onnx.save(model, folder / "model.onnx")
+    nnefc.compile(folder / "model.onnx", target).emit("asm", folder)
+    return "\n".join(path.read_text() for path in folder.glob("kernels*.s"))
+
+
+@pytest.mark.parametrize(("target", "most"), [("sapphirerapids", 1), ("llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", 2)])
+def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, most: int, tmp_path: Path) -> None:
+    """14 results have 7 words in each of 3 rows, and one or two instructions make a word."""
+    net = Net(seed=6)
+    x = net.given(np.zeros((1, 64, 14, 14), np.uint8))
+    weights = net.constant(np.ones((64, 1, 3, 3), np.int8))
+    text = code_of(net.model([net.do("ConvInteger", x, weights, group=64, pads=[1] * 4)]), target, tmp_path)
+    (code,) = (part for part in text.split(".cfi_endproc") if "vpdpbusd" in part)
+    assert code.count("\tvpdpbusd") == 14 * 3
+    assert 7 * 3 <= code.count("\tvperm") + code.count("\tvpshufb") <= most * 7 * 3
+
+
+def test_numbers_are_rounded_by_the_conversion_and_cut_by_the_narrowing(tmp_path: Path) -> None:
+    net = Net(seed=7)
+    step, zero = net.constant(np.float32(0.1)), net.constant(np.uint8(0))
+    data = net.do("DequantizeLinear", net.given(np.zeros((1, 64, 8, 8), np.uint8)), step, zero)
+    weights = net.do("DequantizeLinear", net.constant(np.ones((64, 64, 1, 1), np.int8)), step)
+    result = net.do("QuantizeLinear", net.do("Conv", data, weights), step, zero)
+    text = code_of(net.model([result]), "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", tmp_path)
+    assert "vcvtps2dq" in text and "vpmovusdb" in text
+    assert "vrndscaleps" not in text and "vcvttps2dq" not in text and "vminps" not in text

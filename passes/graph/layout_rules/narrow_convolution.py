@@ -15,19 +15,35 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.kernel_calls import emit_te
-from nnefc.passes.compute.channel_order import arrange_array, merge_groups
+from nnefc.passes.compute.channel_order import (
+    arrange_array,
+    convolve_gathered,
+    gathered_filters,
+    merge_groups,
+    operands_of_groups,
+)
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
-from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of
+from nnefc.passes.compute.depthwise_words import convolve_words, words_of
+from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
-from nnefc.passes.graph.layout_rules.convolution import Sliding, groups_in_a_block, integers, split_padding
+from nnefc.passes.graph.layout_rules.convolution import (
+    Sliding,
+    groups_in_a_block,
+    integers,
+    result_sizes,
+    split_padding,
+)
 from nnefc.passes.graph.packed_operands import NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
 
 __all__ = ["RULES"]
+
+_MOST_READ = 2
+"""Items that a group reads for each channel of its own; a copy of the data costs less than more of them."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,9 @@ def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, slidin
     value = padded.value + how.offset
     merged, groups = _merged(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
+    table = _operands(layouts, padded.data, how, groups, inputs)
+    if table is not None:
+        return _with_offset(layouts, _gathered(layouts, padded, merged, sliding, how, table), filters, groups, how)
     in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs) or in_tiles(how, layouts.target)
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
         source = _few_channels(layouts, padded.data, sliding, how, value)
@@ -95,13 +114,62 @@ def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, slidin
         how.product,
         name="integer_convolution",
     )
-    result = layouts.as_blocked(result, outputs, groups)
+    return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, groups, how)
+
+
+def _with_offset(
+    layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray, groups: int, how: Multiplication
+) -> relax.Expr:
+    """Sums without what is added to the data."""
     if not how.offset:
         return result
+    outputs = filters.shape[0]
     sums = filters.astype(np.int64).sum(axis=tuple(range(1, filters.ndim))) * -how.offset
     shift = to_constant(sums.astype(np.int32).reshape(1, outputs, *[1] * (filters.ndim - 2)))
     layout = Blocked.of(outputs, layouts.size, groups)
     return layouts.like(result, layouts.builder.emit(relax.op.add(result, layouts.laid_out(shift, layout))))
+
+
+def _operands(
+    layouts: LayoutRewriter, data: relax.Expr, how: Multiplication, groups: int, inputs: int
+) -> np.ndarray | None:
+    """The packed operands that hold the channels of each group; None where they are in order, or are better brought
+    in order before, for a packed operand holds few that a group reads."""
+    layout = layouts.layout_of(data)
+    if layout is None or layout == Blocked.of(groups * inputs, layouts.size, groups):
+        return None
+    if how.dot is None or in_tiles(how, layouts.target):
+        return None
+    table = operands_of_groups(layout.order, groups, how.terms)
+    items = table.shape[1] * how.terms
+    return table if items <= _MOST_READ * inputs and how.is_cut(items) else None
+
+
+def _gathered(
+    layouts: LayoutRewriter,
+    padded: _Padded,
+    filters: np.ndarray,
+    sliding: Sliding,
+    how: Multiplication,
+    table: np.ndarray,
+) -> relax.Var:
+    """Each group reads the packed operands that hold its channels, wherever they are; others' items count as zero."""
+    layout = layouts.layout_of(padded.data)
+    assert layout is not None
+    data = converted(layouts.builder, padded.data, how)
+    around = layouts.padded(data, sliding.before, sliding.after, padded.value + how.offset)
+    arranged = packed_weights(gathered_filters(filters, layout.order, table, how.terms), 1, how)
+    result = layouts.kernel(
+        convolve_gathered,
+        packed_data(layouts.builder, around, how),
+        to_constant(pack_filter(arranged, 0, layouts.size, len(table))),
+        to_constant(np.maximum(table, 0)),
+        sliding.strides,
+        sliding.dilation,
+        how.product,
+        name="integer_convolution",
+    )
+    return layouts.as_blocked(result, filters.shape[0], len(table))
 
 
 def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, int]:
@@ -161,17 +229,28 @@ def _few_channels(
 
 def _depthwise(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
     layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
+    data, filters = layouts.laid_out(padded.data, layout), filters[:, 0]
+    before, after = sliding.before, sliding.after
+    width = result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[1:], sliding)[-1]
+    words = words_of(layouts.target, str(data.ty.dtype), filters, sliding.strides, sliding.dilation, width)
+    if words is not None:
+        more = words.width(width) - (shape_of(data)[-2] + before[-1] + after[-1])
+        source = layouts.padded(data, before, (*after[:-1], after[-1] + max(more, 0)), padded.value)
+        packed = to_constant(arrange_array(words.pack(filters), 0, layout.order, layouts.size))
+        name, given = "integer_depthwise_convolution", (sliding.strides, sliding.dilation, words, width)
+        return layouts.having(layouts.kernel(convolve_words, source, packed, *given, name=name), layout)
     # wide ones take fewer instructions, and much of a small memory
-    how = Multiplication(str(padded.data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
-    packed = to_constant(arrange_array(filters[:, 0].astype(how.weights), 0, layout.order, layouts.size))
-    source = layouts.padded(layouts.laid_out(padded.data, layout), sliding.before, sliding.after, padded.value)
+    how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
+    of_pairs = pair_product(layouts.target)
+    values = filters if of_pairs is None else filters.astype(np.int16).view(np.uint16)
+    packed = to_constant(arrange_array(values.astype(how.weights), 0, layout.order, layouts.size))
     result = layouts.kernel(
         convolve_depthwise,
-        source,
+        layouts.padded(data, before, after, padded.value),
         packed,
         sliding.strides,
         sliding.dilation,
-        byte_product(layouts.target) or how.product,
+        of_pairs or byte_product(layouts.target) or how.product,
         name="integer_depthwise_convolution",
     )
     return layouts.having(result, layout)

@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
+from nnefc.passes.compute.depthwise_words import SHARING
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.schedules import (
     covers_result,
@@ -24,6 +25,7 @@ from nnefc.passes.schedule.schedules import (
 )
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.expressions import is_number
+from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, item_count
 from nnefc.targets.machine.target import Target
 
@@ -73,7 +75,7 @@ class WindowsRule:
         loops = sch.get_loops(block)
         outer, channel, window = loops[: count - 1], loops[count - 1], loops[count:]
         channel, lane = sch.split(channel, [None, lanes])
-        at_once = largest_divisor(trip_count(sch, outer[-1]), most_at_once)
+        at_once = _at_once(trip_count(sch, outer[-1]), int(step.node.annotations.get(SHARING, 1)), most_at_once)
         outer[-1], results = sch.split(outer[-1], [None, at_once])
         sch.reorder(*outer, channel, *window, results, lane)
         sch.reverse_compute_at(epilogue, channel)
@@ -93,6 +95,13 @@ class WindowsRule:
             if at_once > 1:
                 sch.unroll(others[-1])
         return sch
+
+
+def _at_once(count: Size, sharing: int, most: int) -> int:
+    """Neighbouring results that are computed together: whole groups of those that share what they read."""
+    if isinstance(count, int) and count % sharing:
+        return count
+    return sharing * largest_divisor(count // sharing if sharing > 1 else count, most)
 
 
 def _ends_with(region: TensorRegion, var: tirx.Var) -> bool:

@@ -23,7 +23,7 @@ from onnxruntime.quantization import (
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
-from nnefc.passes.pipeline import simplifications
+from nnefc.passes.pipeline import optimized, simplifications
 from nnefc.targets.machine.target import parse_target
 
 HOST = parse_target("llvm")
@@ -83,6 +83,26 @@ def images(seed: int) -> onnx.ModelProto:
     h = g.node("Reshape", h, g.array(np.array([1, 48, 7, 7])))
     i = g.node("Flatten", g.node("GlobalAveragePool", g.node("LeakyRelu", h, alpha=0.1)))
     return g.model((1, 3, 32, 32), g.node("Gemm", i, g.weight(10, 48), g.weight(10), transB=1))
+
+
+def shuffles(seed: int) -> onnx.ModelProto:
+    """Units of both kinds of ShuffleNet; 17 channels of a group are no whole number of dot operands."""
+    g = Graph(seed)
+
+    def shuffled(x: str, groups: int) -> str:
+        apart = g.node("Reshape", x, g.array(np.array([1, groups, 68 // groups, -1])))
+        return g.node("Reshape", g.node("Transpose", apart, perm=[0, 2, 1, 3]), g.array(np.array([1, 68, 8, 8])))
+
+    a = g.node("Relu", g.conv("x", 3, 24, 3, pads=[1, 1, 1, 1], strides=[2, 2]))
+    b = g.node("Relu", g.conv(a, 24, 68, 1, 4))
+    c = g.conv(shuffled(b, 4), 68, 68, 3, 68, pads=[1, 1, 1, 1])
+    d = g.node("Relu", g.node("Add", b, g.conv(c, 68, 68, 1, 4)))
+    left, right = (
+        g.node("Slice", shuffled(d, 2), *(g.array(np.array([n])) for n in (begin, begin + 34, 1))) for begin in (0, 34)
+    )
+    e = g.node("Concat", left, g.node("Relu", g.conv(right, 34, 34, 1)), axis=1)
+    f = g.node("Flatten", g.node("GlobalAveragePool", g.node("Relu", g.conv(shuffled(e, 2), 68, 20, 1))))
+    return g.model((1, 3, 16, 16), g.node("Gemm", f, g.weight(10, 20), g.weight(10), transB=1))
 
 
 def sequences(seed: int) -> onnx.ModelProto:
@@ -188,6 +208,8 @@ def step_of(path: Path) -> float:
         (images, "QDQ", "QUInt8", "QInt8", True),
         (images, "QDQ", "QInt8", "QInt8", False),
         (images, "QOperator", "QUInt8", "QUInt8", False),
+        (shuffles, "QDQ", "QUInt8", "QInt8", True),
+        (shuffles, "QDQ", "QInt8", "QInt8", True),
         (sequences, "QDQ", "QInt8", "QInt8", True),
         (sequences, "QOperator", "QUInt8", "QInt8", True),
     ],
@@ -242,6 +264,15 @@ def test_every_product_of_a_quantized_network_is_computed_in_integers(tmp_path: 
     products = [line for line in script.splitlines() if "R.nn.conv2d(" in line or "R.matmul(" in line]
     assert len(products) == 7
     assert all('dtype="int32"' in line.split(" = ")[0] for line in products)
+
+
+def test_channels_stay_in_the_order_that_shuffles_leave_them_in(tmp_path: Path) -> None:
+    """Groups read the dot operands that hold their channels; only a half that is joined to others is moved before."""
+    backend = backend_of(parse_target("llvm -mcpu=x86-64-v4 -mattr=+avx512vnni"))
+    module = optimized(load_network(quantized(tmp_path, shuffles, "QDQ")), backend, lambda *_: None).module
+    names = [gv.name_hint for gv in module.get_global_vars()]
+    assert sum("integer_convolution" in name for name in names) >= 5
+    assert sum("rearrange" in name for name in names) <= 1
 
 
 def test_strict_leaves_a_quantized_network_in_reals(tmp_path: Path) -> None:
