@@ -108,8 +108,9 @@ def compile(
         precision: the type that convolutions and matrix products multiply: `fp32`, `bf16` or `fp16`; for GPUs `fp32`,
             `tf32` (float32 of which tensor cores use 10 bits of the fraction), `bf16` or `fp16`. Sums are float32;
             inputs and outputs keep their types. A CPU that does not multiply half floats faster stores the weights in
-            them. For this machine also `auto`: the fastest whose results, tried here, are within `max_error`. `int8`
-            quantizes the network by what is seen of it on the data of `calibrate`, for any target.
+            them. For this machine also `auto`: the fastest whose results, tried here, are within `max_error`; with
+            `calibrate`, of `int8` too. `int8` quantizes the network by what is seen of it on the data of `calibrate`,
+            for any target.
         keep_wide: `first`, `last`, and names of tensors, with `*` for any letters: of the convolutions and matrix
             products that these are the results of, operands are float32 nevertheless.
         max_error: for `auto`, how far a result may be from that in float32, over the largest value of its output;
@@ -133,7 +134,12 @@ def compile(
         given = {
             name: value for name, value in arguments.items() if name not in ("precision", "max_error", "calibrate")
         }
-        return narrowest(lambda name: compile(**given, precision=name), target, calibrate, max_error)
+        return narrowest(
+            lambda name: compile(**given, precision=name, calibrate=calibrate if name == INT8 else None),
+            target,
+            calibrate,
+            max_error,
+        )
     if max_error is not None or (calibrate is not None and precision != INT8):
         raise CompileError(
             "max_error is for precision auto, and calibrate for precision auto and int8",

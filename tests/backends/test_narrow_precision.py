@@ -14,6 +14,7 @@ from numpy_reference import convolve
 from small_networks import Net
 
 import nnefc
+from nnefc import narrowest
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
 
@@ -247,8 +248,31 @@ def test_what_is_moved_between_contractions_is_stored_in_half_floats(tmp_path: P
     assert 0 < np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
 
 
-def test_auto_takes_what_is_within_the_error(classifier: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+def test_auto_takes_integers_if_they_are_within_the_error_and_faster(
+    classifier: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, inputs = classifier
+    options = {"precision": "auto", "calibrate": {"input0": np.stack([inputs["input0"]] * 2)}}
+    monkeypatch.setattr(narrowest, "_faster", lambda artifacts, _: 1)
+    integers, tight = (nnefc.compile(path, max_error=bound, **options) for bound in (0.1, 1e-7))
+    monkeypatch.setattr(narrowest, "_faster", lambda artifacts, _: 0)
+    floats = nnefc.compile(path, max_error=0.1, **options)
+    assert "-precision=" in floats.target.name
+    sizes = [artifact.description.constant_bytes for artifact in (integers, floats, tight)]
+    assert sizes[0] < 0.7 * sizes[1] < 0.7 * sizes[2]
+
+
+def test_the_faster_library_is_found_by_running_both(classifier: tuple[Path, dict[str, np.ndarray]]) -> None:
+    path, inputs = classifier
+    artifact = nnefc.compile(path)
+    assert narrowest._faster((artifact, artifact), inputs) in (0, 1)
+
+
+def test_auto_takes_what_is_within_the_error(
+    classifier: tuple[Path, dict[str, np.ndarray]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, inputs = classifier
+    monkeypatch.setattr(narrowest, "_quantized", lambda _: None)
     np.savez(tmp_path / "rows.npz", input0=np.stack([inputs["input0"]] * 2))
     options = {"precision": "auto", "calibrate": tmp_path / "rows.npz"}
     loose, tight = (nnefc.compile(path, max_error=bound, **options) for bound in (0.1, 1e-7))
