@@ -18,7 +18,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, listed, load
 from nnefc.network import Network, OpenDimension, size_by_name
 from nnefc.open_formulas import factor_of
-from nnefc.passes.backend import Code, Lowered
+from nnefc.passes.backend import Code, Lowered, TimedKernel
 from nnefc.passes.graph.index_limits import index_limits
 from nnefc.passes.plan.entry import counted_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
@@ -31,6 +31,7 @@ from nnefc.targets.description.library import (
     FormulaDescription,
     KernelDescription,
     LibraryDescription,
+    OperandDescription,
     OwnDimension,
     SpecializationDescription,
     TensorDescription,
@@ -175,12 +176,25 @@ def build(
         _description(network, target, first, last.plan, code.device),
         scratch_bytes=max(program.scratch_bytes for program in programs),
         cpu_features=_features(target.host, programs),
-        kernels=tuple(KernelDescription(*astuple(timed)) for program in programs for timed in program.timed),
+        kernels=tuple(_described_kernel(timed) for program in programs for timed in program.timed),
     )
     description = _with_specializations(description, programs, special) if special.networks else description
     description = _only_specialized(description) if special.only else description
     constants = _constants(network, last, description.constant_bytes)
     return Artifact(description, target, first.plan.lower_bound, code, constants)
+
+
+def _described_kernel(timed: TimedKernel) -> KernelDescription:
+    return KernelDescription(
+        timed.kernel,
+        timed.tensors,
+        timed.rule,
+        timed.operations,
+        timed.bytes,
+        timed.operators,
+        tuple(OperandDescription(*astuple(place)) for place in timed.reads),
+        tuple(OperandDescription(*astuple(place)) for place in timed.writes),
+    )
 
 
 def _features(target: Target, programs: Sequence[Lowered]) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from nnefc.passes.plan.entry import ENTRY, counted_sizes
 from nnefc.provenance import source_digest
 from nnefc.quantizer import INT8
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
+from nnefc.source import Source
 from nnefc.specializations import Given, Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.link.c_objects import c_objects
@@ -171,7 +172,8 @@ def compile(
                 max_depth=max_depth,
                 max_operations=max_operations,
             )
-            network = read()
+            said = Source.read(read) if profile else None
+            network = read() if said is None else said.network
             check_ranges(network.open_dimensions)
         plan = None
         if precision == INT8:
@@ -193,6 +195,7 @@ def compile(
                 progress=progress,
                 special=special,
                 profile=profile,
+                operators=None if said is None else said.operators(),
             )
             return replace(artifact, description=replace(artifact.description, source=source.result()))
 
@@ -241,8 +244,12 @@ def compile_network(
     progress: Progress | None = None,
     special: Specializations | None = None,
     profile: bool = False,
+    operators: Mapping[str, str] | None = None,
 ) -> Artifact:
-    """The second half of :func:`compile`: from a front end's network on, and those of known sizes beside it."""
+    """The second half of :func:`compile`: from a front end's network on, and those of known sizes beside it.
+
+    `operators` are what the model computes tensors by, for the description of a library that times its kernels.
+    """
     special = special or Specializations()
     progress, folder, backend = progress or _Silent(), _Dump(dump), backend_of(target)
     backend.check()
@@ -279,7 +286,7 @@ def compile_network(
         memory_errors("the network takes more memory to compile than there is"),
         CodeGenerator(target.host) as generator,
     ):
-        place = Place(has_others=bool(special.networks), timed=[] if profile else None)
+        place = Place(has_others=bool(special.networks), timed=[] if profile else None, operators=operators or {})
         with progress.phase("lower"), in_turn():
             with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
                 if special.only:

@@ -22,23 +22,14 @@ from nnefc.operators.recording import Application, Recording
 from nnefc.pages.graph import Edge, Graph, Node
 from nnefc.passes.graph.origins import origins
 from nnefc.sizes import dimensions, item_count, typical
-from nnefc.source import Source, application_of
+from nnefc.source import Source, application_of, operator_of
 
-__all__ = ["graphs_of_model", "graphs_of_passes", "operator_of"]
+__all__ = ["graphs_of_model", "graphs_of_passes"]
 
 _Fact = TypeVar("_Fact")
 
 _MOST_TEXT = 400
 _MOST_OPERATORS = 12
-
-
-def operator_of(place: str) -> str:
-    """The operator in what messages call a place: `Conv` of "node 'a' (Conv)", `conv` of "'conv' in g.nnef:7:3"."""
-    for pattern in (r"\(([^()]+)\)$", r"^the node (\S+)", r"^'([^']+)'"):
-        found = re.search(pattern, place)
-        if found is not None:
-            return found[1]
-    return place
 
 
 def graphs_of_model(source: Source) -> list[Graph]:

@@ -6,6 +6,7 @@ conv1 = add(conv1@1, b)      the tensor conv1, of "'conv' in graph.nnef:12:5"
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from nnefc.passes.pipeline import optimized
 from nnefc.quantizer.observing import returning
 from nnefc.turns import in_turn
 
-__all__ = ["Source", "Tensor", "application_of"]
+__all__ = ["Source", "Tensor", "application_of", "operator_of"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,19 @@ class Source:
         kept = tuple(tensor for tensor in self.tensors if tensor.variable in known)
         return Source(network, kept, self.recording)
 
+    def operators(self) -> dict[str, str]:
+        """What the model computes tensors by, by the names of their variables, and of those on the way to them."""
+        found: dict[str, str] = {}
+        waiting: list[str] = []
+        for block in self.network.module["main"].body.blocks:
+            for binding in block.bindings:
+                waiting.append(str(binding.var.name))
+                application = application_of(self.recording, binding)
+                if application is not None:
+                    found |= dict.fromkeys(waiting, operator_of(application.place))
+                    waiting = []
+        return found
+
     def returning(self, tensors: Sequence[Tensor]) -> Network:
         """The network with these tensors as its outputs, in place of its own."""
         variables = _variables(self.network)
@@ -80,6 +94,15 @@ class Source:
 
 def _all_variables(network: Network) -> list[str]:
     return [str(binding.var.name) for block in network.module["main"].body.blocks for binding in block.bindings]
+
+
+def operator_of(place: str) -> str:
+    """The operator in what messages call a place: `Conv` of "node 'a' (Conv)", `conv` of "'conv' in g.nnef:7:3"."""
+    for pattern in (r"\(([^()]+)\)$", r"^the node (\S+)", r"^'([^']+)'"):
+        found = re.search(pattern, place)
+        if found is not None:
+            return found[1]
+    return place
 
 
 def application_of(recording: Recording, binding: relax.Binding) -> Application | None:

@@ -40,6 +40,7 @@ _DRIVER = (
         "quantizer",
         "signatures",
         "source",
+        "library_graph",
         "model_graph",
         "views",
     ),

@@ -42,6 +42,7 @@ __all__ = [
     "Lowered",
     "LoweredKernel",
     "NamedPass",
+    "OperandPlace",
     "TimedKernel",
 ]
 
@@ -134,6 +135,8 @@ class TimedKernel:
         rule: the schedule rule that it got.
         operations: arithmetic of one call; 0 if it is not known.
         bytes: that it reads and writes, each once; 0 if it is not known.
+        operators: of the model, that these tensors are the results of.
+        reads, writes: its operands.
     """
 
     kernel: str
@@ -141,6 +144,28 @@ class TimedKernel:
     rule: str
     operations: int
     bytes: int
+    operators: tuple[str, ...] = ()
+    reads: tuple[OperandPlace, ...] = ()
+    writes: tuple[OperandPlace, ...] = ()
+
+
+@dataclass(frozen=True)
+class OperandPlace:
+    """Where an operand of a kernel lies.
+
+    Attributes:
+        base: `workspace`, `input`, `output`, `state` or `constant`; `body` of those of kernels in choices and loops.
+        index: counts what there are several of.
+        offset: in bytes; None if it is known at run time alone.
+        bytes: its size; 0 if that is known at run time alone.
+        type: of the tensor, as `float32[1, 64]`.
+    """
+
+    base: str
+    index: int
+    offset: int | None
+    bytes: int
+    type: str
 
 
 @dataclass(frozen=True)

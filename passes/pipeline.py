@@ -23,6 +23,7 @@ from nnefc.passes.backend import (
     Lowered,
     LoweredKernel,
     NamedPass,
+    OperandPlace,
     TimedKernel,
 )
 from nnefc.passes.compute.depthwise_words import use_words
@@ -44,7 +45,7 @@ from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.views import VIEWS
 from nnefc.passes.plan.entry import ENTRY, SIZES, counted_sizes, entry_function, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
-from nnefc.passes.plan.program import Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
+from nnefc.passes.plan.program import Buffer, Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import in_place_of
@@ -192,6 +193,7 @@ class Place:
         has_others: whether others run in its place for some sizes.
         counted: of one of these others, the sizes that it has to write: those of `counted_sizes` of the first.
         timed: the calls of kernels that are timed, of all; None if none are.
+        operators: what the model computes tensors by, for the description of what is timed.
     """
 
     pool: Pool = field(default_factory=Pool)
@@ -199,6 +201,7 @@ class Place:
     has_others: bool = False
     counted: Sequence[tuple[int, int]] | None = None
     timed: list[Step] | None = None
+    operators: Mapping[str, str] = field(default_factory=dict)
 
 
 def lower(
@@ -268,11 +271,18 @@ def lower(
     on_host = [kernels[gv].host for gv in called]
     module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})
     observe("entry", module)
-    timed = tuple(_timed(step, program, kernels) for step in (place.timed or ())[before:])
+    steps = (place.timed or ())[before:]
+    timed = tuple(_timed(step, program, kernels, plan, place.operators) for step in steps)
     return Lowered(module, tuple(kernels[gv] for gv in called), program, plan, place.symbol, timed)
 
 
-def _timed(step: Step, program: Program, kernels: Mapping[GlobalVar, LoweredKernel]) -> TimedKernel:
+def _timed(
+    step: Step,
+    program: Program,
+    kernels: Mapping[GlobalVar, LoweredKernel],
+    plan: MemoryPlan,
+    operators: Mapping[str, str],
+) -> TimedKernel:
     """What the profile of a library says of a call of a kernel."""
     sizes = [buffer.bytes for buffer in (*step.reads, *step.writes)]
     return TimedKernel(
@@ -281,4 +291,16 @@ def _timed(step: Step, program: Program, kernels: Mapping[GlobalVar, LoweredKern
         rule=str(kernels[step.kernel].scheduled.attrs["nnefc.rule"]),
         operations=arithmetic_of(program.kernels[step.kernel]),
         bytes=sum(size for size in sizes if isinstance(size, int)) if all(map(is_known, sizes)) else 0,
+        operators=tuple(dict.fromkeys(operators[name] for name in step.tensors if name in operators)),
+        reads=tuple(_place_of(buffer, plan) for buffer in step.reads),
+        writes=tuple(_place_of(buffer, plan) for buffer in step.writes),
     )
+
+
+def _place_of(buffer: Buffer, plan: MemoryPlan) -> OperandPlace:
+    type_ = f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+    size = buffer.bytes if isinstance(buffer.bytes, int) else 0
+    found = plan.places.get(buffer)
+    if found is None:
+        return OperandPlace("body", 0, None, size, type_)
+    return OperandPlace(found.base, found.index, found.offset if isinstance(found.offset, int) else None, size, type_)

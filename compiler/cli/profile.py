@@ -14,6 +14,7 @@ from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.run import inputs_of, told_of_random
 from nnefc.cli.text import columns
 from nnefc.cli.timing import Amount, Contender, Times, take_turns
+from nnefc.cli.view import check_page, described_library
 
 if TYPE_CHECKING:
     from nnefc.loader import KernelTime
@@ -42,6 +43,12 @@ _MOST_NAMES = 3  # in a line
     metavar="FILE.json",
     help="Write the last run as a trace, for Perfetto or chrome://tracing.",
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="Write a page with the network as a graph, the time by operator, the roofline, and the memory over time.",
+)
 def profile_library(
     library: Path,
     inputs: tuple[str, ...],
@@ -57,10 +64,13 @@ def profile_library(
     top: int,
     as_json: bool,
     trace: Path | None,
+    html: Path | None,
 ) -> None:
     """Time the kernels of LIBRARY, compiled by nnefc with --profile."""
     from nnefc.loader import load
 
+    if html is not None:
+        check_page(html)
     chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
     with load(library, threads=threads, device=device, **chosen) as model:
         model.forget_profile()
@@ -73,6 +83,11 @@ def profile_library(
         kernels = model.profile()
     if trace is not None:
         trace.write_text(json.dumps(_trace(kernels)))
+    if html is not None:
+        from nnefc.cli.profile_page import profile_page
+        from nnefc.cli.roofs import measured_roofs
+
+        html.write_text(profile_page(described_library(library), kernels, times, measured_roofs()), encoding="utf-8")
     if as_json:
         ran = {"runs": len(times.runs), "median": times.median, "kernels": [asdict(kernel) for kernel in kernels]}
         click.echo(json.dumps(ran, indent=2))

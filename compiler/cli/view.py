@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.inspect import is_library
 from nnefc.cli.options import code_options, given, model_options
 from nnefc.diagnostics import CompileError
 
 if TYPE_CHECKING:
     from nnefc.pages.graph import Graph
+    from nnefc.targets.description.library import LibraryDescription
 
-__all__ = ["view_model", "write_page"]
+__all__ = ["check_page", "described_library", "view_model"]
 
 
 @click.command("view")
@@ -36,8 +38,18 @@ __all__ = ["view_model", "write_page"]
 @code_options
 @model_options
 def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any) -> None:
-    """Write a page that shows MODEL (NNEF, ONNX or PNNX) as a graph, to be opened in a browser."""
+    """Write a page that shows MODEL (NNEF, ONNX or PNNX) as a graph, to be opened in a browser.
+
+    Of a library that was compiled with --profile its kernels are shown.
+    """
     check_page(output)
+    if is_library(model):
+        if after or given(options):
+            raise click.UsageError("these options say how to read and compile a model, and a library is compiled")
+        from nnefc.library_graph import graph_of_library
+
+        write_page(output, model.name, [graph_of_library(described_library(model))])
+        return
     from nnefc.cli.tvm_alone import import_tvm
 
     import_tvm()
@@ -47,6 +59,24 @@ def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any
     if keywords.pop("calibrate", None) is not None or keywords.get("precision") in ("auto", "int8"):
         raise click.UsageError("networks in integers, and --precision auto, need runs: nnefc compile has these options")
     write_page(output, model.name, graphs_of(model, after, **keywords))
+
+
+def described_library(library: Path) -> LibraryDescription:
+    """What a library says of itself and of its kernels.
+
+    Raises:
+        CompileError: it says nothing of them.
+    """
+    from nnefc.targets.description.library_file import read_metadata
+
+    metadata = read_metadata(library)
+    if metadata is None:
+        raise CompileError(f"{library} was not compiled by nnefc: it has no description inside")
+    if not metadata.description.kernels:
+        raise CompileError(
+            f"the library {library} does not describe its kernels", hint="compile the model with --profile"
+        )
+    return metadata.description
 
 
 def check_page(output: Path) -> None:

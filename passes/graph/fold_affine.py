@@ -16,6 +16,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.passes.graph.origins import joined_name
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 
 __all__ = ["FoldAffine"]
@@ -65,12 +66,13 @@ class _Folder(Rewriter):
             if by_channel is None:
                 return None
             scaled = (weights * by_channel.astype(np.float64)).astype(weights.dtype)
-            return relax.Call(source.op, [source.args[0], constant(scaled)], source.attrs)
+            made = relax.Call(source.op, [source.args[0], constant(scaled)], source.attrs)
+            return self.builder.emit(made, joined_name(expr.name, self.builder.rewritten))
         if is_call(source, "add") and is_constant(source.args[1]):
             inner = self._scaled(source.args[0], scale)
             if inner is not None:
                 shift = constant((array_of(source.args[1]) * scale).astype(scale.dtype))
-                return relax.op.add(self.builder.emit(inner), shift)
+                return relax.op.add(inner, shift)
         return None
 
     def _shifted(self, expr: relax.Expr, shift: np.ndarray) -> relax.Expr | None:

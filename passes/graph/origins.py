@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import tvm
 from tvm import relax
 
-__all__ = ["NamingBuilder", "group_names", "origins"]
+__all__ = ["NamingBuilder", "group_names", "joined_name", "origins"]
 
 _MARK = "@"
 _MADE = re.compile(rf"{_MARK}\d*$")
@@ -44,6 +44,11 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
     def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
         """Bind a new variable to an expression."""
         return super().emit(expr, name_hint or _MADE.sub("", self.rewritten) + _MARK)
+
+
+def joined_name(*names: str) -> str:
+    """The name of a variable that stands for all that these variables stand for."""
+    return _together([part for name in names for part in origins(name)])
 
 
 def group_names(before: tvm.IRModule, grouped: tvm.IRModule) -> list[str]:

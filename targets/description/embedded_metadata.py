@@ -43,6 +43,8 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
         members["only_specialized"] = int(description.only_specialized)
     if DEVICES[description.device].noted:
         members["device"] = description.device
+    if description.kernels:
+        members["kernels"] = [dataclasses.astuple(kernel) for kernel in description.kernels]
     members["weights"] = description.weights.name if description.weights is not None else ""
     text = json.dumps(members, separators=(",", ":")).encode()
     return MARK + struct.pack("<I", len(text)) + text

@@ -216,15 +216,31 @@ class SpecializationDescription:
 
 
 @dataclass(frozen=True)
+class OperandDescription:
+    """Where an operand of a kernel lies: in the `workspace`, an `input`, `output`, `state` or `constant`, with which of
+    them, at an offset, None if that is known at run time alone; its bytes, 0 likewise; and its type."""
+
+    base: str
+    index: int
+    offset: int | None
+    bytes: int
+    type: str
+
+
+@dataclass(frozen=True)
 class KernelDescription:
     """A kernel at one place of a network that times its kernels: its name, the tensors of the model that it computes or
-    was made for, its schedule rule, and the arithmetic and the bytes of one call, 0 where they are not known."""
+    was made for, its schedule rule, the arithmetic and the bytes of one call, 0 where they are not known, the model's
+    operators that these tensors are the results of, and its operands."""
 
     kernel: str
     tensors: tuple[str, ...]
     rule: str
     operations: int
     bytes: int
+    operators: tuple[str, ...] = ()
+    reads: tuple[OperandDescription, ...] = ()
+    writes: tuple[OperandDescription, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from nnefc.targets.description.library import (
     ELEMENT_TYPES,
     DimensionDescription,
     FormulaDescription,
+    KernelDescription,
     LibraryDescription,
+    OperandDescription,
     SpecializationDescription,
     TensorDescription,
 )
@@ -95,6 +97,7 @@ def _checked(members: Any) -> Metadata:
         formulas=tuple(FormulaDescription(_text(n), _formula(f)) for n, f in members.get("formulas", {}).items()),
         specializations=tuple(_specialization(*item) for item in members.get("specializations", [])),
         only_specialized=bool(_size(members.get("only_specialized", 0))),
+        kernels=tuple(_kernel(*item) for item in members.get("kernels", [])),
     )
     return Metadata(found, _text(members["weights"]))
 
@@ -117,6 +120,27 @@ def _formula(item: Any) -> Formula:
 def _specialization(sizes: Any, workspace_bytes: Any) -> SpecializationDescription:
     return SpecializationDescription(
         tuple(None if size is None else _size(size) for size in sizes), _size(workspace_bytes)
+    )
+
+
+def _kernel(
+    kernel: Any, tensors: Any, rule: Any, operations: Any, bytes: Any, operators: Any, reads: Any, writes: Any
+) -> KernelDescription:
+    return KernelDescription(
+        _text(kernel),
+        tuple(map(_text, tensors)),
+        _text(rule),
+        _size(operations),
+        _size(bytes),
+        tuple(map(_text, operators)),
+        tuple(_operand(*item) for item in reads),
+        tuple(_operand(*item) for item in writes),
+    )
+
+
+def _operand(base: Any, index: Any, offset: Any, bytes: Any, type: Any) -> OperandDescription:
+    return OperandDescription(
+        _text(base), _size(index), None if offset is None else _size(offset), _size(bytes), _text(type)
     )
 
 

@@ -15,7 +15,9 @@ from runtime_samples import sample_library
 
 import nnefc
 from nnefc.cli import main
+from nnefc.cli.view import described_library
 from nnefc.diagnostics import CompileError
+from nnefc.library_graph import graph_of_library, lifetimes
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 NAMED = {"norm1", "relu1", "norm2", "relu2", "pool2", "flat", "score", "probability"}
@@ -59,6 +61,51 @@ def test_the_table_and_the_trace(digits: Path, tmp_path: Path) -> None:
     for by in ("kernel", "rule"):
         grouped = profile(digits, "--runs", 1, "--by", by).stdout.splitlines()
         assert "places" in grouped[0] and any("ContractionRule" in line for line in grouped)
+
+
+def test_the_page_shows_where_time_and_memory_go(digits: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    result = profile(digits, "--runs", 3, "--html", page)
+    assert result.exit_code == 0, result.output
+    text = page.read_text(encoding="utf-8")
+    for title in ("Time by operator of the model", "Roofline", "call by call", "Workspace", "The largest constants"):
+        assert f"<h2>{title}" in text or f"{title}</h2>" in text
+    assert "<td>conv + batch_normalization + relu</td>" in text and "<td>linear</td>" in text
+    assert text.count("<circle") >= 4 and 'class="roof"' in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    wrong = profile(digits, "--runs", 1, "--html", tmp_path / "report.pdf")
+    assert (wrong.exit_code, wrong.stdout) == (1, "")
+
+
+def test_a_library_that_is_timed_is_shown_as_a_graph(digits: Path, tmp_path: Path) -> None:
+    found = described_library(digits)
+    graph = graph_of_library(found)
+    assert [node.kind for node in graph.nodes if node.kind in ("input", "output")] == ["input", "output"]
+    assert all(edge.source < edge.target and edge.label != "called before" for edge in graph.edges)
+    read = {edge.target for edge in graph.edges}
+    assert read == set(range(1, len(graph.nodes)))  # all but the input
+    lives = lifetimes(found.kernels)
+    assert max(life.offset + life.bytes for life in lives) <= found.workspace_bytes
+    for number, life in enumerate(lives):
+        for other in lives[:number]:
+            in_time = other.first < life.last and life.first < other.last
+            in_place = other.offset < life.offset + life.bytes and life.offset < other.offset + other.bytes
+            assert not (in_time and in_place)
+    page = tmp_path / "library.html"
+    assert CliRunner().invoke(main, ["view", str(digits), "-o", str(page)]).exit_code == 0
+    assert 'class="box"' in page.read_text(encoding="utf-8")
+    plain = CliRunner().invoke(main, ["view", str(sample_library()), "-o", str(page)])
+    assert plain.exit_code == 1 and "compile the model with --profile" in plain.stderr
+
+
+def test_kernels_of_open_sizes_are_shown_in_the_order_of_their_calls(tmp_path: Path) -> None:
+    nodes = [node("Softmax", ["x"], ["a"]), node("Softmax", ["a"], ["y"], axis=0)]
+    made = model(graph(nodes, [info("x", ("n", 8))], [info("y", ("n", 8))]))
+    compiled(made, tmp_path).close()
+    found = described_library(tmp_path / "network.so")
+    graph_ = graph_of_library(found)
+    assert {edge.target for edge in graph_.edges} >= set(range(1, len(found.kernels) + 1))
+    assert lifetimes(found.kernels) == []
 
 
 def test_a_library_without_times_says_how_to_get_them() -> None:
