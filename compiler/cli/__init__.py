@@ -15,6 +15,7 @@ from nnefc.cli.compare import compare_model
 from nnefc.cli.compile import compile_model
 from nnefc.cli.convert import convert_model
 from nnefc.cli.errors import ErrorsAsMessages
+from nnefc.cli.folders import printing_folder
 from nnefc.cli.inspect import inspect_file
 from nnefc.cli.profile import profile_library
 from nnefc.cli.quantize import quantize_model
@@ -27,6 +28,8 @@ __all__ = ["main"]
 
 @click.group(cls=ErrorsAsMessages, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nnefc")
+@printing_folder("--cmakedir", "cmake", "Print the folder with the module of CMake, for -Dnnefc_DIR, and exit.")
+@printing_folder("--includedir", "runtime", "Print the folder with nnefc.h and nnefc.hpp, and exit.")
 def main() -> None:
     """Compile trained networks ahead of time into self-contained shared libraries."""
 

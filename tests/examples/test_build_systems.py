@@ -1,0 +1,124 @@
+"""The page on CMake and Cargo, and the projects that it describes; where these are installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "how-to" / "build-systems.md").read_text()
+DIGITS = np.load(ROOT / "examples" / "digits" / "test.npz")
+
+needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the examples, which builds may write to, and the command nnefc on the path."""
+    for name in ("cmake", "rust"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name)
+    (tmp_path / "examples" / "digits").mkdir()
+    shutil.copytree(ROOT / "examples" / "digits" / "model.nnef", tmp_path / "examples" / "digits" / "model.nnef")
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "nnefc"
+    command.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec {sys.executable} -m nnefc "$@"\n')
+    command.chmod(0o755)
+    return tmp_path
+
+
+def run(command: str, folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    return subprocess.run(
+        ["sh", "-ec", command], cwd=folder, env=environment, input=given, capture_output=True, text=True
+    )
+
+
+def build(command: str, folder: Path) -> None:
+    done = run(command, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def check_digits(program: str, folder: Path) -> None:
+    for image, label in zip(DIGITS["images"][:5], DIGITS["labels"][:5], strict=True):
+        done = run(program, folder, " ".join(map(str, np.ravel(image / 16))))
+        assert done.stdout.strip() == str(label), done.stderr
+
+
+def compilations(folder: Path) -> int:
+    return sum(line.startswith("compile ") for line in (folder / "calls").read_text().splitlines())
+
+
+@needs_cmake
+def test_the_project_of_cmake(folder: Path) -> None:
+    listed, *_ = re.findall(r"^```cmake\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert listed in (folder / "examples" / "cmake" / "CMakeLists.txt").read_text()
+    (commands, _) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    build(commands, folder)
+    check_digits("build/classify", folder)
+    build("cmake --build build", folder)
+    assert compilations(folder) == 1
+    model = folder / "examples" / "digits" / "model.nnef" / "graph.nnef"
+    time.sleep(0.01)  # make sees that it is newer
+    model.touch()
+    build("cmake --build build", folder)
+    assert compilations(folder) == 2
+
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.15)
+project(classify C)
+find_package(nnefc REQUIRED)
+{line}
+add_executable(classify classify.c)
+target_link_libraries(classify PRIVATE digits)
+"""
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nnefc_add_network(digits none.onnx)", "there is no model"),
+        ("nnefc_add_network(9digits ../digits/model.nnef)", "names of functions in C"),
+        ("nnefc_add_network(digits ../digits/model.nnef STRICT)", "come after OPTIONS"),
+        ("set(CMAKE_CROSSCOMPILING TRUE)\nnnefc_add_network(digits ../digits/model.nnef)", "say TARGET"),
+    ],
+)
+def test_mistakes_in_a_project_of_cmake(folder: Path, line: str, message: str) -> None:
+    (folder / "examples" / "cmake" / "CMakeLists.txt").write_text(PROJECT.format(line=line))
+    done = run('cmake -S examples/cmake -B build -Dnnefc_DIR="$(nnefc --cmakedir)"', folder)
+    assert done.returncode != 0
+    assert message in " ".join(done.stderr.split())
+
+
+@needs_cmake
+def test_a_shared_library_with_options(folder: Path) -> None:
+    line = "nnefc_add_network(digits ../digits/model.nnef SHARED TARGET llvm OPTIONS --strict)"
+    (folder / "examples" / "cmake" / "CMakeLists.txt").write_text(PROJECT.format(line=line))
+    source = folder / "examples" / "cmake" / "classify.c"
+    source.write_text(source.read_text().replace("digits.h", "nnefc.h").replace("digits_", "nnefc_"))
+    build('cmake -S examples/cmake -B build -Dnnefc_DIR="$(nnefc --cmakedir)" && cmake --build build', folder)
+    assert "--target llvm --strict" in (folder / "calls").read_text()
+    check_digits("build/classify", folder)
+
+
+@needs_cargo
+def test_the_project_of_cargo(folder: Path) -> None:
+    (_, command) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    build(command.replace("cargo build", "cargo build --offline"), folder)
+    check_digits("examples/rust/target/release/classify", folder)
+
+
+def test_the_folder_of_headers(folder: Path) -> None:
+    place = Path(run("nnefc --includedir", folder).stdout.strip())
+    assert {"nnefc.h", "nnefc.hpp"} <= {path.name for path in place.iterdir()}
