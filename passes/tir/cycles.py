@@ -177,12 +177,30 @@ class _Round:
 
     def _compute(self, value: tirx.Expr) -> None:
         """Count what a statement computes, and reads from memory."""
-        number = _instructions_of(value) * self._vectors(value)
+        number = self._instructions(value) * self._vectors(value)
         if number:
             rounds = [extent for var, extent in self.loops.items() if var not in self.lanes]
             self.instructions.add(number * _OF_AN_INSTRUCTION, rounds)
-        for load in loads_of(value):
-            self._touch(load.source, load.indices, _lanes(load))
+
+    def _instructions(self, expr: tirx.Expr) -> int:
+        """What computing an expression takes, very roughly; indices and loads cost nothing, but memory is touched."""
+        own = 1
+        match expr:
+            case tirx.IntImm() | tirx.FloatImm() | tirx.Var():
+                return 0
+            case TensorLoad():
+                self._touch(expr.source, expr.indices, _lanes(expr))
+                for index in expr.indices:
+                    if not isinstance(index, tirx.Var):
+                        self._instructions(index)
+                return 0
+            case tirx.Add() if isinstance(expr.a, tirx.Mul) or isinstance(expr.b, tirx.Mul):
+                own = 0  # one with the multiplication
+            case tirx.Broadcast() | tirx.Ramp() | tirx.Let():
+                own = 0
+            case Call():
+                own = _instructions_of_call(expr)
+        return own + sum(map(self._instructions, parts_of(expr)))
 
     def _vectors(self, value: tirx.Expr) -> int:
         """Registers that hold what an expression is for all lanes of the loops around."""
@@ -214,24 +232,8 @@ def _unwrapped(value: tirx.Expr) -> tirx.Expr:
     return value.args[-1] if is_call else value
 
 
-def _instructions_of(expr: tirx.Expr) -> int:
-    """What computing an expression takes, very roughly; indices and loads cost nothing.
-
-    Raises:
-        _NotKnownError: it calls a function that does more than compute a value.
-    """
-    match expr:
-        case tirx.IntImm() | tirx.FloatImm() | tirx.Var() | TensorLoad():
-            return 0
-        case tirx.Add() if any(isinstance(part, tirx.Mul) for part in (expr.a, expr.b)):
-            own = 0  # one with the multiplication
-        case tirx.Cast() | tirx.Broadcast() | tirx.Ramp() | tirx.Let():
-            own = int(isinstance(expr, tirx.Cast))
-        case Call():
-            name = getattr(expr.op, "name", "")
-            if name == _EXTERN:
-                raise _NotKnownError
-            own = 1 if name in (*_ONE, *_INTRINSICS) or name.startswith("nnefc.") else _OF_A_CALL
-        case _:
-            own = 1
-    return own + sum(map(_instructions_of, parts_of(expr)))
+def _instructions_of_call(call: Call) -> int:
+    name = getattr(call.op, "name", "")
+    if name == _EXTERN:
+        raise _NotKnownError
+    return 1 if name in (*_ONE, *_INTRINSICS) or name.startswith("nnefc.") else _OF_A_CALL

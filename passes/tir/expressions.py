@@ -73,22 +73,34 @@ def conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
 
 def parts_of(expr: tirx.Expr) -> list[tirx.Expr]:
     """The expressions right inside an expression."""
+    found = _PARTS.get(type(expr))  # many questions are asked of every part of a kernel: each class is looked up once
+    if found is None:
+        found = _PARTS[type(expr)] = _parts_by_class(expr)
+    return found(expr)
+
+
+_PARTS: dict[type, Callable[[tirx.Expr], list[tirx.Expr]]] = {}
+
+
+def _parts_by_class(expr: tirx.Expr) -> Callable[[tirx.Expr], list[tirx.Expr]]:
+    """How to find them in an expression of this one's class."""
     match expr:
         case Call():
-            return [arg for arg in expr.args if isinstance(arg, tirx.Expr)]
+            return lambda expr: [arg for arg in expr.args if isinstance(arg, tirx.Expr)]
         case TensorLoad():
-            return list(expr.indices)
+            return lambda expr: list(expr.indices)
         case tirx.Select():
-            return [expr.condition, expr.true_value, expr.false_value]
+            return lambda expr: [expr.condition, expr.true_value, expr.false_value]
         case tirx.Cast() | tirx.Broadcast():
-            return [expr.value]
+            return lambda expr: [expr.value]
         case tirx.Ramp():
-            return [expr.base]
+            return lambda expr: [expr.base]
         case tirx.Let():
-            return [expr.value, expr.body]
+            return lambda expr: [expr.value, expr.body]
         case tirx.Not():
-            return [expr.a]
-    return [getattr(expr, side) for side in "ab" if hasattr(expr, side)]
+            return lambda expr: [expr.a]
+    sides = [side for side in "ab" if hasattr(expr, side)]
+    return lambda expr: [getattr(expr, side) for side in sides]
 
 
 def rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
@@ -139,9 +151,11 @@ def replaced(expr: tirx.Expr, known: Sequence[tuple[tirx.Expr, tirx.Expr]]) -> t
 
 def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
     """The expression and all of those inside."""
-    yield expr
-    for part in parts_of(expr):
-        yield from inside(part)
+    waiting = [expr]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting += reversed(parts_of(part))
 
 
 def loads_of(expr: tirx.Expr) -> list[TensorLoad]:

@@ -29,6 +29,9 @@ CODE_SUFFIXES = {"llvm-ir": "ll", "asm": "s"}
 # several; but an object takes as long as a kernel. The same on every machine, for the same input gives the same bytes.
 _PARTS = (4, 8, 16)
 
+_OPEN = 3
+"""Kernels that one of open sizes counts for: with tiles of several sizes, it takes LLVM as long as so many."""
+
 
 class CodeGenerator:
     """Compiles functions on all processors; a context, on whose end the work stops.
@@ -61,7 +64,8 @@ class CodeGenerator:
     def add(self, kernel: tirx.PrimFunc) -> None:
         """Compile `kernel`, a flat function with a symbol, some time before :meth:`finish` returns."""
         self._waiting.append(kernel)
-        if len(self._waiting) == _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
+        size = sum(_OPEN if OF_OPEN_SIZES in other.attrs else 1 for other in self._waiting)
+        if size >= _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
             self._start()
 
     def finish(self, *entries: tirx.PrimFunc) -> tuple[bytes, ...]:

@@ -14,6 +14,7 @@ from tvm import te, tirx
 
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.link.zig import zig
 
@@ -111,3 +112,15 @@ def test_a_function_is_compiled_once_and_not_again_under_a_name_of_tvms() -> Non
         (code,) = generator.finish(case.func("gather"))
     assert b"gather" in code
     assert b"__tvm_ffi_main" not in code
+
+
+def test_kernels_of_open_sizes_are_spread_over_more_objects() -> None:
+    """They take several times as long as others, and all processors should have work to the end."""
+    kernels = [case.func(f"gather{number}") for number, case in enumerate(gathers(6))]
+    counts = []
+    for attrs in ({}, {OF_OPEN_SIZES: True}):
+        with CodeGenerator(target("llvm")) as generator:
+            for kernel in kernels:
+                generator.add(kernel.with_attrs(attrs))
+            counts.append(len(generator.finish()))
+    assert counts == [2, 3]
