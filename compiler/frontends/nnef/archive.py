@@ -179,6 +179,22 @@ class _Folder:
         return _inner_archive(self, label)
 
 
+class _Member(tarfile.TarInfo):
+    """A member of an archive; one with content is a file.
+
+    Where a name is longer than the 100 characters that there is room for, and is cut off behind a slash, Python takes
+    an ordinary file of the oldest kind for a folder, and what is in it for the next member. tract writes such files.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        """The member of a block."""
+        made = super().frombuf(buf, encoding, errors)
+        if made.isdir() and made.size > 0 and bytes(buf[156:157]) == tarfile.AREGTYPE:
+            made.type = tarfile.REGTYPE
+        return made
+
+
 class _Archive:
     """A tar archive in memory or mapped; its members are views into it."""
 
@@ -188,7 +204,7 @@ class _Archive:
         self._members: dict[str, tuple[int, int]] = {}
         content.seek(0)
         try:
-            with tarfile.open(fileobj=content, mode="r:") as archive:
+            with tarfile.open(fileobj=content, mode="r:", tarinfo=_Member) as archive:
                 for member in archive:
                     self._add(member)
         except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:

@@ -147,3 +147,25 @@ def test_missing_models_are_errors(tmp_path, what):
     (tmp_path / "folder").mkdir()
     with pytest.raises(CompileError, match=what), open_model(tmp_path / what) as files:
         files.text()
+
+
+def test_names_that_are_cut_off_behind_a_slash_are_files(tmp_path):
+    """As tract writes them: an ordinary file of the oldest kind, whose whole name is in a block before it."""
+    name = "a" * 99 + "/" + "b" * 30 + ".dat"
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for each, content in ((name, b"c" * 300), ("graph.nnef", b"version 1.0;")):
+            member = tarfile.TarInfo(each)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    data = bytearray(made.getvalue())
+    header = memoryview(data)[1024:1536]  # after the long name: its own header, and its text
+    assert bytes(header[99:101]) == b"/" + header[100:101] and header[156] == ord("0")
+    header[156] = 0
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    (tmp_path / "m.tar").write_bytes(data)
+    with open_model(tmp_path / "m.tar") as files:
+        found = files.find(name)
+        assert found is not None and found.tobytes() == b"c" * 300
+        assert files.text() == "version 1.0;"
