@@ -13,7 +13,7 @@ from nnefc.frontends.nnef.signatures import spell_value
 from nnefc.frontends.nnef.types import Dialect, has_tensor
 from nnefc.frontends.nnef.values import Arguments, Tensor, Value
 
-__all__ = ["FlatGraph", "Invocation", "Tensor", "print_flat"]
+__all__ = ["FlatGraph", "Invocation", "Tensor", "print_flat", "print_fragment"]
 
 
 _CONTENTS = ("scalar", "integer", "logical")
@@ -80,6 +80,16 @@ def print_flat(graph: FlatGraph) -> str:
     lines += [f"    {_print_invocation(invocation, graph.dialect)};" for invocation in graph.invocations]
     lines += ["}", ""]
     return "\n".join(lines)
+
+
+def print_fragment(graph: FlatGraph) -> str:
+    """A fragment of a document in tract's dialect: the graph, whose inputs are its parameters."""
+    parameters, results = (
+        ", ".join(f"{tensor.name}: tensor<scalar>" for tensor in tensors) for tensors in (graph.inputs, graph.outputs)
+    )
+    lines = [f"fragment {graph.name}({parameters}) -> ({results})", "{"]
+    lines += [f"    {_print_invocation(invocation, graph.dialect)};" for invocation in graph.invocations]
+    return "\n".join([*lines, "}", "", ""])
 
 
 def _joined(values: Iterable[Any]) -> bool:

@@ -326,6 +326,7 @@ MISTAKES = {
     "too many arguments": ("y = relu(x, x, x);", "'relu' has 1 parameters"),
     "an unknown element type": ("y = tract_core_cast(x, to = 'f3');", "the element type 'f3' is not supported"),
     "no file of trained values": ("y = variable<scalar>(label = 'q', shape = [2]);", "no file"),
+    "a cast to no type": ("y = cast(x);", "'cast' does not say to which type"),
     "a string for a number": ("y = softmax(x, axes = ['a']);", "'axes' of 'softmax': an integer is needed"),
     "another number of results": ("a, b = relu(x); y = a;", "2 names are given to 1 values"),
     "a scan of no fragment": (

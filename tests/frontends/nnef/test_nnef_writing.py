@@ -96,8 +96,22 @@ def test_branches_are_an_error_with_the_name_of_what_they_make(tmp_path: Path) -
     }
     nodes = [node("If", ["which"], ["chosen"], **branches), node("Relu", ["chosen"], ["y"])]
     made = graph(nodes, [info("which", (), onnx.TensorProto.BOOL), info("x")])
-    with pytest.raises(CompileError, match=r"^error: the tensor 'chosen': NNEF has no branches and loops"):
-        nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")
+    path = save(model(made), tmp_path)
+    for registry in (None, "tract_core"):
+        with pytest.raises(CompileError, match=r"^error: the tensor 'chosen': NNEF has no branches, and") as error:
+            nnefc.convert(path, tmp_path / "out.nnef", registry=registry)
+        assert "--registry" not in str(error.value.hint)
+
+
+def test_integers_that_are_compared_with_reals_are_cast_as_tract_does(tmp_path: Path) -> None:
+    x, y = info("x", (4,), onnx.TensorProto.INT64), info("y", (4,), onnx.TensorProto.BOOL)
+    nodes = [node("Greater", ["x", "limit"], ["y"])]
+    path = save(model(graph(nodes, [x], [y], [tensor("limit", 2, np.int64)])), tmp_path)
+    nnefc.convert(path, tmp_path / "again.nnef", registry="tract_core")
+    text = (tmp_path / "again.nnef" / "graph.nnef").read_text()
+    assert " cast" not in text and "tract_core_cast" in text
+    (made,) = nnefc.compile(tmp_path / "again.nnef").run({"x": np.arange(4)}).values()
+    np.testing.assert_array_equal(made, [False, False, False, True])
 
 
 def test_what_is_not_needed_may_be_anything(tmp_path: Path) -> None:

@@ -31,18 +31,21 @@ _MOVES = frozenset(
 """Operations that leave half floats as they are; others compute in float32."""
 
 
-def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, Value]) -> Value:
-    """Call one of the standard's operations.
+def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, Value], content: str = "") -> Value:
+    """Call one of the standard's operations; `content` is what is written between `<` and `>`.
 
     Raises:
         CompileError: arguments are missing or do not fit.
     """
+    if operation.name == "cast" and not content:
+        hint = "write cast<scalar>(x), cast<integer>(x), or cast<logical>(x)"
+        raise CompileError("'cast' does not say to which type", hint=hint)
     arguments = _complete(at, operation.signature, given)
     made = _of_sizes(operation.name, operation.signature, arguments)
     if made is not None:
         return made
     operands, half = _as_operands(at, operation.signature, arguments, operation.name in _MOVES)
-    args = Arguments({name: _as_tensors(at, value) for name, value in operands.items()})
+    args = Arguments({name: _as_tensors(at, value) for name, value in operands.items()}, content)
     try:
         with allowing():
             operation.shape(args)

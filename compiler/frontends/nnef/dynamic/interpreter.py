@@ -353,7 +353,7 @@ class Interpreter:
             return self._placed(frame, invocation.at, self._sources[name], given, content, target, place)
         if self._depth == 0:
             given = dict(self.quantized.arguments(name, given))
-        return self._placed(frame, invocation.at, self._resolved, name, given)
+        return self._placed(frame, invocation.at, self._resolved, name, given, invocation.content or "")
 
     def _custom(self, name: str) -> ExtensionOperator | None:
         """What a user registered under a name."""
@@ -377,7 +377,7 @@ class Interpreter:
             self._fail(frame, invocation.at, f"the registries of this document have no operation '{name}'", hint)
         return [parameter.name for parameter in operator.signature.parameters]
 
-    def _resolved(self, name: str, given: Mapping[str, Value]) -> Value:
+    def _resolved(self, name: str, given: Mapping[str, Value], content: str) -> Value:
         """Call what a user registered, a fragment, an operator of a registry or one of the standard's operations."""
         custom = self._custom(name)
         if custom is not None:
@@ -394,7 +394,7 @@ class Interpreter:
             if name not in self._definitions:
                 self._definitions[name] = operation.defined(Dialect.FINAL)
             return _listed(self._expanded(self._definitions[name], given))
-        return call_standard(self.at, operation, given)
+        return call_standard(self.at, operation, given, content)
 
     # Errors
 

@@ -56,10 +56,7 @@ def _as_scalars(document: Document, operands: list[Any]) -> list[Any]:
     known = [x for x in operands if isinstance(x, np.ndarray) and x.dtype.kind in "iu"]
     if not known or len(known) == len(operands) or any(np.abs(x.astype(np.float64)).max() >= _EXACT for x in known):
         return operands
-    return [
-        x.astype(np.float32) if isinstance(x, np.ndarray) else document.call("cast", content="scalar", input=x)
-        for x in operands
-    ]
+    return [x.astype(np.float32) if isinstance(x, np.ndarray) else document.say(Cast("float32"), x) for x in operands]
 
 
 def cube(document: Document, x: Any) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.archive import DOCUMENT, QUANTIZATION
-from nnefc.frontends.nnef.flat import print_flat
+from nnefc.frontends.nnef.flat import print_flat, print_fragment
 from nnefc.frontends.nnef.tensor_file import write_tensor
 from nnefc.frontends.nnef.writing.network import Written
 
@@ -94,6 +94,9 @@ def document_text(written: Written) -> str:
     """The document, with a comment for each tensor that the network calls by another name."""
     renamed = "".join(f"# {name} is {_printable(own)}\n" for name, own in written.renamed.items())
     first, rest = print_flat(written.graph).split("\n", 1)
+    if written.fragments:
+        head, graph, body = rest.partition("graph ")
+        rest = "".join([head, *map(print_fragment, written.fragments), graph, body])
     extensions = "".join(f"extension {extension};\n" for extension in written.extensions)
     return f"{first}\n{extensions}{rest}" if not renamed else f"{first}\n{extensions}\n{renamed}{rest}"
 

@@ -6,7 +6,7 @@ where NNEF has none for it, what it is made of is. What nothing needs in the end
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,8 +36,9 @@ from nnefc.frontends.nnef.writing.names import Names, identifier, label
 from nnefc.frontends.nnef.writing.relax_calls import operator_of
 from nnefc.frontends.nnef.writing.rounded import Rounded
 from nnefc.frontends.nnef.writing.rules import RULES
-from nnefc.frontends.nnef.writing.tract import TRACT_RULES, TractDocument
-from nnefc.network import Network
+from nnefc.frontends.nnef.writing.scans import scanned_loop
+from nnefc.frontends.nnef.writing.tract import TRACT_RULES, Fragment, TractDocument
+from nnefc.network import Control, Loop, Network, control_index
 from nnefc.operators.base import dtype_of, shape_of
 from nnefc.operators.recording import Application, Recording
 
@@ -62,6 +63,8 @@ _HINT = "convert a part of the network that ends before it, with --output-tensor
 
 _PLAIN = "write it without --registry: the standard has variables that are updated"
 
+_CHOOSES = "NNEF has no branches, and the network chooses here"
+
 _REGISTRY = "write it in tract's dialect, which has more operators, with --registry tract_core"
 
 _WIDTHS = {"scalar": "float32", "integer": "int32", "logical": "bool"}
@@ -79,6 +82,7 @@ class Written:
         widths: element types of inputs and outputs that NNEF has no name for, by their names in the document.
         quantization: the text of `graph.quant`; empty for none.
         extensions: what the document's `extension` statements say.
+        fragments: that the graph calls: the bodies of loops.
     """
 
     graph: FlatGraph
@@ -88,6 +92,7 @@ class Written:
     quantization: str = ""
     extensions: tuple[str, ...] = ()
     coded: frozenset[str] = frozenset()
+    fragments: tuple[FlatGraph, ...] = ()
 
 
 def written(network: Network, recording: Recording, registry: str | None = None) -> Written:
@@ -99,16 +104,15 @@ def written(network: Network, recording: Recording, registry: str | None = None)
     _check(network)
     if registry is not None and network.states:
         raise CompileError("the network keeps states between runs, for which tract_core has no operator", hint=_PLAIN)
-    writer = _Writer(network, recording, registry is not None)
     try:
         with leaving_open(network.open_dimensions, network.input_shapes):
-            return writer.written()
+            return _written(network, recording, registry is not None)
     except Unsayable as error:
         place = f"{error.place}: " if error.place else ""
         ways = [_HINT]
         if "open size" in error.reason:
             ways.insert(0, "give the sizes that are open, with --shape NAME=SIZE")
-        if registry is None:
+        if registry is None and error.reason != _CHOOSES:
             ways.insert(0, _REGISTRY)
         raise CompileError(f"{place}{error.reason}", hint="; or ".join(ways)) from None
 
@@ -125,50 +129,56 @@ def _check(network: Network) -> None:
         raise CompileError("the network computes with strings, which NNEF does not have", hint=_HINT)
 
 
-class _Writer:
-    def __init__(self, network: Network, recording: Recording, in_tracts_dialect: bool) -> None:
-        self._network = network
-        self._recording = recording
-        kind, rules = (TractDocument, {**RULES, **TRACT_RULES}) if in_tracts_dialect else (Document, RULES)
-        self._document = kind(constant_name=recording.constant_name, rules=rules)
-        self._made: dict[Application, list[Any]] = {}
-        self._rounded = None if in_tracts_dialect else Rounded(self._document, network.module["main"])
+def _written(network: Network, recording: Recording, in_tracts_dialect: bool) -> Written:
+    main = network.module["main"]
+    kind, rules = (TractDocument, {**RULES, **TRACT_RULES}) if in_tracts_dialect else (Document, RULES)
+    document = kind(constant_name=recording.constant_name, rules=rules)
+    rounded = None if in_tracts_dialect else Rounded(document, main)
+    writer = _Writer(document, recording, network.controls, rounded)
+    inputs = _inputs(document, network, main.params[: len(network.inputs)])
+    states = _states(document, network, main.params[len(network.inputs) :])
+    results = writer.run(main, [*inputs, *states])
+    outputs, updated = results[: len(network.outputs)], results[len(network.outputs) :]
+    updates = [
+        document.call("update", variable=state, value=value) for state, value in zip(states, updated, strict=True)
+    ]
+    return _finished(network, document, inputs, outputs, updates, rounded)
 
-    def written(self) -> Written:
-        """All of it."""
-        main = self._network.module["main"]
-        inputs = self._inputs(main.params[: len(self._network.inputs)])
-        states = self._states(main.params[len(self._network.inputs) :])
+
+def _inputs(document: Document, network: Network, params: Any) -> list[Tensor]:
+    made = []
+    for name, var in zip(network.inputs, params, strict=True):
+        document.hint = name
+        made.append(document.external(dtype_of(var), shape_of(var)))
+    return made
+
+
+def _states(document: Document, network: Network, params: Any) -> list[Tensor]:
+    made = []
+    for state in network.states:
+        document.hint = state.name
+        made.append(document.state(state.initial))
+    return made
+
+
+class _Writer:
+    """Writes a function of a network, or of a body in it, into a document."""
+
+    def __init__(
+        self, document: Document, recording: Recording, controls: Sequence[Control], rounded: Rounded | None = None
+    ) -> None:
+        self._document = document
+        self._recording = recording
+        self._controls = controls
+        self._made: dict[Application, list[Any]] = {}
+        self._rounded = rounded
+
+    def run(self, main: relax.Function, params: Sequence[Any]) -> list[Tensor]:
+        """What the function returns, where these tensors stand for its parameters."""
+        self._document.values.update(zip(main.params, params, strict=True))
         for var, value in _bindings(main):
             self._write(var, value)
-        results = self._results(main.body.body)
-        outputs, updated = results[: len(self._network.outputs)], results[len(self._network.outputs) :]
-        updates = [
-            self._document.call("update", variable=state, value=value)
-            for state, value in zip(states, updated, strict=True)
-        ]
-        return _finished(self._network, self._document, inputs, outputs, updates, self._rounded)
-
-    def _inputs(self, params: Any) -> list[Tensor]:
-        made = []
-        for name, var in zip(self._network.inputs, params, strict=True):
-            self._document.hint = name
-            tensor = self._document.external(dtype_of(var), shape_of(var))
-            self._document.values[var] = tensor
-            made.append(tensor)
-        return made
-
-    def _states(self, params: Any) -> list[Tensor]:
-        made = []
-        for state, var in zip(self._network.states, params, strict=True):
-            self._document.hint = state.name
-            tensor = self._document.state(state.initial)
-            self._document.values[var] = tensor
-            made.append(tensor)
-        return made
-
-    def _results(self, var: relax.Expr) -> list[Tensor]:
-        found = self._document.values[var]
+        found = self._document.values[main.body.body]
         if isinstance(found, Unsayable):
             raise found
         assert isinstance(found, list)
@@ -229,12 +239,25 @@ class _Writer:
                 return whole[value.index]
             case relax.Tuple():
                 return [document.tensor(field) for field in value.fields]
+            case relax.Call() if (index := control_index(value)) is not None:
+                return self._controlled(self._controls[index], list(value.args[1].fields))
             case relax.Call():
                 operator, operands = operator_of(value)
                 return document.say(operator, *operands)
             case relax.Var() | GenericConst():
                 return document.value(value)
         raise Unsayable("it is nothing that NNEF has")
+
+    def _controlled(self, control: Control, operands: list[relax.Expr]) -> Any:
+        """The results of a loop; branches cannot be said."""
+        if not isinstance(control, Loop):
+            raise Unsayable(_CHOOSES)
+        body = control.body
+
+        def write(document: Document, main: relax.Function, params: Sequence[Any]) -> list[Tensor]:
+            return _Writer(document, self._recording, body.controls).run(main, params)
+
+        return scanned_loop(self._document, control, operands, write)
 
 
 def _most_telling(failures: list[Unsayable]) -> Unsayable:
@@ -268,7 +291,8 @@ def _finished(
         own.append(tensor)
     kept = _needed(document.invocations, [*inputs, *own, *updates])
     names, renamed = _names(network, document, kept, inputs, own)
-    labels = _labels(document, kept, names)
+    taken = Names()
+    labels = _labels(document, kept, names, taken)
     final = {tensor: replace(tensor, name=name) for tensor, name in names.items()}
     graph = FlatGraph(
         identifier(network.name or "network"),
@@ -279,10 +303,49 @@ def _finished(
     )
     values = {labels[tensor]: document.variables[tensor] for tensor in labels}
     if isinstance(document, TractDocument):
-        return Written(graph, values, renamed, {}, extensions=tuple(_extensions(network)))
+        fragments = _fragments(document, kept, taken, values)
+        return Written(graph, values, renamed, {}, extensions=tuple(_extensions(network)), fragments=fragments)
     text = rounded.text(names) if rounded is not None else ""
     coded = frozenset(labels[tensor] for tensor in labels if rounded is not None and tensor in rounded.entries)
     return Written(graph, values, renamed, _widths(network, final, inputs, own), text, coded=coded)
+
+
+def _fragments(
+    document: TractDocument, kept: list[Invocation], taken: Names, values: dict[str, Array]
+) -> tuple[FlatGraph, ...]:
+    """The fragments that what is kept calls, those first that others call; `values` gets those of their variables."""
+    named = {fragment.name: fragment for fragment in document.fragments}
+    made: dict[str, FlatGraph] = {}
+
+    def write(invocations: list[Invocation]) -> None:
+        for each in invocations:
+            name = each.arguments.get("body") if each.operation.name == "tract_core_scan" else None
+            if isinstance(name, str) and name not in made:
+                fragment, own = named[name], _needed(named[name].body.invocations, list(named[name].results))
+                write(own)
+                made[name] = _fragment(fragment, own, taken, values)
+
+    write(kept)
+    return tuple(made.values())
+
+
+def _fragment(fragment: Fragment, kept: list[Invocation], taken: Names, values: dict[str, Array]) -> FlatGraph:
+    """A fragment with names."""
+    body = fragment.body
+    given = Names(body.fixed.values())
+    names = dict(body.fixed)
+    for tensor in (tensor for invocation in kept for tensor in invocation.tensors if tensor not in names):
+        names[tensor] = given.unique(identifier(body.named.get(tensor) or body.hints[tensor] or "t"))
+    labels = _labels(body, kept, names, taken)
+    values.update({labels[tensor]: body.variables[tensor] for tensor in labels})
+    final = {tensor: replace(tensor, name=name) for tensor, name in names.items()}
+    return FlatGraph(
+        fragment.name,
+        Dialect.FINAL,
+        tuple(final[tensor] for tensor in fragment.parameters),
+        tuple(final[tensor] for tensor in fragment.results),
+        tuple(_renamed(invocation, final, labels) for invocation in kept),
+    )
 
 
 def _extensions(network: Network) -> Iterator[str]:
@@ -337,9 +400,8 @@ def _names(
     return names, renamed
 
 
-def _labels(document: Document, kept: list[Invocation], names: Mapping[Tensor, str]) -> dict[Tensor, str]:
-    """Labels of variables: what the model calls them, as names of files."""
-    given = Names()
+def _labels(document: Document, kept: list[Invocation], names: Mapping[Tensor, str], given: Names) -> dict[Tensor, str]:
+    """Labels of variables: what the model calls them, as names of files; each once among `given`."""
     variables = [tensor for invocation in kept for tensor in invocation.tensors if tensor in document.variables]
     return {tensor: given.unique(label(document.named.get(tensor, names[tensor]))) for tensor in variables}
 
@@ -348,7 +410,7 @@ def _renamed(invocation: Invocation, final: Mapping[Tensor, Tensor], labels: Map
     def value(item: Any) -> Any:
         if isinstance(item, Tensor):
             return final[item]
-        return [value(part) for part in item] if isinstance(item, list) else item
+        return type(item)(map(value, item)) if isinstance(item, list | tuple) else item
 
     arguments = {name: value(argument) for name, argument in invocation.arguments.items()}
     if invocation.operation.name == "variable":

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tvm.ir import GenericConst
 
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import aligned, reshaped, says, shape_of
@@ -24,6 +25,8 @@ from nnefc.operators.quantization import QuantizedTensor
 from nnefc.operators.recurrent import Activation, Gru, Lstm, Recurrence, Rnn, Weights
 from nnefc.operators.shape import Slice
 
+__all__ = ["check", "is_constant", "projected", "recurrence", "step"]
+
 _MOST_STEPS = 1024
 """Steps that are written one after the other: about ten operations each."""
 
@@ -31,33 +34,39 @@ _FUNCTIONS = ("sigmoid", "tanh", "relu")
 
 
 @says(Recurrence)
-def _recurrence(
+def recurrence(
     document: Document, operator: Recurrence, x: Any, weights: Weights, states: Sequence[Any], lengths: Any = None
 ) -> list[Any]:
-    _check(operator, x, weights, lengths)
-    time = shape_of(x)[0]
-    given = document.call("unstack", value=document.tensor(_projected(document, operator, x, weights)), axis=0)
-    now = [document.tensor(state) for state in states]
-    hidden: list[Any] = [None] * time
-    for step in reversed(range(time)) if operator.backwards else range(time):
-        now = _step(document, operator.cell, given[step], now, weights)
-        hidden[step] = now[0]
-    return [document.call("stack", values=hidden, axis=0), *now]
-
-
-def _check(operator: Recurrence, x: Any, weights: Weights, lengths: Any) -> None:
-    if any(isinstance(part, QuantizedTensor) for part in (x, *weights)):
-        raise Unsayable("NNEF has no operation for recurrent layers of integers")
-    if lengths is not None:
-        raise Unsayable("NNEF has no operation for sequences that end before the last step")
+    """The hidden states of all steps, and the last states."""
+    check(operator, x, weights, lengths)
     time = shape_of(x)[0]
     if not isinstance(time, int):
         raise Unsayable("NNEF has no loops, and the number of steps is an open size")
     if time > _MOST_STEPS:
         raise Unsayable(f"NNEF has no loops, and {time} steps would be written one after the other")
+    given = document.call("unstack", value=document.tensor(projected(document, operator, x, weights)), axis=0)
+    now = [document.tensor(state) for state in states]
+    hidden: list[Any] = [None] * time
+    for number in reversed(range(time)) if operator.backwards else range(time):
+        now = step(document, operator.cell, given[number], now, weights)
+        hidden[number] = now[0]
+    return [document.call("stack", values=hidden, axis=0), *now]
 
 
-def _projected(document: Document, operator: Recurrence, x: Any, weights: Weights) -> Any:
+def check(operator: Recurrence, x: Any, weights: Weights, lengths: Any) -> None:
+    """Refuse layers that neither steps nor scans can say."""
+    if any(isinstance(part, QuantizedTensor) for part in (x, *weights)):
+        raise Unsayable("NNEF has no operation for recurrent layers of integers")
+    if lengths is not None:
+        raise Unsayable("NNEF has no operation for sequences that end before the last step")
+
+
+def is_constant(part: Any) -> bool:
+    """Whether a part of a layer's weights is known, or is not there."""
+    return part is None or isinstance(part, np.ndarray | GenericConst)
+
+
+def projected(document: Document, operator: Recurrence, x: Any, weights: Weights) -> Any:
     """The products with the inputs, biases added but for one of a GRU."""
     time, batch, depth = shape_of(x)
     width = shape_of(weights.inputs)[1]
@@ -81,7 +90,8 @@ def _bias(weights: Weights, apart: int) -> Any:
     return own
 
 
-def _step(document: Document, cell: Any, given: Any, states: list[Any], weights: Weights) -> list[Any]:
+def step(document: Document, cell: Any, given: Any, states: list[Any], weights: Weights) -> list[Any]:
+    """The states after a step, the hidden one first; `given` is the step's part of the products with the inputs."""
     match cell:
         case Rnn():
             total = _sum(document, given, document.say(MatMul(), states[0], weights.hidden))

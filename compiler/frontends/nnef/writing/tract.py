@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,7 +44,7 @@ from nnefc.operators.shape import Expand, Slice, Split
 from nnefc.operators.sorting import TopK
 from nnefc.sizes import is_known
 
-__all__ = ["TRACT_RULES", "TractDocument", "tract_says"]
+__all__ = ["TRACT_RULES", "Fragment", "TractDocument", "tract_says"]
 
 _NAMES = {dtype: name for name, dtype in DATUM_TYPES.items()}
 _Function = TypeVar("_Function", bound=Rule)
@@ -52,8 +52,57 @@ _Function = TypeVar("_Function", bound=Rule)
 _SPELLABLE = re.compile(r"[A-Za-z0-9_+\-*/ ()]+")
 
 
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """A fragment of a document: the body of a scan.
+
+    Attributes:
+        parameters, results: tensors of `body`, whose names are given.
+        body: a document of its own.
+    """
+
+    name: str
+    parameters: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    body: TractDocument
+
+
+@dataclass
 class TractDocument(Document):
-    """A document in tract's dialect: the content of a tensor is its element type."""
+    """A document in tract's dialect: the content of a tensor is its element type.
+
+    Attributes:
+        fragments: that its scans call.
+        fixed: the names of tensors that are parameters or results of it, if it is the body of a fragment.
+    """
+
+    fragments: list[Fragment] = field(default_factory=list)
+    fixed: dict[Tensor, str] = field(default_factory=dict)
+
+    def inside(self) -> TractDocument:
+        """A document for the body of a fragment; constants are its own."""
+        return TractDocument(constant_name=self.constant_name, rules=self.rules, fragments=self.fragments)
+
+    def parameter(self, name: str, dtype: str, shape: Shape) -> Tensor:
+        """A parameter of the fragment that this is the body of."""
+        made = self._tensor(self.content_of(dtype), shape)
+        self.fixed[made] = name
+        return made
+
+    def result(self, name: str, value: Value) -> Tensor:
+        """A result of that fragment: a tensor that is no parameter, no variable and no other result."""
+        tensor = self.tensor(value)
+        if tensor in self.fixed or tensor in self.variables:
+            tensor = self.call("copy", x=tensor)
+        self.fixed[tensor] = name
+        return tensor
+
+    def scan(self, results: Sequence[tuple[str, Shape]], /, **arguments: Any) -> list[Tensor]:
+        """Add a scan; each run begins anew, as loops of networks do."""
+        given = {**arguments, "skip": 0, "reset_every_turn": True, "external_state": False}
+        made = [self._tensor(dtype, shape) for dtype, shape in results]
+        self._append(_operation("tract_core_scan"), given, {"outputs": tuple(made) if len(made) > 1 else made[0]})
+        return made
 
     def content_of(self, dtype: str) -> str:
         """The element type itself."""
