@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nnefc.loader import LoadError, Model, RunError, SessionPool, load
     from nnefc.quantization import quantize
 
+    __version__: str
+
 __all__ = [
     "Artifact",
     "CompileError",
@@ -63,11 +65,15 @@ _LAZY = {
 
 def __dir__() -> list[str]:
     """What is here already, and what is imported at its first use."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})
 
 
 def __getattr__(name: str) -> Any:
     """Import the loader, or the compiler, at its first use."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("nnefc")
     if name not in _LAZY:
         raise AttributeError(f"module 'nnefc' has no attribute {name!r}")
     from importlib import import_module

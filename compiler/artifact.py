@@ -15,9 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnefc.diagnostics import CompileError
+from nnefc.library_graph import graph_of_library
 from nnefc.loader import Model, listed, load
+from nnefc.loader.notebook import face_html
 from nnefc.network import Network, OpenDimension, size_by_name
 from nnefc.open_formulas import factor_of
+from nnefc.pages.page import graph_fragment
 from nnefc.passes.backend import Code, Lowered, TimedKernel
 from nnefc.passes.graph.index_limits import index_limits
 from nnefc.passes.plan.entry import counted_sizes, output_parts
@@ -67,6 +70,17 @@ class Artifact:
     def __repr__(self) -> str:
         face = f"{listed(self.inputs)} -> {listed(self.outputs)}"
         return f"<Artifact {self.description.model} for {self.target.name}: {face}>"
+
+    def _repr_html_(self) -> str:
+        kinds = (("input", self.inputs), ("output", self.outputs), ("state", self.description.states))
+        facts = [
+            ("constants", f"{self.description.constant_bytes:,} bytes"),
+            ("workspace", f"{self.description.workspace_bytes:,} bytes a session"),
+        ]
+        shown = face_html(f"Artifact {self.description.model} for {self.target.name}", kinds, facts)
+        if self.description.kernels:
+            shown += graph_fragment("kernels", graph_of_library(self.description))
+        return shown
 
     def __copy__(self) -> Artifact:
         return self

@@ -26,6 +26,7 @@ from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.pipeline import Place, joined, lower, without_code
 from nnefc.passes.plan.entry import ENTRY, counted_sizes
+from nnefc.passes.plan.program import Step
 from nnefc.provenance import source_digest
 from nnefc.quantizer import INT8
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
@@ -46,10 +47,16 @@ class Progress(Protocol):
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Entered when the phase `name` begins, left when it ends; phases may be inside one another."""
 
+    def kernels(self, done: int, count: int) -> None:
+        """Called, inside a phase, as kernels become code: how many have, of how many."""
+
 
 class _Silent:
     def phase(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def kernels(self, done: int, count: int) -> None:
+        pass
 
 
 def compile(
@@ -286,7 +293,8 @@ def compile_network(
         memory_errors("the network takes more memory to compile than there is"),
         CodeGenerator(target.host) as generator,
     ):
-        place = Place(has_others=bool(special.networks), timed=[] if profile else None, operators=operators or {})
+        timed: list[Step] | None = [] if profile else None
+        place = Place(has_others=bool(special.networks), timed=timed, operators=operators or {}, told=progress.kernels)
         with progress.phase("lower"), in_turn():
             with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
                 if special.only:

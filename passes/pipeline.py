@@ -194,6 +194,7 @@ class Place:
         counted: of one of these others, the sizes that it has to write: those of `counted_sizes` of the first.
         timed: the calls of kernels that are timed, of all; None if none are.
         operators: what the model computes tensors by, for the description of what is timed.
+        told: called before each kernel gets its schedule: how many have one, and how many there are.
     """
 
     pool: Pool = field(default_factory=Pool)
@@ -202,6 +203,7 @@ class Place:
     counted: Sequence[tuple[int, int]] | None = None
     timed: list[Step] | None = None
     operators: Mapping[str, str] = field(default_factory=dict)
+    told: Callable[[int, int], None] = lambda _done, _all: None
 
 
 def lower(
@@ -244,7 +246,9 @@ def lower(
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(kernel) for gv, kernel in analyses.items()}
     kernels: dict[GlobalVar, LoweredKernel] = {}
-    for gv in sorted(analyses, key=lambda gv: gv.name_hint):
+    count = len(analyses)
+    for done, gv in enumerate(sorted(analyses, key=lambda gv: gv.name_hint)):
+        place.told(done, count)
         analysis = analyses.pop(gv)
         if not in_place[gv].is_view:
             sizes = open_sizes_of(program.kernels[gv])

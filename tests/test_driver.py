@@ -49,6 +49,9 @@ class Recorder:
         yield
         self.events.append(f"end {name}")
 
+    def kernels(self, done: int, count: int) -> None:
+        self.events.append(f"{done} of {count}")
+
 
 def test_a_document_is_compiled_and_runs(document: Path) -> None:
     artifact = nnefc.compile(document)
@@ -61,7 +64,11 @@ def test_progress_is_told_of_every_phase_in_order(document: Path) -> None:
     recorder = Recorder()
     nnefc.compile(document, progress=recorder)
     names = ["read", "lower", "generate code"]
-    assert recorder.events == [f"{what} {name}" for name in names for what in ("begin", "end")]
+    phases = [event for event in recorder.events if " of " not in event]
+    assert phases == [f"{what} {name}" for name in names for what in ("begin", "end")]
+    done = [event for event in recorder.events if event not in phases]
+    assert done == [f"{place} of {len(done)}" for place in range(len(done))] and done
+    assert recorder.events.index("begin lower") < recorder.events.index(done[-1]) < recorder.events.index("end lower")
 
 
 def test_a_dump_has_the_program_after_each_phase_in_order(document: Path, tmp_path: Path) -> None:
@@ -110,6 +117,15 @@ def test_an_operation_without_lowering_is_an_error() -> None:
         builder.emit_func_output(output)
     with pytest.raises(CompileError, match="has no lowering"):
         compile_network(Network("test", builder.finalize(), ("x",), ("y",)), target("llvm"))
+
+
+def test_notebooks_show_networks_as_tables(document: Path) -> None:
+    artifact = nnefc.compile(document, profile=True)
+    shown = artifact._repr_html_()
+    assert "x: float32[2, 3]" in shown and "<svg" in shown and "<script" not in shown
+    with artifact.load() as model:
+        assert "y: float32[2, 3]" in model._repr_html_() and "<table>" in model._repr_html_()
+    assert len(repr(artifact).splitlines()) == 1
 
 
 # Several compilations at the same time.

@@ -17,6 +17,7 @@ from nnefc.cli.convert import convert_model
 from nnefc.cli.errors import ErrorsAsMessages
 from nnefc.cli.folders import printing_folder
 from nnefc.cli.inspect import inspect_file
+from nnefc.cli.manual import man_option
 from nnefc.cli.profile import profile_library
 from nnefc.cli.quantize import quantize_model
 from nnefc.cli.run import run_library
@@ -47,3 +48,4 @@ for command in (
     list_targets,
 ):
     main.add_command(command)
+man_option(main)

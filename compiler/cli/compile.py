@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nnefc.cli.options import code_options, given, model_options, read_shapes
 from nnefc.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    from nnefc.artifact import Artifact
 
 __all__ = ["compile_model"]
 
@@ -120,8 +123,21 @@ def compile_model(
         click.echo("\n".join(face(artifact.inputs, artifact.outputs)), err=True)
         if (summary := artifact.code.summary()) is not None:
             click.echo(summary, err=True)
-        size = f", {output.stat().st_size:,} bytes" if output.is_file() else ""
-        click.echo(f"wrote {output}{size}", err=True)
+    if verbose or sys.stderr.isatty():
+        click.echo(closing_line(output, artifact, beside=weights == "separate"), err=True)
+
+
+def closing_line(output: Path, artifact: Artifact, beside: bool) -> str:
+    """What was written, how large it is, and what of it; `beside`: the constants are in a file of their own."""
+    from nnefc.cli.text import memory
+
+    if not output.is_file():
+        return f"wrote {output}"
+    size, constants = output.stat().st_size, artifact.description.constant_bytes
+    if beside:
+        return f"wrote {output}: {memory(size)}, and {memory(constants)} of constants beside it"
+    parts = f"{memory(constants)} of constants, {memory(max(0, size - constants))} of code and runtime"
+    return f"wrote {output}: {memory(size)} ({parts}); a session takes {memory(artifact.description.workspace_bytes)}"
 
 
 def check_writable(output: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from nnefc.cli.values import read_values
 
@@ -176,11 +177,23 @@ def model_options(command: Command, registries: tuple[str, ...] = ("--registry",
     return command
 
 
+def known_targets(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The named targets that what is typed may become, for shells."""
+    from nnefc.targets.machine.documentation import target_rows
+
+    return [CompletionItem(row.name, help=row.about) for row in target_rows() if row.name.startswith(begun)]
+
+
 def code_options(command: Command) -> Command:
     """The options that say what code a network becomes; the command gets them as keywords, see :func:`given`."""
     for option in reversed(
         (
-            click.option("-t", "--target", help="The machine that the library is for.  [default: llvm, this machine]"),
+            click.option(
+                "-t",
+                "--target",
+                shell_complete=known_targets,
+                help="The machine that the library is for.  [default: llvm, this machine]",
+            ),
             click.option(
                 "--strict",
                 is_flag=True,

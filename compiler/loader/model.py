@@ -22,6 +22,7 @@ from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
 from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is_host, shape_of
 from .interface import OK, InputStruct, OutputStruct
 from .library import Library
+from .notebook import face_html
 from .profile import KernelTime, kernel_times
 from .strings import decoded
 from .tensors import DTYPES, MOST_LISTED, LoadError, RunError, Tensor, check_names, listed
@@ -347,6 +348,15 @@ class Model:
     def __repr__(self) -> str:
         arrow = f"{listed(self.inputs)} -> {listed(self.outputs)}"
         return f"<Model {self.name} for {self.target}: {arrow}>"
+
+    def _repr_html_(self) -> str:
+        kinds = (("input", self.inputs), ("output", self.outputs), ("state", self.states))
+        facts = [
+            ("constants", f"{self.constant_bytes:,} bytes"),
+            ("workspace", f"{self.workspace_bytes:,} bytes a session"),
+            ("runs on", self.device),
+        ]
+        return face_html(f"Model {self.name} for {self.target}", kinds, facts)
 
     def _open(self) -> c_void_p:
         if self._session is None:

@@ -1,0 +1,18 @@
+"""What a notebook shows of a network: its inputs and outputs, and the memory that it takes, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+__all__ = ["face_html"]
+
+
+def face_html(title: str, kinds: Sequence[tuple[str, Iterable[object]]], facts: Sequence[tuple[str, str]]) -> str:
+    """A table: a line a tensor, by its kind, then a line a fact."""
+    rows = [(kind, str(tensor)) for kind, tensors in kinds for tensor in tensors] + list(facts)
+    lines = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(text)}</td></tr>'
+        for name, text in rows
+    )
+    return f"<table><caption>{escape(title)}</caption>{lines}</table>"

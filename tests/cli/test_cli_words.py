@@ -1,0 +1,72 @@
+"""What the command line says besides results: the manual page, completions for shells, how compiling goes on."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import nnefc
+from nnefc.cli import main
+from nnefc.cli.progress import Phases
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
+
+
+def test_the_manual_page_has_every_command_and_option() -> None:
+    page = CliRunner().invoke(main, ["--man"]).output
+    for name, command in main.commands.items():
+        assert f'.SS "nnefc {name} ' in page
+        for parameter in command.params:
+            for option in parameter.opts if parameter.param_type_name == "option" else ():
+                assert option.replace("-", "\\-") in page
+    if shutil.which("groff"):
+        done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=page.encode(), capture_output=True, check=True)
+        assert done.stderr == b"" and "--precision" in done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [(["compile", "-t", "corte"], "cortex-m4"), (["comp"], "compare"), (["view", "--aft"], "--after")],
+)
+def test_shells_complete_targets_commands_and_options(words: list[str], found: str) -> None:
+    environment = os.environ | {
+        "_NNEFC_COMPLETE": "zsh_complete",
+        "COMP_WORDS": " ".join(["nnefc", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    command = [sys.executable, "-c", "from nnefc.cli import main; main(prog_name='nnefc')"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found in done.stdout.splitlines()
+
+
+def test_the_closing_line_says_what_is_how_large(tmp_path: Path) -> None:
+    library = tmp_path / "digits.so"
+    result = CliRunner().invoke(main, ["compile", str(DIGITS), "-o", str(library), "-v"])
+    assert result.exit_code == 0, result.output
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"wrote {library}: ") and " of constants, " in last and "a session takes" in last
+    beside = CliRunner().invoke(main, ["compile", str(DIGITS), "-o", str(library), "-v", "--weights", "separate"])
+    assert beside.stderr.splitlines()[-1].endswith(" of constants beside it")
+
+
+def test_the_spinner_tells_how_many_kernels_are_done() -> None:
+    text = io.StringIO()
+    phases = Phases(Console(file=text, force_terminal=True, width=100))
+    with phases.phase("lower"):
+        phases.kernels(12, 80)
+        phases._console.print("what is printed moves the spinner down: it is drawn again")
+    assert "lower, 12 of 80 kernels, 0 s" in text.getvalue()
+
+
+def test_the_package_tells_its_version() -> None:
+    assert nnefc.__version__ == version("nnefc")
+    assert "__version__" in dir(nnefc)
