@@ -350,8 +350,13 @@ def is_never(condition: tirx.Expr) -> bool:
 
 
 def is_size(expr: tirx.Expr) -> bool:
-    """Whether an index is a number, or depends on open dimensions and what stands for sizes in kernels alone."""
-    return set(variables(expr)) <= known().sizes
+    """Whether an index is a number, or depends on open dimensions and what stands for sizes in kernels alone.
+
+    An item of a tensor is none.
+    """
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
+    return set(found) <= known().sizes
 
 
 def range_of(variable: tirx.Var) -> Range:
