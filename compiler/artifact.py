@@ -289,7 +289,7 @@ def _description(
         states=_described([state.name for state in network.states], program.states),
         workspace_bytes=plan.workspace_bytes,
         scratch_bytes=lowered.scratch_bytes,
-        constant_bytes=whole.constant_bytes + _initial_bytes(network, whole, device),
+        constant_bytes=whole.constant_bytes + _initial_bytes(network, whole),
         state_bytes=whole.state_bytes,
         state_initial_offset=whole.constant_bytes,
         variables=network.variables,
@@ -350,10 +350,8 @@ def compiler_version() -> str:
     return f"nnefc {version('nnefc')}"
 
 
-def _initial_bytes(network: Network, plan: MemoryPlan, device: str) -> int:
-    """How much of the states' memory a library must bring: without the zeros at its end; on a GPU all of it."""
-    if device != "cpu":
-        return plan.state_bytes
+def _initial_bytes(network: Network, plan: MemoryPlan) -> int:
+    """How much of the states' memory a library must bring: without the zeros at its end."""
     kept = zip(network.states, plan.state_offsets, strict=True)
     return max((offset + state.initial.nbytes for state, offset in kept if state.initial.any()), default=0)
 

@@ -10,17 +10,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import tvm
+from tvm import tirx
 
 from nnefc.c_sources import ATTRIBUTE as C_CALL
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
+from nnefc.passes.legalize.fetch_blocks import FetchBlocks
 from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
 from nnefc.passes.plan.device_memory import READERS, DeviceMemory
 from nnefc.passes.plan.entry import BYTE_POINTER, Memory, exported
 from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.cpu.one_row import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES
+from nnefc.passes.schedule.cuda.one_row import sizes_of_one_row
+from nnefc.passes.schedule.cuda.vector_product import VectorProductRule
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
@@ -37,7 +42,14 @@ from nnefc.targets.codegen.attributes import NO_ALIAS
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.formulas import number_of
-from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceKernel, NotOnDevice, device_kernel, joined
+from nnefc.targets.codegen.cuda.kernels import (
+    DeviceCode,
+    DeviceKernel,
+    NotOnDevice,
+    device_kernel,
+    joined,
+    with_version,
+)
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
 from nnefc.targets.machine.cuda_target import CudaTarget
 from nnefc.targets.machine.target import HALF_FLOATS
@@ -65,7 +77,11 @@ class CudaBackend(Backend):
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         return GraphPasses(
-            contractions=lambda modules: [("widen blocks", WidenBlocks()), *self._narrowing(modules)],
+            contractions=lambda modules: [
+                *([] if self.target.precision in HALF_FLOATS else [("fetch blocks", FetchBlocks())]),
+                ("widen blocks", WidenBlocks()),
+                *self._narrowing(modules),
+            ],
             rows=replace(self.target, load_bytes=1),  # threads share rows of any length
             scans=None,
             computations={**CONTRACTIONS, **WHOLE_SLICES},
@@ -88,6 +104,16 @@ class CudaBackend(Backend):
     def _for_device(self, kernel: KernelUse) -> LoweredKernel:
         if kernel.kernel.func.attrs and C_CALL in kernel.kernel.func.attrs:
             raise NotOnDevice(f"{kernel.name} calls a function in C of the user's")
+        func, code = self._on_device(kernel)
+        serial = all(launch.threads == 1 for launch in code.function.launches)
+        if serial and rounds_of(kernel.kernel.func.body) > _MOST_SERIAL_WORK:
+            raise NotOnDevice(f"{kernel.name} is much work for one thread")
+        code = self._with_one_row(kernel, code)
+        workspace = code.workspace_bytes
+        return LoweredKernel(func, [BYTE_POINTER] * (len(func.params) + bool(workspace)), workspace, code=code)
+
+    def _on_device(self, kernel: KernelUse) -> tuple[tirx.PrimFunc, DeviceKernel]:
+        """A kernel with its schedule, and its launches."""
         target = self.target if kernel.aligned else replace(self.target, load_bytes=1)
         func = scheduled(kernel.kernel, CUDA_RULES, target)
         if kernel.sizes:
@@ -96,12 +122,22 @@ class CudaBackend(Backend):
         if kernel.in_place.overwritable:  # the result may be written over an operand
             func = func.with_attr(NO_ALIAS, False)
         placed, buffers = with_workspace_parameters(func)
-        code = device_kernel(kernel.name, placed, len(buffers), target, kernel.sizes, named_sizes(func))
-        serial = all(launch.threads == 1 for launch in code.function.launches)
-        if serial and rounds_of(kernel.kernel.func.body) > _MOST_SERIAL_WORK:
-            raise NotOnDevice(f"{kernel.name} is much work for one thread")
-        workspace = code.workspace_bytes
-        return LoweredKernel(func, [BYTE_POINTER] * (len(func.params) + bool(workspace)), workspace, code=code)
+        return func, device_kernel(kernel.name, placed, len(buffers), target, kernel.sizes, named_sizes(func))
+
+    def _with_one_row(self, kernel: KernelUse, code: DeviceKernel) -> DeviceKernel:
+        """The code of a product of any number of rows, with code of its own for one row if that is another way."""
+        ones = sizes_of_one_row(kernel.kernel, kernel.sizes, self.target) if kernel.sizes else {}
+        if not ones:
+            return code
+        single = replace(
+            kernel,
+            name=f"{kernel.name}_of_one_row",
+            kernel=with_sizes(kernel.kernel, ones),
+            sizes=[size for size in kernel.sizes if size not in ones],
+        )
+        func, version = self._on_device(single)
+        is_other = func.attrs["nnefc.rule"] == VectorProductRule.__name__
+        return with_version(code, version, kernel.sizes, ones) if is_other else code
 
     def _for_host(self, kernel: KernelUse) -> LoweredKernel:
         func = scheduled(kernel.kernel, CPU_RULES, self.target.host)

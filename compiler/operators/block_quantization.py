@@ -9,6 +9,7 @@ The library keeps them packed. A product widens them where it multiplies by them
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ __all__ = [
     "BlockTensor",
     "TableDequantization",
     "in_blocks",
+    "item_of_block",
     "packed",
     "unpacked",
 ]
@@ -86,6 +88,26 @@ def _code(byte: tirx.Expr, place: Any, bits: int) -> tirx.Expr:
         return wide
     shift = (tirx.floormod(place, 8 // bits) * bits).astype("int32")
     return wide >> shift & tirx.const((1 << bits) - 1, "int32")
+
+
+def item_of_block(
+    tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr, bits: int, block: int, adds_offsets: bool
+) -> tirx.Expr:
+    """An item of a matrix `[K, N]` in blocks, float32.
+
+    Args:
+        tensors: `[N, blocks, bytes]` integers, `[N, blocks]` scales, and zero points or offsets, if there are any.
+        k, n: its place.
+        bits, block: of an integer, and how many share a scale.
+        adds_offsets: whether offsets are given, not zero points.
+    """
+    data, scales, *others = tensors
+    own, place = (n, tirx.floordiv(k, block)), tirx.floormod(k, block)
+    half = tirx.const(1 << (bits - 1), "float32")
+    zero = others[0](*own).astype("float32") if others else half
+    code = _code(data(*own, tirx.floordiv(place, 8 // bits)), place, bits).astype("float32")
+    scale = scales(*own).astype("float32")
+    return code * scale + zero if adds_offsets else (code - zero) * scale
 
 
 def _zeros_of(at: Emitter, zeros: Operand, blocks: int, bits: int) -> Operand:
@@ -150,15 +172,9 @@ class BlockDequantization(Operator):
         if zeros is not None:
             given.append(at.bound(_zeros_of(at, zeros, blocks, self.bits)))
 
-        def dequantized(data: te.Tensor, scales: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
+        def dequantized(*tensors: te.Tensor) -> te.Tensor:
             def element(k: tirx.Var, n: tirx.Var) -> tirx.Expr:
-                place = tirx.floormod(k, block)
-                byte = data(n, tirx.floordiv(k, block), tirx.floordiv(place, 8 // self.bits))
-                half = tirx.const(1 << (self.bits - 1), "float32")
-                zero = zeros[0](n, tirx.floordiv(k, block)) if zeros else half
-                code = _code(byte, place, self.bits).astype("float32")
-                scale = scales(n, tirx.floordiv(k, block))
-                return code * scale + zero if self.adds_offsets else (code - zero) * scale
+                return item_of_block(tensors, k, n, self.bits, block, self.adds_offsets)
 
             return te.compute(result, element, name="dequantize_blocks")
 

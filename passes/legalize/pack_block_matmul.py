@@ -34,7 +34,7 @@ from nnefc.targets.machine.target import Target
 _LEAST = 1e-30  # the largest number of a block is taken to be no less
 
 
-__all__ = ["PackBlockMatmul", "WidenBlocks"]
+__all__ = ["BlockMatrix", "PackBlockMatmul", "WidenBlocks", "matrix_in_blocks"]
 
 
 @tvm.transform.module_pass(opt_level=0, name="PackBlockMatmul")
@@ -68,7 +68,7 @@ class WidenBlocks:
 
 
 @dataclass(frozen=True)
-class _Matrix:
+class BlockMatrix:
     """A matrix `[K, N]`, or its transposition, that a kernel dequantizes.
 
     Attributes:
@@ -92,6 +92,22 @@ class _Matrix:
         return int(shape_of(self.tensors[0])[2]) * 8 // self.bits
 
 
+def matrix_in_blocks(rewriter: Rewriter, expr: relax.Expr) -> BlockMatrix | None:
+    """The matrix that an expression is, if it is a constant in blocks."""
+    transposed = False
+    definition: Any = rewriter.definition(expr)
+    while is_call(definition, "permute_dims") and len(shape_of(definition.args[0])) == 2:
+        axes = definition.attrs.axes
+        transposed ^= axes is None or [int(axis) for axis in axes] == [1, 0]
+        definition = rewriter.definition(definition.args[0])
+    if not is_call(definition, "call_tir") or not all(map(is_constant, definition.args[1].fields)):
+        return None
+    attrs = rewriter.builder.get()[definition.args[0]].attrs
+    if not attrs or not attrs.get(DEQUANTIZES_BLOCKS, 0):
+        return None
+    return BlockMatrix(attrs, tuple(definition.args[1].fields), transposed)
+
+
 class _Packer(Rewriter):
     def __init__(self, mod: tvm.IRModule, target: Target, strict: bool) -> None:
         super().__init__(mod)
@@ -102,19 +118,19 @@ class _Packer(Rewriter):
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if is_call(call, "matmul"):
             left, right = call.args
-            matrix = self._matrix(right)
+            matrix = matrix_in_blocks(self, right)
             if matrix is None or matrix.transposed or len(shape_of(left)) < 2 or 0 in shape_of(left):
                 return call
             return call if str(left.ty.dtype) != "float32" else self._product(left, matrix)
         if is_call(call, "take") and call.attrs.axis == 0 and call.attrs.mode in ("clip", "wrap"):
-            matrix = self._matrix(call.args[0])
+            matrix = matrix_in_blocks(self, call.args[0])
             if matrix is not None and matrix.transposed:
                 blocks = self._blocks(matrix)
                 given = call.args[1], *self._tensors(matrix, blocks)
                 return self.emit_te(gather_rows, *given, blocks, shape_of(call.args[0])[1], str(call.attrs.mode))
         return call
 
-    def _product(self, left: relax.Expr, matrix: _Matrix) -> relax.Expr:
+    def _product(self, left: relax.Expr, matrix: BlockMatrix) -> relax.Expr:
         blocks, block = self._blocks(matrix), matrix.block
         missing = shape_of(matrix.tensors[0])[1] * block - shape_of(left)[-1]
         if missing:
@@ -130,28 +146,13 @@ class _Packer(Rewriter):
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
         return self.emit_te(multiply_blocks, *given, blocks, rows, name="block_matmul", attrs=attrs)
 
-    def _matrix(self, expr: relax.Expr) -> _Matrix | None:
-        """The matrix that an expression is, if it is a constant in blocks."""
-        transposed = False
-        definition: Any = self.definition(expr)
-        while is_call(definition, "permute_dims") and len(shape_of(definition.args[0])) == 2:
-            axes = definition.attrs.axes
-            transposed ^= axes is None or [int(axis) for axis in axes] == [1, 0]
-            definition = self.definition(definition.args[0])
-        if not is_call(definition, "call_tir") or not all(map(is_constant, definition.args[1].fields)):
-            return None
-        attrs = self.builder.get()[definition.args[0]].attrs
-        if not attrs or not attrs.get(DEQUANTIZES_BLOCKS, 0):
-            return None
-        return _Matrix(attrs, tuple(definition.args[1].fields), transposed)
-
-    def _blocks(self, matrix: _Matrix) -> Blocks:
+    def _blocks(self, matrix: BlockMatrix) -> Blocks:
         columns, stored = shape_of(matrix.tensors[0])[0], len(matrix.tensors) > 2
         points = ("offsets" if ADDS_OFFSETS in matrix.kernel else "zeros") if stored else "nothing"
         how, digits = self._multiplication(matrix)
         return Blocks(matrix.bits, columns, points, how, looks_up_items(self._target), digits)
 
-    def _tensors(self, matrix: _Matrix, blocks: Blocks) -> list[relax.Expr]:
+    def _tensors(self, matrix: BlockMatrix, blocks: Blocks) -> list[relax.Expr]:
         """The matrix as kernels read it, once for all of them."""
         data, *others = matrix.tensors
         if data not in self._packed:
@@ -160,7 +161,7 @@ class _Packer(Rewriter):
             self._packed[data] = [constant(part) for part in (blocks.pack(array_of(data), lanes), *parts)]
         return self._packed[data]
 
-    def _multiplication(self, matrix: _Matrix) -> tuple[Multiplication | None, int]:
+    def _multiplication(self, matrix: BlockMatrix) -> tuple[Multiplication | None, int]:
         """How bytes are multiplied, if one instruction multiplies four of them, and how many the other factor takes."""
         found = [multiplication_of(self._target, "int8", weights) for weights in ("uint8", "int8")]
         how = next((how for how in found if how.terms == 4 and not how.offset), None)

@@ -60,6 +60,7 @@ CASES = {
     "boxes": counts.test_boxes_that_remain,
     "candidates": counts.test_what_detectors_do_with_candidates,
     "unique": partial(counts.test_items_that_differ, 0, 1),
+    "unique in the order of occurrence": partial(counts.test_items_that_differ, None, 0),
     "compress": counts.test_items_that_a_condition_keeps,
     "slices": counts.test_slices_end_where_the_data_say,
     "without a limit": counts.test_results_may_be_as_long_as_the_data_say,

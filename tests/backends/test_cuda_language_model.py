@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import test_llm
+import test_operators_block_quantized as blocks
 from emulated_networks import on_cuda
 from test_llm import TOKENS
 
@@ -24,19 +27,24 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     values = test_llm.write_model(folder / "m.gguf", tied=False)
     test_llm.convert(folder / "m.gguf", folder / "m", 24)
     with on_cuda():
-        return values, nnefc.compile(folder / "m")
+        artifact = nnefc.compile(folder / "m")
+    stored = sum(file.stat().st_size - 128 for file in (folder / "m").glob("*.dat"))
+    assert artifact.description.constant_bytes < 1.2 * stored + 65536  # blocks stay blocks; the caches are zeros
+    return values, artifact
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def driver() -> Iterator[None]:
     with on_cuda():
         yield
 
 
+@pytest.mark.usefixtures("driver")
 def test_a_language_model_agrees_with_its_definition(compiled: Compiled) -> None:
     test_llm.test_a_model_agrees_with_its_definition(compiled)
 
 
+@pytest.mark.usefixtures("driver")
 def test_a_session_forgets_generates_and_forks(compiled: Compiled) -> None:
     values, artifact = compiled
     with artifact.load(threads=1) as model:
@@ -58,5 +66,24 @@ def test_nothing_of_a_language_model_is_left_to_the_processor(compiled: Compiled
     _, artifact = compiled
     assert isinstance(artifact.code, CudaCode)
     assert "host_step" not in artifact.code.launches
-    alone = {launch.kernel for launch in artifact.code.kernels.launches if launch.threads == 1}
-    assert alone <= {"count_kernel", "sizes_kernel"}  # which have one item
+    assert "block_matmul" in artifact.code.kernels.source
+
+
+@pytest.mark.parametrize(("depth", "bits"), [(96, 4), (90, 8)])
+def test_blocks_are_widened_where_they_are_fetched(depth: int, bits: int, tmp_path: Path) -> None:
+    """Of one row, as a vector, and of any number of rows; no access is wrong."""
+    given = blocks.product((1,), depth, 41, 32, zeros="packed", bits=bits)
+    proto = blocks.model_of([given], 21)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with on_cuda(checks=True) as made, nnefc.compile(path).load() as model:
+        for rows in (1, 5, 70, 1):
+            x = np.random.default_rng(rows).standard_normal((rows, depth)).astype(np.float32)
+            wanted = blocks.exact_product(replace(given, inputs=(x, *given.inputs[1:])))
+            np.testing.assert_allclose(model(x), wanted, rtol=1e-5, atol=1e-5 * abs(wanted).max())
+    code = made[0].code
+    assert isinstance(code, CudaCode)
+    assert "if (size0 == 1) return nnefc_kernel_block_matmul_of_one_row(" in code.launches

@@ -20,14 +20,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm import tirx
+from tvm.ir.expr import TensorLoad
 
 from nnefc.passes.schedule.cuda.nest import Nest, load, store
 from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.tir.expressions import loads_of, number, substituted, variables_of
-from nnefc.passes.tir.sizes import size_of
+from nnefc.passes.tir.sizes import elements_of, size_of
 from nnefc.sizes import is_size, typical
 
-__all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "tile_of"]
+__all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "main_load", "shares_bytes", "tile_of"]
 
 _PADDING = 4  # elements: a row's beginning stays aligned
 _NEAR = 8  # elements: threads next to each other that are no further apart share what memory delivers at once
@@ -179,15 +180,34 @@ def lies_along_depth(operand: Operand) -> bool:
     first, next_position, next_depth = (_offset(operand, *at) for at in ((0, 0), (1, 0), (0, 1)))
     if first is None or next_position is None or next_depth is None:
         return False
-    return abs(next_depth - first) == 1 and abs(next_position - first) > _NEAR
+    step = abs(next_depth - first)
+    return (step == 1 or (step == 0 and shares_bytes(operand))) and abs(next_position - first) > _NEAR
+
+
+def shares_bytes(operand: Operand) -> bool:
+    """Whether elements of neighbouring depths lie in one byte, of which each takes some bits."""
+    load = main_load(operand.value)
+    first, following = (_offset(operand, 0, depth) for depth in (0, 1))
+    return load is not None and str(load.source.dtype) == "uint8" and first is not None and first == following
+
+
+def main_load(value: tirx.Expr) -> TensorLoad | None:
+    """What is read of the largest tensor; others beside it have an item for many elements, as scales of blocks do."""
+    loads = sorted(loads_of(value), key=lambda load: typical(elements_of(load.source)))
+    is_alone = len(loads) == 1 or (
+        len(loads) > 1 and typical(elements_of(loads[-2].source)) < typical(elements_of(loads[-1].source))
+    )
+    return loads[-1] if is_alone else None
 
 
 def _offset(operand: Operand, position: int, depth: int) -> int | None:
-    """Where in memory an element lies, if it is loaded from one place."""
+    """Where in memory an element lies, if what it is made of is loaded from one place, but for what many share."""
     nest = Nest()
-    value = substituted(operand.value, _values(operand, position, depth))
-    offsets = [nest.simplify(load.indices[0]) for load in loads_of(value)]
-    return typical(size_of(offsets[0])) if len(offsets) == 1 and is_size(offsets[0]) else None
+    load = main_load(substituted(operand.value, _values(operand, position, depth)))
+    if load is None:
+        return None
+    offset = nest.simplify(load.indices[0])
+    return typical(size_of(offset)) if is_size(offset) else None
 
 
 def _values(operand: Operand, position: int, depth: int) -> dict[tirx.Var, tirx.Expr]:

@@ -27,12 +27,12 @@ from nnefc.passes.schedule.cuda.nest import (
     synchronize,
     warp_sum,
 )
-from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth
+from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth, main_load, shares_bytes
 from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS
 from nnefc.passes.schedule.cuda.tiling import fit_in_slices
 from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
-from nnefc.passes.tir.expressions import loads_of, number
+from nnefc.passes.tir.expressions import number
 from nnefc.passes.tir.sizes import Size, elements_of
 from nnefc.sizes import ceil_div, is_known, may_exceed, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
@@ -44,6 +44,7 @@ _LEAST_POSITIONS = 8  # fewer are no matrix
 _LEAST_DEPTH = 16
 _WARP = 32
 _WARPS = 8  # of a block
+_SOME_BYTES = 8  # elements that a thread takes of those that share bytes
 _UNROLLED = 4  # fetches on their way at once
 _BLOCKS = 240  # that keep a device busy
 _LEAST_DEPTH_OF_SLICE = 128
@@ -75,9 +76,10 @@ def _are_few(operand: Operand) -> bool:
 
 
 def _is_matrix(operand: Operand) -> bool:
-    """Whether no element is fetched twice; of the windows of a convolution most are."""
+    """Whether no element is fetched twice, but scales that blocks share; of the windows of a convolution most are."""
     elements = operand.batch.size * operand.positions.size * operand.depth.size
-    return not any(may_exceed(elements, elements_of(load.source)) for load in loads_of(operand.value))
+    load = main_load(operand.value)
+    return load is not None and (shares_bytes(operand) or not may_exceed(elements, elements_of(load.source)))
 
 
 class _VectorProduct:
@@ -212,6 +214,9 @@ class _ByDepth(_VectorProduct):
         self._lanes = lanes_along(self._many, 1, _WARP * 4, along_depth=True)
         if lanes_along(self._few, 1, _WARP * 4, along_depth=True) < self._lanes:
             self._lanes = 1
+        self._each = nest.lanes
+        if shares_bytes(self._many) and self._depth % _SOME_BYTES == 0:
+            self._lanes, self._each = _SOME_BYTES, nest.unrolled
         self._groups = ceil_div(self._positions, _WARPS)
         self._sums = nest.buffer("sums", self._vectors, dtype, "local")
         self._items = nest.buffer("items", self._lanes, dtype, "local")
@@ -249,7 +254,7 @@ class _ByDepth(_VectorProduct):
             def one(of: tirx.Expr) -> tirx.Stmt:
                 return store(into, self._guarded(operand.at(nest, batch, which, depth + of), *conditions), of)
 
-            return nest.lanes(self._lanes, one)
+            return self._each(self._lanes, one)
 
         def multiply(vector: tirx.Expr) -> tirx.Stmt:
             def add(of: tirx.Expr) -> tirx.Stmt:

@@ -24,7 +24,7 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
 from nnefc.element_types import item_bytes
-from nnefc.sizes import Dimension, bounds, dimension, dimensions, item_count, substituted
+from nnefc.sizes import Dimension, bounds, dimension, dimensions, greatest, item_count, substituted
 from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
 from nnefc.targets.codegen.cuda.formulas import Formula, Number, number_of
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
@@ -39,8 +39,10 @@ __all__ = [
     "Launch",
     "NotOnDevice",
     "Parameter",
+    "Version",
     "device_kernel",
     "joined",
+    "with_version",
 ]
 
 
@@ -94,6 +96,21 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Version:
+    """A function that is called in place of another one of some sizes.
+
+    Attributes:
+        name: of the function.
+        values: these sizes, as the other one's formulas call them; the function is given the rest.
+        has_workspace: whether it needs some.
+    """
+
+    name: str
+    values: tuple[tuple[str, int], ...]
+    has_workspace: bool
+
+
+@dataclass(frozen=True)
 class DeviceFunction:
     """What a function of TIR has become: launches, one after the other.
 
@@ -101,6 +118,7 @@ class DeviceFunction:
         parameters: the function's buffers, then those of its workspace.
         sizes: what formulas call the sizes that are its last arguments.
         named: what they call other sizes, and what these are; each may depend on those before it.
+        version: what is called in its place for some sizes.
     """
 
     name: str
@@ -108,6 +126,7 @@ class DeviceFunction:
     launches: tuple[Launch, ...]
     sizes: tuple[str, ...] = ()
     named: tuple[tuple[str, Number], ...] = ()
+    version: Version | None = None
 
 
 @dataclass(frozen=True)
@@ -134,17 +153,31 @@ class DeviceKernel:
 
     Attributes:
         workspace_bytes: what the buffers of its workspace need together.
+        version: the kernel that is called in its place for some sizes.
     """
 
     function: DeviceFunction
     module: tvm.IRModule
     workspace_bytes: Dimension
+    version: DeviceKernel | None = None
+
+
+def with_version(
+    general: DeviceKernel, version: DeviceKernel, sizes: Sequence[tirx.Var], values: Mapping[tirx.Var, int]
+) -> DeviceKernel:
+    """A kernel that does as `version` where it is called with these values of some of its sizes."""
+    named = dict(zip(sizes, general.function.sizes, strict=True))
+    chosen = tuple((named[size], value) for size, value in values.items())
+    has_workspace = any(parameter.offset is not None for parameter in version.function.parameters)
+    function = replace(general.function, version=Version(version.function.name, chosen, has_workspace))
+    workspace_bytes = greatest(general.workspace_bytes, version.workspace_bytes)
+    return DeviceKernel(function, general.module, workspace_bytes, version)
 
 
 def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
-    """The source of several functions, in their order."""
+    """The source of several functions, in their order, each behind the one that is called in its place."""
     module, functions, messages = tvm.IRModule({}), [], dict[str, int]()
-    for kernel in kernels:
+    for kernel in (each for one in kernels for each in (one.version, one) if each is not None):
         with_reports, reporting = _with_reports(kernel.module, messages)
         module.update(with_reports)
         launches = (replace(launch, reports=launch.kernel in reporting) for launch in kernel.function.launches)

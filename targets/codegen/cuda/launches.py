@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nnefc.targets.codegen.cuda.formulas import FUNCTIONS, Number
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, Scalar
+from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, Scalar, Version
 
 __all__ = ["IMAGE", "Access", "HostKernel", "Operand", "launches_source"]
 
@@ -135,16 +135,27 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
     offsets = [parameter.offset for parameter in function.parameters if parameter.offset is not None]
     own = [f"own{i}" for i in range(len(offsets))]
     calls = [_call(launch, number[launch.kernel], [*given, *own]) for launch in function.launches]
+    version = function.version
+    has_workspace = bool(own) or (version is not None and version.has_workspace)
     return _function(
         f"nnefc_kernel_{function.name}",
-        [*given, *(["workspace"] if own else [])],
-        [f"const int64_t {name} = {value};" for name, value in function.named]
+        [*given, *(["workspace"] if has_workspace else [])],
+        ([_version(version, given, function.sizes)] if version is not None else [])
+        + [f"const int64_t {name} = {value};" for name, value in function.named]
         + [f"uint8_t *{name} = workspace + {_constant(offset)};" for name, offset in zip(own, offsets, strict=True)]
         + [f"(void){name};" for name in (*given, *function.sizes, *dict(function.named))]
+        + ["(void)workspace;"] * has_workspace
         + ["int32_t *failure = nnefc_cuda_failure();"] * any(launch.reports for launch in function.launches)
         + [f"return {' || '.join(calls) or '0'};"],
         function.sizes,
     )
+
+
+def _version(version: Version, given: Sequence[str], sizes: Sequence[str]) -> str:
+    values = dict(version.values)
+    condition = " && ".join(f"{size} == {value}" for size, value in values.items())
+    arguments = [*given, *["workspace"] * version.has_workspace, *(size for size in sizes if size not in values)]
+    return f"if ({condition}) return nnefc_kernel_{version.name}({', '.join(arguments)});"
 
 
 def _constant(number: Number) -> str:
