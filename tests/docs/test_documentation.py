@@ -27,7 +27,7 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.link.zig import zig
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 DIGITS = ROOT / "examples" / "digits"
 
 
