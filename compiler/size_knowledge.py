@@ -224,10 +224,11 @@ def ranges(open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None) 
 
 
 @contextmanager
-def narrower_ranges(narrower: Mapping[str, Range]) -> Iterator[None]:
-    """Inside, the open dimensions of these names have these ranges; the others have theirs."""
+def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> Iterator[None]:
+    """Inside, the open dimensions of these names have these ranges, the others have theirs; sums are known besides."""
     outer = known()
-    with ranges({var: narrower.get(str(var.name), values) for var, values in outer.open.items()}, outer.sums):
+    own = {var: narrower.get(str(var.name), values) for var, values in outer.open.items()}
+    with ranges(own, {**outer.sums, **(sums or {})}):
         known().counted |= outer.counted
         known().told |= outer.told
         yield

@@ -9,7 +9,7 @@ Reals are exact quotients of integers. A constant such as 0.3333333 is taken for
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -38,6 +38,7 @@ __all__ = [
     "Condition",
     "Quotient",
     "Truth",
+    "all_hold",
     "both",
     "chosen",
     "either",
@@ -198,6 +199,14 @@ def both(one: Truth, other: Truth) -> Truth:
         return Condition(tirx.And(one.expr, other.expr))
     known, left = (other, one) if isinstance(one, Condition) else (one, other)
     return left if known else False
+
+
+def all_hold(truths: Iterable[Truth]) -> Truth:
+    """Whether each of them holds."""
+    made: Truth = True
+    for truth in truths:
+        made = both(made, truth)
+    return made
 
 
 def possible_ranges(truth: Truth) -> dict[str, Range]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx.assumed_sizes import Assumed, SeenInside
 from nnefc.frontends.onnx.bodies import leaves, rebuilt, structure, told_inside
+from nnefc.frontends.onnx.branch_forms import NO_FORMS, Forms
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value
@@ -18,16 +19,8 @@ from nnefc.narrowing import Narrowed
 from nnefc.network import Body, Choice
 from nnefc.operators.counts import counted
 from nnefc.operators.statements import Failure
-from nnefc.size_numbers import Truth, both, chosen, less_or_equal, negated, possible_ranges
-from nnefc.sizes import (
-    Dimension,
-    Range,
-    Size,
-    greatest,
-    narrower_ranges,
-    open_variables,
-    range_of,
-)
+from nnefc.size_numbers import Truth, chosen, negated, possible_ranges
+from nnefc.sizes import Dimension, Range, greatest, narrower_ranges
 
 __all__ = ["choose"]
 
@@ -38,14 +31,25 @@ class _CountedInside(Exception):
 
 @dataclass(frozen=True, eq=False)
 class _Branch:
-    """A branch of a choice: its body, the values of the function around it that it reads, and its outputs."""
+    """A branch of a choice: its body, the values of the function around it that it reads, and its outputs.
+
+    Attributes:
+        assumed: what holds of open dimensions inside.
+    """
 
     body: Body
     captured: list[Value]
     outputs: list[AnyValue]
+    assumed: Assumed = field(default_factory=Assumed)
 
 
-def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> list[AnyValue]:
+def choose(
+    ctx: Context,
+    condition: Value,
+    then: Subgraph,
+    other: Subgraph,
+    forms: Forms = NO_FORMS,
+) -> list[AnyValue]:
     """The outputs of `then` if the condition holds, else those of `other`; only that one runs.
 
     One of them may be impossible for the shapes at hand, where the values never choose it: a run that does fails. So
@@ -53,26 +57,36 @@ def choose(ctx: Context, condition: Value, then: Subgraph, other: Subgraph) -> l
     for those that choose it. Branches with results of sizes that only the data tell are both computed, with none of
     these in that which is not chosen.
 
+    Args:
+        forms: of outputs, so that both branches give the same; found out.
+
     Raises:
         CompileError: their outputs differ in number, kind or type; neither of them is possible.
+        Narrowed: both branches need the same of open dimensions.
     """
     truth = True if condition.sizes is None else _truth(condition.sizes)
-    one, two = _Path(then, possible_ranges(truth)), _Path(other, possible_ranges(negated(truth)))
+    one, two = (
+        _Path(graph, possible_ranges(where), forms) for graph, where in ((then, truth), (other, negated(truth)))
+    )
     try:
         first, second = _branches(ctx, one, two, _possible)
     except _CountedInside:
         first, second = _branches(ctx, one, two, partial(_computed, condition=condition, then=then))
+    _share(first.assumed, second.assumed)
+    common = forms.common(first.outputs, second.outputs)
+    if common is not forms:
+        return choose(ctx, condition, then, other, common)
     if condition.sizes is not None and _ranks(first) != _ranks(second):
         # One shape for all sizes: they are narrowed to those for which the first branch is possible, if there are any.
-        _branch(ctx, lambda: ctx.run_graph(then, []))
-    return _chosen(ctx, condition, first, second)
+        _branch(ctx, lambda: one.outputs(ctx))
+    return _chosen(ctx, condition, first, second, forms)
 
 
 def _ranks(branch: _Branch) -> list[int]:
     return [leaf.rank for leaf in leaves(branch.outputs)]
 
 
-def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch) -> list[AnyValue]:
+def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch, forms: Forms = NO_FORMS) -> list[AnyValue]:
     """The outputs of one of two branches.
 
     Raises:
@@ -85,22 +99,31 @@ def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch) -> 
             "the branches give values of different kinds or lengths, and which one runs is known only at run time"
         )
     pairs = list(zip(leaves(first.outputs), leaves(second.outputs), strict=True))
-    shapes = [_joint_shape(ctx, condition, a, b) for a, b in pairs]
-    like = [replace(a, shape=shape) for (a, _), shape in zip(pairs, shapes, strict=True) if 0 not in a.shape]
+    shapes = [_joint_shape(ctx, condition, a, b, k in forms.filled) for k, (a, b) in enumerate(pairs)]
+    has_items = [0 not in a.shape or 0 not in b.shape for a, b in pairs]
+    like = [
+        replace(a, shape=shape) for (a, _), shape, is_there in zip(pairs, shapes, has_items, strict=True) if is_there
+    ]
     operands = [condition, *first.captured, *second.captured]
     results = iter(ctx.emit_control(Choice(first.body, second.body), operands, like) if like else ())
-    tensors = [Value.empty(a.shape, a.dtype) if 0 in a.shape else _agreed(a, b, next(results)) for a, b in pairs]
+    tensors = [
+        _agreed(a, b, next(results)) if is_there else Value.empty(a.shape, a.dtype)
+        for (a, b), is_there in zip(pairs, has_items, strict=True)
+    ]
     return rebuilt(first.outputs, iter(tensors))
 
 
-def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value) -> tuple[Dimension, ...]:
+def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value, is_filled: bool) -> tuple[Dimension, ...]:
     """The shape of a result that one of two branches gives: what differs is a size that the condition tells.
 
+    Args:
+        is_filled: whether a branch that gives no items has room for some.
+
     Raises:
-        CompileError: the types or the ranks differ, or one of them has no items.
+        CompileError: the types or the ranks differ, or one of them has no items, and no room for any.
     """
     same_kind = a.dtype == b.dtype and a.rank == b.rank
-    if not same_kind or (a.shape != b.shape and (0 in a.shape or 0 in b.shape)):
+    if not same_kind or (a.shape != b.shape and (0 in a.shape or 0 in b.shape) and not is_filled):
         raise CompileError(
             f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
             "known at run time only"
@@ -126,16 +149,21 @@ def _joint_size(ctx: Context, condition: Value, one: Dimension, other: Dimension
 
 @dataclass(frozen=True)
 class _Path:
-    """One of two graphs, and the ranges of open dimensions, by name, for which it is run."""
+    """One of two graphs, and the ranges of open dimensions, by name, for which it is run; its outputs have `forms`."""
 
     graph: Subgraph
     ranges: Mapping[str, Range]
+    forms: Forms
+
+    def outputs(self, ctx: Context) -> list[AnyValue]:
+        """What it gives."""
+        return self.forms.of(ctx, ctx.run_graph(self.graph, []))
 
 
 def _branches(
     ctx: Context, then: _Path, other: _Path, lowered: Callable[[Context, _Path], _Branch]
 ) -> tuple[_Branch, _Branch]:
-    """Both branches lowered; one that is impossible becomes one that fails.
+    """Both branches lowered; one that is impossible becomes one that fails, whatever the sizes are.
 
     Raises:
         CompileError: neither is possible.
@@ -144,70 +172,65 @@ def _branches(
         first = lowered(ctx, then)
     except CompileError as error:
         second = lowered(ctx, other)
-        return _failing(ctx, then.graph, error, second.outputs), second
+        return replace(_failing(ctx, then.graph, error, second.outputs), assumed=second.assumed), second
     try:
         return first, lowered(ctx, other)
     except CompileError as error:
-        return first, _failing(ctx, other.graph, error, first.outputs)
+        return first, replace(_failing(ctx, other.graph, error, first.outputs), assumed=first.assumed)
+
+
+def _share(one: Assumed, other: Assumed) -> None:
+    """Let the whole network have what holds in both branches.
+
+    Raises:
+        Narrowed: there is such a thing.
+    """
+    contraries = {each.contrary for each in other.assumptions}
+    for each in one.assumptions:
+        if each.is_shared and each.contrary in contraries:
+            raise each.found
 
 
 def _possible(ctx: Context, path: _Path) -> _Branch:
-    """A branch lowered; larger sizes than are possible in it fail the run."""
-    within: dict[str, Range] = {}
+    """A branch lowered; sizes that are not possible in it fail the run."""
+    assumed = Assumed()
     with narrower_ranges(path.ranges):
         while True:
             try:
-                return _branch(ctx, partial(_within, ctx, path.graph, within))
+                made = _branch(ctx, partial(_within, ctx, path, assumed), path.forms)
+                return replace(made, assumed=assumed)
             except Narrowed as found:
-                within = _limits(within, found)
+                assumed = assumed.also(found)
 
 
 def _computed(ctx: Context, path: _Path, condition: Value, then: Subgraph) -> _Branch:
     """A branch that only gives what has been computed before it; see `choose`."""
     ctx.at.chosen_by.append((ctx.expr(condition), path.graph is then))
     try:
-        outputs = ctx.run_graph(path.graph, [])
+        outputs = path.outputs(ctx)
     finally:
         ctx.at.chosen_by.pop()
-    return _branch(ctx, lambda: outputs)
+    return _branch(ctx, lambda: outputs, path.forms)
 
 
-def _limits(given: Mapping[str, Range], found: Narrowed) -> dict[str, Range]:
-    """The ranges of open dimensions by name, of which the greatest sizes are narrowed further.
-
-    Raises:
-        Narrowed: more is to be narrowed: results of the branch might get other types, or sizes less than 0.
-    """
-    known = {str(var.name): range_of(var) for var in open_variables()}
-    if found.same or found.multiples or found.fixed or not known.keys() >= found.ends.keys():
-        raise found
-    above = {name: (least, None) for name, (least, _) in found.ends.items() if least > known[name].least}
-    if above:
-        raise Narrowed(ends=above)
-    made = {n: replace(known[n], most=most) for n, (_, most) in found.ends.items() if most is not None}
-    return {**given, **{n: replace(r, typical=min(r.typical, r.most)) for n, r in made.items()}}
+def _within(ctx: Context, path: _Path, assumed: Assumed) -> list[AnyValue]:
+    """The outputs of a branch for sizes of which something holds; a run with others fails."""
+    if not assumed.assumptions:
+        return path.outputs(ctx)
+    with assumed.inside():
+        inner = replace(path, graph=path.graph.seeing(SeenInside(ctx, assumed)))
+        first = _branch(ctx, lambda: inner.outputs(ctx))
+    error = CompileError(f"its operators do not take {assumed.contrary}")
+    second = _failing(ctx, path.graph, error, first.outputs, f" with {assumed.contrary}")
+    return _chosen(ctx, Value.of_sizes(sizes_array([assumed.holds], ()), "bool"), first, second)
 
 
-def _within(ctx: Context, graph: Subgraph, limits: Mapping[str, Range]) -> list[AnyValue]:
-    """The outputs of a graph for sizes up to those of these ranges; a run with larger ones fails."""
-    if not limits:
-        return ctx.run_graph(graph, [])
-    inside: Any = True
-    for var in (var for var in open_variables() if str(var.name) in limits):
-        inside = both(inside, less_or_equal(Size(var), limits[str(var.name)].most))
-    with narrower_ranges(limits):
-        first = _branch(ctx, lambda: ctx.run_graph(graph, []))
-    ends = " and ".join(f"more than {own.most * own.multiple} for '{name}'" for name, own in limits.items())
-    second = _failing(ctx, graph, CompileError(f"its operators do not take {ends}"), first.outputs, f" with {ends}")
-    return _chosen(ctx, Value.of_sizes(sizes_array([inside], ()), "bool"), first, second)
-
-
-def _branch(ctx: Context, lower: Callable[[], list[AnyValue]]) -> _Branch:
+def _branch(ctx: Context, lower: Callable[[], list[AnyValue]], forms: Forms = NO_FORMS) -> _Branch:
     made: list[AnyValue] = []
 
     def make(_inputs: list[Value], _states: list[Value]) -> list[Value]:
         made.extend(lower())
-        return [leaf for leaf in leaves(made) if 0 not in leaf.shape]
+        return forms.tensors(ctx, made)
 
     body, captured = ctx.build_body([], [], make)
     if told_inside(body, leaves(made)):

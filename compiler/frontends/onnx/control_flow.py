@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx.defs
 
+from nnefc.agreement import agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.branches import choose
 from nnefc.frontends.onnx.loops import EndlessLoop, Repetition, repeat
@@ -242,7 +243,7 @@ def _scan(
     sources = operands[carried:]
     scanned = [_moved(ctx, source, _axis(axis, source.rank), 0) for axis, source in zip(axes, sources, strict=True)]
     lengths = [source.shape[0] for source in scanned]
-    if any(length != lengths[0] for length in lengths):
+    if not agree_all(lengths, lengths[:1] * count):
         raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, lengths))}: they must be equal")
 
     def iteration(

@@ -7,7 +7,7 @@ of their node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -69,6 +69,7 @@ class Scope:
         attributes: values of the attributes of the function that this is the body of.
         infos: declared types by name.
         outer: the scope around.
+        change: what becomes of values that are found there.
         by_standard: whether this is a body that the standard gives: some use types that its own operators do not take.
         inlined: whether this may be lowered several times, with other sizes each time.
     """
@@ -78,25 +79,43 @@ class Scope:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     infos: Mapping[str, ValueInfo] = field(default_factory=dict)
     outer: Scope | None = None
+    change: Callable[[AnyValue], AnyValue] | None = None
     inlined: bool = False
     by_standard: bool = False
 
     def find(self, name: str) -> AnyValue | None:
         """The value of a name that is known to be visible."""
+        if not self.sees(name):
+            raise CompileError(f"no node computes '{name}'")
+        return self.values[name] if name in self.values else self._found_around(name)
+
+    def sees(self, name: str) -> bool:
+        """Whether a name has a value here."""
         scope: Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
+        while scope is not None and name not in scope.values:
             scope = scope.outer
-        raise CompileError(f"no node computes '{name}'")
+        return scope is not None
+
+    def _found_around(self, name: str) -> AnyValue | None:
+        scope, changes = self, []
+        while name not in scope.values:
+            if scope.change is not None:
+                changes.append(scope.change)
+            assert scope.outer is not None
+            scope = scope.outer
+        value = scope.values[name]
+        for change in reversed(changes):
+            value = None if value is None else change(value)
+        return value
 
 
 @dataclass(frozen=True, eq=False)
 class _Bound:
-    """A graph that is an attribute, with the scope that its names are looked up in."""
+    """A graph that is an attribute, with the scope that its names are looked up in, and what values become there."""
 
     graph: Graph
     scope: Scope
+    change: Callable[[AnyValue], AnyValue] | None = None
 
     @property
     def name(self) -> str:
@@ -113,6 +132,10 @@ class _Bound:
     @property
     def size(self) -> int:
         return _size(self.graph)
+
+    def seeing(self, change: Callable[[AnyValue], AnyValue]) -> _Bound:
+        """The graph, to which values of the graphs around it are what `change` makes of them."""
+        return replace(self, change=change)
 
 
 class Interpreter:
@@ -276,7 +299,8 @@ class Interpreter:
         inner = graph.graph
         if len(values) != len(inner.inputs):
             raise CompileError(f"its graph '{inner.name}' has {len(inner.inputs)} inputs, it is given {len(values)}")
-        scope = replace(graph.scope, values={}, infos=inner.infos, outer=graph.scope, inlined=True)
+        around = graph.scope
+        scope = replace(around, values={}, infos=inner.infos, outer=around, change=graph.change, inlined=True)
         for name, array in inner.initializers.items():
             scope.values[name] = initial_value(array)
         for info, value in zip(inner.inputs, values, strict=True):
@@ -293,10 +317,7 @@ class Interpreter:
         return results
 
     def _find(self, name: str) -> AnyValue | None:
-        scope = self._scope
-        while scope is not None and name not in scope.values:
-            scope = scope.outer
-        return None if scope is None else scope.values[name]
+        return self._scope.find(name) if self._scope is not None and self._scope.sees(name) else None
 
     def _lower_call(
         self, op_type: str, operands: SequenceOf[AnyValue | None], outputs: int, attributes: Mapping[str, Any]

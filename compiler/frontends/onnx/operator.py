@@ -65,6 +65,9 @@ class Subgraph(Protocol):
     @property
     def size(self) -> int: ...
 
+    def seeing(self, change: Callable[[AnyValue], AnyValue]) -> Subgraph:
+        """The graph, to which values of the graphs around it are what `change` makes of them."""
+
 
 @dataclass(frozen=True, eq=False)
 class Node:
