@@ -7,6 +7,9 @@ A number in the middle of two steps is rounded up by one engine and down by anot
 and the scales of later quantizations with it, so that outputs of whole networks tell little. Here every quantization
 reads what onnxruntime computed: outputs are what lies between two quantizations, and agree as in networks without any.
 Recurrent layers quantize their states in each step: these are compared step by step, from onnxruntime's states.
+
+Angles that follow from two coordinates are compared as directions, whole turns aside: of a coordinate that is 0 but for
+rounding, the last bit decides between pi and -pi.
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ from onnx import helper
 from nnefc.comparison.onnx_outputs import with_outputs
 from nnefc.differences import difference
 
-__all__ = ["forced_difference"]
+__all__ = ["angles", "forced_difference", "without_turns"]
 
 _PREFIX = "forced/"
 _LAYER = "DynamicQuantizeLSTM"
 _MOST_OUTPUTS = 40
+_OF_ANGLES = ("Add", "Sub", "Where", "Concat", "Identity", "Transpose", "Reshape", "Slice", "Squeeze", "Unsqueeze")
+"""Operators with angles among their results if there are some among their operands."""
 
 
 def forced_difference(model: onnx.ModelProto, values: Mapping[str, np.ndarray], path: Path) -> float:
@@ -50,7 +55,11 @@ def forced_difference(model: onnx.ModelProto, values: Mapping[str, np.ndarray], 
     wanted = onnxruntime.InferenceSession(str(path), options).run(None, given)
     with nnefc.compile(path).load(threads=1) as library:
         found = library.run(given)
-    differences = [_difference(one, other) for one, other in zip(found.values(), wanted, strict=True)]
+    turning = angles(model)
+    differences = [
+        _difference(without_turns(found[name], other) if name in turning else found[name], other)
+        for name, other in zip(found, wanted, strict=True)
+    ]
     differences += [_difference_of_steps(model, node, (dict(values) | known)[node.input[0]], path) for node in layers]
     return max(differences)
 
@@ -86,6 +95,21 @@ def _difference_of_steps(model: onnx.ModelProto, layer: onnx.NodeProto, x: np.nd
             state = session.run(None, given)
             worst = max(worst, *map(_difference, library.run(given).values(), state))
     return worst
+
+
+def angles(model: onnx.ModelProto) -> set[str]:
+    """The tensors that have angles among their items, made of two coordinates by an arc tangent."""
+    found: set[str] = set()
+    for node in model.graph.node:
+        if node.op_type == "Atan" or (node.op_type in _OF_ANGLES and not found.isdisjoint(node.input)):
+            found.update(node.output)
+    return found
+
+
+def without_turns(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Angles, whole turns more or less, so that none is further from the wanted one than half a turn."""
+    turns = np.rint((found.astype(np.float64) - wanted) / (2 * np.pi))
+    return found - turns * 2 * np.pi
 
 
 def _difference(found: np.ndarray, wanted: np.ndarray) -> float:

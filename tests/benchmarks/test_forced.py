@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from forced import forced_difference
+from forced import angles, forced_difference, without_turns
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -55,3 +55,22 @@ def test_recurrent_layers_agree_step_by_step(tmp_path: Path) -> None:
     )
     values = {"x": rng.standard_normal((5, 3, 6)).astype(np.float32)}
     assert forced_difference(model, values, tmp_path / "forced.onnx") < 1e-5
+
+
+def test_angles_are_compared_as_directions() -> None:
+    """As exporters write the angle of a complex number, beside its absolute value."""
+    steps = [
+        ("Div", "y x", "ratio"),
+        ("Atan", "ratio", "half"),
+        ("Add", "half pi", "above"),
+        ("Sub", "half pi", "below"),
+        ("Where", "up above below", "left"),
+        ("Where", "is_left left half", "angle"),
+        ("Concat", "size angle", "both"),
+        ("DynamicQuantizeLinear", "both", "q"),
+    ]
+    nodes = [helper.make_node(op_type, given.split(), [made]) for op_type, given, made in steps]
+    model = helper.make_model(helper.make_graph(nodes, "g", [], []))
+    assert angles(model) == {"half", "above", "below", "left", "angle", "both"}
+    one, other = np.array([3, np.pi, 0.5], np.float32), np.array([3, -np.pi, 0], np.float32)
+    np.testing.assert_allclose(without_turns(one, other) - other, [0, 0, 0.5], atol=1e-6)
