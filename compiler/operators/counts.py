@@ -30,6 +30,7 @@ from nnefc.sizes import (
     bounds,
     dimension,
     expression,
+    is_known,
     least,
     open_variables,
     substituted,
@@ -38,7 +39,7 @@ from nnefc.sizes import (
     widest,
 )
 
-__all__ = ["Beyond", "before_the_run", "counted", "new_count", "one_of"]
+__all__ = ["Beyond", "before_the_run", "counted", "new_count", "not_empty", "one_of"]
 
 Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
 """Values beyond a limit: the nearest one counts; negative ones count from the limit on, as positions do, and then the
@@ -172,6 +173,22 @@ def one_of(at: Emitter, size: Dimension, sizes: tuple[Dimension, ...], name: str
 
     (made,) = looped(at, write, [], [((1,), "int64")], "check")
     _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{_unused(at, name)}", "int64")))
+
+
+def not_empty(at: Emitter, size: Dimension, items: Dimension, operator: str) -> None:
+    """Let a run fail, in `operator`'s name, in which so many items are taken of a dimension that has none: nothing is
+    read then, not even what is nearest.
+    """
+    if bounds(size)[0] > 0 or (is_known(items) and items == 0):
+        return
+
+    def write(made: Any) -> None:
+        made[0] = tirx.const(0, "int64")
+        with T.If(tirx.all(expression(size) < 1, expression(items) > 0)), T.Then():
+            report(f"{operator}: there is nothing to take from a dimension of size 0")
+
+    (made,) = looped(at, write, [], [((1,), "int64")], "check")
+    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{_unused(at, 'items')}", "int64")))
 
 
 def _size_named(narrowing: Narrowing, name: str) -> Dimension:

@@ -25,6 +25,7 @@ from nnefc.operators.base import (
     shape_of,
     zeros,
 )
+from nnefc.operators.counts import not_empty
 from nnefc.operators.statements import T, looped, report
 from nnefc.sizes import Dimension, expression, is_known, may_exceed
 
@@ -154,6 +155,7 @@ class Gather(Operator):
                 return np.asarray(np.take(x, indices, self.axis))
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
+        not_empty(at, size, math.prod(shape_of(indices)), "Gather")
         if self.outside == "error":
             check = _positions if isinstance(indices, np.ndarray) else _checked
             indices = check(at, indices, (size,), "Gather")
@@ -194,6 +196,7 @@ class GatherElements(Operator):
                 return np.asarray(x[tuple(index)])
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
+        not_empty(at, size, math.prod(shape), "GatherElements")
         if isinstance(indices, np.ndarray):
             indices = indices if clips else _positions(at, indices, (size,), "GatherElements")
         elif not clips:
@@ -236,6 +239,8 @@ class GatherND(Operator):
             indices = tuples_from_the_front(indices, sizes)
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
+        for size in sizes:
+            not_empty(at, size, math.prod(shape_of(indices)), "GatherND")
         check = _positions if isinstance(indices, np.ndarray) else _checked
         indices = check(at, indices, sizes, "GatherND")
 
@@ -281,6 +286,8 @@ class AdvancedIndex(Operator):
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
         end = first + max(map(rank_of, indices))
+        for axis in self.axes:
+            not_empty(at, sizes[axis], math.prod(shape), "index")
 
         def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
             rest, own = iter((*place[:first], *place[end:])), place[first:end]

@@ -18,6 +18,8 @@ import nnefc
 RNG = np.random.default_rng(8)
 BYTE, BOOL = TensorProto.UINT8, TensorProto.BOOL
 
+KINDS = {"": "places_of", "Elements": "elements", "ND": "tuples"}
+
 pytestmark = pytest.mark.skipif(not CAN_GUARD, reason="needs: Linux with pages of 4 KiB")
 
 
@@ -102,3 +104,34 @@ def test_sizes_that_a_run_refuses_are_not_computed_with(tmp_path: Path) -> None:
     np.testing.assert_array_equal(right["q"], x + v)
     for made, name in zip(wrong, ("branch", "compress"), strict=True):
         assert f"the data ask for a size '{name}' that is not" in str(made)
+
+
+def test_nothing_is_taken_of_what_has_no_items(tmp_path: Path) -> None:
+    """A table of as many rows as the data tell, none in the second run."""
+    info, whole = helper.make_tensor_value_info, TensorProto.INT64
+    nodes = [
+        node("ReduceSum", "counts", "sum", keepdims=0),
+        node("Range", "zero sum one", "places"),
+        node("Gather", "x places", "table"),
+        node("CumSum", "table zero", "sums"),
+        *(node(f"Gather{kind}", f"sums {given}", given[0]) for kind, given in KINDS.items()),
+    ]
+    inputs = [info("counts", whole, [2]), info("x", TensorProto.FLOAT, ["n", 9]), info("places_of", whole, ["m"])]
+    inputs += [info("elements", whole, ["m", 9]), info("tuples", whole, ["m", 1])]
+    constants = [numpy_helper.from_array(np.array(value), name) for name, value in (("zero", 0), ("one", 1))]
+    results = [info(given[0], TensorProto.FLOAT, None) for given in KINDS.values()]
+    path = tmp_path / "model.onnx"
+    graph = helper.make_graph(nodes, "g", inputs, results, constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    with guarded():
+        artifact = nnefc.compile(path)
+    feed = {
+        "x": RNG.standard_normal((5, 9)).astype(np.float32),
+        "counts": np.array([2, 1]),
+        "places_of": np.array([0, 2]),
+    }
+    feed |= {"elements": np.ones((2, 9), np.int64), "tuples": np.zeros((2, 1), np.int64)}
+    right, wrong = run_apart(artifact, [feed, feed | {"counts": np.zeros(2, np.int64)}])
+    assert isinstance(right, dict)
+    np.testing.assert_allclose(right["p"], np.cumsum(feed["x"][:3], 0)[[0, 2]], rtol=1e-5)
+    assert "there is nothing to take from a dimension of size 0" in str(wrong)
