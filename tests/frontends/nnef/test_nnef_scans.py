@@ -110,6 +110,24 @@ def test_a_loop_that_uses_its_number(tmp_path: Path) -> None:
     assert "tract_core_range" in check(path, {"s": real(2), "x": real(6, 2)}, {"n": 6})
 
 
+@pytest.mark.parametrize("registry", [None, "tract_core"])
+def test_recurrent_layers_of_integers_are_named(registry: str | None, tmp_path: Path) -> None:
+    values = {
+        "w": np.ones((1, 3, 8), np.int8),
+        "r": np.ones((1, 2, 8), np.int8),
+        **dict.fromkeys(("ws", "rs"), np.ones(1, np.float32)),
+        **dict.fromkeys(("wz", "rz"), np.zeros(1, np.int8)),
+    }
+    inputs = ["x", "w", "r", "", "", "", "", "", "ws", "wz", "rs", "rz"]
+    nodes = [node("DynamicQuantizeLSTM", inputs, ["y"], name="layer", hidden_size=2, domain="com.microsoft")]
+    weights = [numpy_helper.from_array(value, name) for name, value in values.items()]
+    path = save(
+        model(graph(nodes, [open_info("x", 40, 1, 3)], outs("y"), weights), imports={"com.microsoft": 1}), tmp_path
+    )
+    with pytest.raises(CompileError, match=r"'layer' .*no operation for recurrent layers of integers"):
+        nnefc.convert(path, tmp_path / "out.nnef", registry=registry)
+
+
 def test_the_standard_has_no_loops(tmp_path: Path) -> None:
     body = graph(
         [node("Add", ["item", "state"], ["next"])],

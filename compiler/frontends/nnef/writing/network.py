@@ -214,7 +214,7 @@ class _Writer:
         try:
             return self._called(value)
         except Unsayable as error:
-            found = _most_telling([*failures, error])
+            found = _most_telling(failures, error)
             found.place = found.place or place
             raise found from None
 
@@ -260,12 +260,16 @@ class _Writer:
         return scanned_loop(self._document, control, operands, write)
 
 
-def _most_telling(failures: list[Unsayable]) -> Unsayable:
-    """Why an operand could not be said, or why the outermost operator with a rule could not; else the outermost one."""
-    for error in failures:
+def _most_telling(applied: list[Unsayable], called: Unsayable) -> Unsayable:
+    """Why an operand of an operator could not be said, or why the outermost operator with a rule could not.
+
+    `called` is why what the operators are made of could not: it tells more only where they have no rules.
+    """
+    for error in applied:
         if error.place:
             return error
-    return next((error for error in failures if not error.no_rule), failures[0])
+    told = (error for error in (*applied, called) if not error.no_rule)
+    return next(told, called if called.place or not applied else applied[0])
 
 
 def _bindings(main: relax.Function) -> Iterator[tuple[relax.Expr, relax.Expr]]:

@@ -99,10 +99,10 @@ def _recurrence(
     document: TractDocument, operator: Recurrence, x: Any, weights: Weights, states: Sequence[Any], lengths: Any = None
 ) -> list[Any]:
     """A layer of few steps as in the standard, others as a scan over the products with the inputs."""
+    recurrent.check(operator, x, weights, lengths)
     time = shape_of(x)[0]
     if isinstance(time, int) and time <= _MOST_STEPS:
         return recurrent.recurrence(document, operator, x, weights, states, lengths)
-    recurrent.check(operator, x, weights, lengths)
     given = document.tensor(recurrent.projected(document, operator, x, weights))
     same = [part for part in weights[1:] if isinstance(part, Tensor)]
     if same or not all(recurrent.is_constant(part) for part in weights[1:]):
