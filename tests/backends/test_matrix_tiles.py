@@ -45,9 +45,9 @@ def _loops(text: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("rows", [64, 33])
+@pytest.mark.parametrize("rows", [64, 33, 82])
 def test_tiles_of_sums_stay_in_the_unit(rows: int, tmp_path: Path) -> None:
-    """Of 33 rows, the last tile has a configuration of its own."""
+    """Of 33 rows and of 82, the last tile has a configuration of its own."""
     _product(tmp_path, (rows, 8192), 64, _TILES).emit("asm", tmp_path)
     text = "\n".join(path.read_text() for path in sorted(tmp_path.glob("kernels*.s")))
     loop = max(_loops(text), key=lambda lines: sum("tdpbf16ps" in line for line in lines))
@@ -56,13 +56,10 @@ def test_tiles_of_sums_stay_in_the_unit(rows: int, tmp_path: Path) -> None:
     }
     assert counts["tdpbf16ps"] == counts["tileloadd"] > 0
     assert counts["tilestored"] == counts["ldtilecfg"] == 0
-    assert text.count("tilestored") == text.count("tilezero") > 0
-    assert (text.count("ldtilecfg") > 1) == (rows == 33)  # else once for all tiles of a panel
+    # Of 82 rows, whole tiles and the last ones end in the same instructions, which LLVM joins.
+    assert 0 < text.count("tilestored") == text.count("tilezero") // (2 if rows == 82 else 1)
+    assert (text.count("ldtilecfg") > 1) == (rows != 64)  # else once for all tiles of a panel
     assert "tilerelease" in text
-
-
-def test_rows_that_divide_badly_are_multiplied_in_tiles(tmp_path: Path) -> None:
-    assert "amx-tile" in _product(tmp_path, (82, 128), 48, _TILES).description.cpu_features
 
 
 def test_libraries_need_the_unit_only_if_they_use_it(tmp_path: Path) -> None:
