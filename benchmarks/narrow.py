@@ -9,20 +9,19 @@ the size of nnefc's constants. Without names it measures all networks and writes
 
 from __future__ import annotations
 
-import math
-import subprocess
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import numpy as np
 import onnx
-from conditions import RESULTS, Watch, page, write_page
 from exact import errors, kept_outputs
 from measure import Latency, Plan, answers_of, compile_library, start, take_turns
 from models.networks import NAMES, input_of, write_twins
 from peers import NARROW, NARROW_PEERS
-from worker import EngineError
+from precisions import publish, times, timing_options
+from report import table
 
 MODELS = Path(__file__).resolve().parents[1] / "build" / "models"
 TITLE = "Half floats on a processor"
@@ -51,10 +50,6 @@ class Row:
     latency: dict[int, dict[str, Latency]]
     error: dict[str, float]
     megabytes: dict[str, float]
-
-    def over_wide(self, threads: int, engine: str) -> float:
-        """How many times as fast as float32."""
-        return self.latency[threads]["nnefc"].median / self.latency[threads][engine].median
 
     def over_peers(self, threads: int) -> float:
         """How many times as fast nnefc's faster half float is as the fastest peer."""
@@ -94,62 +89,31 @@ def measure(network: str, plan: Plan) -> Row:
 
 
 def body(rows: list[Row]) -> list[str]:
-    """A table of times for each number of threads, and one of errors and sizes."""
-    lines = list(_EXPLANATION)
-    for threads in rows[0].latency:
-        lines += [f"## {threads} thread{'s' if threads > 1 else ''}", ""]
-        lines += [f"| network | {' | '.join(_ENGINES)} | bf16 over fp32 | fp16 over fp32 | over peers |"]
-        lines += ["|---" + "|---:" * (len(_ENGINES) + 3) + "|"]
-        for row in rows:
-            found = row.latency[threads]
-            cells = [f"{found[name].median:.2f}" if name in found else "" for name in _ENGINES]
-            cells += [f"{row.over_wide(threads, name):.2f}" for name in NARROW] + [f"{row.over_peers(threads):.2f}"]
-            lines.append(f"| {row.network} | {' | '.join(cells)} |")
-        means = [_mean([row.over_wide(threads, name) for row in rows]) for name in NARROW]
-        means.append(_mean([row.over_peers(threads) for row in rows]))
-        lines += [f"| geometric mean |{' |' * len(_ENGINES)} {' | '.join(f'{mean:.2f}' for mean in means)} |", ""]
+    """Tables of times, and one of errors and sizes."""
+    ratios = {f"{precision} over fp32": functools.partial(_over_wide, name) for name, precision in NARROW.items()}
+    errors = [
+        [
+            row.network,
+            *(f"{row.error[name]:.1e}" if name in row.error else "" for name in _ENGINES),
+            *(f"{size:.1f}" for size in row.megabytes.values()),
+        ]
+        for row in rows
+    ]
+    lines = [*_EXPLANATION, *times(rows, _ENGINES, {**ratios, "over peers": Row.over_peers})]
     lines += ["## Errors, and megabytes of constants", ""]
-    lines += [f"| network | {' | '.join(_ENGINES)} | MB fp32 | MB bf16 | MB fp16 |"]
-    lines += ["|---" + "|---:" * (len(_ENGINES) + 3) + "|"]
-    for row in rows:
-        cells = [f"{row.error[name]:.1e}" if name in row.error else "" for name in _ENGINES]
-        cells += [f"{size:.1f}" for size in row.megabytes.values()]
-        lines.append(f"| {row.network} | {' | '.join(cells)} |")
-    return lines
+    return [*lines, *table(["network", *_ENGINES, "MB fp32", "MB bf16", "MB fp16"], errors)]
 
 
-def _mean(ratios: list[float]) -> float:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+def _over_wide(engine: str, row: Row, threads: int) -> float:
+    """How many times as fast as float32."""
+    return row.latency[threads]["nnefc"].median / row.latency[threads][engine].median
 
 
 @click.command()
-@click.argument("networks", nargs=-1, type=click.Choice(NAMES))
-@click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and 2]")
-@click.option("--rounds", default=4, show_default=True, help="Turns of each engine.")
-@click.option("--seconds", default=0.15, show_default=True, help="Length of a turn.")
-def main(networks: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: float) -> None:
+@timing_options
+def main(networks: tuple[str, ...], plan: Plan) -> None:
     """Measure NETWORKS, or all of them."""
-    watch = Watch()
-    plan = Plan(threads=threads or Plan.threads, rounds=rounds, seconds=seconds)
-    rows: list[Row] = []
-    failed: dict[str, str] = {}
-    for network in networks or NAMES:
-        try:
-            rows.append(measure(network, plan))
-        except (EngineError, subprocess.SubprocessError) as error:
-            failed[network] = str(error).partition("\n")[0]
-            continue
-        for count, found in rows[-1].latency.items():
-            times = ", ".join(f"{name} {latency.median:.2f}" for name, latency in found.items())
-            click.echo(f"{network}, {count} threads: {times} ms", err=True)
-    if not rows:
-        raise click.ClickException(f"not measured: {failed}")
-    conditions, lines = watch.end(), body(rows)
-    click.echo(page(TITLE, conditions, lines))
-    if not networks:
-        write_page(RESULTS / "narrow.md", TITLE, conditions, lines)
-    if failed:
-        raise click.ClickException(f"not measured: {failed}")
+    publish("narrow", TITLE, networks or NAMES, lambda network: measure(network, plan), body, not networks)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
 """Networks in integers of 8 bits beside themselves in float32, and onnxruntime on the same files, in one run.
 
-    python benchmarks/quantized.py [NETWORK ...] [--threads 1] [--rounds 4] [--seconds 0.15]
+    python benchmarks/quantized.py [NETWORK ...] [--threads 1] [--rounds 4] [--seconds 0.15] [--pretrained FOLDER]
 
 quantizes each network to ONNX with `nnefc quantize` on random inputs, and prints the time of a run of nnefc and of
 onnxruntime in both forms, the megabytes of nnefc's constants, how far integers are from floats, and how often the
-largest result is the same one. Without names it measures `NETWORKS` and writes benchmarks/results/quantized.md.
+largest result is the same one. Without names it measures `NETWORKS` and writes benchmarks/results/quantized.md. With a
+folder of pretrained networks (`PRETRAINED` of agreement.py), it adds how often these answer the same.
 """
 
 from __future__ import annotations
 
 import math
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,14 @@ from pathlib import Path
 import click
 import numpy as np
 import onnx
-from conditions import RESULTS, Watch, page, write_page
+from agreement import PRETRAINED, agreement_table
 from measure import Latency, Plan, compile_library, start, take_turns
-from models.networks import NAMES, input_of, write_twins
+from models.networks import input_of, write_twins
 from peers import QUANTIZED
-from worker import EngineError
+from precisions import publish, times, timing_options
+from report import table
 
 import nnefc
-from nnefc.diagnostics import CompileError
 
 MODELS = Path(__file__).resolve().parents[1] / "build" / "models"
 TITLE = "Integers of 8 bits"
@@ -41,6 +41,12 @@ _EXPLANATION = [
     "[How](../../docs/how-to/quantize.md).",
     "",
 ]
+_ANSWERS = [
+    "Networks with their trained values, quantized by nnefc and by onnxruntime from the same pictures with the same",
+    "settings: the share of the answers on other pictures that are those of float32, and the noise of the results.",
+    "",
+]
+_PRETRAINED = f"Where {', '.join(f'{name}.onnx' for name in PRETRAINED)} are."
 
 
 @dataclass(frozen=True)
@@ -118,58 +124,33 @@ def _compared(wide: Path, narrow: Path, tests: Sequence[dict[str, np.ndarray]]) 
     return math.sqrt(noise / size), float(np.mean(same))
 
 
-def body(rows: list[Row]) -> list[str]:
-    """A table of times for each number of threads, and one of errors and sizes."""
-    lines = list(_EXPLANATION)
-    for threads in rows[0].latency:
-        lines += [f"## {threads} thread{'s' if threads > 1 else ''}", ""]
-        lines += [f"| network | {' | '.join(_ENGINES)} | over float32 | over onnxruntime |"]
-        lines += ["|---" + "|---:" * (len(_ENGINES) + 2) + "|"]
-        for row in rows:
-            cells = [f"{row.latency[threads][name].median:.2f}" for name in _ENGINES]
-            cells += [f"{row.over_wide(threads):.2f}", f"{row.over_peer(threads):.2f}"]
-            lines.append(f"| {row.network} | {' | '.join(cells)} |")
-        means = [_mean([of(row, threads) for row in rows]) for of in (Row.over_wide, Row.over_peer)]
-        lines += [f"| geometric mean |{' |' * len(_ENGINES)} {' | '.join(f'{mean:.2f}' for mean in means)} |", ""]
-    lines += ["## Errors, and megabytes of constants", ""]
-    lines += ["| network | noise | same largest | MB float32 | MB integers |", "|---|---:|---:|---:|---:|"]
-    for row in rows:
-        sizes = " | ".join(f"{size:.1f}" for size in row.megabytes)
-        lines.append(f"| {row.network} | {100 * row.noise:.2f} % | {100 * row.same:.0f} % | {sizes} |")
+def body(rows: list[Row], pretrained: Path | None) -> list[str]:
+    """Tables of times, of errors and sizes, and of what pretrained networks answer."""
+    ratios = {"over float32": Row.over_wide, "over onnxruntime": Row.over_peer}
+    errors = [
+        [row.network, f"{100 * row.noise:.2f} %", f"{100 * row.same:.0f} %", *(f"{size:.1f}" for size in row.megabytes)]
+        for row in rows
+    ]
+    lines = [*_EXPLANATION, *times(rows, _ENGINES, ratios), "## Errors, and megabytes of constants", ""]
+    lines += table(["network", "noise", "same largest", "MB float32", "MB integers"], errors)
+    if pretrained is not None:
+        lines += ["", "## Answers of pretrained networks", "", *_ANSWERS, *agreement_table(pretrained, MODELS)]
     return lines
 
 
-def _mean(ratios: list[float]) -> float:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
 @click.command()
-@click.argument("networks", nargs=-1, type=click.Choice(NAMES))
-@click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and 2]")
-@click.option("--rounds", default=4, show_default=True, help="Turns of each engine.")
-@click.option("--seconds", default=0.15, show_default=True, help="Length of a turn.")
-def main(networks: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: float) -> None:
+@click.option("--pretrained", type=click.Path(path_type=Path, exists=True, file_okay=False), help=_PRETRAINED)
+@timing_options
+def main(networks: tuple[str, ...], plan: Plan, pretrained: Path | None) -> None:
     """Measure NETWORKS, or the usual ones."""
-    watch = Watch()
-    plan = Plan(threads=threads or Plan.threads, rounds=rounds, seconds=seconds)
-    rows: list[Row] = []
-    failed: dict[str, str] = {}
-    for network in networks or NETWORKS:
-        try:
-            rows.append(measure(network, plan))
-        except (CompileError, EngineError, subprocess.SubprocessError) as error:
-            failed[network] = str(error).partition("\n")[0]
-            continue
-        for count, found in rows[-1].latency.items():
-            times = ", ".join(f"{name} {latency.median:.2f}" for name, latency in found.items())
-            click.echo(f"{network}, {count} threads: {times} ms", err=True)
-    if not rows:
-        raise click.ClickException(f"not measured: {failed}")
-    conditions, lines = watch.end(), body(rows)
-    lines += [f"- not measured: {network}: {reason}" for network, reason in failed.items()]
-    click.echo(page(TITLE, conditions, lines))
-    if not networks:
-        write_page(RESULTS / "quantized.md", TITLE, conditions, lines)
+    publish(
+        "quantized",
+        TITLE,
+        networks or NETWORKS,
+        lambda network: measure(network, plan),
+        lambda rows: body(rows, pretrained),
+        not networks,
+    )
 
 
 if __name__ == "__main__":

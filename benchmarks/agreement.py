@@ -1,0 +1,194 @@
+"""How often pretrained networks say the same in integers as in float32, by nnefc's quantizer and by onnxruntime's.
+
+`ppocr4_rec` reads a line of text: of each column of the picture it says which of 6,625 characters is there, or none.
+`ddddocr_det` finds characters in a picture: a box, and how sure it is, at each place of three grids.
+
+Both quantizers get the same pictures and settings: ranges by the least and the largest value, a scale for each output
+channel of the weights. onnxruntime runs what both have written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import version_converter
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from pictures import line_of_text, scattered_digits
+
+import nnefc
+
+__all__ = ["PRETRAINED", "agreement_table"]
+
+_CALIBRATION, _TESTS = 16, 16
+_OPSET = 13  # the first that has scales for channels
+_SURE = 0.3  # least score of a box
+_OVERLAP = 0.45  # of boxes, from which on the less sure one is left out
+_MATCH = 0.5  # overlap of boxes that are taken for the same
+_SIDE = 416  # of a picture that boxes are found in
+_GRIDS = (8, 16, 32)  # pixels of a place
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A network with its trained values, and what is asked of it.
+
+    Attributes:
+        input: its name.
+        shape: of the input.
+        picture: an input.
+        same: how many answers to one input two results share, and how many there are.
+        answers: what they are.
+    """
+
+    input: str
+    shape: tuple[int, ...]
+    picture: Callable[[np.random.Generator], np.ndarray]
+    same: Callable[[np.ndarray, np.ndarray], tuple[int, int]]
+    answers: str
+
+
+def _line(rng: np.random.Generator) -> np.ndarray:
+    return np.repeat(line_of_text(rng, 48, 320)[None, None] * 2 - 1, 3, 1).astype(np.float32)
+
+
+def _scene(rng: np.random.Generator) -> np.ndarray:
+    return scattered_digits(rng, _SIDE)[None] * np.float32(255)
+
+
+def _same_characters(wide: np.ndarray, narrow: np.ndarray) -> tuple[int, int]:
+    """Of the columns with a character; the class 0 is none."""
+    wanted, found = wide[0].argmax(-1), narrow[0].argmax(-1)
+    there = wanted != 0
+    return int((wanted == found)[there].sum()), int(there.sum())
+
+
+def _same_boxes(wide: np.ndarray, narrow: np.ndarray) -> tuple[int, int]:
+    """Boxes of both that have a partner, of all."""
+    wanted, found = (_boxes(result[0]) for result in (wide, narrow))
+    left = list(range(len(found)))
+    matched = 0
+    for box in wanted:
+        best = max(left, key=lambda n: _overlap(box, found[n]), default=None)
+        if best is not None and _overlap(box, found[best]) >= _MATCH:
+            left.remove(best)
+            matched += 1
+    return 2 * matched, len(wanted) + len(found)
+
+
+def _boxes(result: np.ndarray) -> list[np.ndarray]:
+    """The boxes (left, top, right, bottom) that a result `[places, 6]` is sure of, without those that say the same."""
+    places = [np.stack(np.meshgrid(*[np.arange(_SIDE // step)] * 2), -1).reshape(-1, 2) for step in _GRIDS]
+    steps = np.concatenate([np.full((len(grid), 1), step) for grid, step in zip(places, _GRIDS, strict=True)])
+    middle, size = (result[:, :2] + np.concatenate(places)) * steps, np.exp(result[:, 2:4]) * steps
+    score, edges = result[:, 4] * result[:, 5:].max(-1), np.concatenate([middle - size / 2, middle + size / 2], -1)
+    kept: list[np.ndarray] = []
+    for place in np.argsort(-score):
+        if score[place] < _SURE:
+            break
+        if all(_overlap(edges[place], other) < _OVERLAP for other in kept):
+            kept.append(edges[place])
+    return kept
+
+
+def _overlap(one: np.ndarray, other: np.ndarray) -> float:
+    """What two boxes share, over what they cover."""
+    sides = np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2])
+    shared = float(np.prod(np.maximum(sides, 0)))
+    areas = [float(np.prod(box[2:] - box[:2])) for box in (one, other)]
+    return shared / (sum(areas) - shared)
+
+
+PRETRAINED = {
+    "ppocr4_rec": Pretrained("x", (1, 3, 48, 320), _line, _same_characters, "characters of a line of text"),
+    "ddddocr_det": Pretrained("images", (1, 3, _SIDE, _SIDE), _scene, _same_boxes, "boxes around characters"),
+}
+
+
+class _Pictures(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, name: str, pictures: Sequence[np.ndarray]) -> None:
+        self._left: Iterator[dict[str, np.ndarray]] = iter([{name: picture} for picture in pictures])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._left, None)
+
+
+def agreement_table(folder: Path, scratch: Path) -> list[str]:
+    """A table of the networks of `folder`; models are written into `scratch`."""
+    lines = [
+        "| network | answers | nnefc | onnxruntime | noise nnefc | noise onnxruntime |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for name, network in PRETRAINED.items():
+        same, noise = zip(*_compared(folder / f"{name}.onnx", network, scratch), strict=True)
+        cells = [*(f"{100 * share:.1f} %" for share in same), *(f"{100 * share:.1f} %" for share in noise)]
+        lines.append(f"| {name} | {network.answers} | {' | '.join(cells)} |")
+    return lines
+
+
+def _compared(model: Path, network: Pretrained, scratch: Path) -> Iterator[tuple[float, float]]:
+    """By each quantizer: the share of the answers that stay, and the noise in the result, over its size."""
+    rng = np.random.default_rng(1)
+    pictures = [network.picture(rng) for _ in range(_CALIBRATION + _TESTS)]
+    known, others = pictures[:_CALIBRATION], pictures[_CALIBRATION:]
+    source = _of_fixed_size(model, network, scratch)
+    wide = _results(source, network, others)
+    for path in (_by_nnefc(source, network, known), _by_onnxruntime(source, network, known)):
+        narrow = _results(path, network, others)
+        counts = [network.same(one, other) for one, other in zip(wide, narrow, strict=True)]
+        squares = [
+            (np.square(a.astype(np.float64) - b).sum(), np.square(a.astype(np.float64)).sum())
+            for a, b in zip(wide, narrow, strict=True)
+        ]
+        error, size = np.sum(squares, 0)
+        same, total = np.sum(counts, 0)
+        yield float(same / total), float(np.sqrt(error / size))
+
+
+def _of_fixed_size(model: Path, network: Pretrained, scratch: Path) -> Path:
+    """The model with its input of this size, constants computed, in an opset that has scales for channels."""
+    proto = onnx.load(model)
+    if proto.opset_import[0].version < _OPSET:
+        proto = version_converter.convert_version(proto, _OPSET)
+    proto.graph.input[0].type.tensor_type.shape.CopyFrom(
+        onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, network.shape).tensor_type.shape
+    )
+    fixed, simple = (scratch / f"{model.stem}.{kind}.onnx" for kind in ("fixed", "simple"))
+    onnx.save(proto, fixed)
+    quant_pre_process(str(fixed), str(simple), skip_symbolic_shape=True)
+    return simple
+
+
+def _by_nnefc(source: Path, network: Pretrained, pictures: Sequence[np.ndarray]) -> Path:
+    result = source.with_suffix(".nnefc.onnx")
+    nnefc.quantize(source, result, calibrate={network.input: np.stack(pictures)})
+    return result
+
+
+def _by_onnxruntime(source: Path, network: Pretrained, pictures: Sequence[np.ndarray]) -> Path:
+    result = source.with_suffix(".onnxruntime.onnx")
+    logging.disable(logging.WARNING)
+    quantize_static(
+        str(source),
+        str(result),
+        _Pictures(network.input, pictures),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+    return result
+
+
+def _results(model: Path, network: Pretrained, pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What onnxruntime computes of each."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(session.run(None, {network.input: picture})[0]) for picture in pictures]

@@ -1,0 +1,39 @@
+"""How answers of networks are compared: boxes and characters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import PRETRAINED
+from pictures import line_of_text, scattered_digits
+
+
+def places(*boxes: tuple[int, float, float]) -> np.ndarray:
+    """A detector's result with boxes of 32 × 32 at places of its first grid: place, offset in pixels, score."""
+    result = np.zeros((1, 52**2 + 26**2 + 13**2, 6), np.float32)
+    for place, offset, score in boxes:
+        result[0, place] = offset / 8, 0, np.log(4), np.log(4), score, 1
+    return result
+
+
+def test_boxes_are_the_same_where_they_overlap_by_half() -> None:
+    same = PRETRAINED["ddddocr_det"].same
+    wide = places((52 * 10 + 10, 0, 0.9), (52 * 10 + 11, 0, 0.8), (52 * 30 + 30, 0, 0.7), (0, 0, 0.1))
+    assert same(wide, wide) == (4, 4)  # the second overlaps the first, and of the last nobody is sure
+    moved = places((52 * 10 + 10, 4, 0.9), (52 * 30 + 30, 20, 0.7))
+    assert same(wide, moved) == (2, 4)
+    assert same(wide, places()) == (0, 2)
+
+
+def test_characters_are_compared_where_float32_reads_some() -> None:
+    wide, narrow = np.zeros((2, 1, 4, 10))
+    wide[0, range(4), [0, 3, 4, 5]] = 1
+    narrow[0, range(4), [1, 3, 4, 0]] = 1
+    assert PRETRAINED["ppocr4_rec"].same(wide, narrow) == (2, 3)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pictures_have_dark_digits_on_a_bright_ground(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for picture in (line_of_text(rng, 48, 320), scattered_digits(rng, 416)):
+        assert picture.dtype == np.float32 and 0 <= picture.min() < 0.45 and 0.6 < np.median(picture) <= 1
