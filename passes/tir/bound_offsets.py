@@ -16,12 +16,12 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir.expr import TensorLoad
+from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import detect_linear_equation
 
-from nnefc.passes.tir.expressions import inside, int64, loads_of, variables_of
+from nnefc.passes.tir.expressions import inside, int64, is_number, loads_of, variables_of
 
-__all__ = ["named_once", "with_bound_offsets"]
+__all__ = ["named_once", "named_value", "with_bound_offsets"]
 
 _LARGEST = (1 << 63) - 1
 _COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
@@ -31,6 +31,14 @@ _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 def named_once(var: tirx.Var, value: tirx.Expr) -> tirx.Bind:
     """A variable of type int64 that TVM does not replace by its value; LLVM finds that a minimum with this is none."""
     return tirx.Bind(var, tirx.call_llvm_intrin("int64", "llvm.smin.i64", int64(_LARGEST), value))
+
+
+def named_value(value: tirx.Expr) -> tirx.Expr:
+    """What a variable of :func:`named_once` stands for; the value of any other as it is."""
+    if not isinstance(value, Call) or getattr(value.op, "name", "") != "tirx.call_llvm_intrin" or len(value.args) != 3:
+        return value
+    _, limit, named = value.args
+    return named if is_number(limit, _LARGEST) else value
 
 
 def with_bound_offsets(stmt: tirx.Stmt) -> tirx.Stmt:

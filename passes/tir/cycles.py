@@ -23,6 +23,7 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer
 
 from nnefc.element_types import item_bytes
+from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, loads_of, parts_of, variables_of
 from nnefc.passes.tir.sizes import size_of
 from nnefc.sizes import is_size, structural_key, typical
@@ -122,8 +123,10 @@ class _Round:
                     self._add(part)
             case tirx.AttrStmt():
                 self._add(stmt.body)
-            case tirx.IfThenElse():  # the tile that is whole, not those for what is left of an axis
+            case tirx.IfThenElse():
                 self._add(stmt.then_case)
+                if stmt.else_case is not None and not _has_loop(stmt.then_case):
+                    self._add(stmt.else_case)  # else it is what is left of an axis, less than the whole tile before it
             case tirx.For():
                 self._add_rounds(stmt)
             case tirx.AllocBuffer():
@@ -167,7 +170,7 @@ class _Round:
 
     def _in_first_round(self, expr: tirx.Expr) -> tirx.Expr:
         def value(var: tirx.Var) -> tirx.Expr:
-            return self._in_first_round(_unwrapped(self.values[var])) if var in self.values else var
+            return self._in_first_round(named_value(self.values[var])) if var in self.values else var
 
         return tvm_ffi.structural_map(expr, (tirx.Var, value))
 
@@ -226,10 +229,17 @@ def _lanes(value: tirx.Expr) -> int:
 _ANALYZER = Analyzer()
 
 
-def _unwrapped(value: tirx.Expr) -> tirx.Expr:
-    """A value without the call that keeps TVM from writing it wherever its variable is: see `bound_offsets.py`."""
-    is_call = isinstance(value, Call) and getattr(value.op, "name", "") in _INTRINSICS
-    return value.args[-1] if is_call else value
+def _has_loop(stmt: tirx.Stmt) -> bool:
+    match stmt:
+        case tirx.For() | tirx.While():
+            return True
+        case tirx.SeqStmt():
+            return any(map(_has_loop, stmt.seq))
+        case tirx.AttrStmt():
+            return _has_loop(stmt.body)
+        case tirx.IfThenElse():
+            return _has_loop(stmt.then_case) or (stmt.else_case is not None and _has_loop(stmt.else_case))
+    return False
 
 
 def _instructions_of_call(call: Call) -> int:

@@ -18,7 +18,7 @@ PRODUCT = """
     for i in T.parallel(T.int64(8)):
         C_1 = T.alloc_buffer((ROWS * 64,))
         for y in range(TILES):
-            a: T.let[T.int64] = T.call_llvm_intrin("int64", "llvm.smin.i64", T.int64(99999), y * T.int64(256))
+            a: T.let[T.int64] = T.call_llvm_intrin("int64", "llvm.smin.i64", T.max_value("int64"), y * T.int64(256))
             for k in range(256):
                 for r in T.unroll(ROWS):
                     for c in T.unroll(4):
@@ -70,6 +70,19 @@ def test_whole_tiles_count_and_not_what_is_left_for_smaller_ones() -> None:
                 A[k] = T.exp(A[k])
 """
     assert cycles(text, 5000) == 80
+
+
+def test_both_branches_count_that_are_no_tiles() -> None:
+    text = """
+    A: T.Buffer((T.int64(9999),)), n: T.int64
+    for i in T.parallel(n):
+        if i < n - T.int64(1):
+            A[i] = T.float32(1)
+        else:
+            for k in range(80):
+                A[T.int64(k)] = A[T.int64(k)] * T.float32(2) - T.float32(1)
+"""
+    assert cycles(text, 5000) >= 80
 
 
 def test_what_nobody_knows_is_unknown() -> None:
