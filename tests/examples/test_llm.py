@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -176,6 +178,44 @@ def test_the_network_may_choose_the_tokens(sequences: int, sample: int, tmp_path
         if sample == 1:
             with pytest.raises(nnefc.RunError, match="temperature must be 0"):
                 next(model.generate([1], most=1, temperature=1.0))
+
+
+def test_what_lies_beyond_the_tokens_so_far_is_not_looked_at(
+    compiled: tuple[dict[str, np.ndarray], Artifact], side_by_side: tuple[dict[str, np.ndarray], Artifact]
+) -> None:
+    """A product with what is not a number would be none: so much of the caches is read as there are tokens."""
+    for (values, artifact), numbers in (compiled, []), (side_by_side, [np.array([1])]):
+        with artifact.load(threads=1) as model:
+            for state in model.states:
+                if len(state.shape) > 1:
+                    model.write_state(state.name, np.full(state.shape, np.nan, np.float32))
+            for seen, end in ((0, 6), (6, 7), (7, 8)):
+                (found,) = np.atleast_2d(model(np.array([TOKENS[seen:end]]), *numbers))
+                wanted = logits(values, TOKENS[:end])
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for its threads")
+def test_threads_sleep_when_nothing_is_asked(compiled: tuple[dict[str, np.ndarray], Artifact]) -> None:
+    """Between two tokens they take no processor."""
+    others = set(os.listdir("/proc/self/task"))
+    with compiled[1].load(threads=2) as model:
+        own = set(os.listdir("/proc/self/task")) - others
+        assert len(own) == 1
+        for _ in range(3):
+            model(np.array([TOKENS[:3]]))
+            model(np.array([[5]]))
+            files = [Path(f"/proc/self/task/{thread}/stat") for thread in own]
+            while any(file.read_text().rpartition(")")[2].split()[0] != "S" for file in files):
+                pass  # for ever, if they spun
+            before = [used(file) for file in files]
+            time.sleep(0.05)
+            assert [used(file) for file in files] == before
+
+
+def used(file: Path) -> list[str]:
+    """Of the processor, by a thread: in the program, and in the system."""
+    return file.read_text().rpartition(")")[2].split()[11:13]
 
 
 def test_a_session_forgets_and_two_go_on_apart(

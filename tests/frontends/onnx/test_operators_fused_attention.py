@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from decoder_models import Heads, decoder, feeds, in_blocks
+from models.decoders import Heads, decoder, feeds, in_blocks
 from onnx import TensorProto
 from onnx_operator_cases import Case, by_onnxruntime, check, compiled
 
@@ -218,15 +218,14 @@ def test_a_decoder_takes_prompts_and_then_tokens(
     names = [output.name for output in session.get_outputs()]
     with artifact.load(threads=1) as library:
         words, total = RNG.integers(0, 50, (batch, length)), length
-        # A prompt does not read the caches; one position is the least that a library takes.
         wanted: dict[str, np.ndarray] = {name: np.zeros((batch, 2, room, 16), np.float32) for name in names[1:]}
-        found: dict[str, np.ndarray] = {name: np.zeros((batch, 2, room or 1, 16), np.float32) for name in names[1:]}
+        found = wanted
         for count in (1, 4, 1) if batch == 1 else (1, 1, 1):  # onnxruntime reads no more of several at once
             wanted = dict(zip(names, session.run(names, feeds(words, total, but_logits(wanted), True)), strict=True))
             found = library.run(feeds(words, total, but_logits(found), True))
             for name in names:
                 one, other = (made[name][:, :, :total] if "present" in name else made[name] for made in (found, wanted))
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=name)
+                np.testing.assert_allclose(one, other, rtol=0, atol=2e-4 * abs(other).max(), err_msg=name)
             words, total = RNG.integers(0, 50, (batch, count)), total + count
 
 

@@ -1,4 +1,4 @@
-"""A small decoder as the model builder of onnxruntime-genai writes it: prompts, then tokens, with caches."""
+"""Decoders as the model builder of onnxruntime-genai writes them: prompts, then tokens, with caches; random weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,29 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["CONFIG", "Heads", "decoder", "feeds", "in_blocks"]
+__all__ = ["SMALL", "Heads", "Sizes", "decoder", "feeds", "in_blocks"]
 
-CONFIG = {"layers": 2, "heads": 4, "groups": 2, "size": 16, "width": 64, "inner": 96, "words": 50, "longest": 64}
 _MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a decoder: heads of queries and of keys, items of a head and of the feed-forward layer, words, positions."""
+
+    heads: int
+    groups: int
+    size: int
+    inner: int
+    words: int
+    longest: int
+
+    @property
+    def width(self) -> int:
+        """Of what goes from layer to layer."""
+        return self.heads * self.size
+
+
+SMALL = Sizes(heads=4, groups=2, size=16, inner=96, words=50, longest=64)
 
 
 @dataclass(frozen=True)
@@ -34,7 +53,8 @@ class Heads:
 class _Graph:
     """Nodes and initializers of a graph that is being made."""
 
-    def __init__(self, quantize: Callable[[np.ndarray], dict[str, Any]] | None) -> None:
+    def __init__(self, sizes: Sizes, quantize: Callable[[np.ndarray], dict[str, Any]] | None) -> None:
+        self.sizes = sizes
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.rng = np.random.default_rng(7)
@@ -64,12 +84,14 @@ class _Graph:
 
 
 def decoder(
-    quantize: Callable[[np.ndarray], dict[str, Any]] | None = None, layers: Sequence[Heads] = (Heads(), Heads())
+    quantize: Callable[[np.ndarray], dict[str, Any]] | None = None,
+    layers: Sequence[Heads] = (Heads(), Heads()),
+    sizes: Sizes = SMALL,
 ) -> onnx.ModelProto:
     """The model; `quantize` gives the operands and attributes of `MatMulNBits` for a matrix."""
-    graph, config = _Graph(quantize), CONFIG
-    width = config["width"]
-    angles = np.outer(np.arange(config["longest"]), 100.0 ** -(np.arange(config["size"] // 2) / 8)).astype(np.float32)
+    graph = _Graph(sizes, quantize)
+    width, half = sizes.width, sizes.size // 2
+    angles = np.outer(np.arange(sizes.longest), 100.0 ** -(np.arange(half) / half)).astype(np.float32)
     graph.constant("cos", np.cos(angles))
     graph.constant("sin", np.sin(angles))
     graph.constant("one", np.array([1], np.int64))
@@ -80,37 +102,38 @@ def decoder(
     graph.node("Gather", "mask_shape one_scalar", "total64", axis=0)
     graph.constant("one_scalar", np.array(1, np.int64))
     graph.node("Cast", "total64", "total", to=TensorProto.INT32)
-    graph.node("Gather", f"{graph.constant('table', graph.real(config['words'], width))} input_ids", "h0")
+    graph.node("Gather", f"{graph.constant('table', graph.real(sizes.words, width))} input_ids", "h0")
     graph.node("SimplifiedLayerNormalization", f"h0 {_ones(graph, 'g0')}", "n0", axis=-1, epsilon=1e-5)
     normal, skip = "n0", "h0"
     for layer, heads in enumerate(layers):
         _attention(graph, layer, normal, heads)
         projected = graph.product(f"a{layer}", f"o{layer}", width, width)
         _skip(graph, skip, projected, f"m{layer}")
-        gate = graph.product(f"m{layer}", f"gate{layer}", width, config["inner"])
-        up = graph.product(f"m{layer}", f"up{layer}", width, config["inner"])
+        gate = graph.product(f"m{layer}", f"gate{layer}", width, sizes.inner)
+        up = graph.product(f"m{layer}", f"up{layer}", width, sizes.inner)
         graph.node("Sigmoid", gate, f"s{layer}")
         graph.node("Mul", f"{gate} s{layer}", f"silu{layer}")
         graph.node("Mul", f"silu{layer} {up}", f"inner{layer}")
-        down = graph.product(f"inner{layer}", f"down{layer}", config["inner"], width)
+        down = graph.product(f"inner{layer}", f"down{layer}", sizes.inner, width)
         _skip(graph, f"m{layer}_sum", down, f"n{layer + 1}")
         normal, skip = f"n{layer + 1}", f"n{layer + 1}_sum"
-    logits = graph.product(normal, "head", width, config["words"])
+    logits = graph.product(normal, "head", width, sizes.words)
     graph.node("Identity", logits, "logits")
     return _model(graph, layers)
 
 
 def _attention(graph: _Graph, layer: int, x: str, heads: Heads) -> None:
     """Of `x`, as the result `a` with the layer's number."""
-    width, kept = CONFIG["width"], CONFIG["groups"] * CONFIG["size"]
+    of = graph.sizes
+    width, kept = of.width, of.groups * of.size
     if heads.packed:
         given = [graph.product(x, f"qkv{layer}", width, width + 2 * kept), "-", "-"]
     else:
-        sizes = (("q", width), ("k", kept), ("v", kept))
-        given = [graph.product(x, f"{name}{layer}", width, columns) for name, columns in sizes]
+        parts = (("q", width), ("k", kept), ("v", kept))
+        given = [graph.product(x, f"{name}{layer}", width, columns) for name, columns in parts]
     if not heads.turned:
         for place, name in enumerate(given[:2]):
-            count = {"num_heads": CONFIG["heads" if place == 0 else "groups"], "rotary_embedding_dim": 0}
+            count = {"num_heads": of.heads if place == 0 else of.groups, "rotary_embedding_dim": 0}
             graph.node("RotaryEmbedding", f"{name} position_ids cos sin", f"{name}_turned", _MICROSOFT, **count)
             given[place] = f"{name}_turned"
     tables = " cos sin" if heads.turned else ""
@@ -119,19 +142,20 @@ def _attention(graph: _Graph, layer: int, x: str, heads: Heads) -> None:
         f"{' '.join(given)} past.{layer}.key past.{layer}.value last total{tables}",
         f"a{layer} present.{layer}.key present.{layer}.value",
         _MICROSOFT,
-        num_heads=CONFIG["heads"],
-        kv_num_heads=CONFIG["groups"],
+        num_heads=of.heads,
+        kv_num_heads=of.groups,
         do_rotary=int(heads.turned),
         **heads.attributes,
     )
 
 
-def in_blocks(matrix: np.ndarray, zeros_given: bool = True) -> dict[str, Any]:
-    """A matrix `[K, N]` as the operands and attributes of `MatMulNBits`: 4 bits, blocks of 16.
+def in_blocks(matrix: np.ndarray, zeros_given: bool = True, block: int = 16, accuracy_level: int = 0) -> dict[str, Any]:
+    """A matrix `[K, N]` as the operands and attributes of `MatMulNBits`, of 4 bits.
 
     With zero points if these are given; else integers stand for numbers around 8.
     """
-    parts = matrix.T.reshape(matrix.shape[1], -1, 16)
+    depth, columns = matrix.shape
+    parts = matrix.T.reshape(columns, -1, block)
     low, high = parts.min(-1, keepdims=True), parts.max(-1, keepdims=True)
     if zeros_given:
         scales = np.maximum(high - low, 1e-6) / 15
@@ -146,13 +170,19 @@ def in_blocks(matrix: np.ndarray, zeros_given: bool = True) -> dict[str, Any]:
         "b": codes[..., ::2] | codes[..., 1::2] << 4,
         "scales": scales[..., 0].astype(np.float32),
         "zero_points": flat[:, ::2] | flat[:, 1::2] << 4,
-        "attributes": {"K": matrix.shape[0], "N": matrix.shape[1], "bits": 4, "block_size": 16},
+        "attributes": {
+            "K": depth,
+            "N": columns,
+            "bits": 4,
+            "block_size": block,
+            "accuracy_level": accuracy_level,
+        },
     }
     return made if zeros_given else {name: part for name, part in made.items() if name != "zero_points"}
 
 
 def _ones(graph: _Graph, name: str) -> str:
-    return graph.constant(name, 1 + 0.1 * graph.real(CONFIG["width"]))
+    return graph.constant(name, 1 + 0.1 * graph.real(graph.sizes.width))
 
 
 def _skip(graph: _Graph, x: str, added: str, name: str) -> None:
@@ -163,7 +193,7 @@ def _skip(graph: _Graph, x: str, added: str, name: str) -> None:
 
 def _model(graph: _Graph, layers: Sequence[Heads]) -> onnx.ModelProto:
     caches = [f"{layer}.{part}" for layer in range(len(layers)) for part in ("key", "value")]
-    cache = ["batch", CONFIG["groups"], None, CONFIG["size"]]
+    cache = ["batch", graph.sizes.groups, None, graph.sizes.size]
 
     def shaped(length: str) -> list[Any]:
         return [length if size is None else size for size in cache]
@@ -176,7 +206,7 @@ def _model(graph: _Graph, layers: Sequence[Heads]) -> onnx.ModelProto:
         *(info(f"past.{name}", real, shaped("past")) for name in caches),
     ]
     outputs = [
-        info("logits", real, ["batch", "sequence", CONFIG["words"]]),
+        info("logits", real, ["batch", "sequence", graph.sizes.words]),
         *(info(f"present.{name}", real, shaped("total")) for name in caches),
     ]
     made = helper.make_graph(graph.nodes, "decoder", inputs, outputs, graph.constants)
