@@ -3,7 +3,8 @@
  *     cc -O2 -I../../targets/runtime main.c model.so -o main -Wl,-rpath,'$ORIGIN'
  *     ./main 100 2 1 504 3575        # at most 100 tokens, up to token 2, after the tokens 1, 504 and 3575
  *
- * A library remembers what it has read: it reads the prompt at once, then each token that it has given. */
+ * A library remembers what it has read: it reads the prompt at once, then each token that it has given. One that was made
+ * with --sample 1 chooses the token itself. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static int64_t next_token(nnefc_session *session, const int64_t *tokens, int64_t
         fprintf(stderr, "%s\n", nnefc_last_error(session));
         return -1;
     }
+    if (output.bytes == sizeof(int64_t)) return *(const int64_t *)output.data;
     const float *logits = output.data;
     int64_t words = (int64_t)(output.bytes / sizeof *logits), best = 0;
     for (int64_t word = 1; word < words; word++)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from language_models import MODELS, WORDS, logits, write_model
+from language_models import WORDS, logits, write_model
 
 import nnefc
 from nnefc.artifact import Artifact
@@ -64,11 +65,16 @@ def likeliest(values: dict[str, np.ndarray], tokens: list[int], count: int) -> l
     return found
 
 
+def close(found: np.ndarray, wanted: np.ndarray) -> None:
+    """That logits are the same, but for rows that are rounded to 16 bits before products with blocks."""
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-3 * abs(wanted).max())
+
+
 def check(model: nnefc.Model, values: dict[str, np.ndarray], seen: int, tokens: list[int]) -> None:
     """That a session which has read the first `seen` of some tokens finds the right logits after the others."""
     (found,) = np.asarray(model(np.array([tokens[seen:]])))
     wanted = logits(values, tokens)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+    close(found, wanted)
 
 
 def test_a_model_agrees_with_its_definition(compiled: tuple[dict[str, np.ndarray], Artifact]) -> None:
@@ -83,7 +89,11 @@ def test_a_model_agrees_with_its_definition(compiled: tuple[dict[str, np.ndarray
             model.reset()
 
 
-@pytest.mark.parametrize("architecture", [name for name in MODELS if name != "llama"])
+SLOW = ("qwen2", "qwen3", "gemma", "phi3")  # have nothing that no other one has
+OTHERS = ["gemma2", "gemma3", "phi2", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+
+
+@pytest.mark.parametrize("architecture", OTHERS)
 def test_other_architectures_agree_with_their_definitions(architecture: str, tmp_path: Path) -> None:
     """Biases, norms of heads, wide heads, windows, soft caps, heads that are turned in part, layers in parallel, …"""
     values = write_model(tmp_path / "m.gguf", architecture != "phi2", architecture=architecture)
@@ -93,7 +103,7 @@ def test_other_architectures_agree_with_their_definitions(architecture: str, tmp
         for seen, end in ((0, 7), (7, 8), (8, 11)):
             (found,) = np.asarray(model(np.array([TOKENS[seen:end]])))
             wanted = logits(values, TOKENS[:end], architecture)
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+            close(found, wanted)
 
 
 @pytest.fixture(scope="module")
@@ -121,14 +131,14 @@ def test_sequences_side_by_side_are_those_alone(side_by_side: tuple[dict[str, np
                 own.extend(row[:count].tolist())
             for found, sequence in zip(model(rows, np.array(list(parts))), parts, strict=True):
                 wanted = logits(values, read[sequence])
-                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+                close(found, wanted)
             assert model.read_state("P").tolist() == [len(read.get(n, [])) for n in range(3)]
         model.write_state("P", np.array([0, 5, 9]))
         read = {0: [], 1: read[1][:5]}
         (found,) = model(np.array([[7, 8]]), np.array([0]))
-        np.testing.assert_allclose(found, logits(values, [7, 8]), rtol=1e-3, atol=1e-3)
+        close(found, logits(values, [7, 8]))
         (found,) = model(np.array([[9]]), np.array([-2]))
-        np.testing.assert_allclose(found, logits(values, [*read[1], 9]), rtol=1e-3, atol=1e-3)
+        close(found, logits(values, [*read[1], 9]))
         for wrong in (3, -4):
             with pytest.raises(nnefc.RunError, match="index"):
                 model(np.array([[9]]), np.array([wrong]))
@@ -159,25 +169,46 @@ def test_prompts_take_the_places_of_those_that_have_ended(
         model.generate_all(prompts, most=1)
 
 
-@pytest.mark.parametrize(("sequences", "sample"), [(2, 8), (1, 1)])
-def test_the_network_may_choose_the_tokens(sequences: int, sample: int, tmp_path: Path) -> None:
+CHOICES = ({"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature": 1.5, "top_p": 0.6})
+
+
+def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
     """As the sampler in Python does for the same random numbers."""
     values = write_model(tmp_path / "m.gguf", True, layers=1)
-    convert(tmp_path / "m.gguf", tmp_path / "m", 24, "--sequences", str(sequences), "--sample", str(sample))
+    convert(tmp_path / "m.gguf", tmp_path / "m", 24, "--sequences", "2", "--sample", "8")
     with nnefc.compile(tmp_path / "m").load(threads=1) as model:
-        assert model.outputs[0].dtype == "int64"
+        assert [tensor.name for tensor in model.outputs] == ["token"]
         assert list(model.generate(TOKENS[:5], most=4)) == likeliest(values, TOKENS[:5], 4)
-        choices = [{"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature": 1.5, "top_p": 0.6}]
-        for seed, choice in enumerate(choices if sample > 1 else []):
-            sampler = Sampler(**({"top_k": sample} | choice), seed=seed)
+        for seed, choice in enumerate(CHOICES):
+            sampler = Sampler(**({"top_k": 8} | choice), seed=seed)
             wanted: list[int] = []
             while len(wanted) < 12:
                 wanted.append(sampler(logits(values, [*TOKENS[:5], *wanted])))
             model.reset()
             assert list(model.generate(TOKENS[:5], most=12, seed=seed, **choice)) == wanted
-        if sample == 1:
-            with pytest.raises(nnefc.RunError, match="temperature must be 0"):
-                next(model.generate([1], most=1, temperature=1.0))
+        almost = np.nextafter(np.float32(1), 0), np.float32(1)  # as which a number below 1 may come
+        for chance in almost:
+            tokens = model(
+                np.array([TOKENS[:5]] * 2), np.array([0, 1]), *(np.full(2, 1, np.float32), np.full(2, 8)),
+                np.full(2, 0.7, np.float32), np.full(2, chance),
+            )  # fmt: skip
+            assert ((tokens >= 0) & (tokens < WORDS)).all()
+
+
+@pytest.mark.slow
+def test_the_network_may_give_the_likeliest_token(tmp_path: Path, program: Path) -> None:
+    """In Python and in C."""
+    values = write_model(tmp_path / "m.gguf", True, layers=1)
+    convert(tmp_path / "m.gguf", tmp_path / "m", 24, "--sample", "1")
+    artifact = nnefc.compile(tmp_path / "m")
+    wanted = likeliest(values, TOKENS[:5], 4)
+    with artifact.load(threads=1) as model:
+        assert list(model.generate(TOKENS[:5], most=4)) == wanted
+        with pytest.raises(nnefc.RunError, match="temperature must be 0"):
+            next(model.generate([1], most=1, temperature=1.0))
+    shutil.copy(program, tmp_path / "main")
+    artifact.export(tmp_path / "m.so")
+    assert written(tmp_path / "main", 4, -1, TOKENS[:5]) == wanted
 
 
 def test_what_lies_beyond_the_tokens_so_far_is_not_looked_at(
@@ -192,7 +223,7 @@ def test_what_lies_beyond_the_tokens_so_far_is_not_looked_at(
             for seen, end in ((0, 6), (6, 7), (7, 8)):
                 (found,) = np.atleast_2d(model(np.array([TOKENS[seen:end]]), *numbers))
                 wanted = logits(values, TOKENS[:end])
-                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * abs(wanted).max())
+                close(found, wanted)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for its threads")
@@ -241,19 +272,28 @@ def test_a_session_forgets_and_two_go_on_apart(
                 model(np.array([[1]]))
 
 
-def test_a_program_in_c_writes_the_same_tokens(
-    compiled: tuple[dict[str, np.ndarray], Artifact], tmp_path: Path
-) -> None:
-    values, artifact = compiled
-    artifact.export(tmp_path / "m.so")
-    command = [*zig(), "cc", "-Werror", "-Wall", "-Wextra", f"-I{RUNTIME}", EXAMPLE / "main.c", tmp_path / "m.so"]
-    subprocess.run([*command, "-Wl,-rpath,$ORIGIN", "-o", tmp_path / "main"], check=True)
-    after = likeliest(values, TOKENS[:9], 4)
-    for end, written in (-1, after), (after[3], after[: after.index(after[3])]):
-        command = [str(tmp_path / "main"), "4", str(end), *map(str, TOKENS[:9])]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        assert list(map(int, done.stdout.split())) == written
-    refused = subprocess.run([*command[:3], "300"], check=False, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def program(compiled: tuple[dict[str, np.ndarray], Artifact], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example in C, beside the library that it runs."""
+    folder = tmp_path_factory.mktemp("program")
+    compiled[1].export(folder / "m.so")
+    command = [*zig(), "cc", "-Werror", "-Wall", "-Wextra", f"-I{RUNTIME}", EXAMPLE / "main.c", folder / "m.so"]
+    subprocess.run([*command, "-Wl,-rpath,$ORIGIN", "-o", folder / "main"], check=True)
+    return folder / "main"
+
+
+def written(program: Path, most: int, end: int, tokens: list[int]) -> list[int]:
+    """By the program."""
+    command = [str(program), str(most), str(end), *map(str, tokens)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return list(map(int, done.stdout.split()))
+
+
+def test_a_program_in_c_writes_the_same_tokens(compiled: tuple[dict[str, np.ndarray], Artifact], program: Path) -> None:
+    after = likeliest(compiled[0], TOKENS[:9], 4)
+    for end, wanted in (-1, after), (after[3], after[: after.index(after[3])]):
+        assert written(program, 4, end, TOKENS[:9]) == wanted
+    refused = subprocess.run([program, "4", "-1", "300"], check=False, capture_output=True, text=True)
     assert refused.returncode == 1
     assert "index" in refused.stderr
 
@@ -275,7 +315,8 @@ def test_a_conversation(tmp_path: Path, example: ModuleType) -> None:
     answer: list[int] = []
     while len(tokens) + len(answer) < 48 and (token := int(logits(values, tokens + answer).argmax())) != vocabulary.end:
         answer.append(token)
-    assert shown[0].stdout.rstrip("\n") == vocabulary.text(answer).rstrip("\n")
+    whole = vocabulary.text(answer).rstrip("\ufffd\n")  # without a letter of which the last token is not there
+    assert shown[0].stdout.rstrip("\n") == whole
 
 
 def test_words_are_those_of_the_vocabulary(example: ModuleType) -> None:
