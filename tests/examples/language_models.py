@@ -11,7 +11,6 @@ import numpy as np
 
 __all__ = ["MODELS", "WORDS", "Model", "logits", "write_model"]
 
-RNG = np.random.default_rng(3)
 WORDS, SIZE, HEADS, KEY_HEADS, WIDTH, INNER, LAYERS = 300, 64, 4, 2, 16, 96, 2
 EPSILON, BASE = 1e-5, 10000.0
 TEMPLATE = "{% for m in messages %}<|s|>{{ m['role'] }}\n{{ m['content'] }}<|e|>{% endfor %}<|s|>assistant\n"
@@ -83,7 +82,7 @@ def write_model(
     path: Path, tied: bool, other: str = "", architecture: str = "llama", layers: int = LAYERS
 ) -> dict[str, np.ndarray]:
     """A random model in a file of GGUF; its numbers by name."""
-    kinds = gguf.GGMLQuantizationType
+    kinds, rng = gguf.GGMLQuantizationType, np.random.default_rng(3)
     model = MODELS[architecture]
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(layers)
@@ -92,7 +91,7 @@ def write_model(
     shapes = _shapes(model, layers, tied) | ({other: (SIZE,)} if other else {})
     values = {}
     for place, (name, shape) in enumerate(shapes.items()):
-        given = (RNG.standard_normal(shape) * (0.3 if len(shape) > 1 else 1)).astype(np.float32)
+        given = (rng.standard_normal(shape) * (0.3 if len(shape) > 1 else 1)).astype(np.float32)
         given = np.abs(given) + 0.5 if name == "rope_freqs" else given
         kind = kinds.F32 if len(shape) == 1 else (kinds.Q4_1, kinds.Q8_0, kinds.Q4_0, kinds.F32)[place % 4]
         data, values[name] = quantized(given, kind)

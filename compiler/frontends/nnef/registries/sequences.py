@@ -6,13 +6,14 @@
 
 The state `P` counts the positions of each sequence; others hold their keys and values. A run has as many of the
 sequences as it likes, by their numbers: `tokens` are `[B, S]`, and `sequences`, `[B]`, says whose they are. Tokens
-behind the end of a shorter one are -1.
+behind the end of a shorter one are -1. Without `sequences`, B is 1, and all tokens count.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.emitter import Sequences
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
@@ -41,27 +42,30 @@ _NNEFC = registry("nnefc")
 )
 def _positions(context: Context, args: Arguments) -> tuple[Operand, Operand]:
     """How many positions came before in each sequence, and how many come now; the state `P` counts them."""
-    at, tokens, numbers = context.at, args.tokens, None
-    if rank_of(tokens) != 2 or args.count < 1 or args.context < 1:
+    at, shape, one = context.at, shape_of(args.tokens), rank_of(args.sequences) == 0  # its default
+    fits = len(shape) == 2 and (agree(shape[0], 1) if one else agree_all(shape_of(args.sequences), shape[:1]))
+    if not fits or args.count < 1 or args.context < 1:
         raise CompileError(
-            f"{args.count} sequences of {args.context} tokens do not fit tokens {list(shape_of(tokens))}"
+            f"tokens {list(shape)} are not [B, S], sequences not [B], or one, or there is no room: "
+            f"{args.count} sequences of {args.context} tokens"
         )
     if at.sequences:
         raise CompileError("positions are counted twice: a graph has one 'nnefc_positions'")
-    given = apply(at, "greater_equal", tokens, at.number(0, tokens))
-    lengths = at.apply(Sum((1,)), at.apply(Cast("int64"), given))
-    if rank_of(args.sequences) == 0:  # its default
+    most = args.context - 1
+    if one:
         state = at.state("P", np.array(0))
-        before = longest = at.reshaped(state, (1,))
-        after = at.reshaped(apply(at, "add", before, lengths), ())
+        past = at.past("P", state, most)
+        before, lengths = at.reshaped(state, (1,)), at.reshaped(at.tensor(shape[1], "int64"), (1,))
+        numbers, after = None, at.tensor(past + shape[1], "int64")
     else:
         state = at.state("P", np.zeros(args.count, np.int64))
         numbers = at.apply(Gather(0), np.arange(args.count), args.sequences)  # which are looked at here, once for all
         before = at.apply(Gather(0, "clip"), state, numbers)
-        longest = at.apply(Maximum((0,)), before)
+        past = at.past("P", at.apply(Maximum((0,)), before), most)
+        given = apply(at, "greater_equal", args.tokens, at.number(0, args.tokens))
+        lengths = at.apply(Sum((1,)), at.apply(Cast("int64"), given))
         after = at.apply(ScatterElements(0), state, numbers, apply(at, "add", before, lengths))
     at.update(state, after)
-    past = at.past("P", at.expr(longest), args.context - 1)
     at.sequences[before] = Sequences(numbers, args.count, args.context, past)
     return before, lengths
 
