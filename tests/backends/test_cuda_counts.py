@@ -23,7 +23,7 @@ from nnefc.targets.codegen.cuda.code import CudaCode
 @pytest.fixture
 def driver() -> Iterator[FakeDriver]:
     """The driver, in whose log are the calls alone of what a test runs."""
-    with on_cuda(checks=True):
+    with on_cuda():
         yield FakeDriver.install()
 
 
@@ -38,17 +38,19 @@ def found(folder: Path) -> Model:
     return loaded([counts.node("NonZero", "x", "y")], folder, {"x": ["n", 5]}, {"y": TensorProto.INT64})
 
 
-@pytest.fixture
-def spoken(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> nnefc.Artifact:
     """A network of results whose sizes have no limit: as many rows as the sum of its input."""
-    path = tmp_path / "model.onnx"
+    path = tmp_path_factory.mktemp("counts") / "model.onnx"
     path.write_bytes(counts.spoken().SerializeToString())
-    return path
+    with on_cuda():
+        return nnefc.compile(path)
 
 
-def check(model: Model, path: Path, total: int) -> None:
+def check(model: Model, total: int) -> None:
     feed = counts.lengths(total - 1, 1)
-    wanted = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feed)
+    session = onnxruntime.InferenceSession(counts.spoken().SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, feed)
     for result, expected in zip(model(*feed.values()), wanted, strict=True):
         assert result.shape == expected.shape
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
@@ -70,15 +72,27 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = (
+    "what is not zero",
+    "candidates",
+    "unique in the order of occurrence",
+    "without a limit",
+    "memory of iterations",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_networks_with_counts_give_what_onnxruntime_gives(name: str, tmp_path: Path) -> None:
     with on_cuda() as made:
         CASES[name](tmp_path)
     assert all(".capturable = 0," in artifact.code.launches for artifact in made if isinstance(artifact.code, CudaCode))
 
 
-def test_a_count_is_waited_for_once_and_no_access_is_wrong(driver: FakeDriver, tmp_path: Path) -> None:
-    with found(tmp_path) as model:
+def test_a_count_is_waited_for_once_and_no_access_is_wrong(tmp_path: Path) -> None:
+    with on_cuda(checks=True), found(tmp_path) as model:
+        driver = FakeDriver.install()
         for rows, part in ((4, 0.5), (4, 0.0), (1, 1.0), (9, 0.3)):
             x = counts.some(rows, 5, part)
             driver.clear()
@@ -99,28 +113,30 @@ def test_outputs_of_the_gpu_have_the_shape_that_was_counted(driver: FakeDriver, 
         assert driver.dll.cuStreamDestroy_v2(stream) == 0
 
 
-def test_memory_without_a_limit_grows_in_the_run_and_never_shrinks(driver: FakeDriver, spoken: Path) -> None:
-    with nnefc.compile(spoken).load() as model:
+def test_memory_without_a_limit_grows_in_the_run_and_never_shrinks(driver: FakeDriver, spoken: nnefc.Artifact) -> None:
+    with spoken.load() as model:
         grown = []
         for total in (70, 3, 0, 70, 500):
             driver.clear()
-            check(model, spoken, total)
+            check(model, total)
             grown.append("cuMemAlloc_v2" in driver.names)
         assert grown == [True, False, False, False, True]
         model.reserve({"n": 4, "range": 2000})
         driver.clear()
-        check(model, spoken, 2000)
+        check(model, 2000)
         assert "cuMemAlloc_v2" not in driver.names
         for function in ("cuMemAlloc_v2", "cuMemHostAlloc"):
             driver.fail(1, 2, function)
             with pytest.raises(RunError, match="out of memory"):
-                check(model, spoken, 9000)
+                check(model, 9000)
             driver.clear()
-            check(model, spoken, 5)
+            check(model, 5)
 
 
-def test_where_a_run_tells_the_sizes_it_takes_neither_streams_nor_arrays(driver: FakeDriver, spoken: Path) -> None:
-    with nnefc.compile(spoken).load() as model, driver.context():
+def test_where_a_run_tells_the_sizes_it_takes_neither_streams_nor_arrays(
+    driver: FakeDriver, spoken: nnefc.Artifact
+) -> None:
+    with spoken.load() as model, driver.context():
         stream = driver.stream()
         (x,) = counts.lengths(4).values()
         for options in ({"stream": stream}, {"out": "device"}, {"out": [np.empty((4, 5), np.float32)] * 3}):
@@ -129,9 +145,9 @@ def test_where_a_run_tells_the_sizes_it_takes_neither_streams_nor_arrays(driver:
         assert driver.dll.cuStreamDestroy_v2(stream) == 0
 
 
-def test_a_size_that_the_network_does_not_take_fails_the_run(driver: FakeDriver, spoken: Path) -> None:
-    with nnefc.compile(spoken).load() as model:
+def test_a_size_that_the_network_does_not_take_fails_the_run(driver: FakeDriver, spoken: nnefc.Artifact) -> None:
+    with spoken.load() as model:
         for wrong in (-7, -1):
             with pytest.raises(RunError, match="the data ask for a size 'range' that the network does not take"):
                 model(*counts.lengths(wrong).values())
-            check(model, spoken, 6)
+            check(model, 6)
