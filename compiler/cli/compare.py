@@ -139,7 +139,7 @@ def _words(found: Comparison) -> Sequence[str]:
         lines.append(f"first too far away: {first.name}{of}; {wrong if first.difference.wrong else far}")
         if found.tensors and first in found.outputs:
             lines.append("no tensor on the way is: the fault is in what is different where these are outputs too")
-    if found.asked_passes:
+    if found.asked_passes and any(not output.difference.relative <= found.bound for output in found.outputs):
         lines.append(_of_passes(found.wrong_pass))
     return lines
 

@@ -16,7 +16,7 @@ from nnefc.artifact import Artifact
 from nnefc.backends import backend_of
 from nnefc.calibration import Calibration
 from nnefc.comparison.engines import Built, Engine, Onnxruntime, Plain, ran
-from nnefc.comparison.passes import first_wrong_pass
+from nnefc.comparison.passes import check_plain, first_wrong_pass
 from nnefc.comparison.plain import cannot_be_plain
 from nnefc.diagnostics import CompileError
 from nnefc.differences import Difference, difference
@@ -77,7 +77,8 @@ class Comparison:
         tensors: in the order in which the network computes them.
         outputs: of the library as it is without them.
         left_out: tensors of the model that are known inside of kernels alone, or to one side alone.
-        wrong_pass: the first pass after which the outputs are wrong; None if none is, or if nobody asked.
+        wrong_pass: the first pass after which the outputs are wrong; None if they are right after all, or if nobody
+            asked.
         asked_passes: whether somebody did.
     """
 
@@ -164,6 +165,8 @@ def compare(
     Raises:
         CompileError: as `nnefc.compile`; the reference does not take the model; inputs do not fit.
     """
+    if reference is not None and reference not in ENGINES:
+        raise CompileError(f"there is no reference {reference!r}", hint=f"choose one of {', '.join(ENGINES)}")
     machine = parse_any_target(target, *(() if precision == INT8 else (precision, keep_wide)))
     load_operator_files(operators)
     read = partial(load_network, Path(model), values=values, **reading)
@@ -178,6 +181,7 @@ def compare(
 
     whole = _Whole.of(Path(library)) if library is not None else _Whole.of_artifact(compiled(subject.network))
     arrays = _inputs(whole.description, inputs, seed)
+    fixed = _at_known_sizes_plainly(subject, read, arrays, precision) if passes else None
     name, engine = _reference(Path(model), source, read, arrays, values or {}, reference, reading)
     tensors: list[ComparedTensor] = []
     left = 0
@@ -192,8 +196,7 @@ def compare(
     bound = usual if max_error is None else max_error
     outputs = [_tensor(name, "", found[name], wanted[name]) for name in found if name in wanted]
     wrong_pass = None
-    if passes:
-        fixed = _fixed(subject, read, arrays, precision)
+    if fixed is not None and not _is_close(found, wanted, bound):
         wrong_pass = first_wrong_pass(
             fixed, backend_of(machine), arrays, lambda own: _is_close(own, wanted, bound), strict, memory_budget
         )
@@ -266,8 +269,6 @@ def _reference(
         if asked is not None:
             raise CompileError(f"the network cannot be computed plainly: {reason}", hint="--reference strict")
     name = asked or "strict"
-    if name not in ENGINES:
-        raise CompileError(f"there is no reference {name!r}", hint=f"choose one of {', '.join(ENGINES)}")
     machine = parse_any_target("llvm", *(() if name == "strict" else (name, ())))
     strict, budget = (True, 1.0) if name == "strict" else (False, MEMORY_BUDGET)
     return name, Built(
@@ -282,10 +283,19 @@ def _at_known_sizes(source: Source, read: Callable[..., Network], arrays: Arrays
     return Source.read(partial(read, fixed={name: array.shape for name, array in arrays.items()}))
 
 
-def _fixed(subject: Source, read: Callable[..., Network], arrays: Arrays, precision: str | None) -> Network:
+def _at_known_sizes_plainly(
+    subject: Source, read: Callable[..., Network], arrays: Arrays, precision: str | None
+) -> Network:
+    """What is computed plainly after each pass.
+
+    Raises:
+        CompileError: it cannot be.
+    """
     if subject.network.open_dimensions and precision == INT8:
         raise CompileError("passes are told apart for networks in integers whose sizes are known", hint="give --shape")
-    return _at_known_sizes(subject, read, arrays).network
+    network = _at_known_sizes(subject, read, arrays).network
+    check_plain(network)
+    return network
 
 
 def _compared(own: Engine, reference: Engine, source: Source, tensors: Sequence[Tensor]) -> Iterator[ComparedTensor]:

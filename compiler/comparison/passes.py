@@ -15,12 +15,26 @@ from nnefc.passes.backend import Backend
 from nnefc.passes.pipeline import optimized
 from nnefc.turns import in_turn
 
-__all__ = ["first_wrong_pass"]
+__all__ = ["check_plain", "first_wrong_pass"]
 
 Array = np.ndarray[Any, Any]
 
 IsRight = Callable[[Mapping[str, Array]], bool]
 """Whether these are the network's outputs."""
+
+
+def check_plain(network: Network) -> None:
+    """Refuse a network that cannot be computed after each pass.
+
+    Raises:
+        CompileError: it needs the compiler's runtime.
+    """
+    reason = cannot_be_plain(network)
+    if reason is not None:
+        raise CompileError(
+            f"passes cannot be told apart for this network: {reason}",
+            hint="leave --passes out; with --strict and with other values of --precision there are fewer passes",
+        )
 
 
 def first_wrong_pass(
@@ -36,20 +50,11 @@ def first_wrong_pass(
     The passes are halved again and again: what is wrong after one is taken to be so after all that follow.
 
     Args:
-        network: all of whose sizes are known.
+        network: see :func:`check_plain`.
 
     Returns:
         the name of the pass; "network" if what the front end made is wrong already; None if no pass is at fault.
-
-    Raises:
-        CompileError: the network needs the compiler's runtime.
     """
-    reason = cannot_be_plain(network)
-    if reason is not None:
-        raise CompileError(
-            f"passes cannot be told apart for this network: {reason}",
-            hint="leave --passes out; with --strict and with other values of --precision there are fewer passes",
-        )
     own = backend.graph_passes(strict, memory_budget).computations
     given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
 

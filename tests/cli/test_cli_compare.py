@@ -44,7 +44,7 @@ def test_the_first_that_is_too_far_away_is_named_and_tells_the_status(path: Path
     record = json.loads(result.stdout)
     assert (record["close"], record["first"], record["reference"]) == (False, "product", "onnxruntime")
     text = compare(path, "--precision", "bf16", "--max-error", 1e-6, "--input", f"x={values}", "--passes")
-    assert text.exit_code == DIFFERENT
+    assert text.exit_code == DIFFERENT, text.output
     assert "first too far away: product, of " in text.stdout
     assert "the first pass after which the outputs are wrong: " in text.stdout
     assert text.stdout.splitlines()[1].startswith("!")
