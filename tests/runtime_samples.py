@@ -22,7 +22,14 @@ from nnefc.targets.link.zig import zig
 C_SOURCES = Path(__file__).parent / "targets" / "runtime" / "c"
 ZIG_TARGET = f"{platform.machine()}-linux-gnu"
 
-ZIG_CPP = (*zig(), "c++", "-target", ZIG_TARGET)
+ZIG_CC = (*zig(), "cc", "-target", ZIG_TARGET, "-O1")
+"""A compiler of C, for programs and libraries of the tests.
+
+These are of one target and optimized, for zig compiles a library of its own before it links: half a minute of work
+without -O, some seconds for this machine's own processor, and again for every target.
+"""
+
+ZIG_CPP = (*zig(), "c++", "-target", ZIG_TARGET, "-O1")
 CPP = ("g++",) if shutil.which("g++") else ZIG_CPP
 """A compiler of C++ with its library, which zig compiles when it is first linked: more than a minute of work."""
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import tvm
+from runtime_samples import ZIG_CC
 from tvm import relax, s_tir, tirx
-
-from nnefc.targets.link.zig import zig
 
 __all__ = ["run_in_virtual_machine"]
 
@@ -75,5 +74,5 @@ def _linked(kernels: tvm.runtime.Module) -> tvm.runtime.Module:
     with tempfile.TemporaryDirectory(prefix="nnefc-machine-") as folder:
         code, library = str(Path(folder) / "kernels.o"), str(Path(folder) / "kernels.so")
         kernels.write_to_file(code)
-        subprocess.run([*zig(), "cc", "-shared", "-Wl,-z,undefs", code, "-o", library], check=True)
+        subprocess.run([*ZIG_CC, "-shared", "-Wl,-z,undefs", code, "-o", library], check=True)
         return tvm.runtime.load_module(library)

@@ -10,14 +10,13 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from runtime_samples import ZIG_TARGET
+from runtime_samples import ZIG_CC
 from small_networks import Net
 
 import nnefc
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.link.zig import zig
 from nnefc.targets.machine.target import parse_target
 
 _TILES = "sapphirerapids"
@@ -99,7 +98,7 @@ def test_targets_without_the_unit_are_not_emulated() -> None:
 
 
 def _emulation(folder: Path) -> ctypes.CDLL:
-    command = [*zig(), "cc", "-target", ZIG_TARGET, "-shared", "-O2"]
+    command = [*ZIG_CC, "-shared", "-O2"]
     subprocess.run([*command, str(RUNTIME / "emulation" / "tiles.c"), "-o", str(folder / "tiles.so")], check=True)
     return ctypes.CDLL(str(folder / "tiles.so"))
 

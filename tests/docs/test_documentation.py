@@ -18,13 +18,12 @@ import onnx.parser
 import pytest
 import tvm
 from relax_programs import target
-from runtime_samples import CPP
+from runtime_samples import CPP, ZIG_CC
 from tvm import relax, te
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.link.zig import zig
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -82,9 +81,8 @@ def test_the_c_program_of_the_readme(folder: Path, library: Path) -> None:
     (program,) = blocks(ROOT / "README.md", "c")
     (folder / "main.c").write_text(program)
     shutil.copy(library, folder / "digits.so")
-    compiler = [*zig(), "cc"]
     run(
-        [*compiler, f"-I{ROOT / 'targets' / 'runtime'}", "main.c", "digits.so", "-Wl,-rpath,$ORIGIN", "-o", "main"],
+        [*ZIG_CC, f"-I{ROOT / 'targets' / 'runtime'}", "main.c", "digits.so", "-Wl,-rpath,$ORIGIN", "-o", "main"],
         folder,
     )
     lines = run(["./main"], folder).splitlines()
@@ -115,8 +113,7 @@ def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Pat
     (program,) = blocks(ROOT / "docs" / "deployment.md", "c")
     run(["sh", "-e", "-c", commands], folder)
     (folder / "main.c").write_text(program)
-    compiler = [*zig(), "cc"]
-    run([*compiler, "-I.", "main.c", "libdigits.a", "again.o", "-lm", "-lpthread", "-o", "main"], folder)
+    run([*ZIG_CC, "-I.", "main.c", "libdigits.a", "again.o", "-lm", "-lpthread", "-o", "main"], folder)
     first, second = run(["./main"], folder).splitlines()
     assert first == second
     assert first.startswith("digits: 0.")
@@ -174,7 +171,7 @@ def test_the_page_on_open_sizes_from_the_model_to_the_c_program(folder: Path) ->
     assert lines[5:] == ["(1, 10)", "(8, 10)", "(3, 10)"]
     (folder / "main.c").write_text(program)
     words = [f"-I{ROOT / 'targets' / 'runtime'}", "main.c", "net.so", "-Wl,-rpath,$ORIGIN", "-o", "main"]
-    run([*zig(), "cc", *words], folder)
+    run([*ZIG_CC, *words], folder)
     assert run(["./main"], folder) == "3 x 10\n"
 
 

@@ -14,12 +14,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 from language_models import WORDS, logits, write_model
+from runtime_samples import ZIG_CC
 
 import nnefc
 from nnefc.artifact import Artifact
 from nnefc.loader.generation import Sampler
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.link.zig import zig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llm"
 RNG = np.random.default_rng(7)
@@ -277,7 +277,7 @@ def program(compiled: tuple[dict[str, np.ndarray], Artifact], tmp_path_factory: 
     """The example in C, beside the library that it runs."""
     folder = tmp_path_factory.mktemp("program")
     compiled[1].export(folder / "m.so")
-    command = [*zig(), "cc", "-Werror", "-Wall", "-Wextra", f"-I{RUNTIME}", EXAMPLE / "main.c", folder / "m.so"]
+    command = [*ZIG_CC, "-Werror", "-Wall", "-Wextra", f"-I{RUNTIME}", EXAMPLE / "main.c", folder / "m.so"]
     subprocess.run([*command, "-Wl,-rpath,$ORIGIN", "-o", folder / "main"], check=True)
     return folder / "main"
 

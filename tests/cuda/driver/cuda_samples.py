@@ -8,16 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from fake_driver import HERE
-from runtime_samples import CONSTANTS, SAMPLE, ZIG_TARGET, folder
+from runtime_samples import CONSTANTS, SAMPLE, ZIG_CC, ZIG_TARGET, folder
 
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.link.zig import zig
 
 CUDA_SAMPLE = replace(SAMPLE, device="cuda", workspace_bytes=8208, scratch_bytes=0)
 
-_ZIG = [*zig(), "cc", "-target", ZIG_TARGET, "-O1", "-fPIC", "-fno-sanitize=all"]
+_ZIG = [*ZIG_CC, "-fPIC", "-fno-sanitize=all"]
 
 
 @functools.cache

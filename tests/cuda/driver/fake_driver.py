@@ -22,15 +22,13 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void
 from pathlib import Path
 
 import numpy as np
-from runtime_samples import ZIG_TARGET, folder
-
-from nnefc.targets.link.zig import zig
+from runtime_samples import ZIG_CC, folder
 
 __all__ = ["HERE", "FakeDriver", "driver_folder"]
 
 HERE = Path(__file__).parent
 
-_ZIG = [*zig(), "cc", "-target", ZIG_TARGET, "-O1", "-g", "-fPIC", "-shared"]
+_ZIG = [*ZIG_CC, "-g", "-fPIC", "-shared"]
 
 
 @functools.cache

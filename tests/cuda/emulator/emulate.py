@@ -47,11 +47,11 @@ from pathlib import Path
 
 import numpy as np
 from inline_assembly import without_assembly
+from runtime_samples import ZIG_CC
 from tvm import tirx
 
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, device_kernel, joined
-from nnefc.targets.link.zig import zig
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 HERE = Path(__file__).parent
@@ -384,7 +384,7 @@ def _machine() -> Path:
 
 
 def _run(*options: str) -> None:
-    command = [*zig(), "cc", *options]
+    command = [*ZIG_CC, *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise EmulationError(f"the emulator does not compile this source:\n{done.stderr[:4000]}")

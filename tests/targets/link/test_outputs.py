@@ -11,7 +11,7 @@ from pathlib import Path
 import elf
 import numpy as np
 import pytest
-from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_TARGET, object_file, object_of
+from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_CC, ZIG_CPP, ZIG_TARGET, object_file, object_of
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import LoadError, load
@@ -23,13 +23,14 @@ from nnefc.targets.link.zig import zig
 X = np.random.default_rng(5).standard_normal(1024).astype(np.float32)
 X[0] = 1  # the sample network takes negative values there as orders
 
-ZIG_CC = (*zig(), "cc", "-target", ZIG_TARGET)
+MUSL = ZIG_TARGET.replace("gnu", "musl")
 
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs: cc")
 compilers = pytest.mark.parametrize(
     "compiler",
     [
         pytest.param(ZIG_CC, id="zig"),
-        pytest.param(("cc",), id="cc", marks=pytest.mark.skipif(shutil.which("cc") is None, reason="needs: cc")),
+        pytest.param(("cc",), id="cc", marks=needs_cc),
     ],
 )
 
@@ -157,9 +158,18 @@ def test_two_networks_link_into_one_program(compiler: tuple[str, ...], end: str,
     assert run([tmp_path / "main"]) == f"the first {WEIGHTS[7]:.6f} the second {-2 * WEIGHTS[7]:.6f}\n"
 
 
-def test_a_network_links_into_a_static_program(tmp_path: Path) -> None:
-    """One that needs nothing of the system it runs on, with musl as C library."""
-    machine = ZIG_TARGET.replace("gnu", "musl")
+@pytest.mark.parametrize(
+    ("machine", "compiler"),
+    [
+        pytest.param(
+            ZIG_TARGET, ("cc",), id="cc", marks=pytest.mark.skipif(shutil.which("cc") is None, reason="needs: cc")
+        ),
+        # zig compiles musl first
+        pytest.param(MUSL, (*zig(), "cc", "-target", MUSL, "-O1", "-s"), id="musl", marks=pytest.mark.slow),
+    ],
+)
+def test_a_network_links_into_a_static_program(machine: str, compiler: tuple[str, ...], tmp_path: Path) -> None:
+    """One that needs nothing of the system it runs on."""
     for name in ("first", "second"):
         write_network(
             [object_file("network.c")],
@@ -170,8 +180,8 @@ def test_a_network_links_into_a_static_program(tmp_path: Path) -> None:
             weights="separate" if name == "first" else "embedded",
         )
     (tmp_path / "main.c").write_text(TWO_NETWORKS)
-    command = [*zig(), "cc", "-target", machine, "-static", "-s", tmp_path / "main.c"]
-    run([*command, tmp_path / "first.a", tmp_path / "second.a", "-o", tmp_path / "main"])
+    libraries = [tmp_path / "first.a", tmp_path / "second.a", "-lm", "-lpthread"]
+    run([*compiler, "-static", tmp_path / "main.c", *libraries, "-o", tmp_path / "main"])
     assert run([tmp_path / "main"]) == f"sample {WEIGHTS[7]:.6f} sample {WEIGHTS[7]:.6f}\n"
     assert elf.interpreter(tmp_path / "main") is None
     (tmp_path / "first.weights").unlink()  # it lies beside the program
@@ -193,7 +203,7 @@ def test_groups_of_sections_that_two_objects_share_survive(tmp_path: Path) -> No
     for offset in (1, 2):
         part = tmp_path / f"{offset}.o"
         flags = [f"-DOFFSET={offset}", "-O1", "-fPIC", "-ffunction-sections", "-c"]
-        run([*zig(), "c++", "-target", ZIG_TARGET, *flags, source, "-o", part])
+        run([*ZIG_CPP, *flags, source, "-o", part])
         description = LibraryDescription("n", "t", "c", (tensors[0],), (tensors[1],), prefix=f"net{offset}")
         write_network([part], None, description, tmp_path / f"net{offset}.o", zig_target=ZIG_TARGET)
         program.insert(0, f'#include "net{offset}.h"')

@@ -14,13 +14,12 @@ from pathlib import Path
 import elf
 import numpy as np
 import pytest
-from runtime_samples import CONSTANTS, SAMPLE, ZIG_TARGET, link, object_file, object_of, sample_library
+from runtime_samples import CONSTANTS, SAMPLE, ZIG_CC, ZIG_TARGET, link, object_file, object_of, sample_library
 
 from nnefc.diagnostics import CompileError
 from nnefc.loader import load
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library, public_symbols
-from nnefc.targets.link.zig import zig
 
 X = TensorDescription("x", "float32", (4,))
 Y = TensorDescription("y", "float32", (4,))
@@ -154,7 +153,7 @@ def test_temporary_files_under_a_path_with_odd_characters(tmp_path: Path, monkey
     place = tmp_path / "a b $c ü"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    blob, compiler = Constants.of(CONSTANTS), (*zig(), "cc", "-target", ZIG_TARGET)
+    blob, compiler = Constants.of(CONSTANTS), ZIG_CC
     for name, cc in (("own.so", ()), ("other.so", compiler)):
         link_library([object_file("network.c")], blob, SAMPLE, tmp_path / name, zig_target=ZIG_TARGET, cc=cc)
         with load(tmp_path / name) as model:

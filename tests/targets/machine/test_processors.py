@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 from emulation import Machine, refused_by, with_glibc
-from runtime_samples import ZIG_TARGET
+from runtime_samples import ZIG_CC
 from tvm.target import Target, codegen
 
 import nnefc
 from nnefc.diagnostics import CompileError
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.link.zig import zig
 from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture
 from nnefc.targets.machine.target import parse_target
 
@@ -151,7 +150,7 @@ def state_of(feature: str) -> int:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs: x86_64")
 def test_instructions_whose_state_the_system_does_not_save_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "all.c").write_text(EVERYTHING)
-    command = [*zig(), "cc", "-target", ZIG_TARGET, "-shared", "-O1", f"-I{RUNTIME}"]
+    command = [*ZIG_CC, "-shared", f"-I{RUNTIME}"]
     subprocess.run([*command, str(tmp_path / "all.c"), "-o", str(tmp_path / "cpu.so")], check=True)
     library = ctypes.CDLL(str(tmp_path / "cpu.so"))
     library.nnefc_cpu_has.restype = ctypes.c_bool
@@ -172,7 +171,7 @@ def test_instructions_whose_state_the_system_does_not_save_are_not_there(tmp_pat
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs: x86_64")
 def test_the_system_is_asked_for_the_registers_of_the_matrix_unit_alone(tmp_path: Path) -> None:
     (tmp_path / "all.c").write_text(EVERYTHING)
-    command = [*zig(), "cc", "-target", ZIG_TARGET, "-shared", "-O1", f"-I{RUNTIME}"]
+    command = [*ZIG_CC, "-shared", f"-I{RUNTIME}"]
     subprocess.run([*command, str(tmp_path / "all.c"), "-o", str(tmp_path / "cpu.so")], check=True)
     library = ctypes.CDLL(str(tmp_path / "cpu.so"))
     library.nnefc_cpu_permit.restype = ctypes.c_bool
@@ -216,7 +215,7 @@ UNTOLD = {
 def test_detection_agrees_with_the_operating_system(tmp_path: Path) -> None:
     machine = platform.machine()
     library = tmp_path / "cpu.so"
-    command = [*zig(), "cc", "-target", ZIG_TARGET, "-shared", "-O2", f"-I{RUNTIME}"]
+    command = [*ZIG_CC, "-shared", "-O2", f"-I{RUNTIME}"]
     subprocess.run([*command, str(RUNTIME / SOURCES[machine]), "-o", str(library)], check=True)
     detect = ctypes.CDLL(str(library)).nnefc_cpu_has
     detect.restype = ctypes.c_bool

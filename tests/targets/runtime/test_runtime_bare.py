@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from runtime_samples import ZIG_CC
+
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.link.zig import zig
 
 NAMES = ("nearbyintf", "rintf", "floorf", "ceilf", "truncf", "roundf")
 
@@ -36,7 +37,7 @@ def test_floats_are_rounded_as_the_c_library_does(tmp_path: Path) -> None:
     renamed = [f"-D{name}=own_{name}" for name in (*NAMES, "roundevenf")]
     own, program = tmp_path / "own.o", tmp_path / "program"
     source = RUNTIME / "bare" / "rounding.c"
-    words = [*zig(), "cc", "-O2", "-fno-builtin", "-fno-sanitize=all"]
+    words = [*ZIG_CC, "-O2", "-fno-builtin", "-fno-sanitize=all"]
     subprocess.run([*words, *renamed, "-c", str(source), "-o", str(own)], check=True)
     subprocess.run([*words, str(tmp_path / "main.c"), str(own), "-lm", "-o", str(program)], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)

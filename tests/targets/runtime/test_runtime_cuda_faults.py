@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 from cuda_samples import CUDA_SAMPLE, cuda_library, sample_kernels
 from fake_driver import HERE, driver_folder
-from runtime_samples import CONSTANTS, CPP, OPEN_SAMPLE, ZIG_TARGET, constants_file, sample_library
+from runtime_samples import CONSTANTS, CPP, OPEN_SAMPLE, ZIG_CC, constants_file, sample_library
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
-from nnefc.targets.link.zig import zig
-
-ZIG = (*zig(), "cc", "-target", ZIG_TARGET)
 
 
 def build(command: tuple[str, ...], program: str, folder: Path) -> Path:
@@ -61,7 +58,7 @@ def check_faults(program: Path) -> None:
 
 
 def test_every_failure_of_the_driver_is_a_status(tmp_path: Path) -> None:
-    check_faults(build((*ZIG, "-O1", "-fno-sanitize=all"), "faults", tmp_path))
+    check_faults(build((*ZIG_CC, "-fno-sanitize=all"), "faults", tmp_path))
 
 
 def test_every_failure_under_sanitizers(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from runtime_samples import C_SOURCES, ZIG_TARGET, folder, link, object_of
+from runtime_samples import C_SOURCES, ZIG_CC, folder, link, object_of
 
 from nnefc.targets.link.toolchain import RUNTIME, LibraryDescription, TensorDescription
-from nnefc.targets.link.zig import zig
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs: /proc")
 
@@ -47,7 +46,7 @@ def negate() -> Path:
 def run(*arguments: str) -> str:
     program = folder("many") / "many_libraries"
     if not program.exists():
-        command = [*zig(), "cc", "-target", ZIG_TARGET, "-O1", f"-I{RUNTIME}", str(C_SOURCES / "many_libraries.c")]
+        command = [*ZIG_CC, f"-I{RUNTIME}", str(C_SOURCES / "many_libraries.c")]
         subprocess.run([*command, "-ldl", "-lpthread", "-o", str(program)], check=True)
     done = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

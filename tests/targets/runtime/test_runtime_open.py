@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from emulation import MACHINES, Machine
-from runtime_samples import C_SOURCES, COUNTED_SAMPLE, OPEN_SAMPLE, ZIG_TARGET
+from runtime_samples import C_SOURCES, COUNTED_SAMPLE, OPEN_SAMPLE, ZIG_CC, ZIG_TARGET
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
-from nnefc.targets.link.zig import zig
 from nnefc.targets.machine.target import parse_target
 
-ZIG = (*zig(), "cc", "-O1")
+ZIG = ZIG_CC
 
 
 SAMPLES = {"open": OPEN_SAMPLE, "counted": COUNTED_SAMPLE}

@@ -9,10 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from runtime_samples import ZIG_TARGET
+from runtime_samples import ZIG_CC
 
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.link.zig import zig
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="needs: Linux")
 
@@ -31,7 +30,7 @@ def workers(folder: Path, own_groups: str, files: dict[str, str]) -> int:
         "#define CPU_COUNT_S(bytes, set) 1000\n"  # as if the machine had so many processors
         f'#include "{RUNTIME / "processors.c"}"\n'
     )
-    command = [*zig(), "cc", "-target", ZIG_TARGET, "-shared", "-fPIC", f"-I{RUNTIME}"]
+    command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}"]
     subprocess.run([*command, *places, str(source), "-o", str(library)], check=True)
     count = ctypes.CDLL(str(library)).nnefc_processor_count
     count.restype = ctypes.c_uint32
@@ -87,7 +86,7 @@ def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
     source = f'"{RUNTIME / "processors.c"}"'
     library = tmp_path / "processors.so"
     (tmp_path / "all.c").write_text(f"#include {source}\n")
-    command = [*zig(), "cc", "-target", ZIG_TARGET, "-shared", "-fPIC", f"-I{RUNTIME}"]
+    command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}"]
     nowhere = [f'-DNNEFC_OWN_GROUPS="{tmp_path / "none"}"']
     subprocess.run([*command, *nowhere, str(tmp_path / "all.c"), "-o", str(library)], check=True)
     assert ctypes.CDLL(str(library)).nnefc_processor_count() == len(os.sched_getaffinity(0))

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_TARGET, constants_file, sample_library
+from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_CC, ZIG_CPP, constants_file, sample_library
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source
-from nnefc.targets.link.zig import zig
 
 COMPILERS = ("gcc", "clang")
 RUNTIME_SOURCES = sorted(RUNTIME.glob("*.c"))
@@ -63,7 +62,7 @@ def test_stress_finds_nothing_under_a_sanitizer(compiler: str, sanitizer: str, t
 
 
 def test_stress_passes_when_built_like_a_library(tmp_path: Path) -> None:
-    program = build_stress([*zig(), "cc", "-target", ZIG_TARGET, "-O2"], tmp_path)
+    program = build_stress([*ZIG_CC, "-O2"], tmp_path)
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
@@ -82,16 +81,7 @@ def test_runtime_compiles_without_warnings(compiler: str, tmp_path: Path) -> Non
 def test_header_compiles_as_cpp(tmp_path: Path) -> None:
     source = tmp_path / "x.cpp"
     source.write_text('#include "nnefc.h"\nint main() { nnefc_options o = {}; return int(o.threads); }\n')
-    command = [
-        *zig(),
-        "c++",
-        "-target",
-        ZIG_TARGET,
-        "-std=c++11",
-        "-Wall",
-        "-Wextra",
-        "-Wpedantic",
-    ]
+    command = [*ZIG_CPP, "-std=c++11", "-Wall", "-Wextra", "-Wpedantic"]
     made = subprocess.run(
         [*command, "-Werror", f"-I{RUNTIME}", "-c", str(source), "-o", str(tmp_path / "x.o")],
         capture_output=True,
@@ -103,7 +93,7 @@ def test_header_compiles_as_cpp(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs: glibc's names behind malloc")
 def test_runs_allocate_nothing(tmp_path: Path) -> None:
     program = tmp_path / "no_allocation"
-    command = [*zig(), "cc", "-target", ZIG_TARGET, "-O1", f"-I{RUNTIME}", "-ldl"]
+    command = [*ZIG_CC, f"-I{RUNTIME}", "-ldl"]
     made = subprocess.run(
         [*command, str(C_SOURCES / "no_allocation.c"), "-o", str(program)], capture_output=True, text=True
     )

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 from relax_programs import target
+from runtime_samples import ZIG_CC
 from tvm import te, tirx
 
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
-from nnefc.targets.link.zig import zig
 
 ITEMS = 4096
 
@@ -96,7 +96,7 @@ def test_indices_computed_by_divisions_under_a_condition(tmp_path: Path) -> None
     for path, part in zip(objects, parts, strict=True):
         path.write_bytes(part)
     library = tmp_path / "gathers.so"
-    link = [*zig(), "cc", "-shared", "-Wl,-z,undefs", "-o", library, *objects]
+    link = [*ZIG_CC, "-shared", "-Wl,-z,undefs", "-o", library, *objects]
     subprocess.run(link, check=True, capture_output=True)
     functions = ctypes.CDLL(str(library))
     x = np.random.default_rng(0).standard_normal(ITEMS).astype(np.float32)
