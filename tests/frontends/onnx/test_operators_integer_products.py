@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +28,8 @@ from nnefc.targets.machine.target import parse_target
 TILES = "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni,+amx-int8 -emulate=amx"
 VNNI = "llvm -mcpu=x86-64-v3 -mattr=+avxvnni"
 TARGETS = ("llvm", "llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", VNNI, "llvm -mcpu=x86-64-v4", TILES)
+
+Family = Callable[[np.random.Generator], tuple[list[Case], list[list[np.ndarray]]]]
 
 _CONVOLUTIONS = (
     # data, filter, groups, pads, strides, dilations
@@ -73,10 +76,17 @@ def products(rng: np.random.Generator) -> tuple[list[Case], list[list[np.ndarray
     return cases, wanted
 
 
+def some_of(family: Family, turn: int) -> tuple[list[Case], list[list[np.ndarray]]]:
+    """Half of the cases, the other one at the next turn: every shape in two mixes of types, and every mix."""
+    cases, wanted = family(np.random.default_rng(12))
+    numbers = [number for number in range(len(cases)) if (number // 4 + number + turn) % 2 == 0]
+    return [cases[number] for number in numbers], [wanted[number] for number in numbers]
+
+
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("family", [convolutions, products])
-def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: object) -> None:
-    cases, wanted = family(np.random.default_rng(12))
+def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: Family) -> None:
+    cases, wanted = some_of(family, TARGETS.index(name))
     target = parse_target(name)
     flags = Path("/proc/cpuinfo").read_text()
     if "avx512f" in target.features and "avx512f" not in flags:
@@ -93,12 +103,12 @@ def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: o
 
 
 @pytest.mark.parametrize("family", [convolutions, products])
-def test_sums_of_pairs_of_rows_are_exact_on_arm(family: object, tmp_path: Path) -> None:
+def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, tmp_path: Path) -> None:
     """By `smmla` and `ummla`."""
     machine = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "qemu-aarch64", "-cpu", "max")
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
-    cases, wanted = family(np.random.default_rng(12))
+    cases, wanted = some_of(family, 1)
     (tmp_path / "model.onnx").write_bytes(model_of(cases, 10).SerializeToString())
     artifact = compile_network(load_network(tmp_path / "model.onnx"), parse_target(machine.target))
     artifact.emit("asm", tmp_path)

@@ -113,7 +113,7 @@ def test_the_kernel_before_writes_into_the_padding(case: Case) -> None:
 WIDTHS = st.lists(st.integers(0, 3), min_size=4, max_size=4)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_depthwise_networks(data: st.DataObject) -> None:
     """Sizes, channels, kernels, strides, dilation and padding at random; eight networks in one library."""

@@ -16,18 +16,18 @@ from nnefc.passes.pipeline import lower
 
 TARGETS = ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"]
 
-EVEN, ODD = slice(0, None, 2), slice(1, None, 2)
 PARTS = pytest.mark.parametrize(
     ("name", "part"),
     [
-        pytest.param("llvm", slice(None), id="llvm"),
-        pytest.param("llvm -mcpu=x86-64-v3", EVEN, id="x86-64-v3"),
-        pytest.param("llvm -mcpu=x86-64-v2", ODD, id="x86-64-v2"),
-        pytest.param("llvm -mcpu=x86-64-v3", ODD, id="x86-64-v3, the others", marks=pytest.mark.slow),
-        pytest.param("llvm -mcpu=x86-64-v2", EVEN, id="x86-64-v2, the others", marks=pytest.mark.slow),
+        *(pytest.param(name, slice(first, None, 3), id=name) for first, name in enumerate(TARGETS)),
+        *(
+            pytest.param(name, slice((first + later) % 3, None, 3), id=f"{name}, part {later}", marks=pytest.mark.slow)
+            for first, name in enumerate(TARGETS)
+            for later in (1, 2)
+        ),
     ],
 )
-"""Every case at the greatest width, and at one of the two others."""
+"""Every case at one of the widths; the slow ones are the same cases at the others."""
 
 
 def shuffled(cases: list[Case], part: slice) -> list[Case]:
@@ -297,8 +297,15 @@ def test_the_rule_made_for_a_kind_of_kernel_takes_it(case: Case, rule: str) -> N
     assert rule in rules(case)
 
 
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("tile", choose_algorithms.TILES, ids=str)
+@pytest.mark.parametrize(
+    ("tile", "name"),
+    [
+        pytest.param(tile, name, marks=[] if (number - width) % len(TARGETS) == 0 else [pytest.mark.slow])
+        for number, tile in enumerate(choose_algorithms.TILES)
+        for width, name in enumerate(TARGETS)
+    ],
+    ids=str,
+)
 def test_winograd_at_sizes_that_are_no_multiple_of_its_tiles(
     name: str, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

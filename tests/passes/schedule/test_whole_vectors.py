@@ -32,10 +32,10 @@ def product(rows: int, depth: int, columns: int) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
-def test_products_of_any_sizes_are_right(name: str) -> None:
+@pytest.mark.parametrize(("name", "first"), [("llvm", 0), ("llvm -mcpu=x86-64-v3", 1)])
+def test_products_of_any_sizes_are_right(name: str, first: int) -> None:
     rng = np.random.default_rng(0)
-    shapes = [tuple(int(size) for size in rng.choice(SIZES, 3)) for _ in range(24)]
+    shapes = [tuple(int(size) for size in rng.choice(SIZES, 3)) for _ in range(24)][first::2]
     check([case for shape in shapes for case in product(*shape)], name)
 
 
