@@ -65,7 +65,11 @@ def _dyn_kv_cache(context: Context, args: Arguments) -> Operand:
     first = at.apply(Expand((rows,)), at.reshaped(state, (1,)))
     kept = at.apply(WriteToCache(), items, cache, first)
     at.update(cache, kept)
-    return at.reshaped(at.apply(Slice({2: (0, past + new, 1)}), kept), (*before, past + new, *after))
+    if bounds(past + new)[1] > most:  # more than there is room for, which only a further run would refuse
+        whole = at.apply(Concat(2), at.apply(Slice({2: (0, past, 1)}), cache), items)
+    else:
+        whole = at.apply(Slice({2: (0, past + new, 1)}), kept)
+    return at.reshaped(whole, (*before, past + new, *after))
 
 
 @_TRANSFORMERS.operator(
