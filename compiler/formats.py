@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -117,12 +117,19 @@ def load_outline(path: Path, **options: Any) -> Outline:
         return outline(path, **{name: value for name, value in options.items() if name in known})
 
 
-def load_network(path: Path, *, fixed: Mapping[str, tuple[int, ...]] | None = None, **options: Any) -> Network:
+def load_network(
+    path: Path,
+    *,
+    fixed: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
+    fixed_dimensions: Collection[str] | None = None,
+    **options: Any,
+) -> Network:
     """Read a model of any format.
 
     Args:
         path: the model.
         fixed: shapes of inputs that hold whatever else is said of open sizes.
+        fixed_dimensions: the open dimensions that what else is said of does not hold; None: all.
         options: keywords of the format's front end; those that are None, False or empty count as not given.
 
     Raises:
@@ -138,7 +145,7 @@ def load_network(path: Path, *, fixed: Mapping[str, tuple[int, ...]] | None = No
     if "shape" in given:
         given["shape"] = {n: _sizes(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
     if fixed is not None:
-        given["shape"] = _with_known(given.get("shape", {}), fixed)
+        given["shape"] = _with_known(given.get("shape", {}), fixed, fixed_dimensions)
     with in_turn(), memory_errors(_TOO_LARGE.format(path)):
         try:
             network = load(path, **given)
@@ -158,12 +165,19 @@ def _check_with_known_sizes(error: OpenSizesError, load: Callable[..., Network],
             raise
 
 
-def _with_known(given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """What a user gives, with these shapes in place of sizes that stay open."""
-    return {
-        **{name: shape for name, shape in given.items() if not any(isinstance(n, OpenSize) for n in shape or ())},
-        **shapes,
-    }
+def _with_known(
+    given: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int | OpenSize, ...]],
+    dimensions: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """What a user gives, with these shapes in place of sizes that stay open; of these dimensions, or of all."""
+
+    def is_other(name: str, shape: Any) -> bool:
+        is_open = any(isinstance(size, OpenSize) for size in shape or ())
+        named = dimensions is None or name in shapes or not {name, *name.split(",")}.isdisjoint(dimensions)
+        return not (is_open and named)
+
+    return {**{name: shape for name, shape in given.items() if is_other(name, shape)}, **shapes}
 
 
 _OPTIONS = {"values": "value", "output_tensors": "output-tensor"}

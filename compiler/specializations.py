@@ -41,7 +41,7 @@ class Specializations:
 
     @classmethod
     def of(cls, given: Sequence[Given], only: bool, network: Network, read: Callable[..., Network]) -> Specializations:
-        """What a user wants of a network, which `read(fixed=SHAPES)` reads again with the shapes of its inputs.
+        """What a user wants of a network, which `read(fixed=SHAPES, fixed_dimensions=NAMES)` reads again so.
 
         Raises:
             CompileError: names or sizes that the network does not have.
@@ -52,7 +52,8 @@ class Specializations:
                 hint="give them: --specialize NAME=SIZE",
             )
         sizes = _checked(given, network)
-        made = tuple(read(fixed=_shapes_at(network, each)) for each in sizes)
+        names = [dimension.name for dimension in network.open_dimensions]
+        made = tuple(read(fixed=_shapes_at(network, each), fixed_dimensions=names) for each in sizes)
         for part, known in zip(made, sizes, strict=True):
             _check_open(part, known, network)
         return cls(sizes, made, only)

@@ -153,7 +153,9 @@ def test_caches_hold_what_all_runs_brought(kind: str, more: str, tmp_path: Path)
                 places = np.arange(past, past + size, dtype=np.float32)[None, None, :, None]
                 expected = np.concatenate([*pieces, pieces[-1] + places], 2)
                 np.testing.assert_allclose(network(pieces[-1]), expected, rtol=1e-6)
-            network(pieces[1])
+            pieces.append(pieces[1])
+            made = network(pieces[1])  # one more than there is room for
+            np.testing.assert_allclose(made[:, :, :8], np.concatenate(pieces, 2), rtol=1e-6)
             with pytest.raises(nnefc.RunError, match="a size 'P' that the network does not take: it takes 0 to 7"):
                 network(pieces[1])
             network.reset()
@@ -167,6 +169,18 @@ def test_caches_without_a_limit_need_one(tmp_path: Path) -> None:
     artifact = nnefc.compile(folder, shape={"P": "0..4"})
     assert [state.shape for state in artifact.description.states] == [(), (2, 1, 4, 3)]
     assert not nnefc.compile(folder, shape={"P": 0}).description.states
+
+
+def test_limits_of_caches_hold_in_code_for_some_sizes(tmp_path: Path) -> None:
+    folder = model(tmp_path, CACHED.format("", ""), before=CACHE.replace("S + P < 9", "P >= 0"))
+    with nnefc.compile(folder, shape={"P": "0..6"}, specialize=[{"S": 1}]).load(threads=1) as network:
+        pieces: list[np.ndarray] = []
+        for size in (2, 1, 1, 3):
+            past = sum(piece.shape[2] for piece in pieces)
+            pieces.append(real(1, 2, size, 3))
+            places = np.arange(past, past + size, dtype=np.float32)[None, None, :, None]
+            expected = np.concatenate([*pieces, pieces[-1] + places], 2)
+            np.testing.assert_allclose(network(pieces[-1]), expected, rtol=1e-6)
 
 
 def test_a_window_of_keys_is_what_attention_sees(tmp_path: Path) -> None:

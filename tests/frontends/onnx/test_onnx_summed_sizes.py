@@ -89,11 +89,11 @@ def test_a_line_to_type_has_no_sizes_that_follow_from_others(tmp_path: Path) -> 
         given = [dict(zip(("past", "new"), sizes, strict=True))]
         network = load_network(path, shape={"new": "1..128"})
         if fits:
-            special = Specializations.of(given, False, network, lambda fixed: load_network(path, fixed=fixed))
+            special = Specializations.of(given, False, network, lambda **fixed: load_network(path, **fixed))
             assert special.sizes == ((*sizes[::-1], sum(sizes)),)
         else:
             with pytest.raises(CompileError, match="'new' cannot be 129"):
-                Specializations.of(given, False, network, lambda fixed: load_network(path, fixed=fixed))
+                Specializations.of(given, False, network, lambda **fixed: load_network(path, **fixed))
 
 
 def test_sizes_that_contradict_a_sum_are_refused(tmp_path: Path) -> None:
