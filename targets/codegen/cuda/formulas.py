@@ -2,7 +2,7 @@
 
     (n + 255) // 256 * 4      →      nnefc_quotient(size0 + 255, 256) * 4
 
-All are int64; launches.py declares the sizes.
+All are int64, but for what is converted to floats; launches.py declares the sizes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm import tirx
 
 from nnefc.sizes import Dimension, expression
 
-__all__ = ["FUNCTIONS", "Formula", "Number", "number_of"]
+__all__ = ["C_REALS", "FUNCTIONS", "Formula", "Number", "number_of"]
 
 FUNCTIONS = """\
 static inline int64_t nnefc_quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
@@ -22,6 +22,10 @@ static inline int64_t nnefc_remainder(int64_t a, int64_t b) { return a - nnefc_q
 static inline int64_t nnefc_least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t nnefc_greatest(int64_t a, int64_t b) { return a > b ? a : b; }"""
 """What formulas call, in C."""
+
+
+C_REALS = {"float32": "float", "float64": "double"}
+"""What C calls types that sizes may be converted to."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ def _text(expr: tirx.Expr, names: Mapping[tirx.Var, str]) -> str:
             return f"INT64_C({int(expr)})"
         case tirx.Var():
             return names[expr]
+        case tirx.Cast() if (real := C_REALS.get(str(expr.ty.dtype))) is not None:
+            return f"({real}){_text(expr.value, names)}"
         case tirx.Cast():  # of an index
             return _text(expr.value, names)
         case tirx.Add():

@@ -26,7 +26,7 @@ from tvm.ir.expr import Call
 from nnefc.element_types import item_bytes
 from nnefc.sizes import Dimension, bounds, dimension, dimensions, greatest, item_count, substituted
 from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
-from nnefc.targets.codegen.cuda.formulas import Formula, Number, number_of
+from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
 from nnefc.targets.codegen.cuda.quotients import with_plain_quotients
 from nnefc.targets.description.c_strings import c_string
@@ -62,7 +62,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Scalar:
-    """An argument that is a number, of the type `dtype`; `bounds` are the least and the most that it can be."""
+    """An argument that is a number, of the type `dtype`; `bounds` are the least and the most that an integer can be."""
 
     dtype: str
     value: Number
@@ -321,7 +321,8 @@ def _parameters(
 
 def _with_plain_quotients(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimFunc:
     arguments = zip(func.params, launch.arguments, strict=True)
-    return with_plain_quotients(func, {var: given.bounds for var, given in arguments if isinstance(given, Scalar)})
+    sizes = ((var, given) for var, given in arguments if isinstance(given, Scalar) and given.dtype not in C_REALS)
+    return with_plain_quotients(func, {var: given.bounds for var, given in sizes})
 
 
 def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:

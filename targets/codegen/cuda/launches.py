@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from nnefc.targets.codegen.cuda.formulas import FUNCTIONS, Number
+from nnefc.targets.codegen.cuda.formulas import C_REALS, FUNCTIONS, Number
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, Scalar, Version
 
 __all__ = ["IMAGE", "Access", "HostKernel", "Operand", "launches_source"]
@@ -175,13 +175,17 @@ def _call(launch: Launch, number: int, names: Sequence[str]) -> str:
     grid = [str(blocks) if isinstance(blocks, int) else f"(uint32_t){blocks}", *map(str, others)]
     geometry = ", ".join([*grid, *map(str, (*launch.block, launch.shared_bytes))])
     given = [
-        f"({argument.dtype}_t[1]){{({argument.dtype}_t){argument.value}}}"
+        f"({_c_type(argument)}[1]){{({_c_type(argument)}){argument.value}}}"
         if isinstance(argument, Scalar)
         else f"&{names[argument]}"
         for argument in launch.arguments
     ]
     arguments = ", ".join([*given, *["&failure"] * launch.reports])
     return f"nnefc_cuda_launch({number}, (const uint32_t[7]){{{geometry}}}, (void *[]){{{arguments}}})"
+
+
+def _c_type(number: Scalar) -> str:
+    return C_REALS.get(number.dtype, f"{number.dtype}_t")
 
 
 def _host_kernel(kernel: HostKernel) -> str:
