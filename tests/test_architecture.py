@@ -226,3 +226,9 @@ def test_no_headers_of_the_runtime_include_each_other() -> None:
     assert circles(included) == []
     private = {"gpu_engine.h", "device.h", "driver.h"}
     assert {n for n, others in included.items() if others & private and files[n].parent == RUNTIME} == set()
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest imports them as modules of these names, and refuses the second: no test would run."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py")]
+    assert sorted(name for name in set(names) - {"__init__.py", "conftest.py"} if names.count(name) > 1) == []
