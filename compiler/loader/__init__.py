@@ -18,6 +18,7 @@ States are a session's own. They can be read, changed and copied, and networks t
     model.write_state("position", 12)                  # of a cache: what came after 12 items is forgotten
     other = model.fork()                               # another session that goes on from here
     for token in model.generate(prompt, most=100): ... # temperature, top_k, top_p, seed
+    for prompt, token in model.generate_all(prompts, most=100): ... # side by side, if it reads several sequences
 
 A network compiled for NVIDIA GPUs also takes arrays in the GPU's memory, with `__dlpack__` or
 `__cuda_array_interface__`, and leaves its outputs there on request:

@@ -21,11 +21,7 @@ fragment heads(x: tensor<scalar>, count: integer) -> (y: tensor<scalar>) {{
     y = transpose(reshape(x, shape = [{rows}, S, count, {width}]), axes = [0, 2, 1, 3]);
 }}
 
-fragment head_norm(x: tensor<scalar>, weight: tensor<scalar>) -> (y: tensor<scalar>) {{
-    y = tract_core_rms_norm(x, axis = 3, eps = {epsilon}) * unsqueeze(weight, axes = [0, 1]);
-}}
-
-fragment turned(x: tensor<scalar>, cosine: tensor<scalar>, sine: tensor<scalar>) -> (y: tensor<scalar>) {{
+{head_norm}fragment turned(x: tensor<scalar>, cosine: tensor<scalar>, sine: tensor<scalar>) -> (y: tensor<scalar>) {{
     y = tract_transformers_apply_rope(x, cosine, sine);
 }}
 
@@ -35,7 +31,8 @@ fragment attention(
 ) -> (y: tensor<scalar>) {{
     queries = turned({query}, cosine, sine);
     keys = turned({key}, cosine, sine);
-    found = nnefc_cached_attention(queries, keys, {value}, before{attention_options}, window = window);
+    found = nnefc_cached_attention(queries, keys, {value},
+        before, window = window{attention_options});
     y = {attended};
 }}
 
@@ -69,6 +66,13 @@ _ROOT_NORM = """\
 fragment norm(x: tensor<scalar>, weight: tensor<scalar>) -> (y: tensor<scalar>) {{
     y = tract_core_rms_norm(x, axis = 1, eps = {epsilon}) * weight;
 }}
+"""
+
+_HEAD_NORM = """\
+fragment head_norm(x: tensor<scalar>, weight: tensor<scalar>) -> (y: tensor<scalar>) {{
+    y = tract_core_rms_norm(x, axis = 3, eps = {epsilon}) * unsqueeze(weight, axes = [0, 1]);
+}}
+
 """
 
 _LAYER_NORM = """\
@@ -196,6 +200,7 @@ def document(
         flat=flat,
         rows_symbol=_ROWS.format(sequences=sequences) if several else "",
         norm=(_LAYER_NORM if style.centered else _ROOT_NORM).format(epsilon=style.epsilon),
+        head_norm=_HEAD_NORM.format(epsilon=style.epsilon) if "q_norm" in own.attention else "",
         attention_parameters=_parameters(own.attention),
         query=_heads("q", sizes.heads, own),
         key=_heads("k", sizes.key_heads, own),

@@ -330,11 +330,18 @@ def test_words_are_those_of_the_vocabulary(example: ModuleType) -> None:
         assert found == wanted, name
 
 
-def test_models_with_more_than_llama_has_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ("blk.0.attn_sinks", "'blk.0.attn_sinks.weight' is none of llama's"),
+        ("rope_factors_long", "positions that are scaled (longrope) are not supported"),
+    ],
+)
+def test_models_with_more_than_llama_has_are_refused(other: str, what: str, tmp_path: Path) -> None:
     """Rather than computed without it; nothing is written."""
-    write_model(tmp_path / "m.gguf", True, other="blk.0.attn_sinks")
+    write_model(tmp_path / "m.gguf", True, other=other)
     command = [sys.executable, EXAMPLE / "to_nnef.py", tmp_path / "m.gguf", tmp_path / "m"]
     refused = subprocess.run(command, check=False, capture_output=True, text=True)
     assert refused.returncode == 1
-    assert "'blk.0.attn_sinks.weight' is none of llama's" in refused.stderr
+    assert what in refused.stderr
     assert not (tmp_path / "m").exists()
