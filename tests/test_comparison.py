@@ -11,6 +11,7 @@ import onnx
 import pytest
 import tvm
 from onnx_models import graph, info, model, node, save, tensor
+from runtime_samples import sample_library
 from tvm import relax
 
 import nnefc
@@ -177,6 +178,8 @@ def test_mistakes_are_told(path: Path) -> None:
     for options, message in mistakes:
         with pytest.raises(CompileError, match=message):
             compare(path, **options)
+    with pytest.raises(CompileError, match=r"onnxruntime does not run|none of the outputs"):
+        compare(path, library=sample_library())
     with pytest.raises(CompileError, match="reads models of ONNX"):
         compare(DIGITS, reference="onnxruntime")
 

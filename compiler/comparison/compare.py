@@ -194,7 +194,12 @@ def compare(
     found, wanted = whole.outputs(arrays), engine.outputs()
     usual = max(_BOUNDS.get(each, _BOUND) for each in (precision or "", name))
     bound = usual if max_error is None else max_error
-    outputs = [_tensor(name, "", found[name], wanted[name]) for name in found if name in wanted]
+    outputs = [_tensor(each, "", found[each], wanted[each]) for each in found if each in wanted]
+    if not outputs:
+        raise CompileError(
+            f"the reference has none of the outputs {', '.join(found)}",
+            hint=f"it has {', '.join(wanted) or 'none that are tensors'}: was the library compiled of this model?",
+        )
     wrong_pass = None
     if fixed is not None and not _is_close(found, wanted, bound):
         wrong_pass = first_wrong_pass(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ class Recorder:
     """Stands for nnefc.compile: keeps what it was called with and returns something that exports."""
 
     inputs = outputs = ()
+    description = SimpleNamespace(constant_bytes=3, workspace_bytes=0)
 
     def __init__(self) -> None:
         self.keywords: dict[str, Any] = {}
