@@ -150,7 +150,7 @@ class Gather(Operator):
         shape, size = self.shape(shape_of(x), shape_of(indices)), shape_of(x)[self.axis]
         mode = "clip"  # nothing is out of range, but of the mode "fast" TVM warns
         if isinstance(indices, np.ndarray):
-            indices = from_the_front(indices, size, self.outside)
+            indices = np.asarray(from_the_front(indices, size, self.outside))
             if isinstance(x, np.ndarray):
                 return np.asarray(np.take(x, indices, self.axis))
         if is_empty(shape):
@@ -189,7 +189,7 @@ class GatherElements(Operator):
         shape, size = self.shape(shape_of(x), shape_of(indices)), shape_of(x)[self.axis]
         clips = self.outside == "clip" and not (isinstance(indices, np.ndarray) and is_known(size))
         if isinstance(indices, np.ndarray):
-            indices = from_the_front(indices, size, self.outside)
+            indices = np.asarray(from_the_front(indices, size, self.outside))
             if isinstance(x, np.ndarray):
                 index = list(np.indices(shape, sparse=True))
                 index[self.axis] = indices

@@ -116,6 +116,7 @@ def gather_cases():
         Case("$y = gather($x, $i);", {"x": x, "i": j}, {"y": np.take(x, j, 0)}),
         Case("$y = gather($x, $i, axis = 2);", {"x": whole(2, 2, 3), "i": i}, {}),
         Case("$y = gather($x, 2, axis = 1);", {"x": x}, {"y": x[:, 2]}),
+        Case("$y = gather($x, 0);", {"x": x}, {"y": x[0]}),
     ]
 
 
