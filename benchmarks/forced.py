@@ -8,8 +8,9 @@ and the scales of later quantizations with it, so that outputs of whole networks
 reads what onnxruntime computed: outputs are what lies between two quantizations, and agree as in networks without any.
 Recurrent layers quantize their states in each step: these are compared step by step, from onnxruntime's states.
 
-Angles that follow from two coordinates are compared as directions, whole turns aside: of a coordinate that is 0 but for
-rounding, the last bit decides between pi and -pi.
+Two more things tell a last bit from the next, and are taken apart likewise. Sines of many turns are given onnxruntime's
+arguments: float32 knows one of 30,000 to 0.002. In place of angles the coordinates are compared that these follow from:
+the angle of a number that is 0 but for rounding may be any.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from onnx import helper
 from nnefc.comparison.onnx_outputs import with_outputs
 from nnefc.differences import difference
 
-__all__ = ["angles", "forced_difference", "without_turns"]
+__all__ = ["coordinates", "forced_difference"]
 
 _PREFIX = "forced/"
 _LAYER = "DynamicQuantizeLSTM"
 _MOST_OUTPUTS = 40
+_MANY_TURNS = 1000.0
+"""Radians from which on the argument of a sine is taken for one of many turns."""
 _OF_ANGLES = ("Add", "Sub", "Where", "Concat", "Identity", "Transpose", "Reshape", "Slice", "Squeeze", "Unsqueeze")
 """Operators with angles among their results if there are some among their operands."""
 
@@ -46,8 +49,10 @@ def forced_difference(model: onnx.ModelProto, values: Mapping[str, np.ndarray], 
     names += [name for node in layers for name in node.output if name and name not in names]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # recurrent layers quantize what each thread computes by itself
-    session = onnxruntime.InferenceSession(with_outputs(model, names).SerializeToString(), options)
-    known = dict(zip(names, session.run(names, dict(values)), strict=True))
+    turned = [name for name in _arguments(model) if name not in names]
+    session = onnxruntime.InferenceSession(with_outputs(model, [*names, *turned]).SerializeToString(), options)
+    known = dict(zip([*names, *turned], session.run([*names, *turned], dict(values)), strict=True))
+    names += [name for name in turned if np.abs(known[name]).max(initial=0) > _MANY_TURNS]
     given = dict(values) | {f"{_PREFIX}{name}": known[name] for name in names}
     made = _forced(model, names, given)
     given = {info.name: given[info.name] for info in made.graph.input}
@@ -55,11 +60,7 @@ def forced_difference(model: onnx.ModelProto, values: Mapping[str, np.ndarray], 
     wanted = onnxruntime.InferenceSession(str(path), options).run(None, given)
     with nnefc.compile(path).load(threads=1) as library:
         found = library.run(given)
-    turning = angles(model)
-    differences = [
-        _difference(without_turns(found[name], other) if name in turning else found[name], other)
-        for name, other in zip(found, wanted, strict=True)
-    ]
+    differences = [_difference(one, other) for one, other in zip(found.values(), wanted, strict=True)]
     differences += [_difference_of_steps(model, node, (dict(values) | known)[node.input[0]], path) for node in layers]
     return max(differences)
 
@@ -97,19 +98,26 @@ def _difference_of_steps(model: onnx.ModelProto, layer: onnx.NodeProto, x: np.nd
     return worst
 
 
-def angles(model: onnx.ModelProto) -> set[str]:
-    """The tensors that have angles among their items, made of two coordinates by an arc tangent."""
-    found: set[str] = set()
+def coordinates(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+    """What angles follow from by an arc tangent, for each tensor that has some among its items."""
+    made = {name: node for node in model.graph.node for name in node.output}
+    found: dict[str, tuple[str, ...]] = {}
     for node in model.graph.node:
-        if node.op_type == "Atan" or (node.op_type in _OF_ANGLES and not found.isdisjoint(node.input)):
-            found.update(node.output)
+        own: tuple[str, ...] = ()
+        if node.op_type == "Atan":
+            ratio = made.get(node.input[0])
+            own = tuple(ratio.input) if ratio is not None and ratio.op_type == "Div" else tuple(node.input)
+        elif node.op_type in _OF_ANGLES:
+            own = tuple(dict.fromkeys(each for name in node.input for each in found.get(name, ())))
+        found |= dict.fromkeys(node.output, own) if own else {}
     return found
 
 
-def without_turns(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Angles, whole turns more or less, so that none is further from the wanted one than half a turn."""
-    turns = np.rint((found.astype(np.float64) - wanted) / (2 * np.pi))
-    return found - turns * 2 * np.pi
+def _arguments(model: onnx.ModelProto) -> list[str]:
+    """The computed tensors that sines and cosines are taken of."""
+    made = {name for node in model.graph.node for name in node.output}
+    read = (node.input[0] for node in model.graph.node if node.op_type in ("Sin", "Cos"))
+    return list(dict.fromkeys(name for name in read if name in made))
 
 
 def _difference(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -133,10 +141,11 @@ def _forced(model: onnx.ModelProto, names: list[str], given: Mapping[str, np.nda
     layers = [node for node in model.graph.node if node.op_type == _LAYER]
     states = {name for node in layers for name in node.output if name}
     compared = [name for name in names if name not in states]
-    made = with_outputs(model, compared[:: -(-len(compared) // _MOST_OUTPUTS) or 1])
+    some, instead = compared[:: -(-len(compared) // _MOST_OUTPUTS) or 1], coordinates(model)
+    made = with_outputs(model, list(dict.fromkeys(each for name in some for each in instead.get(name, (name,)))))
     for node in made.graph.node:
         for place, name in enumerate(node.input):
-            if name in states or (place == 0 and name in names and node.op_type.startswith("DynamicQuantize")):
+            if name in states or (place == 0 and name in names and _is_cut(node)):
                 node.input[place] = f"{_PREFIX}{name}"
     needed, kept = {info.name for info in made.graph.output}, []
     for node in reversed(made.graph.node):
@@ -153,6 +162,11 @@ def _forced(model: onnx.ModelProto, names: list[str], given: Mapping[str, np.nda
     del made.graph.input[:]
     made.graph.input.extend(infos)
     return made
+
+
+def _is_cut(node: onnx.NodeProto) -> bool:
+    """Whether a node is given onnxruntime's numbers."""
+    return node.op_type.startswith("DynamicQuantize") or node.op_type in ("Sin", "Cos")
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:

@@ -232,9 +232,9 @@ def body(found: dict[str, list[Measured]], plan: Plan, failed: dict[str, str]) -
         "*Ratio*: the faster peer's time over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference"
         " from onnxruntime's output over its largest value. *Its own*: that of onnxruntime's output without its"
         " optimizations. *Forced*, for networks that quantize while they run and differ more: every quantization is"
-        " given onnxruntime's numbers, and what is computed between these is compared, recurrent layers step by"
-        " step and angles whole turns aside, at the size that differs most: such networks round many numbers the"
-        " other way for a last bit of one."
+        " given onnxruntime's numbers, and so is each sine of many turns; what is computed between these is compared,"
+        " recurrent layers step by step, and coordinates in place of their angles, at the size that differs most: such"
+        " networks round many numbers the other way for a last bit of one."
         " *Compiled*: seconds that nnefc took, once for all sizes.",
         "",
         f"Geometric mean of the ratios: {mean}, over {len(ratios)} sizes of {len(found)} networks;"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from forced import angles, forced_difference, without_turns
+from forced import coordinates, forced_difference
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -57,20 +57,32 @@ def test_recurrent_layers_agree_step_by_step(tmp_path: Path) -> None:
     assert forced_difference(model, values, tmp_path / "forced.onnx") < 1e-5
 
 
-def test_angles_are_compared_as_directions() -> None:
-    """As exporters write the angle of a complex number, beside its absolute value."""
+def test_coordinates_are_compared_in_place_of_angles(tmp_path: Path) -> None:
+    """As exporters write the angle of a complex number, beside its absolute value; of sines of many turns."""
     steps = [
-        ("Div", "y x", "ratio"),
+        ("Mul", "x far", "turns"),
+        ("Sin", "turns", "up"),
+        ("Cos", "turns", "right"),
+        ("Div", "up right", "ratio"),
         ("Atan", "ratio", "half"),
         ("Add", "half pi", "above"),
         ("Sub", "half pi", "below"),
-        ("Where", "up above below", "left"),
+        ("Greater", "up nothing", "is_up"),
+        ("Where", "is_up above below", "left"),
+        ("Less", "right nothing", "is_left"),
         ("Where", "is_left left half", "angle"),
-        ("Concat", "size angle", "both"),
-        ("DynamicQuantizeLinear", "both", "q"),
+        ("DynamicQuantizeLinear", "angle", "q scale zero"),
+        ("DequantizeLinear", "q scale zero", "y"),
     ]
-    nodes = [helper.make_node(op_type, given.split(), [made]) for op_type, given, made in steps]
-    model = helper.make_model(helper.make_graph(nodes, "g", [], []))
-    assert angles(model) == {"half", "above", "below", "left", "angle", "both"}
-    one, other = np.array([3, np.pi, 0.5], np.float32), np.array([3, -np.pi, 0], np.float32)
-    np.testing.assert_allclose(without_turns(one, other) - other, [0, 0, 0.5], atol=1e-6)
+    nodes = [helper.make_node(op_type, given.split(), made.split()) for op_type, given, made in steps]
+    numbers = {"far": 4e3, "pi": np.pi, "nothing": 0}
+    constants = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in numbers.items()]
+    info = helper.make_tensor_value_info
+    outputs = [info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT, ["n"])], outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert coordinates(model) == dict.fromkeys(("half", "above", "below", "left", "angle"), ("up", "right"))
+    path = tmp_path / "forced.onnx"
+    values = {"x": np.random.default_rng(3).standard_normal(90).astype(np.float32)}
+    assert forced_difference(model, values, path) < 1e-5
+    assert {"up", "right", "y", "turns"} == {result.name for result in onnx.load(path).graph.output}
