@@ -7,9 +7,9 @@ import pytest
 from relax_programs import Case, Graph, Value, build, check, program, summary, target
 
 from nnefc.driver import compile_network
-from nnefc.passes.compute.channel_order import arrange_array, merge_groups
+from nnefc.passes.compute.channel_order import arrange_array, gathered_filters, merge_groups, operands_of_groups
 from nnefc.passes.graph.assign_layouts import AssignLayouts
-from nnefc.passes.graph.blocked_layout import EMPTY, Blocked
+from nnefc.passes.graph.blocked_layout import EMPTY, FOREIGN, Blocked
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 
@@ -63,6 +63,24 @@ def test_merged_groups_have_zeros_for_what_they_do_not_share() -> None:
         first = output // 2 * 2
         assert np.array_equal(merged[output, first : first + 2], weights[output])
         assert not np.delete(merged[output], [first, first + 1], 0).any()
+
+
+def test_groups_find_their_channels_in_the_operands_that_hold_them() -> None:
+    """Those of other groups in the same operand count as zero, and so does what fills a shorter list up."""
+    groups, inputs, terms = 3, 5, 4
+    channels = np.concatenate([np.random.default_rng(1).permutation(groups * inputs), [EMPTY, FOREIGN, EMPTY]])
+    slots = [0, 1, 2, 3, 15, 4, 5, 16, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14]
+    order = [*channels[slots].tolist(), EMPTY, EMPTY]
+    table, weights = operands_of_groups(order, groups, terms), values(6, inputs, 1)
+    spread = gathered_filters(weights, order, table, terms)
+    data = values(len(order))
+    by_channel = data[[order.index(channel) for channel in range(groups * inputs)]].reshape(groups, inputs)
+    read = data[(np.maximum(table, 0)[..., None] * terms + np.arange(terms)).reshape(groups, -1)]
+    for output in range(6):
+        group = output // 2
+        np.testing.assert_allclose(
+            spread[output, :, 0] @ read[group], weights[output, :, 0] @ by_channel[group], rtol=1e-5
+        )
 
 
 # Recognizing permutations.
