@@ -45,6 +45,13 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
+_ESCAPING = re.compile(
+    _TOKEN.pattern.replace("""'[^']*'|"[^"]*\"""", r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""), re.VERBOSE | re.DOTALL
+)
+"""The same where a backslash in a string takes its meaning from the next character."""
+_TRACTS = re.compile(r"extension\s+tract_|tract_core_properties")
+"""What documents of tract's dialect have, whose strings have escapes; the standard has none."""
+
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = frozenset(_OPENING.values())
 _MAX_NESTING = 256
@@ -60,7 +67,7 @@ def tokenize(source: Source) -> list[Token]:
     text = source.text
     tokens: list[Token] = []
     position = depth = 0
-    for match in _TOKEN.finditer(text):
+    for match in (_ESCAPING if _TRACTS.search(text) else _TOKEN).finditer(text):
         if match.start() != position:
             break
         kind = match.lastgroup or ""

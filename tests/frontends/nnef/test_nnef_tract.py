@@ -210,6 +210,14 @@ def test_a_document_with_the_properties_of_the_dialect_is_of_it(tmp_path: Path) 
     np.testing.assert_array_equal(computed(tmp_path, x), x * np.array([1, 2], np.float32))
 
 
+def test_strings_have_escapes(tmp_path: Path) -> None:
+    """As those have that tract copies from the metadata of other formats; the standard's have none."""
+    properties = r"""fragment tract_core_properties() -> (properties: (string, tensor<scalar>)[])
+    { properties = [("characters", "a\n\"\\"), ("more", 'b\'')]; }"""
+    folder = model(tmp_path, "x = external(shape = [2]); y = neg(x);", before=properties)
+    np.testing.assert_array_equal(computed(folder, np.float32([1, -2])), [-1, 2])
+
+
 def test_symbols_are_found_by_sums_of_them(tmp_path: Path) -> None:
     folder = model(
         tmp_path,
