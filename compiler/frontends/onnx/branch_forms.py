@@ -16,7 +16,7 @@ from nnefc.frontends.onnx.stacks import stacked
 from nnefc.frontends.onnx.values import AnyValue, Sequence, Stacked, Value
 from nnefc.sizes import bounds
 
-__all__ = ["NO_FORMS", "Forms"]
+__all__ = ["NO_FORMS", "Forms", "one_item"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Forms:
     def tensors(self, ctx: Context, outputs: SequenceOf[AnyValue]) -> list[Value]:
         """What the body of a branch with these outputs gives: tensors with items."""
         return [
-            Value(tuple(size or 1 for size in leaf.shape), leaf.dtype) if 0 in leaf.shape else leaf  # zeros
+            one_item(leaf) if 0 in leaf.shape else leaf
             for number, leaf in enumerate(leaves(outputs))
             if 0 not in leaf.shape or number in self.filled
         ]
@@ -64,6 +64,11 @@ class Forms:
 
 NO_FORMS = Forms()
 """Of branches whose outputs are as they come."""
+
+
+def one_item(empty: Value) -> Value:
+    """Zeros in place of a tensor without items: as few as there may be."""
+    return Value(tuple(size or 1 for size in empty.shape), empty.dtype)
 
 
 def _common_item(one: AnyValue, other: AnyValue) -> Value | None:

@@ -11,16 +11,16 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.assumed_sizes import Assumed, SeenInside
 from nnefc.frontends.onnx.bodies import leaves, rebuilt, structure, told_inside
-from nnefc.frontends.onnx.branch_forms import NO_FORMS, Forms
+from nnefc.frontends.onnx.branch_forms import NO_FORMS, Forms, one_item
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value
 from nnefc.narrowing import Narrowed
 from nnefc.network import Body, Choice
-from nnefc.operators.counts import counted
+from nnefc.operators.counts import before_the_run, counted
 from nnefc.operators.statements import Failure
 from nnefc.size_numbers import Truth, chosen, negated, possible_ranges
-from nnefc.sizes import Dimension, Range, greatest, narrower_ranges
+from nnefc.sizes import Dimension, Range, greatest, item_count, may_exceed, narrower_ranges
 
 __all__ = ["choose"]
 
@@ -122,16 +122,22 @@ def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value, is_filled: 
     Raises:
         CompileError: the types or the ranks differ, or one of them has no items, and no room for any.
     """
+    refusal = CompileError(
+        f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
+        "known at run time only"
+    )
     same_kind = a.dtype == b.dtype and a.rank == b.rank
     if not same_kind or (a.shape != b.shape and (0 in a.shape or 0 in b.shape) and not is_filled):
-        raise CompileError(
-            f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
-            "known at run time only"
-        )
-    return tuple(
+        raise refusal
+    shape = tuple(
         one if one == other else _joint_size(ctx, condition, one, other)
         for one, other in zip(a.shape, b.shape, strict=True)
     )
+    if is_filled:
+        written = one_item(a if 0 in a.shape else b).shape
+        if may_exceed(item_count(written), before_the_run(ctx.at, item_count(shape))):
+            raise refusal  # sizes choose, or another size is needed: there is no room where there are no items
+    return shape
 
 
 def _truth(sizes: Array) -> Truth:
