@@ -7,8 +7,7 @@ from typing import Any
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.archive import ModelFiles
-from nnefc.frontends.nnef.template.rendering import rendered
-from nnefc.frontends.nnef.template.text import is_template
+from nnefc.frontends.nnef.template import is_template, rendered
 
 __all__ = ["document_text", "read_json"]
 
