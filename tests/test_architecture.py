@@ -232,3 +232,11 @@ def test_no_two_files_of_tests_have_one_name() -> None:
     """pytest imports them as modules of these names, and refuses the second: no test would run."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py")]
     assert sorted(name for name in set(names) - {"__init__.py", "conftest.py"} if names.count(name) > 1) == []
+
+
+def test_kernels_are_made_where_their_sizes_are_kept_apart() -> None:
+    """TVM's own functions take two kernels that differ in the network's sizes alone for one: see kernel_calls.py."""
+    direct = re.compile(r"\.call_te\(|builder\w*\.emit_te\(")
+    files = [file for folder in ("compiler", "passes") for file in (ROOT / folder).rglob("*.py")]
+    found = [file.name for file in files if direct.search(re.sub(r'""".*?"""', "", file.read_text(), flags=re.DOTALL))]
+    assert found == []
