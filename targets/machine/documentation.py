@@ -51,6 +51,10 @@ Those for Android and macOS are linked, and their headers, symbols and dependenc
 For Android, and wherever a vendor's compiler is needed, `--cc` names a command with GCC's options, such as
 `--cc aarch64-linux-android28-clang` of Android's NDK.
 
+Shared libraries for Linux, macOS and Windows are linked with what these systems have. Where a network's code, or C of
+yours, calls a function that they do not have, zig compiles its own libraries before it links: seconds, for Windows
+minutes, once for each target.
+
 The compiled runtime is kept in the user's cache, in `~/.cache/nnefc` or `$XDG_CACHE_HOME/nnefc`: about 60 KB for each
 target. These files can be deleted at any time.
 

@@ -19,7 +19,7 @@ def main() -> None:
     environment = minijinja.Environment()
     environment.fuel = request["steps"]
     try:
-        answer = {"text": environment.render_str(source)}
+        answer: dict[str, object] = {"text": environment.render_str(source)}
     except minijinja.TemplateError as error:
         begin = error.range[0] if error.range else 0
         at = len(source.encode()[:begin].decode(errors="ignore")) - len(values)
