@@ -1,4 +1,4 @@
-"""Models of NNEF between programs: `python benchmarks/nnef_exchange.py FOLDER [--real FOLDER] [NAME …]`.
+"""Models of NNEF between programs: `python benchmarks/nnef_exchange.py FOLDER [--real FOLDER] [--jobs N] [NAME …]`.
 
 FOLDER keeps models and what is made of them. Nothing is timed; counted are
 
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,9 @@ AGREES = "agrees"
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", nargs=-1)
 @click.option("--real", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Pretrained networks.")
+@click.option("--jobs", type=click.IntRange(1), default=1, help="Networks that are tried at the same time.")
 @click.option("--one", hidden=True, is_flag=True)
-def main(folder: Path, names: tuple[str, ...], real: Path | None, one: bool) -> None:
+def main(folder: Path, names: tuple[str, ...], real: Path | None, jobs: int, one: bool) -> None:
     """Try all cases and networks, or those named."""
     if one:
         sys.stdout.write(json.dumps(network(names[0], folder, real)))
@@ -61,7 +63,9 @@ def main(folder: Path, names: tuple[str, ...], real: Path | None, one: bool) -> 
     if unknown:
         raise click.BadParameter(f"there is no {', '.join(sorted(unknown))}")
     cases = {name: tried(name, lambda name=name: case(CASES[name])) for name in CASES if whole or name in names}
-    found = {name: apart(name, folder, real) for name in networks if whole or name in names}
+    chosen = [name for name in networks if whole or name in names]
+    with ThreadPoolExecutor(jobs) as pool:
+        found = dict(zip(chosen, pool.map(lambda name: apart(name, folder, real), chosen), strict=True))
     lines = [*body_of_cases(cases), "", *body_of_networks(found)]
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
