@@ -153,7 +153,7 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measured]:
         for worker in workers:
             worker.close()
     most = max(MOST_DIFFERENT, *own)
-    if most < max(each.agreement for each in found) < math.inf and quantizes(proto):  # not with outputs of other sizes
+    if most < max(each.agreement for each in found) and quantizes(proto):  # infinite where rounding changes a size
         worst = max(range(3), key=lambda number: found[number].agreement)
         forced = forced_difference(proto, sizes[worst], LIBRARIES / f"{network}.forced.onnx")
         click.echo(f"  with onnxruntime's numbers in every quantization: {forced:.1e}", err=True)
