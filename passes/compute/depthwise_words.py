@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 from tvm import te, tirx
-from tvm.ir import _ffi_api as ir_ffi
-from tvm.ir import register_op_attr
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
+from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.sizes import Dimension, ceil_div, dimension, is_known
 from nnefc.targets.machine.target import Target
 
@@ -31,7 +30,6 @@ SHARING = "nnefc.sharing"
 """Annotation of a computation: so many neighbours along the last axis but one read the same words."""
 
 _NAME = "nnefc.word_of_neighbours"
-_PURE = 1  # TVM's CallEffectKind
 _PIXELS = 4  # of a word
 _WRITTEN_OUT = 16  # results of a row, at any places of which words are known when code is made
 
@@ -129,11 +127,7 @@ def convolve_words(
 @functools.cache  # TVM refuses a second registration
 def use_words() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
-    ir_ffi.RegisterOp(_NAME, "four bytes as a word")
-    register_op_attr(_NAME, "TCallEffectKind", _PURE)
-    register_op_attr(_NAME, "TVectorizable", True)
-    register_op_attr(_NAME, "TScriptPrinterName", _NAME)
-    tirx.register_intrin_lowering(_NAME, target="llvm", f=_word, level=100)
+    register_pure_operator(_NAME, "four bytes as a word", _word)
 
 
 def _word(call: tvm.ir.Call) -> tirx.Expr:

@@ -32,11 +32,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tvm
 from tvm import te, tirx
-from tvm.ir import _ffi_api as ir_ffi
-from tvm.ir import register_op_attr
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.targets.machine.target import Target
 
 __all__ = [
@@ -62,7 +61,6 @@ __all__ = [
     "whole_sum",
 ]
 
-_PURE = 1  # TVM's CallEffectKind
 
 HALF_SUM = 32
 """Products that are summed up in float16 at most. Of random terms, the error is then 0.4 thousandths of the sum, half
@@ -413,19 +411,11 @@ def use_dot_products() -> None:
         lowering = _multiplied_halves if product is _HALF_PAIRS else _lowering(product)
         if product.long is not None:
             lowering = _long_products(product, product.long)
-        _register(product.name, "a sum of products of narrow numbers", lowering)
-    _register(_BYTES, "the product of two bytes", _byte_products)
+        register_pure_operator(product.name, "a sum of products of narrow numbers", lowering)
+    register_pure_operator(_BYTES, "the product of two bytes", _byte_products)
     for dtype, name in _WIDENED.items():
-        _register(name, f"two {dtype} as two int16", _widening(dtype))
-    _register(_HALF_SUM, "the sum of two float16", _sum_of_halves)
-
-
-def _register(name: str, meaning: str, lowering: Callable[[tvm.ir.Call], tirx.Expr]) -> None:
-    ir_ffi.RegisterOp(name, meaning)
-    register_op_attr(name, "TCallEffectKind", _PURE)
-    register_op_attr(name, "TVectorizable", True)
-    register_op_attr(name, "TScriptPrinterName", name)
-    tirx.register_intrin_lowering(name, target="llvm", f=lowering, level=100)
+        register_pure_operator(name, f"two {dtype} as two int16", _widening(dtype))
+    register_pure_operator(_HALF_SUM, "the sum of two float16", _sum_of_halves)
 
 
 def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:

@@ -11,9 +11,8 @@ import functools
 
 import tvm
 from tvm import tirx
-from tvm.ir import _ffi_api as ir_ffi
-from tvm.ir import register_op_attr
 
+from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.targets.machine.target import Target
 
 __all__ = ["bytes_of", "item_of", "looks_up_items", "use_packed_items"]
@@ -23,7 +22,6 @@ _BYTES = {bits: f"nnefc.bytes_of_{bits}_bits" for bits in (2, 4)}
 _LOOK_UP = "nnefc.look_up_4_bits"
 _PERMUTE = "llvm.x86.avx512.permvar.sf.512"
 _LANES = 16
-_PURE = 1  # TVM's CallEffectKind
 
 
 def looks_up_items(target: Target) -> bool:
@@ -44,16 +42,11 @@ def bytes_of(word: tirx.Expr, place: tirx.Expr, bits: int) -> tirx.Expr:
 @functools.cache  # TVM refuses a second registration
 def use_packed_items() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
-    for name in (*_ITEMS.values(), *_BYTES.values(), _LOOK_UP):
-        ir_ffi.RegisterOp(name, "items of few bits")
-        register_op_attr(name, "TCallEffectKind", _PURE)
-        register_op_attr(name, "TVectorizable", True)
-        register_op_attr(name, "TScriptPrinterName", name)
     for bits, name in _ITEMS.items():
-        tirx.register_intrin_lowering(name, target="llvm", f=functools.partial(_shifted, bits), level=100)
+        register_pure_operator(name, "items of few bits", functools.partial(_shifted, bits))
     for bits, name in _BYTES.items():
-        tirx.register_intrin_lowering(name, target="llvm", f=functools.partial(_masked, bits), level=100)
-    tirx.register_intrin_lowering(_LOOK_UP, target="llvm", f=_looked_up, level=100)
+        register_pure_operator(name, "items of few bits", functools.partial(_masked, bits))
+    register_pure_operator(_LOOK_UP, "items of few bits", _looked_up)
 
 
 def _shifted(bits: int, call: tvm.ir.Call) -> tirx.Expr:

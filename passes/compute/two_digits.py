@@ -12,9 +12,8 @@ import functools
 
 import tvm
 from tvm import te, tirx
-from tvm.ir import _ffi_api as ir_ffi
-from tvm.ir import register_op_attr
 
+from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.sizes import dimensions
 
 __all__ = ["LARGEST", "digits_of", "is_of_two_digits", "joined_digits", "split_digits", "use_two_digits"]
@@ -23,7 +22,6 @@ LARGEST = 127 * 256 + 127
 """What two digits hold at most; the least is no nearer to zero."""
 
 _NAME = "nnefc.two_digits"
-_PURE = 1  # TVM's CallEffectKind
 _BASE = 256
 
 
@@ -59,11 +57,7 @@ def digits_of(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
 @functools.cache  # TVM refuses a second registration
 def use_two_digits() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
-    ir_ffi.RegisterOp(_NAME, "a number of two digits")
-    register_op_attr(_NAME, "TCallEffectKind", _PURE)
-    register_op_attr(_NAME, "TVectorizable", True)
-    register_op_attr(_NAME, "TScriptPrinterName", _NAME)
-    tirx.register_intrin_lowering(_NAME, target="llvm", f=_sum, level=100)
+    register_pure_operator(_NAME, "a number of two digits", _sum)
 
 
 def _sum(call: tvm.ir.Call) -> tirx.Expr:

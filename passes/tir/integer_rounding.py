@@ -14,12 +14,11 @@ from collections.abc import Collection
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import _ffi_api as ir_ffi
-from tvm.ir import register_op_attr
+
+from nnefc.passes.tir.pure_operators import register_pure_operator
 
 __all__ = ["use_rounding", "with_integer_rounding"]
 
-_PURE = 1  # TVM's CallEffectKind
 _BY_VECTORS, _BY_UNIT, _BY_SUM = (f"nnefc.rounded_by_{means}" for means in ("vectors", "unit", "sum"))
 _SATURATED_SUM = "nnefc.saturated_sum"
 _VECTOR = 4  # lanes
@@ -88,11 +87,7 @@ def use_rounding() -> None:
         (_BY_SUM, "a float32 rounded to int32", _by_sum),
         (_SATURATED_SUM, "the sum of two int32, or the nearest", _saturated_sum),
     ):
-        ir_ffi.RegisterOp(name, meaning)
-        register_op_attr(name, "TCallEffectKind", _PURE)
-        register_op_attr(name, "TVectorizable", True)
-        register_op_attr(name, "TScriptPrinterName", name)
-        tirx.register_intrin_lowering(name, target="llvm", f=functools.partial(_lane_by_lane, lowering), level=100)
+        register_pure_operator(name, meaning, functools.partial(_lane_by_lane, lowering))
 
 
 def _lane_by_lane(lower: object, call: tvm.ir.Call) -> tirx.Expr:

@@ -14,15 +14,13 @@ import functools
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import _ffi_api as ir_ffi
-from tvm.ir import register_op_attr
 
 from nnefc.passes.tir.expressions import is_number
+from nnefc.passes.tir.pure_operators import register_pure_operator
 
 __all__ = ["use_rounding_conversions", "with_rounding_conversions"]
 
 _NAME = "nnefc.converted"
-_PURE = 1  # TVM's CallEffectKind
 _MOST = 255
 _BY_LANES = {8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
 _WIDEST, _OF_WIDEST = 16, "llvm.x86.avx512.mask.cvtps2dq.512"
@@ -69,11 +67,7 @@ def _cut_to_bytes(expr: tirx.Expr) -> tirx.Expr | None:
 @functools.cache  # TVM refuses a second registration
 def use_rounding_conversions() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
-    ir_ffi.RegisterOp(_NAME, "a float32 rounded to int32")
-    register_op_attr(_NAME, "TCallEffectKind", _PURE)
-    register_op_attr(_NAME, "TVectorizable", True)
-    register_op_attr(_NAME, "TScriptPrinterName", _NAME)
-    tirx.register_intrin_lowering(_NAME, target="llvm", f=_instruction, level=100)
+    register_pure_operator(_NAME, "a float32 rounded to int32", _instruction)
 
 
 def _instruction(call: tvm.ir.Call) -> tirx.Expr:

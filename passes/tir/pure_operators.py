@@ -1,0 +1,29 @@
+"""Operators of our own in TIR that compute a value from their arguments and do nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import tirx
+from tvm.ir import _ffi_api as ir_ffi
+from tvm.ir import register_op_attr
+
+__all__ = ["register_pure_operator"]
+
+_PURE = 1  # TVM's CallEffectKind
+
+
+def register_pure_operator(name: str, meaning: str, lowering: Callable[[tvm.ir.Call], tirx.Expr]) -> None:
+    """Make an operator known to TVM, and its code generator for CPUs, in this process; TVM refuses a second time.
+
+    Args:
+        name: begins with `nnefc.`.
+        meaning: in a few words.
+        lowering: what a call becomes for LLVM; one of a vector computes each lane by itself.
+    """
+    ir_ffi.RegisterOp(name, meaning)
+    register_op_attr(name, "TCallEffectKind", _PURE)
+    register_op_attr(name, "TVectorizable", True)
+    register_op_attr(name, "TScriptPrinterName", name)
+    tirx.register_intrin_lowering(name, target="llvm", f=lowering, level=100)
