@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -72,10 +71,11 @@ def bench_libraries(
 ) -> None:
     """Time runs of each LIBRARY, compiled by nnefc; several take turns, and their results are compared."""
     from nnefc.loader import load
+    from nnefc.loader.pool import usable_processors
 
     if weights is not None and len(libraries) > 1:
         raise click.UsageError("--weights is of one library: several find theirs beside them")
-    threads = threads or max(1, len(_processors()) // sessions)
+    threads = threads or max(1, len(usable_processors()) // sessions)
     chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
     with ExitStack() as stack:
         entries: list[_Entry] = []
@@ -250,8 +250,3 @@ def _milliseconds(seconds: float) -> str:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def _processors() -> set[int]:
-    """Those that this process may use."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))

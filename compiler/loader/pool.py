@@ -17,7 +17,7 @@ import numpy as np
 from .model import Model
 from .tensors import RunError
 
-__all__ = ["SessionPool"]
+__all__ = ["SessionPool", "usable_processors"]
 
 
 class SessionPool:
@@ -51,7 +51,7 @@ class SessionPool:
                 f"runs of {model.name} depend on its states, which each session has of its own: a pool cannot share "
                 "them out; make sessions by model.session()"
             )
-        most = _processors() if sessions is None else sessions
+        most = len(usable_processors()) if sessions is None else sessions
         if most < 1:
             raise RunError(f"a pool needs at least one session, not {most}")
         self._make = partial(model.session, threads=threads)
@@ -183,8 +183,6 @@ def _as_tuple(result: Any) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def _processors() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def usable_processors() -> set[int]:
+    """The numbers of those that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
