@@ -3,7 +3,7 @@
     python benchmarks/ablation.py [NETWORK ...] [--only LEVER ...]
 
 Each variant is compiled and measured in a process of its own, on one thread. Without names it measures NETWORKS and
-writes benchmarks/results/ablation.md.
+writes results/PROCESSOR/ablation.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 import numpy as np
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from models.networks import NAMES, write_twins
 
 MODELS = Path(__file__).resolve().parents[1] / "build" / "models"
@@ -128,7 +128,7 @@ def main(networks: tuple[str, ...], lever: str | None, only: tuple[str, ...]) ->
     conditions, lines = watch.end(), body(seconds)
     click.echo(page(TITLE, conditions, lines))
     if not networks and not only:
-        write_page(RESULTS / "ablation.md", TITLE, conditions, lines)
+        write_page("ablation", TITLE, conditions, lines)
 
 
 def measure_apart(network: str, lever: str) -> float:

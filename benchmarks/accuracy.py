@@ -19,7 +19,7 @@ from typing import Any
 import click
 import numpy as np
 import onnx
-from conditions import RESULTS, Conditions, page, write_page
+from conditions import Conditions, page, write_page
 from exact import errors, exact_outputs
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from peers import STRICT, make_peer
@@ -179,7 +179,7 @@ def main(text: str) -> None:
     lines, conditions = body(text), Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not text:
-        write_page(RESULTS / "accuracy.md", TITLE, conditions, lines)
+        write_page("accuracy", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

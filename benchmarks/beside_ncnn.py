@@ -2,7 +2,7 @@
 
 Needs `torch`, `pnnx` and `ncnn`. Traces the networks of the PNNX tests with larger inputs, converts each once, and
 measures the result of both compilers in float32 as `measure.py` does: each in a process of its own, in turns. Prints
-the page; of all networks it is written to `results/pnnx.md`.
+the page; of all networks it is written to `results/PROCESSOR/pnnx.md`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from measure import Latency, Plan, take_turns
 from worker import EngineError, Worker
 
@@ -163,7 +163,7 @@ def main(names: Sequence[str]) -> None:
     conditions, lines = watch.end(), body(rows, failed, plan)
     print(page(TITLE, conditions, lines))
     if not names:
-        write_page(RESULTS / "pnnx.md", TITLE, conditions, lines)
+        write_page("pnnx", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 Every page below `benchmarks/results` is written whole by its script, through :func:`write_page`: with the date, the
 commit, the machine, and how many processors other programs kept busy before, during and after. A page is refused, not
-written with a warning, where that number is above `MOST_BUSY` or the commit is not what was measured.
+written with a warning, where that number is above `MOST_BUSY` or the commit is not what was measured. What was timed
+lies in a folder with the name of its processor, so that each kind has its own pages; `results/README.md` lists all.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -20,7 +22,19 @@ from pathlib import Path
 
 import click
 
-__all__ = ["MOST_BUSY", "RESULTS", "Conditions", "Watch", "busy_processors", "commit", "machine", "write_page"]
+__all__ = [
+    "MOST_BUSY",
+    "RESULTS",
+    "Conditions",
+    "Watch",
+    "busy_processors",
+    "commit",
+    "list_of_pages",
+    "machine",
+    "page",
+    "processor",
+    "write_page",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -80,21 +94,47 @@ class Watch:
         return Conditions(now.date, now.commit, now.machine, busy)
 
 
-def write_page(path: Path, title: str, conditions: Conditions, body: Sequence[str]) -> None:
-    """Write a page of results, whole.
+def write_page(name: str, title: str, conditions: Conditions, body: Sequence[str], results: Path = RESULTS) -> Path:
+    """Write the page `name`.md of results, whole, and the list of all pages; returns its path.
 
     Raises:
         click.ClickException: other programs kept processors busy, or the sources differ from their commit.
     """
     if max(conditions.busy, default=0.0) > MOST_BUSY:
         raise click.ClickException(
-            f"{path.name} is not written: other programs kept {max(conditions.busy):.2f} processors busy, "
+            f"{name} is not written: other programs kept {max(conditions.busy):.2f} processors busy, "
             f"{MOST_BUSY} at most spoil nothing"
         )
     if len(conditions.commit) != 12:
-        raise click.ClickException(f"{path.name} is not written: commit what you measure first")
-    path.parent.mkdir(parents=True, exist_ok=True)
+        raise click.ClickException(f"{name} is not written: commit what you measure first")
+    folder = results / processor() if conditions.busy else results
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.md"
     path.write_text(page(title, conditions, body), encoding="utf-8")
+    (results / "README.md").write_text(list_of_pages(results), encoding="utf-8")
+    return path
+
+
+def list_of_pages(results: Path = RESULTS) -> str:
+    """The text of `results/README.md`: every page with its processor, date and commit, as the page itself says."""
+    lines = [
+        "# Results",
+        "",
+        "What was timed lies in a folder for each kind of processor, as LLVM names it; what does not depend on the",
+        "machine lies here. Each page says with which command, when, of which commit and where it was measured.",
+        "",
+        "| page | processor | measured | commit |",
+        "|---|---|---|---|",
+    ]
+    for path in sorted(results.rglob("*.md"), key=lambda path: (path.stem, path)):
+        text = path.read_text(encoding="utf-8")
+        found = re.search(r"^Measured on (\S+) .*?commit ([0-9a-f]{12})\.", text, re.MULTILINE)
+        if found is None:
+            continue
+        kind = "" if path.parent == results else path.parent.name
+        title = text.partition("\n")[0].removeprefix("# ")
+        lines.append(f"| [{title}]({path.relative_to(results).as_posix()}) | {kind} | {found[1]} | `{found[2]}` |")
+    return "\n".join([*lines, ""])
 
 
 def page(title: str, conditions: Conditions, body: Sequence[str]) -> str:
@@ -118,17 +158,22 @@ def commit() -> str:
     return found.stdout.strip() + "+" * bool(changed.stdout.strip())
 
 
-def machine() -> str:
-    """The processors, by their own name and by LLVM's, and the system."""
+def processor() -> str:
+    """LLVM's name of this machine's processor."""
     from tvm.target.codegen import llvm_get_system_cpu
 
+    return str(llvm_get_system_cpu())
+
+
+def machine() -> str:
+    """The processors, by their own name and by LLVM's, and the system."""
     model, count = platform.processor() or platform.machine(), len(os.sched_getaffinity(0))
     information = Path("/proc/cpuinfo")
     if information.exists():
         lines = information.read_text().splitlines()
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    return f"{count} × {model} ({llvm_get_system_cpu()}), {system}"
+    return f"{count} × {model} ({processor()}), {system}"
 
 
 def busy_processors(seconds: float) -> float:

@@ -4,7 +4,7 @@
 
 measures nnefc, with the weights in the library and in a file of their own, and onnxruntime, with the model as it is and
 optimized beforehand, in turns, each time in a fresh process: programs in C beside programs in C, Python beside Python.
-Without names it measures NETWORKS and writes benchmarks/results/deployment.md.
+Without names it measures NETWORKS and writes results/PROCESSOR/deployment.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import click
 import onnxruntime
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from models.networks import NAMES, write_twins
 
 import nnefc
@@ -187,7 +187,7 @@ def main(networks: tuple[str, ...], threads: int, processes: int) -> None:
     conditions, lines = watch.end(), body(costs, threads, processes)
     click.echo(page(TITLE, conditions, lines))
     if not networks:
-        write_page(RESULTS / "deployment.md", TITLE, conditions, lines)
+        write_page("deployment", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

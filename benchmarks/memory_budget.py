@@ -5,7 +5,7 @@
 prints, for each network and budget, the size of the constants over that of the model's, and the least processor time of
 a run on one thread over that without such algorithms. Libraries of one network run in turns, so that what else the
 machine does meets all of them. Without names it measures all networks of the benchmark and writes
-benchmarks/results/memory_budget.md.
+results/PROCESSOR/memory_budget.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from models.networks import NAMES, write_twins
 
 import nnefc
@@ -117,7 +117,7 @@ def main(networks: tuple[str, ...], budgets: tuple[float, ...]) -> None:
     conditions, lines = watch.end(), body(curves)
     click.echo(page(TITLE, conditions, lines))
     if not networks and not budgets:
-        write_page(RESULTS / "memory_budget.md", TITLE, conditions, lines)
+        write_page("memory_budget", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from conditions import RESULTS, Conditions, page, write_page
+from conditions import Conditions, page, write_page
 from tiny_networks import NETWORKS, input_shape, write_int8
 
 import nnefc
@@ -67,7 +67,7 @@ def main(networks: tuple[str, ...]) -> None:
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:
-        write_page(RESULTS / "microcontrollers.md", TITLE, conditions, lines)
+        write_page("microcontrollers", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 prints, for each network, the time of a run of nnefc in `fp32`, `bf16` and `fp16`, of onnxruntime in float32, and of
 OpenVINO with the hints bf16 and f16; what nnefc gains over the fastest of these; how far each one is from float64; and
-the size of nnefc's constants. Without names it measures all networks and writes benchmarks/results/narrow.md.
+the size of nnefc's constants. Without names it measures all networks and writes results/PROCESSOR/narrow.md.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from typing import Any
 
 import click
 import numpy as np
-from conditions import RESULTS, Conditions, page, write_page
+from conditions import Conditions, page, write_page
 from exact import errors
 from models.networks import NAMES, input_of, write_twins
 from models.tract_cases import CASES, Case
@@ -70,7 +70,7 @@ def main(folder: Path, names: tuple[str, ...], real: Path | None, jobs: int, one
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if whole and real is not None:
-        write_page(RESULTS / "nnef_exchange.md", TITLE, conditions, lines)
+        write_page("nnef_exchange", TITLE, conditions, lines)
 
 
 def real_names() -> Sequence[str]:

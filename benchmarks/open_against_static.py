@@ -4,7 +4,7 @@
 
 compiles each network once for all sizes of a sweep, and once for each size alone. A row is one size: milliseconds of
 both libraries and of onnxruntime, which has the model of open sizes, on one thread; and seconds that compiling took.
-Without names it measures all networks and writes benchmarks/results/open_against_static.md.
+Without names it measures all networks and writes results/PROCESSOR/open_against_static.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 import numpy as np
 import onnx
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from exact import errors
 from measure import REFERENCE, Latency, Plan, answers_of, compile_library, start, take_turns
 from models.networks import input_of, write_twins
@@ -206,7 +206,7 @@ def main(networks: tuple[str, ...], rounds: int, seconds: float, quick: bool) ->
     conditions, lines = watch.end(), body(rows, plan, failed)
     click.echo(page(TITLE, conditions, lines))
     if not networks and not quick:
-        write_page(RESULTS / "open_against_static.md", TITLE, conditions, lines)
+        write_page("open_against_static", TITLE, conditions, lines)
     if failed:
         raise click.ClickException(f"not measured: {', '.join(failed)}")
 

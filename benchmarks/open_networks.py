@@ -2,7 +2,7 @@
 
     python benchmarks/open_networks.py FOLDER [NETWORK ...]
 
-measures FOLDER/NETWORK.onnx for those named, or for all of `SIZES` and then writes benchmarks/results/open.md. No
+measures FOLDER/NETWORK.onnx for those named, or for all of `SIZES` and then writes results/PROCESSOR/open.md. No
 engine is told a size before it runs: each compiles the model as it is, without an option, and takes all three.
 Libraries are written into build/open_networks.
 """
@@ -21,7 +21,7 @@ import click
 import numpy as np
 import onnx
 import onnxruntime
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from forced import forced_difference
 from measure import REFERENCE, Latency, Plan, answers_of, compile_library, difference, start, take_turns
 from real_networks import NETWORKS, values_like
@@ -123,7 +123,7 @@ def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float, m
     conditions, lines = watch.end(), body(measurements, plan, failed)
     click.echo(page(TITLE, conditions, lines))
     if not networks:
-        write_page(RESULTS / "open.md", TITLE, conditions, lines)
+        write_page("open", TITLE, conditions, lines)
 
 
 def measure(network: str, model: Path, plan: Plan) -> list[Measured]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import click
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from measure import Latency, Plan
 from models.networks import NAMES
 from report import table
@@ -91,6 +91,6 @@ def publish(
     lines += [f"- not measured: {network}: {reason}" for network, reason in failed.items()]
     click.echo(page(title, conditions, lines))
     if whole:
-        write_page(RESULTS / f"{name}.md", title, conditions, lines)
+        write_page(name, title, conditions, lines)
     if failed:
         raise click.ClickException(f"not measured: {', '.join(failed)}")

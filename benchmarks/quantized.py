@@ -4,7 +4,7 @@
 
 quantizes each network to ONNX with `nnefc quantize` on random inputs, and prints the time of a run of nnefc and of
 onnxruntime in both forms, the megabytes of nnefc's constants, how far integers are from floats, and how often the
-largest result is the same one. Without names it measures `NETWORKS` and writes benchmarks/results/quantized.md. With a
+largest result is the same one. Without names it measures `NETWORKS` and writes results/PROCESSOR/quantized.md. With a
 folder of pretrained networks (`PRETRAINED` of agreement.py), it adds how often these answer the same.
 """
 

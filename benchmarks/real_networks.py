@@ -2,7 +2,7 @@
 
     python benchmarks/real_networks.py FOLDER [NETWORK ...]
 
-measures FOLDER/NETWORK.onnx for those named, or for all of `NETWORKS` and then writes benchmarks/results/real.md.
+measures FOLDER/NETWORK.onnx for those named, or for all of `NETWORKS` and then writes results/PROCESSOR/real.md.
 Libraries and models of fixed sizes are written into build/real_networks.
 """
 
@@ -17,7 +17,7 @@ import click
 import numpy as np
 import onnx
 import onnxruntime
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from measure import Measurement, Plan, compare, compile_library
 from onnx import helper
 from report import tables
@@ -100,7 +100,7 @@ def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -
     conditions, lines = watch.end(), body(measurements, plan, failed)
     click.echo(page(TITLE, conditions, lines))
     if not networks:
-        write_page(RESULTS / "real.md", TITLE, conditions, lines)
+        write_page("real", TITLE, conditions, lines)
     if failed:
         raise click.ClickException(f"not measured: {', '.join(failed)}")
 

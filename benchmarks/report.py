@@ -10,7 +10,7 @@ from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
-from conditions import Conditions, write_page
+from conditions import RESULTS, Conditions, write_page
 from measure import Measurement, Plan
 from peers import STRICT
 from picture import picture
@@ -21,28 +21,28 @@ TITLE = "nnefc beside its peers"
 
 
 def write_report(
-    folder: Path,
     name: str,
     measurements: Sequence[Measurement],
     plan: Plan,
     conditions: Conditions,
     failed: Mapping[str, str],
-) -> None:
-    """Write `name`.md, .csv, .json and .svg into `folder`; `failed` has reasons, by network.
+    results: Path = RESULTS,
+) -> Path:
+    """Write the page `name`, and beside it .csv, .json and .svg; returns its path. `failed` has reasons, by network.
 
     Raises:
         click.ClickException: the conditions are not those of a page that is published.
     """
-    write_page(folder / f"{name}.md", TITLE, conditions, markdown(measurements, plan, failed))
-    (folder / f"{name}.svg").write_text(picture(measurements, plan.threads))
+    written = write_page(name, TITLE, conditions, markdown(measurements, plan, failed), results)
+    written.with_suffix(".svg").write_text(picture(measurements, plan.threads))
     document = {
         "conditions": asdict(conditions),
         "failed": dict(failed),
         "plan": asdict(plan),
         "networks": [asdict(m) for m in measurements],
     }
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
-    with (folder / f"{name}.csv").open("w", newline="") as file:
+    written.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+    with written.with_suffix(".csv").open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(
             ["network", "threads", "engine", "least_ms", "median_ms", "runs", "agreement", "error", "share_of_peak"]
@@ -54,6 +54,7 @@ def write_report(
                     error = _number(m.error.get(engine), "{:.2e}")
                     numbers = [f"{latency.least:.4f}", f"{latency.median:.4f}", latency.runs]
                     rows.writerow([m.network, threads, engine, *numbers, f"{m.agreement[engine]:.2e}", error, share])
+    return written
 
 
 def markdown(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str, str]) -> list[str]:

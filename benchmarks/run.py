@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [NETWORK ... | --all] [--threads 1 --threads 2] [--output NAME]
 
-prints the tables; with all networks, or with --output, also writes them into benchmarks/results/.
+prints the tables; with all networks, or with --output, also writes them into results/PROCESSOR/.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import click
-from conditions import MOST_BUSY, RESULTS, Watch, page
+from conditions import MOST_BUSY, Watch, page
 from measure import Measurement, Plan, measure
 from models.networks import NAMES
 from report import TITLE, markdown, write_report
@@ -72,7 +72,7 @@ def main(
         conditions = watch.end()
         click.echo(page(TITLE, conditions, markdown(measurements, plan, failed)))
         if published:
-            write_report(RESULTS, output or "cpu", measurements, plan, conditions, failed)
+            write_report(output or "cpu", measurements, plan, conditions, failed)
     if failed:
         raise click.ClickException(f"not measured: {', '.join(failed)}")
 

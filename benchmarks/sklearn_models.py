@@ -3,7 +3,7 @@
     python benchmarks/sklearn_models.py [--only TEXT] [--seconds S]
 
 Every model is compiled as its converter writes it, with the number of samples open. Prints the page; without `--only`
-it writes benchmarks/results/sklearn_models.md.
+it writes results/PROCESSOR/sklearn_models.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import click
 import numpy as np
 import onnxruntime
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from sklearn.datasets import make_regression
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn_pipelines import PIPELINES, Pipeline, Trained, train
@@ -163,7 +163,7 @@ def main(text: str, seconds: float) -> None:
     conditions = watch.end()
     click.echo(page(TITLE, conditions, lines))
     if not text:
-        write_page(RESULTS / "sklearn_models.md", TITLE, conditions, lines)
+        write_page("sklearn_models", TITLE, conditions, lines)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ FOLDER keeps the exports; what is missing is exported, for which these are neede
 Each network is compiled without options, run at all of its sizes, traced or not, and compared with PyTorch. At the
 traced sizes it is measured beside tract as `measure.py` does: each engine in a process of its own on one processor, in
 turns. What counts is the time of processors on all threads of the process. Prints the page; of all networks it is
-written to `results/torch_to_nnef.md`. With the exports there it takes about twelve minutes.
+written to `results/PROCESSOR/torch_to_nnef.md`. With the exports there it takes about twelve minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from exact import errors
 from measure import Latency, Plan, compile_library, take_turns
 from peers import TRACT_NNEF
@@ -114,7 +114,7 @@ def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -
     conditions, lines = watch.end(), body(rows, failed, plan)
     click.echo(page(TITLE, conditions, lines))
     if not networks:
-        write_page(RESULTS / "torch_to_nnef.md", TITLE, conditions, lines)
+        write_page("torch_to_nnef", TITLE, conditions, lines)
 
 
 def export(network: str, folder: Path) -> str:

@@ -4,7 +4,7 @@
 
 runs each network on two threads: on two processors; while another program keeps one of the two busy; on one
 processor, as `taskset` has it; and in a control group with the time of one processor and a half, where such a group can
-be made. Without names it measures all networks and writes benchmarks/results/uneven_cores.md.
+be made. Without names it measures all networks and writes results/PROCESSOR/uneven_cores.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 import numpy as np
 import onnx
-from conditions import RESULTS, Watch, page, write_page
+from conditions import Watch, page, write_page
 from measure import REFERENCE, Latency, Plan, answers_of, compile_library, difference, start, take_turns
 from models.networks import input_of, write_twins
 from report import table, time_spelled
@@ -149,7 +149,7 @@ def main(networks: tuple[str, ...], quick: bool) -> None:
     if networks or quick:
         click.echo(page(TITLE, watch.end(), body))
     else:
-        write_page(RESULTS / "uneven_cores.md", TITLE, watch.end(), body)
+        write_page("uneven_cores", TITLE, watch.end(), body)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from nnefc.targets.codegen.cuda.compiler import Usage
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), *(str(ROOT / "tests" / "cuda" / p) for p in ("..", "", "driver", "emulator"))]
 
-from conditions import RESULTS, Conditions, page, write_page  # noqa: E402
+from conditions import Conditions, page, write_page  # noqa: E402
 from emulated_networks import on_cuda  # noqa: E402
 from models.networks import NAMES, write_twins  # noqa: E402
 from small_networks import NETWORKS, Net  # noqa: E402
@@ -47,7 +47,7 @@ def main(networks: tuple[str, ...]) -> None:
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:
-        write_page(RESULTS / "cuda.md", TITLE, conditions, lines)
+        write_page("cuda", TITLE, conditions, lines)
 
 
 def agreement() -> list[str]:

@@ -54,20 +54,20 @@ def test_the_roofline_is_the_longer_of_computing_and_reading() -> None:
 
 
 def test_the_report_is_a_page_a_table_and_a_document(tmp_path: Path) -> None:
-    write_report(tmp_path, "cpu", [measurement("a"), measurement("b")], PLAN, QUIET, {"c": "no end"})
-    page = (tmp_path / "cpu.md").read_text()
+    written = write_report("cpu", [measurement("a"), measurement("b")], PLAN, QUIET, {"c": "no end"}, tmp_path)
+    page = written.read_text()
     assert "commit 0123456789ab" in page
     assert "| c | 2 | failed: no end |" in page.splitlines()
     assert "| a | 1 | 2.00 (1.00) | 3.50 (3.00) | 4.00 (0.5000) | 1.75 (0.50) | 50% | 75% |" in page.splitlines()
     assert "| b | 2.0e-06 | 1.2 | 68 | 5.0 | 1.00 |" in page.splitlines()
     assert "Geometric mean of the ratios: 1.75 on 1 thread, 0.50 on 2 threads." in page
-    assert (tmp_path / "cpu.svg").read_text().startswith("<svg")
-    with (tmp_path / "cpu.csv").open() as file:
+    assert written.with_suffix(".svg").read_text().startswith("<svg")
+    with written.with_suffix(".csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 3
     assert (rows[0]["engine"], rows[0]["median_ms"], rows[0]["least_ms"]) == ("nnefc", "2.0000", "1.0000")
     assert [row["share_of_peak"] for row in rows[:2]] == ["0.500", "0.286"]
-    document = json.loads((tmp_path / "cpu.json").read_text())
+    document = json.loads(written.with_suffix(".json").read_text())
     assert [network["network"] for network in document["networks"]] == ["a", "b"]
     assert document["conditions"]["busy"] == [0.0, 0.1, 0.0]
     assert document["failed"] == {"c": "no end"}
