@@ -69,3 +69,19 @@ def test_extremes_are_those_of_numpy(read: Callable[[Path], Network], items: np.
     for name, result in results.items():
         function = getattr(np, name[:-1])
         np.testing.assert_array_equal(result, function(given, axis=int(name[-1]), keepdims=True), err_msg=name)
+
+
+@pytest.mark.parametrize("target", ["llvm", "x86-64", "x86-64-v3", "cortex-a76"])
+def test_the_largest_of_many_channels_is_found_in_vectors(target: str, tmp_path: Path) -> None:
+    """As at the end of a network that segments pictures; of equal ones the first, and whatever is not a number."""
+    x = np.random.default_rng(5).integers(-3, 4, (2, 5, 3, 48)).astype(np.float32)
+    x[0, 2, 1, 7] = np.nan
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
+    end = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    node = helper.make_node("ArgMax", ["x"], ["y"], axis=1, keepdims=0)
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(helper.make_graph([node], "g", [info], [end])), path)
+    artifact = compile_network(load_network(path), parse_target(target))
+    if target == "llvm":
+        with artifact.load() as model:
+            np.testing.assert_array_equal(model.run({"x": x})["y"], np.argmax(x, 1))

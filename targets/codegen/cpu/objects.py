@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import tvm
 from tvm import s_tir, tirx
+from tvm.ir import register_op_attr
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
@@ -199,6 +200,10 @@ def _where_it_chooses(change: tvm.transform.Pass) -> tvm.transform.Pass:
 
 
 _FIXED_LENGTHS = tvm.target.Target("llvm")  # of vectors: it has no scalable ones
+
+# LLVM compares vectors with themselves, too. TVM else takes a vector apart for it, and loses the values that a
+# reduction of pairs binds to names.
+register_op_attr("tirx.isnan", "TVectorizable", True)
 
 
 def _vectorize(func: tirx.PrimFunc, module: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
