@@ -37,6 +37,7 @@ from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_rounding
 from nnefc.passes.tir.kernels import BARE, THREADS, Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
+from nnefc.passes.tir.lane_sums import use_lane_sums
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
 from nnefc.sizes import is_known
@@ -62,6 +63,7 @@ class CpuBackend(Backend):
         """Nothing is needed: TVM brings LLVM."""
         use_rounding()
         use_rounding_conversions()
+        use_lane_sums()
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         target = self.target

@@ -17,7 +17,7 @@ from nnefc.passes.graph.rewriter import shape_of
 from nnefc.passes.schedule.in_place import SAME_BYTES
 from nnefc.sizes import expression, may_exceed
 
-__all__ = ["to_blocks", "to_plain"]
+__all__ = ["seen_as", "to_blocks", "to_plain"]
 
 _TRANSPOSED = ("uint8", "int8", "int32")
 _ALONE = {FUSION: OpPattern.OPAQUE}
@@ -29,7 +29,7 @@ def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int) -> relax
     positions = math.prod(spatial)
     if not _has_tiles(data, positions, size):
         return emit_te(builder, lambda t: block(t, size), data, name="block")
-    flat = _seen_as(builder, data, (batch * channels * positions,))
+    flat = seen_as(builder, data, (batch * channels * positions,))
     moved = emit_te(
         builder,
         lambda t: transpose_to_blocks(t, batch, channels, positions, size),
@@ -37,7 +37,7 @@ def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int) -> relax
         name="block",
         attrs=_ALONE,
     )
-    return _seen_as(builder, moved, (batch, blocks(channels, size), *spatial, size))
+    return seen_as(builder, moved, (batch, blocks(channels, size), *spatial, size))
 
 
 def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> relax.Var:
@@ -46,7 +46,7 @@ def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> re
     positions = math.prod(spatial)
     if not _has_tiles(data, positions, size):
         return emit_te(builder, lambda t: unblock(t, channels), data, name="unblock")
-    flat = _seen_as(builder, data, (batch * outer * positions * size,))
+    flat = seen_as(builder, data, (batch * outer * positions * size,))
     moved = emit_te(
         builder,
         lambda t: transpose_to_plain(t, batch, channels, positions, size),
@@ -54,10 +54,10 @@ def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> re
         name="unblock",
         attrs=_ALONE,
     )
-    return _seen_as(builder, moved, (batch, channels, *spatial))
+    return seen_as(builder, moved, (batch, channels, *spatial))
 
 
-def _seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...]) -> relax.Var:
+def seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...]) -> relax.Var:
     """The same bytes in another shape; not joined with other computations, whose indices it would complicate."""
     return emit_te(
         builder,

@@ -31,6 +31,11 @@ _VECTOR_CYCLES = 2  # of a vector of a depthwise convolution, for one tap
 def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
     """For all blocked tensors of a module."""
     lanes = max(target.lanes("float32"), 8)
+    if target.summed_bytes:
+        return min(
+            (lanes, target.summed_bytes),
+            key=lambda size: sum(_summed_cycles(call, size, lanes) for call in _convolutions(mod)),
+        )
     calls = [call for call in _convolutions(mod) if target.tiles]
     widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
     sizes = [size for size in (lanes, 2 * lanes, 4 * lanes) if size <= max(widest, lanes)]
@@ -71,6 +76,17 @@ def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
     if not _is_in_tiles(call, target):
         return steps * vectors * inputs / target.costs.multiply_adds
     return steps * vectors * blocks(inputs, size)
+
+
+def _summed_cycles(call: relax.Call, size: int, lanes: int) -> float:
+    """The same where one instruction sums up the products of a block's bytes; of blocks of `lanes` it takes one too."""
+    outputs, inputs, *kernel = map(int, shape_of(call.args[1]))
+    batch, _, *sizes = shape_of(call.args[0])
+    steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
+    vectors = blocks(outputs, size) * size
+    if _is_depthwise(call):
+        return steps * vectors
+    return steps * vectors * (blocks(inputs, size) if _type(call) in NARROW else inputs)
 
 
 def _number(size: Dimension) -> int:

@@ -10,10 +10,12 @@ from nnefc.passes.compute.dot_product import Multiplication, convert, packed_arr
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.schedule.in_place import SAME_BYTES
 
-NARROW = ("uint8", "int8", "bfloat16", "float16")
+BYTES = ("uint8", "int8")
+
+NARROW = (*BYTES, "bfloat16", "float16")
 """Types of operands that are packed."""
 
-__all__ = ["NARROW", "converted", "packed_data", "packed_weights"]
+__all__ = ["BYTES", "NARROW", "converted", "packed_data", "packed_weights"]
 
 
 def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:

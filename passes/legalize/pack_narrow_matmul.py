@@ -15,14 +15,18 @@ from tvm import relax
 
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
+from nnefc.passes.compute.lane_sums import filled_up, multiply_lanes, pack_columns, vector_items
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
 from nnefc.passes.compute.matrix_units import filled, in_tiles
-from nnefc.passes.graph.packed_operands import NARROW, converted, packed_data, packed_weights
+from nnefc.passes.graph.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.targets.machine.target import Target
 
 __all__ = ["PackNarrowMatmul"]
+
+_SIDE_BY_SIDE = 8
+"""Items of a row that one instruction should sum up at least: a copy of the row with zeros behind costs less."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="PackNarrowMatmul")
@@ -45,6 +49,9 @@ class _Packer(Rewriter):
         if not is_call(call, "matmul") or not all(_is_narrow_matrix(arg) for arg in call.args):
             return call
         left, right = call.args
+        is_whole = is_constant(right) and len(shape_of(right)) == 2
+        if self._target.summed_bytes and is_whole and {str(arg.ty.dtype) for arg in call.args} <= set(BYTES):
+            return self._summed(left, array_of(right))
         how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
         if is_constant(right):
             how = how.of_values(array_of(right))
@@ -65,6 +72,21 @@ class _Packer(Rewriter):
             return product
         return relax.op.subtract(product, self._column_sums(right, how.offset))
 
+    def _summed(self, left: relax.Expr, right: np.ndarray) -> relax.Expr:
+        """By instructions that multiply two vectors along the rows of `left` and sum up the products."""
+        depth, columns = right.shape
+        missing = 0 if vector_items(depth) >= _SIDE_BY_SIDE else filled_up(depth) - depth
+        items = vector_items(depth + missing, same_sign=str(left.ty.dtype) == str(right.dtype))
+        packed = pack_columns(np.pad(right, [(0, missing), (0, 0)]), self._target.lanes("int32"), items)
+        return emit_te(
+            self.builder,
+            lambda a, b: multiply_lanes(a, b, columns),
+            self._with_zeros(left, missing),
+            constant(packed),
+            name="integer_matmul",
+            attrs={FUSION: OpPattern.OUT_FUSABLE},
+        )
+
     def _packed(self, right: relax.Expr, size: int, how: Multiplication) -> relax.Expr:
         if is_constant(right) and len(shape_of(right)) == 2:
             weights = array_of(right)
@@ -78,7 +100,10 @@ class _Packer(Rewriter):
 
     def _padded_rows(self, left: relax.Expr, how: Multiplication) -> relax.Expr:
         """`left` with zeros after each row, so that it can be packed whole."""
-        missing = filled(how, shape_of(left)[-1], self._target) - shape_of(left)[-1]
+        return self._with_zeros(left, filled(how, shape_of(left)[-1], self._target) - shape_of(left)[-1])
+
+    def _with_zeros(self, left: relax.Expr, missing: int) -> relax.Expr:
+        """`left` with zeros after each row."""
         if not missing:
             return left
         widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]

@@ -22,6 +22,7 @@ from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.bound_offsets import with_bound_offsets
 from nnefc.passes.tir.bound_quotients import with_bound_quotients
 from nnefc.passes.tir.expressions import IF_THEN_ELSE
+from nnefc.passes.tir.lane_sums import with_lane_sums
 from nnefc.passes.tir.loaded_lanes import with_loaded_lanes
 from nnefc.passes.tir.masked_vectors import with_masked_vectors
 from nnefc.passes.tir.matrix_tiles import with_matrix_tiles
@@ -115,7 +116,7 @@ def lower_kernel(
         body = with_masked_vectors(with_bound_quotients(body), axes)
         body = with_bound_offsets(body)
     rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
-    body = with_loaded_lanes(with_row_pairs(with_matrix_tiles(body)))
+    body = with_loaded_lanes(with_lane_sums(with_row_pairs(with_matrix_tiles(body))))
     body = with_aligned_frames(with_whole_vectors(body, rest))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func, frames)

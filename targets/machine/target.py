@@ -120,6 +120,11 @@ class Target:
         """Elements of `dtype` in one vector register."""
         return max(1, self.vector_bytes * 8 // bits_of(dtype))
 
+    @property
+    def summed_bytes(self) -> int:
+        """Bytes that one instruction multiplies with as many others, adding the products to one sum; 0 without any."""
+        return self.vector_bytes if "mve" in self.features else 0
+
     def for_sums(self, dtype: str, count: int = 1) -> Target:
         """The same machine, with the registers that hold sums of `dtype`, for integers may have others than floats;
         a vector of sums takes `count` of them."""

@@ -155,7 +155,54 @@ def test_helium_multiplies_and_rounds_vectors(tmp_path: Path) -> None:
     nnefc.compile(tmp_path / "small.onnx", "cortex-m55").emit("asm", tmp_path / "asm")
     text = "".join(path.read_text() for path in (tmp_path / "asm").iterdir())
     kernels = dict(re.findall(r"\n(nnefc_kernel_\w+):\n(.*?)\n\.Lfunc_end", text, re.DOTALL))
-    sums = [body for name, body in kernels.items() if "integer_convolution" in name]
-    assert len(sums) == 2
-    assert all(re.search(r"vm(ul|la)\.[isu]32\s+q", body) for body in sums)
+    sums = [body for name, body in kernels.items() if re.search("integer_(convolution|matmul)", name)]
+    assert len(sums) == 3
+    assert all(len(re.findall(r"vmlava?\.s8\s", body)) >= 4 for body in sums)
     assert all(re.search(r"vrintn\.f32\s+q", body) for body in sums)
+
+
+INTEGER_PRODUCTS = (
+    # data, weights, sizes of the picture; filters, strides, dilation, groups
+    ("int8", "int8", (5, 9, 7), (6, 5, 3, 3), 1, 1, 1),
+    ("uint8", "int8", (3, 8, 11), (9, 3, 3, 5), 2, 1, 1),
+    ("uint8", "uint8", (19, 5, 6), (7, 19, 1, 1), 1, 1, 1),
+    ("int8", "int8", (3, 7, 9), (4, 3, 3, 2), 1, 2, 1),
+    ("int8", "uint8", (40, 4, 4), (8, 10, 2, 3), 1, 1, 4),
+    ("int8", "int8", (1, 6, 9), (5, 1, 4, 3), 2, 1, 1),
+)
+
+
+def integer_products(path: Path) -> dict[str, np.ndarray]:
+    """Write a network of products of bytes, each with a result of its own; returns its inputs."""
+    random = np.random.default_rng(7)
+    nodes, constants, values, inputs, outputs = [], [], {}, [], []
+
+    def product(kind: str, data: str, weights: str, shape: tuple[int, ...], of: tuple[int, ...], **how: object) -> None:
+        number = len(nodes)
+        limits = [np.iinfo(dtype) for dtype in (data, weights)]
+        values[f"x{number}"] = random.integers(limits[0].min, limits[0].max + 1, shape).astype(data)
+        w = random.integers(limits[1].min, limits[1].max + 1, of).astype(weights)
+        constants.append(numpy_helper.from_array(w, f"w{number}"))
+        element = TensorProto.INT8 if data == "int8" else TensorProto.UINT8
+        inputs.append(helper.make_tensor_value_info(f"x{number}", element, shape))
+        outputs.append(helper.make_tensor_value_info(f"y{number}", TensorProto.INT32, None))
+        nodes.append(helper.make_node(kind, [f"x{number}", f"w{number}"], [f"y{number}"], **how))
+
+    for data, weights, shape, of, stride, dilation, group in INTEGER_PRODUCTS:
+        given = {"pads": [1, 0, 1, 2], "strides": [stride] * 2, "dilations": [dilation] * 2, "group": group}
+        product("ConvInteger", data, weights, (1, *shape), of, **given)
+    for depth, columns in ((3, 5), (24, 4), (33, 9), (48, 2)):
+        product("MatMulInteger", "int8", "int8", (3, depth), (depth, columns))
+    product("MatMulInteger", "uint8", "int8", (1, 32), (32, 6))
+    graph = helper.make_graph(nodes, "products", inputs, outputs, constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return values
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55"])
+def test_products_of_bytes_of_all_sizes_are_those_of_the_host(target: str, tmp_path: Path) -> None:
+    skip_without(target)
+    values = integer_products(tmp_path / "products.onnx")
+    measured = run_on_board(nnefc.compile(tmp_path / "products.onnx", target), values)
+    for name, expected in nnefc.compile(tmp_path / "products.onnx").run(values).items():
+        np.testing.assert_array_equal(measured.outputs[name], expected, err_msg=name)

@@ -1,8 +1,8 @@
 """Networks on microcontrollers that are not there: linked into a program, run under QEMU on inputs in that program.
 
 The program of an Arm board is started and linked as that of `examples/cortex-m`. It counts instructions with the
-processor's timer, which QEMU advances by one nanosecond an instruction, and paints the stack to see how much of it was
-used. RISC-V runs as a program of Linux's that knows no more of it than how to write and to end.
+processor's timer, while QEMU's clock advances by one nanosecond an instruction, and paints the stack to see how much of
+it was used. RISC-V runs as a program of Linux's that knows no more of it than how to write and to end.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Board:
         command: the emulator; a program follows.
         sources: C of the program besides its main function.
         script: how it is linked, if not as the linker does by itself.
-        tick: instructions in a tick of the timer; 0 if there is none.
+        tick: instructions in a tick of the timer, whose clock is one of 25 or 32 MHz; 0 if there is none.
     """
 
     name: str
     command: tuple[str, ...]
     sources: tuple[Path, ...]
     script: Path | None = None
-    tick: int = 0
+    tick: float = 0
 
     @property
     def missing(self) -> str:
@@ -51,7 +51,7 @@ class Board:
         return "" if shutil.which(self.command[0]) else self.command[0]
 
 
-def _arm(machine: str, script: Path, tick: int) -> Board:
+def _arm(machine: str, script: Path, tick: float) -> Board:
     semihosting = ("-semihosting-config", "enable=on,target=native")
     command = ("qemu-system-arm", "-M", machine, "-nographic", "-monitor", "none", "-serial", "none", *semihosting)
     sources = (EXAMPLE / "startup.c",)
@@ -62,7 +62,7 @@ BOARDS = {
     "cortex-m0plus": _arm("mps2-an385", EXAMPLE / "board.ld", 40),
     "cortex-m4": _arm("mps2-an386", EXAMPLE / "board.ld", 40),
     "cortex-m7": _arm("mps2-an500", EXAMPLE / "board.ld", 40),
-    "cortex-m55": _arm("mps3-an547", _HERE / "an547.ld", 40),
+    "cortex-m55": _arm("mps3-an547", _HERE / "an547.ld", 31.25),
     "riscv32imc": Board("riscv32", ("qemu-riscv32", "-cpu", "rv32,f=false,d=false"), (_HERE / "riscv.c",)),
 }
 """By the target whose programs they run. That of Cortex-M0+ has a larger processor, which does the same."""
@@ -171,4 +171,4 @@ def _read(artifact: Artifact, content: bytes, board: Board, flash: int) -> Measu
         outputs[tensor.name] = values.reshape([int(n) for n in tensor.shape])
         at += size
     ticks, stack = np.frombuffer(content[at:], np.uint32)
-    return Measured(outputs, int(ticks) * board.tick, int(stack), flash)
+    return Measured(outputs, round(int(ticks) * board.tick), int(stack), flash)

@@ -9,8 +9,6 @@ of the weights of each output channel. Padding that a `nn.pad` before the convol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from tvm import relax, te, tirx
 
@@ -19,7 +17,6 @@ from nnefc.passes.compute.channel_order import (
     arrange_array,
     convolve_gathered,
     gathered_filters,
-    merge_groups,
     operands_of_groups,
 )
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
@@ -29,14 +26,9 @@ from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
-from nnefc.passes.graph.layout_rules.convolution import (
-    Sliding,
-    groups_in_a_block,
-    integers,
-    result_sizes,
-    split_padding,
-)
-from nnefc.passes.graph.packed_operands import NARROW, converted, packed_data, packed_weights
+from nnefc.passes.graph.layout_rules.convolution import Sliding, integers, result_sizes, split_padding
+from nnefc.passes.graph.layout_rules.summed_convolution import Padded, merged_groups, summed_convolution
+from nnefc.passes.graph.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
 
@@ -46,21 +38,13 @@ _MOST_READ = 2
 """Items that a group reads for each channel of its own; a copy of the data costs less than more of them."""
 
 
-@dataclass(frozen=True)
-class _Padded:
-    """Data, and the value that is around its spatial dimensions."""
-
-    data: relax.Expr
-    value: int = 0
-
-
 def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, weights = call.args
     if not is_constant(weights) or str(weights.ty.dtype) not in NARROW:
         return None
     filters, attrs = array_of(weights), call.attrs
     before, after = split_padding(attrs.padding, filters.ndim - 2)
-    padded = _Padded(data)
+    padded = Padded(data)
     if not any((*before, *after)) and (inner := _padding_of(layouts, data)) is not None:
         padded, before, after = inner
     sliding = Sliding(before, after, integers(attrs.strides), integers(attrs.dilation), int(attrs.groups))
@@ -69,7 +53,7 @@ def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None
     return _dense(layouts, padded, filters, sliding)
 
 
-def _padding_of(layouts: LayoutRewriter, data: relax.Expr) -> tuple[_Padded, tuple[int, ...], tuple[int, ...]] | None:
+def _padding_of(layouts: LayoutRewriter, data: relax.Expr) -> tuple[Padded, tuple[int, ...], tuple[int, ...]] | None:
     """What `data` pads, with which value, and by how much before and after each spatial dimension, if it does."""
     source = layouts.definition(data)
     if not is_call(source, "nn.pad") or source.attrs.pad_mode != "constant":
@@ -78,15 +62,17 @@ def _padding_of(layouts: LayoutRewriter, data: relax.Expr) -> tuple[_Padded, tup
     before, after = widths[::2], widths[1::2]
     if any((*before[:2], *after[:2])):
         return None
-    return _Padded(layouts.origin(source.args[0]), int(source.attrs.pad_value)), before[2:], after[2:]
+    return Padded(layouts.origin(source.args[0]), int(source.attrs.pad_value)), before[2:], after[2:]
 
 
-def _dense(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    if layouts.target.summed_bytes and {str(padded.data.ty.dtype), str(filters.dtype)} <= set(BYTES):
+        return summed_convolution(layouts, padded, filters, sliding)
     how = multiplication_of(layouts.target, str(padded.data.ty.dtype), str(filters.dtype)).of_values(filters)
     if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
         padded, filters, sliding = _taps_as_channels(layouts, padded, filters, sliding)
     value = padded.value + how.offset
-    merged, groups = _merged(filters, sliding.groups, layouts.size)
+    merged, groups = merged_groups(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
     table = _operands(layouts, padded.data, how, groups, inputs)
     if table is not None:
@@ -147,7 +133,7 @@ def _operands(
 
 def _gathered(
     layouts: LayoutRewriter,
-    padded: _Padded,
+    padded: Padded,
     filters: np.ndarray,
     sliding: Sliding,
     how: Multiplication,
@@ -172,15 +158,9 @@ def _gathered(
     return layouts.as_blocked(result, filters.shape[0], len(table))
 
 
-def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, int]:
-    """Filters of fewer groups that say the same, with zeros between groups that fit into one block; and how many."""
-    together = groups_in_a_block(filters.shape[0] // groups, groups, size)
-    return merge_groups(filters, groups // together, together), groups // together
-
-
 def _taps_as_channels(
-    layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding
-) -> tuple[_Padded, np.ndarray, Sliding]:
+    layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding
+) -> tuple[Padded, np.ndarray, Sliding]:
     """A convolution of one channel as that of as many as the filter is wide, each of which is the data moved aside.
 
     A packed operand then holds neighbouring items of a row, and not one item alone.
@@ -207,7 +187,7 @@ def _taps_as_channels(
         (*sliding.dilation[:last], 1),
         1,
     )
-    return _Padded(source, padded.value), np.moveaxis(filters, -1, 1)[:, :, 0][..., None], ones
+    return Padded(source, padded.value), np.moveaxis(filters, -1, 1)[:, :, 0][..., None], ones
 
 
 def _few_channels(
@@ -227,7 +207,7 @@ def _few_channels(
     return layouts.padded(joined, sliding.before, sliding.after, around)
 
 
-def _depthwise(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
     layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
     data, filters = layouts.laid_out(padded.data, layout), filters[:, 0]
     before, after = sliding.before, sliding.after

@@ -4,6 +4,7 @@ from nnefc.passes.schedule.cpu.channel_window import ChannelWindowRule
 from nnefc.passes.schedule.cpu.column_reduction import ColumnReductionRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
+from nnefc.passes.schedule.cpu.lane_sums import LaneSumsRule
 from nnefc.passes.schedule.cpu.matrix_tiles import MatrixTilesRule
 from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
 from nnefc.passes.schedule.cpu.strassen import StrassenProductsRule, StrassenSumsRule
@@ -16,6 +17,7 @@ CPU_RULES = (
     StrassenProductsRule(),
     StrassenSumsRule(),
     MatrixTilesRule(),
+    LaneSumsRule(),
     ContractionRule(),
     TileTransformRule(),
     ChannelWindowRule(),

@@ -1,4 +1,4 @@
-/* What a run costs on an Arm board: ticks of the processor's timer, whose clock is 25 MHz, and bytes of the stack. */
+/* What a run costs on an Arm board: ticks of the processor's timer, and bytes of the stack. */
 #include <stdint.h>
 
 #ifdef __arm__
