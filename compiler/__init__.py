@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nnefc.driver import compile
     from nnefc.inference_session import InferenceSession, SessionOptions
     from nnefc.loader import LoadError, Model, RunError, SessionPool, load
+    from nnefc.many import Compiled, compile_many
     from nnefc.quantization import quantize
 
     __version__: str
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Artifact",
     "CompileError",
+    "Compiled",
     "InferenceSession",
     "LoadError",
     "Model",
@@ -40,6 +42,7 @@ __all__ = [
     "SessionPool",
     "compare",
     "compile",
+    "compile_many",
     "convert",
     "load",
     "quantize",
@@ -49,6 +52,7 @@ _LOADER = "nnefc.loader"
 _SESSION = "nnefc.inference_session"
 _LAZY = {
     "Artifact": "nnefc.artifact",
+    "Compiled": "nnefc.many",
     "InferenceSession": _SESSION,
     "LoadError": _LOADER,
     "Model": _LOADER,
@@ -57,6 +61,7 @@ _LAZY = {
     "SessionPool": _LOADER,
     "compare": "nnefc.comparison.compare",
     "compile": "nnefc.driver",
+    "compile_many": "nnefc.many",
     "convert": "nnefc.conversion",
     "load": _LOADER,
     "quantize": "nnefc.quantization",

@@ -33,6 +33,7 @@ _DRIVER = (
         "inference_session",
         "inspection",
         "library_cache",
+        "many",
         "narrowest",
         "onnx_backend",
         "provenance",
@@ -65,6 +66,7 @@ _SHARED = (
 PARTS: Mapping[str, tuple[str, ...]] = {
     "cli": ("nnefc.cli", "nnefc.__main__"),
     "driver": tuple(f"nnefc.{name}".rstrip(".") for name in _DRIVER),
+    "serving": ("nnefc.serving",),
     "loader": ("nnefc.loader",),
     "pages": ("nnefc.pages",),
     "backends": ("nnefc.backends",),
@@ -226,6 +228,7 @@ _BOXES = {
     "cli": _Box(2, 0, "nnefc compile, run, inspect"),
     "driver": _Box(2, 1, "the whole way of a network"),
     "loader": _Box(4, 2, "loads and runs libraries"),
+    "serving": _Box(4, 1, "networks as a service"),
     "pages": _Box(4, 3, "networks as HTML"),
     "frontends/nnef": _Box(0, 2, "NNEF, two dialects"),
     "frontends/onnx": _Box(1, 2, "ONNX"),

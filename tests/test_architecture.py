@@ -17,8 +17,9 @@ RUNTIME = ROOT / "targets" / "runtime"
 FRONTENDS = ("frontends/nnef", "frontends/onnx", "frontends/pnnx")
 
 ALLOWED: dict[str, Set[str]] = {
-    "cli": {"driver", "frontends/nnef", "frontends/pnnx", "loader", "pages", "shared"}
+    "cli": {"driver", "frontends/nnef", "frontends/pnnx", "loader", "pages", "serving", "shared"}
     | {"targets/description", "targets/link", "targets/machine"},
+    "serving": {"loader"},
     "driver": {
         *FRONTENDS,
         "frontends",

@@ -1,5 +1,5 @@
-"""The command line: `nnefc compile | compare | convert | quantize | run | bench | profile | inspect | view |
-targets`.
+"""The command line: `nnefc compile | compare | convert | quantize | run | bench | profile | serve | inspect |
+view | targets`.
 
 Every option is a keyword of the same name in Python.
 
@@ -21,6 +21,7 @@ from nnefc.cli.manual import man_option
 from nnefc.cli.profile import profile_library
 from nnefc.cli.quantize import quantize_model
 from nnefc.cli.run import run_library
+from nnefc.cli.serve import serve_libraries
 from nnefc.cli.targets import list_targets
 from nnefc.cli.view import view_model
 
@@ -43,6 +44,7 @@ for command in (
     run_library,
     bench_libraries,
     profile_library,
+    serve_libraries,
     inspect_file,
     view_model,
     list_targets,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from nnefc.cli.compile_many import compile_targets, read_targets
 from nnefc.cli.options import code_options, given, model_options, read_shapes
 from nnefc.diagnostics import CompileError
-
-if TYPE_CHECKING:
-    from nnefc.artifact import Artifact
 
 __all__ = ["compile_model"]
 
@@ -25,7 +23,7 @@ __all__ = ["compile_model"]
     type=click.Path(path_type=Path),
     required=True,
     help="The file to write: NAME.so is a shared library (or .dylib, .dll, .wasm, as the target has), NAME.a a static "
-    "library, NAME.o an object file; the last two with a C header beside them. With --emit, a folder.",
+    "library, NAME.o an object file; the last two with a C header beside them. With --emit or --targets, a folder.",
 )
 @code_options
 @model_options
@@ -82,6 +80,18 @@ __all__ = ["compile_model"]
     default=None,
     help="Let the library time its kernels, for nnefc profile; some 80 ns each.",
 )
+@click.option(
+    "--targets",
+    callback=read_targets,
+    metavar="NAME,NAME",
+    help="Compile for several targets side by side, each into a folder of its own in that of -o.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="For --targets: how many are compiled at a time, each in a process.  [default: as there are processors]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print each phase, even if stderr is not a terminal.")
 def compile_model(
     model: Path,
@@ -90,6 +100,8 @@ def compile_model(
     weights: str | None,
     cc: str | None,
     emit: str | None,
+    targets: list[str] | None,
+    jobs: int | None,
     verbose: bool,
     **options: Any,
 ) -> None:
@@ -98,6 +110,16 @@ def compile_model(
     form = given({"name": name, "weights": weights, "cc": cc})
     if emit is not None and form:
         raise click.UsageError(f"--{next(iter(form))} is an option for libraries: it cannot be used with --emit")
+    if jobs is not None and targets is None:
+        raise click.UsageError("--jobs is for --targets: one target is one job")
+    if targets is not None:
+        for other in ("target", "dump"):
+            if other in keywords:
+                raise click.UsageError(f"--{other} is for one target: it cannot be used with --targets")
+        if emit is not None:
+            raise click.UsageError("--emit is for one target: it cannot be used with --targets")
+        compile_targets(model, output, targets, jobs, form, keywords)
+        return
     if emit is None:
         check_writable(output)
 
@@ -124,20 +146,9 @@ def compile_model(
         if (summary := artifact.code.summary()) is not None:
             click.echo(summary, err=True)
     if verbose or sys.stderr.isatty():
-        click.echo(closing_line(output, artifact, beside=weights == "separate"), err=True)
+        from nnefc.cli.text import size_line
 
-
-def closing_line(output: Path, artifact: Artifact, beside: bool) -> str:
-    """What was written, how large it is, and what of it; `beside`: the constants are in a file of their own."""
-    from nnefc.cli.text import memory
-
-    if not output.is_file():
-        return f"wrote {output}"
-    size, constants = output.stat().st_size, artifact.description.constant_bytes
-    if beside:
-        return f"wrote {output}: {memory(size)}, and {memory(constants)} of constants beside it"
-    parts = f"{memory(constants)} of constants, {memory(max(0, size - constants))} of code and runtime"
-    return f"wrote {output}: {memory(size)} ({parts}); a session takes {memory(artifact.description.workspace_bytes)}"
+        click.echo(size_line(output, artifact.description, beside=weights == "separate"), err=True)
 
 
 def check_writable(output: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-__all__ = ["amount", "columns", "face", "memory"]
+if TYPE_CHECKING:
+    from nnefc.targets.description.library import LibraryDescription
+
+__all__ = ["amount", "columns", "face", "memory", "size_line"]
 
 
 class Declared(Protocol):
@@ -61,3 +65,14 @@ def memory(count: int) -> str:
             break
         size, unit = size / 1024, larger
     return f"{count:,} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def size_line(path: Path, description: LibraryDescription, *, beside: bool) -> str:
+    """What was written, how large it is, and what of it; `beside`: the constants are in a file of their own."""
+    if not path.is_file():
+        return f"wrote {path}"
+    size, constants = path.stat().st_size, description.constant_bytes
+    if beside:
+        return f"wrote {path}: {memory(size)}, and {memory(constants)} of constants beside it"
+    parts = f"{memory(constants)} of constants, {memory(max(0, size - constants))} of code and runtime"
+    return f"wrote {path}: {memory(size)} ({parts}); a session takes {memory(description.workspace_bytes)}"

@@ -119,6 +119,26 @@ def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Pat
     assert first.startswith("digits: 0.")
 
 
+def test_the_page_on_serving(folder: Path, library: Path) -> None:
+    """Its client, and its requests by hand, which are those of a shell with curl."""
+    for package in ("aiohttp", "grpc", "tritonclient.http"):
+        pytest.importorskip(package)
+    page = ROOT / "docs" / "how-to" / "serving.md"
+    (program,), (commands,) = blocks(page, "python"), blocks(page, "sh")
+    command = [sys.executable, "-m", "nnefc", "serve", str(library), "--port", "0", "--no-grpc"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            lines = iter(server.stderr or ())
+            port = next(found[1] for found in (re.match(r"listening: http .*:(\d+)", line) for line in lines) if found)
+            program = program.replace("8000", port) + "print(scores.shape)\n"
+            assert run([sys.executable, "-c", program], folder) == "(1, 10)\n"
+            if shutil.which("curl"):
+                said = run(["sh", "-e", "-c", commands.replace("8000", port)], folder)
+                assert '"datatype": "FP32", "shape": [1, 1, 8, 8]' in said and '"data": [' in said
+        finally:
+            server.terminate()
+
+
 def test_the_page_on_looking_inside(folder: Path) -> None:
     view, compare = blocks(ROOT / "docs" / "how-to" / "look-inside.md", "sh")
     run(["sh", "-e", "-c", view], folder)

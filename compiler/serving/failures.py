@@ -1,0 +1,40 @@
+"""Why a request is not answered, whatever protocol it came by."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["Kind", "Refused"]
+
+
+class Kind(Enum):
+    """What is wrong: the status of HTTP, the name of gRPC's status, and the word that metrics count it by."""
+
+    INVALID = 400, "INVALID_ARGUMENT", "invalid"
+    NOT_FOUND = 404, "NOT_FOUND", "not_found"
+    TOO_LARGE = 413, "RESOURCE_EXHAUSTED", "too_large"
+    FAILED = 500, "INTERNAL", "failed"
+    UNSUPPORTED = 501, "UNIMPLEMENTED", "unsupported"
+    BUSY = 503, "RESOURCE_EXHAUSTED", "busy"
+    UNAVAILABLE = 503, "UNAVAILABLE", "unavailable"
+    LATE = 504, "DEADLINE_EXCEEDED", "late"
+
+    @property
+    def http(self) -> int:
+        return self.value[0]
+
+    @property
+    def grpc(self) -> str:
+        return self.value[1]
+
+    @property
+    def word(self) -> str:
+        return self.value[2]
+
+
+class Refused(Exception):
+    """A request that is not answered. The message says what is wrong, and what would be right."""
+
+    def __init__(self, kind: Kind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

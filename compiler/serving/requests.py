@@ -1,0 +1,129 @@
+"""What both protocols ask a server for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version as version_of
+from typing import Any
+
+from nnefc.loader import Tensor
+from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.metrics import Metrics
+from nnefc.serving.repository import Entry, Repository
+from nnefc.serving.served import Served
+from nnefc.serving.values import DATATYPES
+
+__all__ = ["Service"]
+
+_EXTENSIONS = ("binary_tensor_data", "model_repository")
+_PLATFORM = "nnefc"
+
+
+class Service:
+    """A server's networks and its state.
+
+    Attributes:
+        drains: whether it is going to end: what has begun is answered, and nothing else.
+        under_way: how many requests for runs have no answer yet.
+    """
+
+    def __init__(self, repository: Repository, metrics: Metrics, *, timeout: float, control: bool) -> None:
+        """`timeout` is what a request may take, in seconds; with `control`, clients may load and unload networks."""
+        self.repository = repository
+        self.metrics = metrics
+        self._timeout = timeout
+        self._control = control
+        self.drains = False
+        self.under_way = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes requests for all its networks."""
+        return not self.drains and self.repository.is_ready
+
+    def is_model_ready(self, name: str, version: str) -> bool:
+        """Whether it takes requests for this network; an unknown one is refused."""
+        try:
+            self.repository.find(name, version)
+        except Refused as error:
+            if error.kind is Kind.UNAVAILABLE:
+                return False
+            raise
+        return not self.drains
+
+    def server_metadata(self) -> dict[str, Any]:
+        return {"name": "nnefc", "version": version_of("nnefc"), "extensions": list(_EXTENSIONS)}
+
+    def model_metadata(self, name: str, version: str) -> dict[str, Any]:
+        _, served = self.repository.find(name, version)
+        return {
+            "name": name,
+            "versions": list(self.repository.versions(name)),
+            "platform": _PLATFORM,
+            "inputs": list(map(_described, served.inputs)),
+            "outputs": list(map(_described, served.outputs)),
+        }
+
+    def index(self, *, ready: bool) -> list[dict[str, str]]:
+        """All networks, or those that are `ready`."""
+        return [
+            {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
+            for entry in self.repository
+            if entry.served or not ready
+        ]
+
+    async def load(self, name: str) -> None:
+        self._check_control()
+        await self.repository.load(name)
+
+    async def unload(self, name: str) -> None:
+        self._check_control()
+        await self.repository.unload(name)
+
+    def _check_control(self) -> None:
+        if not self._control:
+            raise Refused(Kind.UNSUPPORTED, "clients may not load and unload models here: nnefc serve --control")
+
+    @contextmanager
+    def request(self, protocol: str, name: str, version: str) -> Iterator[tuple[Entry, Served, float]]:
+        """A request for a run: the network, and until when there is time for it, in the event loop's seconds.
+
+        It has its place before anything of it is read, so that what is read is bounded.
+
+        Raises:
+            Refused: the server ends, there is no such network, or no place.
+        """
+        if self.drains:
+            raise Refused(Kind.UNAVAILABLE, "the server is shutting down")
+        entry, served = self.repository.find(name, version)
+        begin, result = time.monotonic(), Kind.FAILED.word
+        self.under_way += 1
+        try:
+            with served.admitted():
+                yield entry, served, asyncio.get_running_loop().time() + self._timeout
+            result = "ok"
+        except Refused as error:
+            result = error.kind.word
+            raise
+        except asyncio.CancelledError:
+            result = "cancelled"
+            raise
+        finally:
+            self.under_way -= 1
+            served.metrics.ended(protocol, result, time.monotonic() - begin)
+
+    def seconds_left(self, until: float, asked: object = None) -> float:
+        """What is left of a request's time; `asked` are microseconds that the client allows, if it says so."""
+        left = until - asyncio.get_running_loop().time()
+        if type(asked) is int and asked > 0:
+            left = min(left, asked * 1e-6)
+        return max(0.0, left)
+
+
+def _described(tensor: Tensor) -> dict[str, Any]:
+    """An input or output as the protocol says it: -1 is an open size."""
+    shape = [size if isinstance(size, int) else -1 for size in tensor.shape]
+    return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}

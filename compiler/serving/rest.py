@@ -1,0 +1,252 @@
+"""The protocol over HTTP: JSON, and raw bytes after it.
+
+A request's body is JSON; with the header `Inference-Header-Content-Length` only so many bytes of it are, and the raw
+bytes of the inputs that say so follow, in their order. A response is made the same way.
+
+Source: the Open Inference Protocol, «HTTP/REST», and its extensions for binary tensors and for model repositories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
+
+from nnefc.loader import Tensor
+from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.requests import Service
+from nnefc.serving.served import Served
+from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_numbers, to_raw
+
+__all__ = ["application"]
+
+_LOG = logging.getLogger(__name__)
+
+_HEADER_LENGTH = "Inference-Header-Content-Length"
+_LONG_JSON = 1 << 18
+"""Bytes of JSON from which reading and writing it is left to another thread, so that others need not wait for it."""
+
+_PAYLOAD_ERRORS = (web.RequestPayloadError, ContentEncodingError, TransferEncodingError)
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def application(service: Service, largest: int) -> web.Application:
+    """The server's paths. Requests with bodies of more than `largest` bytes are refused."""
+    handlers = _Handlers(service, largest)
+    made = web.Application(client_max_size=largest, middlewares=[_refusals])
+    model = "/v2/models/{model}"
+    for place in (model, model + "/versions/{version}"):
+        made.router.add_get(place, handlers.model_metadata)
+        made.router.add_get(place + "/ready", handlers.model_ready)
+        made.router.add_post(place + "/infer", handlers.infer)
+    made.router.add_get("/v2", handlers.server_metadata)
+    made.router.add_get("/v2/health/live", handlers.live)
+    made.router.add_get("/v2/health/ready", handlers.ready)
+    made.router.add_post("/v2/repository/index", handlers.index)
+    made.router.add_post("/v2/repository/models/{model}/load", handlers.load)
+    made.router.add_post("/v2/repository/models/{model}/unload", handlers.unload)
+    made.router.add_get("/metrics", handlers.metrics)
+    return made
+
+
+async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Every failure as JSON with the reason."""
+    try:
+        return await handler(request)
+    except Refused as error:
+        headers = {"Retry-After": "1"} if error.kind in (Kind.BUSY, Kind.UNAVAILABLE) else None
+        return _error(error.kind.http, str(error), headers)
+    except web.HTTPException as error:
+        return _error(error.status, error.reason, {"Allow": error.headers["Allow"]} if error.status == 405 else None)
+    except Exception:
+        _LOG.exception("a request failed")
+        return _error(Kind.FAILED.http, "the server failed: it has written why to its log")
+
+
+_refusals.__middleware_version__ = 1  # type: ignore[attr-defined]  # what aiohttp's decorator sets
+
+
+def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response({"error": text}, status=status, headers=headers)
+
+
+class _Handlers:
+    """A method for each path."""
+
+    def __init__(self, service: Service, largest: int) -> None:
+        self._service = service
+        self._largest = largest
+
+    async def live(self, _: web.Request) -> web.Response:
+        return web.json_response({"live": True})
+
+    async def ready(self, _: web.Request) -> web.Response:
+        is_ready = self._service.is_ready
+        return web.json_response({"ready": is_ready}, status=200 if is_ready else 503)
+
+    async def server_metadata(self, _: web.Request) -> web.Response:
+        return web.json_response(self._service.server_metadata())
+
+    async def model_ready(self, request: web.Request) -> web.Response:
+        name = request.match_info["model"]
+        is_ready = self._service.is_model_ready(name, request.match_info.get("version", ""))
+        return web.json_response({"name": name, "ready": is_ready}, status=200 if is_ready else 503)
+
+    async def model_metadata(self, request: web.Request) -> web.Response:
+        found = self._service.model_metadata(request.match_info["model"], request.match_info.get("version", ""))
+        return web.json_response(found)
+
+    async def index(self, request: web.Request) -> web.Response:
+        given = _json(await request.read() or b"{}")
+        return web.json_response(self._service.index(ready=given.get("ready") is True))
+
+    async def load(self, request: web.Request) -> web.Response:
+        await self._service.load(request.match_info["model"])
+        return web.json_response({})
+
+    async def unload(self, request: web.Request) -> web.Response:
+        await self._service.unload(request.match_info["model"])
+        return web.json_response({})
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        text, kind = self._service.metrics.text()
+        return web.Response(body=text, headers={"Content-Type": kind})
+
+    async def infer(self, request: web.Request) -> web.Response:
+        length = request.headers.get(_HEADER_LENGTH)
+        model, version = request.match_info["model"], request.match_info.get("version", "")
+        with self._service.request("http", model, version) as (entry, served, until):
+            try:
+                async with asyncio.timeout_at(until):
+                    body = await request.read()
+            except TimeoutError:
+                raise Refused(Kind.LATE, "the request takes longer to arrive than there is time for it") from None
+            except web.HTTPRequestEntityTooLarge:
+                raise Refused(Kind.TOO_LARGE, f"the body has more than {self._largest:,} bytes") from None
+            except _PAYLOAD_ERRORS as error:
+                raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
+            head, raw = _divided(body, length)
+            given = await _aside(len(head), _json, head)
+            inputs = await _aside(len(head), _inputs, served, given, raw)
+            wanted = _Wanted(served, given)
+            seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
+            outputs = await served.run(inputs, seconds)
+            said: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
+            if isinstance(given.get("id"), str):
+                said["id"] = given["id"]
+            numbers = sum(outputs[tensor.name].nbytes for tensor in wanted.tensors if tensor.name not in wanted.raw)
+            return await _aside(numbers, _response, said, wanted, outputs)
+
+
+async def _aside(size: int, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call at once, or in another thread if it is long work."""
+    return call(*arguments) if size < _LONG_JSON else await asyncio.to_thread(call, *arguments)
+
+
+def _divided(body: bytes, length: str | None) -> tuple[bytes, memoryview]:
+    """The JSON and the raw bytes after it."""
+    if length is None:
+        return body, memoryview(b"")
+    if not (length.isascii() and length.isdigit() and len(length) < 20 and int(length) <= len(body)):
+        raise Refused(Kind.INVALID, f"{_HEADER_LENGTH} is {length[:20]!r}, but the body has {len(body):,} bytes")
+    return body[: int(length)], memoryview(body)[int(length) :]
+
+
+def _json(text: bytes) -> dict[str, Any]:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise Refused(Kind.INVALID, f"the body is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise Refused(Kind.INVALID, "the body is not an object of JSON")
+    return given
+
+
+def _inputs(served: Served, given: Mapping[str, Any], raw: memoryview) -> dict[str, Array]:
+    """The arrays of a request by name."""
+    arrays: dict[str, Array] = {}
+    place = 0
+    for each in _objects(given, "inputs"):
+        tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
+        if tensor.name in arrays:
+            raise Refused(Kind.INVALID, f'input "{tensor.name}" is given twice')
+        size = _parameters(each).get("binary_data_size")
+        if size is None:
+            arrays[tensor.name] = from_numbers(tensor, shape, _list(each, "data"))
+            continue
+        if type(size) is not int or not 0 <= size <= len(raw) - place:
+            raise Refused(
+                Kind.INVALID, f'input "{tensor.name}" has binary_data_size {size!r}, more than the body or no size'
+            )
+        arrays[tensor.name] = from_raw(tensor, shape, raw[place : place + size])
+        place += size
+    if place != len(raw):
+        raise Refused(Kind.INVALID, f"the body has {len(raw) - place:,} bytes more than its inputs")
+    return arrays
+
+
+class _Wanted:
+    """The outputs that a request asks for, and which of them as raw bytes."""
+
+    def __init__(self, served: Served, given: Mapping[str, Any]) -> None:
+        asked = _objects(given, "outputs") if given.get("outputs") else []
+        self.tensors: Sequence[Tensor] = served.outputs_for([_text(each, "name") for each in asked])
+        for each in asked:
+            if "classification" in _parameters(each):
+                raise Refused(Kind.UNSUPPORTED, "there is no extension for classification: sort the scores yourself")
+        all_raw = _parameters(given).get("binary_data_output") is True
+        own = {each["name"]: _parameters(each).get("binary_data") for each in asked}
+        self.raw = {t.name for t in self.tensors if own.get(t.name) is True or (all_raw and own.get(t.name) is None)}
+
+
+def _response(said: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]) -> web.Response:
+    blobs: list[bytes] = []
+    listed = []
+    for tensor in wanted.tensors:
+        array = outputs[tensor.name]
+        one: dict[str, Any] = {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": list(array.shape)}
+        if tensor.name in wanted.raw:
+            blobs.append(to_raw(tensor, array))
+            one["parameters"] = {"binary_data_size": len(blobs[-1])}
+        else:
+            one["data"] = to_numbers(tensor, array)
+        listed.append(one)
+    text = json.dumps(said | {"outputs": listed}).encode()
+    if not wanted.raw:
+        return web.Response(body=text, content_type="application/json")
+    headers = {_HEADER_LENGTH: str(len(text)), "Content-Type": "application/octet-stream"}
+    return web.Response(body=b"".join([text, *blobs]), headers=headers)
+
+
+def _objects(given: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    found = _list(given, name)
+    if not all(isinstance(each, dict) for each in found):
+        raise Refused(Kind.INVALID, f'"{name}" has an element that is no object')
+    return found
+
+
+def _list(given: Mapping[str, Any], name: str) -> list[Any]:
+    if not isinstance(given.get(name), list):
+        raise Refused(Kind.INVALID, f'"{name}" is missing, or is no list')
+    found: list[Any] = given[name]
+    return found
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    if not isinstance(given.get(name), str):
+        raise Refused(Kind.INVALID, f'"{name}" is missing, or is no text')
+    found: str = given[name]
+    return found
+
+
+def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = given.get("parameters", {})
+    if not isinstance(found, dict):
+        raise Refused(Kind.INVALID, '"parameters" is no object')
+    return found

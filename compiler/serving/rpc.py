@@ -1,0 +1,188 @@
+"""The protocol over gRPC, and gRPC's own health checks.
+
+Inputs come as raw bytes, all of them beside the tensors, or as lists in a field for their type; outputs go as raw
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from nnefc.loader import Tensor
+from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.messages import HEALTH, INFERENCE, message
+from nnefc.serving.requests import Service
+from nnefc.serving.served import Served
+from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_raw
+
+__all__ = ["handlers"]
+
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""The field that has values of a type; FP16 and BF16 have none."""
+
+_SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
+
+_Answer = Callable[[Any, Any], Awaitable[Any]]
+
+
+def handlers(service: Service) -> list[Any]:
+    """The two services, for a server of grpc.aio."""
+    answers = _Answers(service)
+    single: Mapping[str, _Answer] = {
+        "ServerLive": answers.live,
+        "ServerReady": answers.ready,
+        "ModelReady": answers.model_ready,
+        "ServerMetadata": answers.server_metadata,
+        "ModelMetadata": answers.model_metadata,
+        "ModelInfer": answers.infer,
+        "RepositoryIndex": answers.index,
+        "RepositoryModelLoad": answers.load,
+        "RepositoryModelUnload": answers.unload,
+    }
+    methods = {name: _method(INFERENCE, name, answer) for name, answer in single.items()}
+    methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+        answers.stream,
+        response_serializer=message(INFERENCE, "ModelStreamInferResponse").SerializeToString,
+    )
+    health = {"Check": _method(HEALTH, "HealthCheck", answers.health)}
+    return [
+        grpc.method_handlers_generic_handler(f"{INFERENCE}.GRPCInferenceService", methods),
+        grpc.method_handlers_generic_handler(f"{HEALTH}.Health", health),
+    ]
+
+
+def _method(package: str, name: str, answer: _Answer) -> Any:
+    return grpc.unary_unary_rpc_method_handler(
+        partial(_answered, answer, message(package, f"{name}Request")),
+        response_serializer=message(package, f"{name}Response").SerializeToString,
+    )
+
+
+async def _answered(answer: _Answer, kind: Any, request: bytes, context: Any) -> Any:
+    """The answer, or the status of why there is none."""
+    try:
+        return await answer(_read(kind, request), context)
+    except Refused as error:
+        await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
+
+
+def _read(kind: Any, request: bytes) -> Any:
+    """A message; gRPC would call one that cannot be read a failure of the server's."""
+    try:
+        return kind.FromString(request)
+    except DecodeError as error:
+        raise Refused(Kind.INVALID, f"the message cannot be read: {error}") from None
+
+
+class _Answers:
+    """A method for each of the protocol's."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def live(self, _: Any, __: Any) -> Any:
+        return message(INFERENCE, "ServerLiveResponse")(live=True)
+
+    async def ready(self, _: Any, __: Any) -> Any:
+        return message(INFERENCE, "ServerReadyResponse")(ready=self._service.is_ready)
+
+    async def model_ready(self, request: Any, _: Any) -> Any:
+        is_ready = self._service.is_model_ready(request.name, request.version)
+        return message(INFERENCE, "ModelReadyResponse")(ready=is_ready)
+
+    async def server_metadata(self, _: Any, __: Any) -> Any:
+        return message(INFERENCE, "ServerMetadataResponse")(**self._service.server_metadata())
+
+    async def model_metadata(self, request: Any, _: Any) -> Any:
+        found = self._service.model_metadata(request.name, request.version)
+        return message(INFERENCE, "ModelMetadataResponse")(**found)
+
+    async def index(self, request: Any, _: Any) -> Any:
+        return message(INFERENCE, "RepositoryIndexResponse")(models=self._service.index(ready=request.ready))
+
+    async def load(self, request: Any, _: Any) -> Any:
+        await self._service.load(request.model_name)
+        return message(INFERENCE, "RepositoryModelLoadResponse")()
+
+    async def unload(self, request: Any, _: Any) -> Any:
+        await self._service.unload(request.model_name)
+        return message(INFERENCE, "RepositoryModelUnloadResponse")()
+
+    async def health(self, request: Any, _: Any) -> Any:
+        """Of the server if no service is named, else of a network by its name."""
+        try:
+            is_ready = (
+                self._service.is_model_ready(request.service, "")
+                if request.service not in ("", f"{INFERENCE}.GRPCInferenceService")
+                else self._service.is_ready
+            )
+        except Refused:
+            return message(HEALTH, "HealthCheckResponse")(status=_SERVICE_UNKNOWN)
+        return message(HEALTH, "HealthCheckResponse")(status=_SERVING if is_ready else _NOT_SERVING)
+
+    async def infer(self, request: Any, context: Any) -> Any:
+        with self._service.request("grpc", request.model_name, request.model_version) as (entry, served, until):
+            inputs = _inputs(served, request)
+            wanted = served.outputs_for([each.name for each in request.outputs])
+            seconds = self._service.seconds_left(until, request.parameters["timeout"].int64_param or None)
+            outputs = await served.run(inputs, seconds)
+            return message(INFERENCE, "ModelInferResponse")(
+                model_name=entry.name,
+                model_version=entry.version,
+                id=request.id,
+                outputs=[
+                    {"name": t.name, "datatype": DATATYPES[t.dtype], "shape": outputs[t.name].shape} for t in wanted
+                ],
+                raw_output_contents=[to_raw(tensor, outputs[tensor.name]) for tensor in wanted],
+            )
+
+    async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+        """Answer one request after the other, in their order; one that is refused does not end the stream."""
+        kind = message(INFERENCE, "ModelStreamInferResponse")
+        async for given in requests:
+            answer = message(INFERENCE, "ModelInferResponse")()
+            try:
+                request = _read(message(INFERENCE, "ModelInferRequest"), given)
+                answer.id = request.id
+                yield kind(infer_response=await self.infer(request, context))
+            except Refused as error:
+                yield kind(error_message=str(error), infer_response=answer)
+
+
+def _inputs(served: Served, request: Any) -> dict[str, Array]:
+    """The arrays of a request by name."""
+    arrays: dict[str, Array] = {}
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise Refused(Kind.INVALID, f"there are {len(request.inputs)} inputs, but raw contents of {len(raw)}")
+    for number, each in enumerate(request.inputs):
+        tensor, shape = served.input_for(each.name, each.datatype, list(each.shape))
+        if tensor.name in arrays:
+            raise Refused(Kind.INVALID, f'input "{tensor.name}" is given twice')
+        if raw:
+            arrays[tensor.name] = from_raw(tensor, shape, raw[number])
+        else:
+            arrays[tensor.name] = _of_contents(tensor, shape, each)
+    return arrays
+
+
+def _of_contents(tensor: Tensor, shape: tuple[int, ...], given: Any) -> Array:
+    field = _CONTENTS.get(given.datatype)
+    if field is None:
+        raise Refused(Kind.INVALID, f'input "{tensor.name}" of {given.datatype} must come in raw_input_contents')
+    values: Sequence[Any] = getattr(given.contents, field)
+    return from_numbers(tensor, shape, list(values))

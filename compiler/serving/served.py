@@ -1,0 +1,264 @@
+"""One network that is served: what it takes, and its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from nnefc.loader import Dimension, Model, RunError, SessionPool, Tensor, load
+from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.metrics import NetworkMetrics
+from nnefc.serving.runs import Runs
+from nnefc.serving.values import DATATYPES, Array
+
+__all__ = ["Policy", "Samples", "Served", "why_no_batches"]
+
+Samples: TypeAlias = Callable[[Model, Path, int], "dict[str, Array]"]
+"""Makes inputs of a network for a first run: of the library's file, with so many rows where the first axis is open."""
+
+_PAUSE = 0.01
+"""Seconds between looks at whether requests are still there."""
+
+_TRIED_ROWS = 3
+_NEAR = 1e-2
+"""How far a result in a batch may be from the same alone, over the largest value: sums are in another order there."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How networks are served.
+
+    Attributes:
+        sessions: runs of a network side by side.
+        threads: of each session; None: as `nnefc.load` without a number.
+        rows: the most rows of a batch that requests are put into together; 1: each runs alone.
+        delay: seconds that a request waits for others to join it while a session is free.
+        waiting: requests of a network that may wait for a session; further ones are refused.
+        device: the number of the GPU.
+        flush_subnormals: as in `nnefc.load`.
+        limits: the greatest sizes of open dimensions by name, where they shall be less than the library allows.
+    """
+
+    sessions: int = 1
+    threads: int | None = None
+    rows: int = 1
+    delay: float = 0.0
+    waiting: int = 256
+    device: int = 0
+    flush_subnormals: bool = True
+    limits: Mapping[str, int] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limits", dict(self.limits or {}))
+
+
+class Served:
+    """A loaded network with its sessions, its batches and its metrics.
+
+    Attributes:
+        notes: what whoever starts the server should know of it, a sentence each.
+    """
+
+    def __init__(self, path: Path, policy: Policy, metrics: NetworkMetrics, samples: Samples) -> None:
+        """Load a library and run each session once.
+
+        Raises:
+            LoadError: it cannot be loaded here.
+            RunError: it has states, of which each session has its own.
+        """
+        model = load(path, threads=policy.threads, device=policy.device, flush_subnormals=policy.flush_subnormals)
+        try:
+            if model.states:
+                raise RunError(
+                    f"{path} has states, which each session has of its own: requests share sessions and cannot use them"
+                )
+            self.notes: list[str] = []
+            self.inputs, self.outputs = model.inputs, model.outputs
+            self.target = model.target
+            self._ranges = {each.name: _narrowed(each, policy.limits) for each in model.dimensions}
+            rows = policy.rows
+            if rows > 1 and (reason := why_no_batches(model)):
+                self.notes.append(f"requests are not put into batches: {reason}")
+                rows = 1
+            elif rows > 1:
+                rows = min(rows, self._ranges[str(self.inputs[0].shape[0])].most)
+            self._admitted = 0
+            self._most_admitted = policy.waiting + policy.sessions * rows
+            self._pool = SessionPool(model, policy.sessions, threads=policy.threads, takes_model=True)
+        except BaseException:
+            model.close()
+            raise
+        if self._warmed_up(model, path, samples, policy.sessions, rows > 1) == 1:
+            rows = 1
+        self.rows = rows
+        self.metrics = metrics
+        self._runs = Runs(self._pool, policy.sessions, rows, policy.delay, metrics)
+
+    def _warmed_up(self, model: Model, path: Path, samples: Samples, sessions: int, batches: bool) -> int | None:
+        """Run each session once; returns 1 if batches were wanted, and rows of a batch depend on each other."""
+        try:
+            inputs = samples(model, path, _TRIED_ROWS if batches else 1)
+            for future in [self._pool.begin(lambda: self._pool.run(inputs)) for _ in range(sessions)]:
+                outputs = future.result()
+        except Exception as error:  # random values need not be such as a network takes
+            self.notes.append(f"no first run was made, for it does not take random values ({error})")
+            return None
+        if batches and (reason := _differs(self._pool, inputs, outputs)):
+            self.notes.append(f"requests are not put into batches: {reason}")
+            return 1
+        return None
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """A place among the requests that run and wait, for as long as the block takes.
+
+        Raises:
+            Refused: there is none.
+        """
+        if self._admitted >= self._most_admitted:
+            raise Refused(Kind.BUSY, f"{self._admitted} requests are run and wait already: try again later")
+        self._admitted += 1
+        self.metrics.admitted(self._admitted)
+        try:
+            yield
+        finally:
+            self._admitted -= 1
+            self.metrics.admitted(self._admitted)
+
+    def input_for(self, name: str, datatype: str, shape: Sequence[object]) -> tuple[Tensor, tuple[int, ...]]:
+        """The input that a request's tensor is for, and its shape, of which each size by itself is one it may have.
+
+        Raises:
+            Refused: the network has no such input, or it has another type or shape.
+        """
+        tensor = next((tensor for tensor in self.inputs if tensor.name == name), None)
+        if tensor is None:
+            raise Refused(Kind.INVALID, f'there is no input "{name[:100]}"; {_faces("inputs", self.inputs)}')
+        if datatype != DATATYPES[tensor.dtype]:
+            raise Refused(Kind.INVALID, f'input "{name}" is of {DATATYPES[tensor.dtype]}, not {datatype[:20]}')
+        if len(shape) != len(tensor.shape) or not all(type(size) is int for size in shape):
+            raise Refused(Kind.INVALID, f'input "{name}" has {len(tensor.shape)} dimensions: {_face(tensor)}')
+        sizes = tuple(size for size in shape if isinstance(size, int))
+        for size, own in zip(sizes, tensor.shape, strict=True):
+            if isinstance(own, int) and size != own:
+                raise Refused(Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, but must be {_face(tensor)}')
+            if (known := self._ranges.get(str(own))) is not None and not _is_in(size, known):
+                raise Refused(Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, but takes {known}')
+            if size < 0:
+                raise Refused(Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, with a size below 0')
+        return tensor, sizes
+
+    def outputs_for(self, names: Sequence[str]) -> tuple[Tensor, ...]:
+        """The outputs that a request asks for; all if it names none.
+
+        Raises:
+            Refused: the network has no such output, or it is named twice.
+        """
+        known = {tensor.name: tensor for tensor in self.outputs}
+        for name in names:
+            if name not in known:
+                raise Refused(Kind.INVALID, f'there is no output "{name[:100]}"; {_faces("outputs", self.outputs)}')
+        if len(set(names)) != len(names):
+            raise Refused(Kind.INVALID, "an output is asked for twice")
+        return tuple(known[name] for name in names) or self.outputs
+
+    async def run(self, inputs: Mapping[str, Array], timeout: float | None = None) -> Mapping[str, Array]:
+        """The outputs by name, of inputs whose types and shapes :meth:`input_for` has seen.
+
+        Raises:
+            Refused: inputs are missing or their sizes differ where they must not, the run fails, or it takes longer
+                than `timeout` seconds.
+        """
+        missing = [tensor.name for tensor in self.inputs if tensor.name not in inputs]
+        if missing:
+            raise Refused(Kind.INVALID, f'input "{missing[0]}" is missing; {_faces("inputs", self.inputs)}')
+        ordered = {tensor.name: inputs[tensor.name] for tensor in self.inputs}
+        sizes: dict[str, int] = {}
+        for tensor in self.inputs:
+            for own, size in zip(tensor.shape, ordered[tensor.name].shape, strict=True):
+                if isinstance(own, str) and own != "?" and sizes.setdefault(own, size) != size:
+                    raise Refused(
+                        Kind.INVALID, f'"{own}" is {sizes[own]} in one input, but {size} in input "{tensor.name}"'
+                    )
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._runs.run(ordered)
+        except TimeoutError:
+            raise Refused(Kind.LATE, "the run takes longer than the request allows") from None
+        except MemoryError:
+            raise Refused(Kind.BUSY, "there is no memory for a run of this size") from None
+        except RunError as error:
+            reason = str(error).partition(": ")[2] or str(error)  # without the library's path, which is not a client's
+            if reason.startswith("out of memory"):
+                raise Refused(Kind.BUSY, "there is no memory for a run of this size") from error
+            if reason.startswith("device error"):
+                raise Refused(Kind.FAILED, "the GPU failed") from error
+            raise Refused(Kind.INVALID, f"the network does not run on these values: {reason}") from error
+
+    async def retire(self) -> None:
+        """Free the sessions when all that is admitted has its answer."""
+        while self._admitted:
+            await asyncio.sleep(_PAUSE)
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Wait for runs, and free the sessions."""
+        self._pool.close()
+
+
+def why_no_batches(model: Model) -> str:
+    """Why requests cannot run together, one after the other along the first axis; empty if they can."""
+    firsts = {tensor.shape[0] if tensor.shape else None for tensor in (*model.inputs, *model.outputs)}
+    if len(firsts) == 1 and isinstance(next(iter(firsts)), str) and firsts != {"?"}:
+        return ""
+    for role, tensors in (("input", model.inputs), ("output", model.outputs)):
+        for tensor in tensors:
+            if not tensor.shape or not isinstance(tensor.shape[0], str):
+                return f"the first axis of {role} {_face(tensor)} is not open"
+    return "the first axes of inputs and outputs are different sizes"
+
+
+def _differs(pool: SessionPool, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> str:
+    """Why the rows of a batch do not depend on themselves alone, by trying; empty if they do."""
+    rows = len(next(iter(inputs.values())))
+    for row in range(rows):
+        alone = pool.run({name: array[row : row + 1] for name, array in inputs.items()})
+        for name, array in alone.items():
+            if array.dtype.kind not in "fiub":
+                equal = np.array_equal(array, outputs[name][row : row + 1])
+            else:
+                a, b = array.astype(np.float64), outputs[name][row : row + 1].astype(np.float64)
+                with np.errstate(invalid="ignore", over="ignore"):
+                    near = np.abs(a - b) <= _NEAR * max(1e-30, float(np.abs(b).max(initial=0.0)))
+                equal = bool(np.all(near | (a == b) | (np.isnan(a) & np.isnan(b))))
+            if not equal:
+                return f'a row of output "{name}" depends on other rows of the batch'
+    return ""
+
+
+def _narrowed(dimension: Dimension, limits: Mapping[str, int]) -> Dimension:
+    """A dimension with what the server allows of it."""
+    most = min(dimension.most, limits.get(dimension.name, dimension.most))
+    return Dimension(dimension.name, dimension.least, most, dimension.multiple, min(dimension.typical, most))
+
+
+def _is_in(size: int, known: Dimension) -> bool:
+    return known.least <= size <= known.most and size % known.multiple == 0
+
+
+def _face(tensor: Tensor) -> str:
+    return f"{tensor.name}: {DATATYPES[tensor.dtype]}[{', '.join(map(str, tensor.shape))}]"
+
+
+_MOST_NAMED = 8
+
+
+def _faces(what: str, tensors: Sequence[Tensor]) -> str:
+    more = f" and {len(tensors) - _MOST_NAMED} more" if len(tensors) > _MOST_NAMED else ""
+    return f"the {what} are {', '.join(map(_face, tensors[:_MOST_NAMED])) or 'none'}{more}"

@@ -1,0 +1,173 @@
+"""A server from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from aiohttp import web
+
+from nnefc.serving.metrics import Metrics
+from nnefc.serving.repository import Repository
+from nnefc.serving.requests import Service
+from nnefc.serving.rest import application
+from nnefc.serving.rpc import handlers
+from nnefc.serving.served import Policy, Samples
+
+__all__ = ["Listening", "Server"]
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+_OTHER_CALLS = 64
+"""Calls of gRPC at a time besides requests for runs: health, metadata."""
+
+_HANDLER_SECONDS = 1.0
+"""What handlers that are under way when a server ends get after the drain."""
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a server listens and what it lets in.
+
+    Attributes:
+        host: the address; a name or a number.
+        port, grpc_port: of HTTP and gRPC; 0: any that is free; None: not at all.
+        largest: bytes of a request's body.
+        timeout: seconds for a request, from its header to its answer.
+        drain: seconds that requests under way have when the server is told to end.
+        control: whether clients may load and unload networks.
+        certificate, key: files in PEM, for TLS; None: without.
+    """
+
+    host: str = "127.0.0.1"
+    port: int | None = 8000
+    grpc_port: int | None = 8001
+    largest: int = 64 << 20
+    timeout: float = 60.0
+    drain: float = 30.0
+    control: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+class Server:
+    """A server of some networks, in one event loop.
+
+    Attributes:
+        service: its state.
+        port, grpc_port: where it listens, when it has started.
+    """
+
+    def __init__(
+        self, paths: Mapping[tuple[str, str], Path], policy: Policy, where: Listening, samples: Samples
+    ) -> None:
+        self._where = where
+        self._policy = policy
+        self.port: int | None = None
+        self.grpc_port: int | None = None
+        metrics = Metrics()
+        self._repository = Repository(paths, policy, metrics, samples)
+        self.service = Service(self._repository, metrics, timeout=where.timeout, control=where.control)
+        self._runner: web.AppRunner | None = None
+        self._grpc: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Load all networks, then listen.
+
+        Raises:
+            LoadError, RunError: a library cannot be served.
+            OSError: a port is taken, or there is no such address.
+        """
+        await asyncio.to_thread(self._repository.open)
+        where = self._where
+        if where.port is not None:
+            runner = web.AppRunner(
+                application(self.service, where.largest),
+                access_log=None,
+                handler_cancellation=True,
+                shutdown_timeout=_HANDLER_SECONDS,
+            )
+            await runner.setup()
+            self._runner = runner
+            site = web.TCPSite(runner, where.host, where.port, ssl_context=_tls(where))
+            await site.start()
+            self.port = runner.addresses[0][1]
+        if where.grpc_port is not None:
+            self._grpc = self._grpc_server()
+            self.grpc_port = await self._listen(self._grpc, where.grpc_port)
+            await self._grpc.start()
+
+    async def run(self, told: Callable[[str], None]) -> None:
+        """Serve until SIGTERM or SIGINT; a second one ends the process at once. `told` gets what happens, a line each.
+
+        Raises:
+            LoadError, RunError, OSError: as :meth:`start`.
+        """
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _ENDING:
+            loop.add_signal_handler(number, ended.set)
+        await self.start()
+        for entry in self._repository:
+            if (served := entry.served) is not None:
+                batches = f", in batches of up to {served.rows} rows" if served.rows > 1 else ""
+                told(f"{entry.name}, version {entry.version}: {entry.path}, for {served.target}{batches}")
+                for note in served.notes:
+                    told(f"note: {entry.name}: {note}")
+        ports = (("http", self.port), ("grpc", self.grpc_port))
+        told(f"listening: {', '.join(f'{name} {self._where.host}:{port}' for name, port in ports if port is not None)}")
+        await ended.wait()
+        for number in _ENDING:
+            loop.remove_signal_handler(number)
+        told(f"shutting down: {self.service.under_way} requests under way")
+        await self.stop()
+        told("ended")
+
+    def _grpc_server(self) -> grpc.aio.Server:
+        networks = sum(1 for _ in self._repository)
+        most = networks * (self._policy.waiting + self._policy.sessions * self._policy.rows) + _OTHER_CALLS
+        options = [
+            ("grpc.max_receive_message_length", self._where.largest),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),  # a second server on the port is an error, not one that takes turns with it
+        ]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most)
+        server.add_generic_rpc_handlers(handlers(self.service))
+        return server
+
+    async def _listen(self, server: grpc.aio.Server, port: int) -> int:
+        where = self._where
+        address = f"[{where.host}]:{port}" if ":" in where.host else f"{where.host}:{port}"
+        try:
+            if where.certificate is None or where.key is None:
+                return int(server.add_insecure_port(address))
+            pair = where.key.read_bytes(), where.certificate.read_bytes()
+            return int(server.add_secure_port(address, grpc.ssl_server_credentials([pair])))
+        except RuntimeError as error:
+            raise OSError(f"gRPC cannot listen on {address}") from error
+
+    async def stop(self) -> None:
+        """Refuse new requests, answer those under way as far as the drain's time allows, and end."""
+        self.service.drains = True
+        until = asyncio.get_running_loop().time() + self._where.drain
+        while self.service.under_way and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.01)
+        if self._grpc is not None:
+            await self._grpc.stop(_HANDLER_SECONDS)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if not self.service.under_way:
+            await asyncio.to_thread(self._repository.close)
+
+
+def _tls(where: Listening) -> ssl.SSLContext | None:
+    if where.certificate is None or where.key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(where.certificate, where.key)
+    return context

@@ -1,0 +1,106 @@
+"""`nnefc serve`: names, options, the end of the process; the protocol itself is tests/serving's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from runtime_samples import OPEN_SAMPLE, link, object_file, sample_library
+
+from nnefc.cli import main
+
+
+def said(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["serve", *arguments])
+    return result.exit_code, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["a b.so"], 1, "'a b' cannot be the name of a model"),
+        (["a.so", "a=b.so"], 1, "two libraries are version 1 of a"),
+        (["a/x=a.so"], 1, "'x' is not a version"),
+        (["a/0=a.so"], 1, "'0' is not a version"),
+        (["a.so", "--no-http", "--no-grpc"], 2, "nothing to listen for"),
+        (["a.so", "--limit", "batch"], 2, "not of the form NAME=64"),
+    ],
+)
+def test_mistakes(arguments: list[str], status: int, words: str) -> None:
+    code, text = said(*arguments)
+    assert code == status and words in text
+
+
+def test_a_library_that_is_not_there() -> None:
+    pytest.importorskip("aiohttp")
+    assert said("none.so", "--port", "0", "--grpc-port", "0") == (1, "error: none.so does not exist\n")
+
+
+def test_a_network_with_states_is_refused() -> None:
+    pytest.importorskip("aiohttp")
+    code, text = said(str(sample_library()), "--port", "0", "--grpc-port", "0")
+    assert code == 1 and "has states" in text
+
+
+@pytest.fixture(scope="module")
+def stateless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("aiohttp")
+    pytest.importorskip("grpc")
+    path = tmp_path_factory.mktemp("serve") / "open.so"
+    return link([object_file("open_network.c")], b"", OPEN_SAMPLE, path)
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The process, and its port of HTTP."""
+    command = [sys.executable, "-m", "nnefc", "serve", *arguments, "--port", "0", "--grpc-port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if found := re.match(r"listening: http 127\.0\.0\.1:(\d+), grpc 127\.0\.0\.1:\d+", line):
+                    yield process, int(found[1])
+                    break
+            else:
+                raise AssertionError("it did not start")
+        finally:
+            process.kill()
+
+
+def test_sigterm_lets_requests_end_and_then_the_process(stateless: Path) -> None:
+    """Its request waits for others to join it when the signal comes."""
+    x = {"name": "x", "datatype": "FP32", "shape": [2, 8], "data": [1] * 16}
+    scale = {"name": "scale", "datatype": "FP32", "shape": [8], "data": [2] * 8}
+    body = json.dumps({"inputs": [x, scale]}).encode()
+    with running(f"net={stateless}", "--sessions", "2", "--threads", "1") as (process, port):
+        url = f"http://127.0.0.1:{port}/v2/models/net/infer"
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=20) as answer:
+            assert len(json.loads(answer.read())["outputs"]) == 2
+        begin = time.monotonic()
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.stderr is not None
+        rest = process.stderr.read()
+        assert process.wait(20) == 0 and time.monotonic() - begin < 10
+        assert "shutting down: 0 requests under way" in rest and rest.endswith("ended\n")
+
+
+def test_a_port_that_is_taken_is_an_error(stateless: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        code, text = said(str(stateless), "--port", port, "--grpc-port", "0")
+        assert code == 1 and "error:" in text and port in text
+        code, text = said(str(stateless), "--port", "0", "--grpc-port", port)
+        assert code == 1 and f"gRPC cannot listen on 127.0.0.1:{port}" in text

@@ -1,0 +1,156 @@
+"""Requests that ask for too much, and the end of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from served_networks import get, post, serving, tensor
+
+X = np.ones((1, 3), np.float32)
+GOOD = {"inputs": [tensor("x", X), tensor("y", X)]}
+INFER = "/v2/models/rows/infer"
+
+
+def of_width(width: int) -> dict[str, Any]:
+    array = np.ones((1, width), np.float32)
+    return {"inputs": [tensor("x", array), tensor("y", array)]}
+
+
+def wait_for(server: Any, count: int) -> None:
+    """Until so many requests are under way."""
+    until = time.monotonic() + 20
+    while server.service.under_way != count:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_body_that_is_too_large_or_becomes_so(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}, largest=10_000) as server:
+        assert post(server, INFER, b" " * 10_001)[0] == 413
+        bomb = gzip.compress(b" " * 10_000_000)
+        assert len(bomb) < 10_000
+        status, said = post(server, INFER, bomb, **{"Content-Encoding": "gzip"})
+        assert status == 413 and "10,000 bytes" in said["error"]
+        assert post(server, INFER, b"no gzip", **{"Content-Encoding": "gzip"})[0] == 400
+        assert post(server, INFER, GOOD)[0] == 200
+
+
+def test_requests_that_find_no_place_are_refused_at_once(libraries: dict[str, Path]) -> None:
+    with (
+        serving({"rows": libraries["rows"]}, rows=2, delay=1.0, waiting=1) as server,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        waiting = [pool.submit(post, server, INFER, of_width(width)) for width in (1, 2, 3)]
+        wait_for(server, 3)
+        status, said = post(server, INFER, GOOD)
+        assert (status, said) == (503, {"error": "3 requests are run and wait already: try again later"})
+        assert [future.result()[0] for future in waiting] == [200, 200, 200]
+        assert post(server, INFER, GOOD)[0] == 200
+
+
+def test_a_client_that_sends_slowly_is_given_up(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}, timeout=0.3) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as slow:
+            slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{{".encode())
+            slow.settimeout(20)
+            assert b" 504 " in slow.recv(1000).partition(b"\r\n")[0]
+        assert server.service.under_way == 0
+        assert post(server, INFER, GOOD)[0] == 200
+
+
+def test_a_clients_own_time_limit_ends_its_waiting(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}, rows=2, delay=30.0) as server:
+        status, said = post(server, INFER, GOOD | {"parameters": {"timeout": 50_000}})
+        assert status == 504 and "longer than the request allows" in said["error"]
+
+
+def test_a_client_that_goes_away_leaves_no_request_behind(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}, rows=2, delay=30.0) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as gone:
+            body = json.dumps(GOOD).encode()
+            gone.sendall(f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            wait_for(server, 1)
+        wait_for(server, 0)
+
+
+def test_sizes_above_the_servers_own_limit(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}, limits={"w": 4}) as server:
+        assert post(server, INFER, of_width(4))[0] == 200
+        status, said = post(server, INFER, of_width(5))
+        assert status == 400 and "takes w: 1 to 4" in said["error"]
+
+
+def test_clients_change_no_models_unless_they_may(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}) as server:
+        for change in ("load", "unload"):
+            assert post(server, f"/v2/repository/models/rows/{change}", {})[0] == 501
+        assert get(server, "/v2/models/rows/ready")[0] == 200
+
+
+def test_what_has_begun_is_answered_when_the_server_ends(libraries: dict[str, Path]) -> None:
+    """Requests wait for others to join them while the server drains; new ones are refused."""
+    with ThreadPoolExecutor(2) as pool, serving({"rows": libraries["rows"]}, rows=4, delay=0.7) as server:
+        begun = [pool.submit(post, server, INFER, of_width(width)) for width in (2, 3)]
+        wait_for(server, 2)
+        server.service.drains = True
+        assert get(server, "/v2/health/ready") == (503, {"ready": False})
+        assert get(server, "/v2/health/live")[0] == 200
+        assert post(server, INFER, GOOD) == (503, {"error": "the server is shutting down"})
+    assert [future.result()[0] for future in begun] == [200, 200]
+
+
+def test_no_random_bytes_end_the_server(libraries: dict[str, Path]) -> None:
+    """Requests with parts of a right one changed, over HTTP; and bytes that are no message, over gRPC."""
+    rng = np.random.default_rng(0)
+    right = json.dumps(GOOD).encode()
+    with serving({"rows": libraries["rows"]}) as server:
+        for _ in range(150):
+            body = bytearray(right)
+            for place in rng.integers(0, len(body), 3):
+                body[place] = rng.integers(0, 256)
+            cut = bytes(body[: rng.integers(0, len(body) + 1)])
+            header = {} if rng.integers(2) else {"Inference-Header-Content-Length": str(rng.integers(0, len(body)))}
+            assert post(server, INFER, cut, **header)[0] in (200, 400)
+        assert asyncio.run(random_messages(server.grpc_port, rng)) <= {"INVALID_ARGUMENT", "NOT_FOUND", "OK"}
+        assert post(server, INFER, GOOD)[0] == 200
+
+
+async def random_messages(port: int, rng: np.random.Generator) -> set[str]:
+    import grpc
+
+    from nnefc.serving.messages import INFERENCE, message
+
+    request = message(INFERENCE, "ModelInferRequest")(
+        model_name="rows",
+        inputs=[{"name": name, "datatype": "FP32", "shape": [1, 3]} for name in "xy"],
+        raw_input_contents=[X.tobytes(), X.tobytes()],
+    ).SerializeToString()
+    found = set()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        for _ in range(150):
+            body = bytearray(request)
+            for place in rng.integers(0, len(body), 2):
+                body[place] = rng.integers(0, 256)
+            try:
+                await infer(bytes(body[: rng.integers(0, len(body) + 1)]))
+                found.add("OK")
+            except grpc.aio.AioRpcError as error:
+                found.add(error.code().name)
+    return found
+
+
+@pytest.mark.parametrize(("name", "note"), [("mixed", "depends on other rows"), ("types", "is not open")])
+def test_networks_whose_rows_cannot_be_put_together_are_not(libraries: dict[str, Path], name: str, note: str) -> None:
+    with serving({name: libraries[name]}, rows=8) as server:
+        _, served = server.service.repository.find(name)
+        assert served.rows == 1 and any(note in each for each in served.notes)
