@@ -17,6 +17,7 @@ import onnx
 import onnxruntime
 from onnx import version_converter
 from onnxruntime import quantization
+from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import zig
@@ -78,8 +79,10 @@ def quantized(model: Path) -> Path:
     if result.exists() and result.stat().st_mtime >= model.stat().st_mtime:
         return result
     (data,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()
-    newer = result.with_suffix(".newer.onnx")
+    newer, folded = (result.with_suffix(f".{name}.onnx") for name in ("newer", "folded"))
     onnx.save(version_converter.convert_version(onnx.load(model), _OPSET), newer)
-    quantization.quantize_static(newer, result, _Pictures(data.name, data.shape), per_channel=True)
+    quant_pre_process(newer, folded, skip_symbolic_shape=True)  # scales and shifts go into the weights before them
+    quantization.quantize_static(folded, result, _Pictures(data.name, data.shape), per_channel=True)
     newer.unlink()
+    folded.unlink()
     return result

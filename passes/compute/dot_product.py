@@ -534,6 +534,8 @@ def _instruction(
     if product.left == "bfloat16":
         return tirx.call_pure_extern(f"float32x{lanes}", _function(intrinsic), total, left, right)
     bits = 32 // product.terms
+    if product.left == product.right and isinstance(left, tirx.Broadcast):
+        left, right = right, left  # what LLVM takes for a lane of a vector comes last
     items = [tirx.reinterpret(f"int{bits}x{lanes * product.terms}", word) for word in (left, right)]
     if product.accumulates:
         return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, total, *items)

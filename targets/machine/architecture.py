@@ -20,12 +20,15 @@ class Vectors:
         registers: how many there are.
         fused: whether one instruction multiplies and adds.
         by_lane: whether it multiplies a vector by any one lane of another.
+        long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
+            numbers of 32.
     """
 
     bytes: int
     registers: int
     fused: bool
     by_lane: bool = False
+    long_products: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ ARCHITECTURES = (
         r"aarch64|arm64",
         cpu="generic",
         required=("neon",),
-        extensions=(VectorExtension((), Vectors(16, 32, fused=True, by_lane=True)),),
+        extensions=(VectorExtension((), Vectors(16, 32, fused=True, by_lane=True, long_products=True)),),
         checked=("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm", "sve", "sve2"),
         # the first line are families of processors
         tuning=r"a\d+\w*|(ampere|apple-|c1-|cortex-|exynos|fujitsu-|neoverse|oryon-|thunderx).*|carmel|falkor|kryo|olympus"
@@ -132,8 +135,8 @@ ARCHITECTURES = (
         cpu="generic",
         required=("aclass", "neon", "d32"),
         extensions=(
-            VectorExtension(("neon", "vfp4"), Vectors(16, 16, fused=True)),
-            VectorExtension((), Vectors(16, 16, fused=False)),
+            VectorExtension(("neon", "vfp4"), Vectors(16, 16, fused=True, long_products=True)),
+            VectorExtension((), Vectors(16, 16, fused=False, long_products=True)),
         ),
         checked=("neon", "vfp4", "hwdiv-arm", "fp-armv8", "fullfp16", "fp16fml", "bf16", "dotprod", "i8mm"),
         tuning=r"a\d+c?|cortex-.*|exynos|krait|kryo|m\d+|r\d+(plus)?|swift|armv\d.*|v[89](\.\d+)?a"

@@ -63,6 +63,8 @@ class Target:
         vector_registers: how many there are.
         fused: whether one instruction multiplies and adds.
         by_lane: whether it multiplies a vector by any one lane of another.
+        long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
+            numbers of 32.
         costs: what instructions on such vectors, and memory, cost on its cores.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
@@ -89,6 +91,7 @@ class Target:
     costs: Costs
     fused: bool = True
     by_lane: bool = False
+    long_products: bool = False
     threads: bool = True
     hosted: bool = True
     zig_cpu: str = "baseline"
@@ -388,6 +391,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         vector_registers=vectors.registers,
         fused=vectors.fused,
         by_lane=vectors.by_lane,
+        long_products=vectors.long_products,
         costs=costs,
         threads=system.threads,
         hosted=system.hosted,

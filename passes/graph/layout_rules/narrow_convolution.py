@@ -20,6 +20,7 @@ from nnefc.passes.compute.channel_order import (
     operands_of_groups,
 )
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
+from nnefc.passes.compute.depthwise_pairs import convolve_pairs, takes_pairs
 from nnefc.passes.compute.depthwise_words import convolve_words, words_of
 from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.matrix_units import in_tiles
@@ -76,7 +77,7 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     outputs, inputs = merged.shape[:2]
     table = _operands(layouts, padded.data, how, groups, inputs)
     if table is not None:
-        return _with_offset(layouts, _gathered(layouts, padded, merged, sliding, how, table), filters, groups, how)
+        return _with_offset(layouts, _gathered(layouts, padded, merged, sliding, how, table), filters, how)
     in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs) or in_tiles(how, layouts.target)
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
         source = _few_channels(layouts, padded.data, sliding, how, value)
@@ -100,19 +101,18 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         how.product,
         name="integer_convolution",
     )
-    return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, groups, how)
+    return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, how)
 
 
-def _with_offset(
-    layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray, groups: int, how: Multiplication
-) -> relax.Expr:
+def _with_offset(layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray, how: Multiplication) -> relax.Expr:
     """Sums without what is added to the data."""
     if not how.offset:
         return result
     outputs = filters.shape[0]
     sums = filters.astype(np.int64).sum(axis=tuple(range(1, filters.ndim))) * -how.offset
     shift = to_constant(sums.astype(np.int32).reshape(1, outputs, *[1] * (filters.ndim - 2)))
-    layout = Blocked.of(outputs, layouts.size, groups)
+    layout = layouts.layout_of(result)
+    assert layout is not None
     return layouts.like(result, layouts.builder.emit(relax.op.add(result, layouts.laid_out(shift, layout))))
 
 
@@ -219,6 +219,8 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
         packed = to_constant(arrange_array(words.pack(filters), 0, layout.order, layouts.size))
         name, given = "integer_depthwise_convolution", (sliding.strides, sliding.dilation, words, width)
         return layouts.having(layouts.kernel(convolve_words, source, packed, *given, name=name), layout)
+    if takes_pairs(layouts.target, filters):
+        return _in_pairs(layouts, Padded(data, padded.value), filters, sliding, layout)
     # wide ones take fewer instructions, and much of a small memory
     how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
     of_pairs = pair_product(layouts.target)
@@ -234,6 +236,24 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
         name="integer_depthwise_convolution",
     )
     return layouts.having(result, layout)
+
+
+def _in_pairs(
+    layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding, layout: Blocked
+) -> relax.Expr:
+    """By products of 16 bits: of int8 alone, so that other data become such, and the sums are less by a constant."""
+    offset = 0 if str(padded.data.ty.dtype) == "int8" else -128
+    how = Multiplication("int8", "int8", offset)
+    data = converted(layouts.builder, padded.data, how)
+    result = layouts.kernel(
+        convolve_pairs,
+        layouts.padded(data, sliding.before, sliding.after, padded.value + offset),
+        to_constant(arrange_array(filters, 0, layout.order, layouts.size)),
+        sliding.strides,
+        sliding.dilation,
+        name="integer_depthwise_convolution",
+    )
+    return _with_offset(layouts, layouts.having(result, layout), filters[:, None], how)
 
 
 RULES: dict[str, LayoutRule] = {f"nn.conv{rank}d": _convolution for rank in (1, 2, 3)}

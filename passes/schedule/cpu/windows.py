@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
+from nnefc.passes.compute.depthwise_pairs import WHOLE_BLOCKS
 from nnefc.passes.compute.depthwise_words import SHARING
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.schedules import (
@@ -57,9 +58,13 @@ class WindowsRule:
         lanes = vector_lanes(channels.size, target.lanes(step.dtype))
         if channels.size % lanes:
             return None
+        registers = target.for_sums(step.dtype).vector_registers
+        if WHOLE_BLOCKS in step.node.annotations:
+            registers = registers * lanes // int(channels.size)
+            lanes = int(channels.size)
         if not all(_ends_with(region, channels.var) for region in (*step.reads, *step.writes)):
             return None
-        at_once = _RESULTS_AT_ONCE if target.for_sums(step.dtype).vector_registers >= 8 else 1
+        at_once = min(_RESULTS_AT_ONCE, registers // 2) if registers >= 8 else 1
         return self._schedule(kernel.schedule(), step, lanes, at_once)
 
     def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int, most_at_once: int) -> s_tir.Schedule | None:

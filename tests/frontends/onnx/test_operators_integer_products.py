@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
-from emulation import run_on, with_glibc
+from emulation import Machine, run_on, with_glibc
 from onnx import helper, numpy_helper
 from onnx_operator_cases import Case, check, feeds_of, model_of
 from test_operators_integer import conv_integer, whole_range
@@ -114,6 +114,53 @@ def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, tmp_path: Path) 
     artifact.emit("asm", tmp_path)
     text = "".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
     assert {"smmla", "ummla"} <= set(text.split())
+    results = run_on(machine, artifact, feeds_of(cases))
+    check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
+
+
+_DEPTHWISE = (
+    # data, kernel, pads, strides, dilations
+    ((2, 19, 7, 6), (3, 3), [1, 1, 1, 1], [1, 1], [1, 1]),
+    ((1, 32, 15, 13), (3, 3), [0, 1, 2, 1], [2, 2], [1, 1]),
+    ((1, 8, 9, 11), (5, 5), [2, 2, 2, 2], [1, 1], [1, 2]),
+    ((1, 6, 8, 9), (7, 7), [3, 3, 3, 3], [1, 2], [1, 1]),
+    ((1, 17, 11), (4,), [2, 1], [2], [2]),
+    ((1, 9, 4, 5, 6), (2, 1, 3), [0, 0, 1, 1, 0, 1], [1, 1, 1], [1, 1, 1]),
+)
+
+
+@pytest.mark.parametrize(
+    ("machine", "instruction"),
+    [
+        (with_glibc("a53", "cortex-a53", "qemu-aarch64", "-cpu", "cortex-a53"), "smlal"),
+        (with_glibc("a76", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76"), "smlal"),
+        (with_glibc("armv7", "armv7-linux-gnueabihf", "qemu-arm", "-cpu", "cortex-a7"), "vmlal.s8"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_channels_are_convolved_by_products_of_16_bits_on_arm(
+    machine: Machine, instruction: str, tmp_path: Path
+) -> None:
+    """Exactly, for the extreme weights too, of which two products do not fit into 16 bits."""
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    rng = np.random.default_rng(14)
+    cases, wanted = [], []
+    for number, (shape, kernel, pads, strides, dilations) in enumerate(_DEPTHWISE * 2):
+        mix, channels = ("uint8", "int8")[number % 2 ^ number // len(_DEPTHWISE)], shape[1]
+        x = np.where(rng.random(shape) < 0.5, np.iinfo(mix).min, whole_range(rng, shape, mix)).astype(mix)
+        w = np.where(rng.random((channels, 1, *kernel)) < 0.5, -127, whole_range(rng, (channels, 1, *kernel), "int8"))
+        w = np.maximum(w, -128 if number % 4 == 3 else -127).astype(np.int8)
+        zero = whole_range(rng, (), mix)
+        attributes = {"pads": pads, "strides": strides, "dilations": dilations, "group": channels}
+        cases.append(Case("ConvInteger", [x, w, np.array(zero)], attributes, frozenset({1, 2})))
+        zeros = np.zeros((), np.int8)
+        wanted.append([conv_integer(x, w, int(zero), zeros, pads, strides, dilations, channels)])
+    (tmp_path / "model.onnx").write_bytes(model_of(cases, 10).SerializeToString())
+    artifact = compile_network(load_network(tmp_path / "model.onnx"), parse_target(machine.target))
+    artifact.emit("asm", tmp_path)
+    text = "".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
+    assert text.split().count(instruction) >= 4 * 9  # of nine taps, four pairs for each result in a row
     results = run_on(machine, artifact, feeds_of(cases))
     check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
 
