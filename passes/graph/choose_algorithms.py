@@ -10,13 +10,16 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.compute.dot_product import multiplication_of, pair_speed
+from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.compute.winograd import Tile
-from nnefc.passes.graph.choose_convolution import TILES, Shape, winograd_bytes, winograd_saving
+from nnefc.passes.graph.choose_convolution import NARROW_TILES, TILES, Shape, winograd_bytes, winograd_saving
 from nnefc.passes.graph.choose_product import constant_factor, strassen_bytes, strassen_saving
 from nnefc.passes.graph.fast_algorithms import Candidate, FastAlgorithms, most_saving
 from nnefc.passes.graph.layout_rules.convolution import Sliding, result_sizes, sliding_of
 from nnefc.passes.graph.layout_rules.deconvolution import geometry_of
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
+from nnefc.passes.graph.use_narrow_floats import narrowable
 from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.target import Target
 
@@ -34,7 +37,7 @@ def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: f
         budget: what the constants may grow to, as a factor of their size, or of `SMALL_NETWORK` if that is larger.
     """
     sizes: dict[int, int] = {}
-    found: dict[tuple[int, Tile | None], Candidate] = {}
+    found: dict[tuple[int, Tile | None, bool], Candidate] = {}
     for module in modules:
         for expr in _constants(module):
             array = array_of(expr)
@@ -43,9 +46,10 @@ def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: f
     rate = target.costs.bytes_per_cycle(size)
     for module in modules:
         for candidate in _candidates(module, rate, target):
-            same = found.setdefault((candidate.constant, candidate.tile), candidate)
+            form = candidate.constant, candidate.tile, candidate.narrow
+            same = found.setdefault(form, candidate)
             if same is not candidate:
-                found[candidate.constant, candidate.tile] = replace(same, saved=same.saved + candidate.saved)
+                found[form] = replace(same, saved=same.saved + candidate.saved)
     allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
     saving = [candidate for candidate in found.values() if candidate.saved > 0]
     return FastAlgorithms.of(most_saving(saving, allowance))
@@ -68,36 +72,58 @@ def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[C
     """What each computation of a module gains by other algorithms, if constants are read at this rate, in bytes in a
     cycle. It may be less than nothing: a constant has one form for all that read it."""
     definitions = dict(_bindings(module))
-    for value in definitions.values():
+    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    half = {binding.var for binding in narrowable(bindings, target.keep_wide)} if target.half_float else set()
+    for var, value in definitions.items():
+        speed = pair_speed(target) if var in half else 1.0
         if is_call(value, "nn.conv2d"):
-            yield from _convolution(value, rate, target)
+            yield from _convolution(value, rate, speed, target)
         elif is_call(value, "nn.conv2d_transpose"):
-            yield from _deconvolution(value, rate, target)
+            yield from _deconvolution(value, rate, speed, target)
         elif is_call(value, "matmul"):
             yield from _product(value, definitions, target)
 
 
-def _convolution(call: relax.Call, rate: float, target: Target) -> Iterator[Candidate]:
+def _convolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
     data, weights = call.args
     if not is_constant(weights) or {str(data.ty.dtype), str(weights.ty.dtype)} != {"float32"}:
         return  # narrow constants stay so
     shape = shape_of(weights)
-    yield from _by_winograd(array_of(weights), shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, target)
+    yield from _by_winograd(
+        array_of(weights), shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, speed, target
+    )
 
 
-def _deconvolution(call: relax.Call, rate: float, target: Target) -> Iterator[Candidate]:
+def _narrows_tiles(target: Target) -> bool:
+    """Whether transformed tiles may be in the half float: one with the range of float32, for they are sums, and
+    multiplied pair by pair."""
+    dtype = target.half_float
+    return dtype == "bfloat16" and not in_tiles(multiplication_of(target, dtype, dtype), target)
+
+
+def _deconvolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
     geometry = geometry_of(call, shape_of(call.args[0])[2:], max(target.lanes("float32"), 8))
     if geometry is None or not is_constant(call.args[1]):
         return
     filters = (geometry.channels, shape_of(call.args[1])[0], *geometry.taps)
     data = shape_of(call.args[0])
-    yield from _by_winograd(array_of(call.args[1]), data, filters, geometry.sliding, rate, target)
+    yield from _by_winograd(array_of(call.args[1]), data, filters, geometry.sliding, rate, speed, target)
 
 
 def _by_winograd(
-    constant: np.ndarray, data: Sequence[int], filters: Sequence[int], sliding: Sliding, rate: float, target: Target
+    constant: np.ndarray,
+    data: Sequence[int],
+    filters: Sequence[int],
+    sliding: Sliding,
+    rate: float,
+    speed: float,
+    target: Target,
 ) -> Iterator[Candidate]:
-    """Of shapes `[N, C, H, W]` of the data and `[O, C / groups, h, w]` of the filter, which comes from `constant`."""
+    """Of shapes `[N, C, H, W]` of the data and `[O, C / groups, h, w]` of the filter, which comes from `constant`.
+
+    Args:
+        speed: of the direct sum, as in :func:`winograd_saving`.
+    """
     outputs, inputs, *kernel = filters
     size = max(target.lanes("float32"), 8)
     height, width = result_sizes(data[2:], kernel, sliding)
@@ -113,9 +139,13 @@ def _by_winograd(
         sliding.dilation,
         sliding.groups,
     )
-    for tile in TILES:
-        saved, added = winograd_saving(shape, tile, rate, target), winograd_bytes(shape, tile, size)
-        yield Candidate(constant.ctypes.data, tile, saved, added)
+    forms = [(tile, 1.0) for tile in TILES]
+    if speed > 1 and _narrows_tiles(target):
+        forms += [(tile, speed) for tile in NARROW_TILES]
+    for tile, of_tiles in forms:
+        saved = winograd_saving(shape, tile, rate, target, (speed, of_tiles))
+        added = winograd_bytes(shape, tile, size, of_tiles)
+        yield Candidate(constant.ctypes.data, tile, saved, added, narrow=of_tiles > 1)
 
 
 def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Iterator[Candidate]:

@@ -6,16 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnefc.passes.compute.dot_product import pair_speed
 from nnefc.passes.compute.winograd import Tile, points_of, tiles_of
 from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.sizes import Size
 from nnefc.targets.machine.target import Target
 
-__all__ = ["TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
+__all__ = ["NARROW_TILES", "TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
 
 TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2), (4, 4))
 """Results that Winograd's algorithm may compute together."""
+
+NARROW_TILES: tuple[Tile, ...] = ((2, 2),)
+"""The same of products of bfloat16: larger tiles round too much (`passes/compute/winograd.py`)."""
 
 # Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
 # both, counted in `passes/compute/winograd.py`.
@@ -41,7 +43,9 @@ class Shape:
     groups: int
 
 
-def winograd_saving(shape: Shape, tile: Tile, constants_rate: float, target: Target) -> float:
+def winograd_saving(
+    shape: Shape, tile: Tile, constants_rate: float, target: Target, speeds: tuple[float, float] = (1, 1)
+) -> float:
     """Cycles that Winograd's algorithm saves, transforms and memory traffic included; negative where it takes more.
 
     It multiplies whole blocks of input channels; the direct sum has no use for what fills up the last one. What it
@@ -49,24 +53,32 @@ def winograd_saving(shape: Shape, tile: Tile, constants_rate: float, target: Tar
 
     Args:
         constants_rate: bytes of a filter that arrive in a cycle.
+        speeds: products that are made in the time of one of float32, by the direct sum and by this algorithm; those
+            faster than one are products of half floats.
     """
     if shape.kernel != (3, 3) or any(s != 1 for s in (*shape.strides, *shape.dilation)) or shape.groups != 1:
         return -math.inf
     costs, lanes = target.costs, target.lanes("float32")
     size = max(lanes, 8)
+    direct_speed, speed = speeds
     tiles = shape.batch * tiles_of(shape.height, tile[0]) * tiles_of(shape.width, tile[1])
     pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one place
-    filters = 4 * size * size * shape.in_blocks * shape.out_blocks
+    filters = size * size * shape.in_blocks * shape.out_blocks
     positions = shape.batch * shape.height * shape.width
-    speed = pair_speed(target)  # of the direct sum, whose filter is in half floats then
-    direct = 9 * positions * shape.inputs * shape.out_blocks * size / lanes / costs.multiply_adds / speed
-    direct += 9 * filters / constants_rate / (2 if speed == 1 else 4)  # half of it is hidden behind the arithmetic
+    direct = 9 * positions * shape.inputs * shape.out_blocks * size / lanes / costs.multiply_adds / direct_speed
+    direct += 9 * filters * _item_bytes(direct_speed) / constants_rate / 2  # half of it hides behind the arithmetic
     vectors, points = (shape.in_blocks + shape.out_blocks) * tiles, points_of(tile)
-    cost = points * tiles * pairs / costs.multiply_adds
+    cost = points * tiles * pairs / costs.multiply_adds / speed
     cost += vectors * _transform_arithmetic(tile) * _TRANSFORM_WAITING * size / lanes / costs.multiply_adds
-    cost += 2 * points * vectors * 4 * size / _exchange_rate(points * vectors * 4 * size, target)
-    cost += points * filters / constants_rate  # the transformed filter, once a run
+    exchanged = points * tiles * size * (shape.in_blocks * _item_bytes(speed) + shape.out_blocks * 4)
+    cost += 2 * exchanged / _exchange_rate(exchanged, target)
+    cost += points * filters * _item_bytes(speed) / constants_rate  # the transformed filter, once a run
     return min(direct - cost, 0) if direct <= _LEAST_GAIN * cost else direct - cost
+
+
+def _item_bytes(speed: float) -> int:
+    """Of what is multiplied so many times as fast as float32."""
+    return 4 if speed == 1 else 2
 
 
 def _transform_arithmetic(tile: Tile) -> int:
@@ -75,10 +87,16 @@ def _transform_arithmetic(tile: Tile) -> int:
     return (down + 2) * _TRANSFORM_ARITHMETIC[across] + (across + 2) * _TRANSFORM_ARITHMETIC[down]
 
 
-def winograd_bytes(shape: Shape, tile: Tile, size: int) -> int:
-    """How much larger the transformed filter is than the packed one, whose last block of inputs is not filled up."""
+def winograd_bytes(shape: Shape, tile: Tile, size: int, speed: float = 1) -> int:
+    """How much larger the transformed filter is than the packed one, whose last block of inputs is not filled up.
+
+    Args:
+        size: channels of a block.
+        speed: of products of what the filter is stored in, see :func:`winograd_saving`.
+    """
     inputs = shape.inputs if shape.inputs % size else shape.in_blocks * size
-    return 4 * shape.out_blocks * size * (points_of(tile) * shape.in_blocks * size - 9 * inputs)
+    added = points_of(tile) * shape.in_blocks * size - 9 * inputs
+    return _item_bytes(speed) * shape.out_blocks * size * added
 
 
 def _exchange_rate(size: int, target: Target) -> float:

@@ -33,12 +33,14 @@ class Candidate:
         tile: results that Winograd's algorithm computes together; None for Strassen's.
         saved: cycles of a run, by all computations that read it.
         added: bytes.
+        narrow: whether the products are those of half floats.
     """
 
     constant: int
     tile: Tile | None
     saved: float
     added: int
+    narrow: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,12 @@ class FastAlgorithms:
     Attributes:
         tiles: of Winograd's algorithm, for filters.
         strassen: factors of products by Strassen's.
+        narrow: filters whose products are those of half floats, by Winograd's.
     """
 
     tiles: Mapping[int, Tile] = field(default_factory=dict)
     strassen: frozenset[int] = frozenset()
+    narrow: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, chosen: Iterable[Candidate]) -> FastAlgorithms:
@@ -62,11 +66,16 @@ class FastAlgorithms:
         return cls(
             {candidate.constant: candidate.tile for candidate in found if candidate.tile is not None},
             frozenset(candidate.constant for candidate in found if candidate.tile is None),
+            frozenset(candidate.constant for candidate in found if candidate.narrow),
         )
 
     def tile(self, constant: np.ndarray) -> Tile | None:
         """The tile of Winograd's algorithm, if that is the faster one for this filter."""
         return self.tiles.get(constant.ctypes.data)
+
+    def narrows(self, constant: np.ndarray) -> bool:
+        """Whether Winograd's algorithm multiplies half floats with this filter."""
+        return constant.ctypes.data in self.narrow
 
     def by_strassen(self, constant: np.ndarray) -> bool:
         """Whether Strassen's algorithm is the faster one for products with this factor."""

@@ -38,6 +38,7 @@ __all__ = [
     "UseNarrowFloats",
     "at_the_ends",
     "check_names",
+    "narrowable",
     "summing_in_single",
 ]
 
@@ -126,10 +127,8 @@ class _Narrower(Rewriter):
         self._moves = moves
         self._bindings = [binding for block in self.old.body.blocks for binding in block.bindings]
         self._definitions = {binding.var: binding.value for binding in self._bindings}
-        contractions = [b for b in self._bindings if _is_contraction(b.value)]
-        wide = at_the_ends(self._bindings, {b.var for b in contractions}, keep_wide)
-        contractions = [b for b in contractions if b.var not in wide and not _is_called(b.var, keep_wide)]
-        self.uses = {b.var: use(b.value, self._weights(b.value)) for b in contractions if self._fits(b.value)}
+        narrowed = narrowable(self._bindings, keep_wide)
+        self.uses = {b.var: use(b.value, self._weights(b.value)) for b in narrowed if self._fits(b.value)}
         self.narrow = self._read_as_half()
         self.half: dict[relax.Var, relax.Var] = {}
 
@@ -271,6 +270,13 @@ def check_names(modules: Sequence[tvm.IRModule], keep_wide: Collection[str]) -> 
 
 
 _SHOWN = 8
+
+
+def narrowable(bindings: Sequence[Any], keep_wide: Collection[str]) -> list[Any]:
+    """The bindings of contractions of float32 that need not stay wide."""
+    contractions = [binding for binding in bindings if _is_contraction(binding.value)]
+    wide = at_the_ends(bindings, {binding.var for binding in contractions}, keep_wide)
+    return [b for b in contractions if b.var not in wide and not _is_called(b.var, keep_wide)]
 
 
 def _is_called(var: relax.Var, patterns: Collection[str]) -> bool:

@@ -165,8 +165,9 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
         Microarchitecture("Zen 3", ("znver3",), 2, 64, 4, 3, 64, 2, 32, 32 * _KIB, 8, 512 * _KIB, 32 * _MIB, 32, 20, 6),
         # Agner, uops, AMD: 512 bits in two halves. measured: 6 bytes of memory
         Microarchitecture("Zen 4", ("znver4",), 2, 64, 4, 2, 64, 1, 32, 32 * _KIB, 8, _MIB, 32 * _MIB, 32, 20, 6),
-        # AMD, uops: 512 bits whole
-        Microarchitecture("Zen 5", ("znver5",), 2, 128, 4, 2, 128, 2, 64, 48 * _KIB, 12, _MIB, 32 * _MIB, 64, 20, 8),
+        # AMD, uops: 512 bits whole. measured: 2 multiply-adds or dot products a cycle, of bfloat16 and of bytes, 64
+        # bytes of L2, 28 of L3, 9 of memory
+        Microarchitecture("Zen 5", ("znver5",), 2, 128, 4, 2, 128, 2, 64, 48 * _KIB, 12, _MIB, 32 * _MIB, 64, 28, 9),
         # any with AVX-512: the least of those above
         Microarchitecture("AVX-512", ("x86-64-v4",), 2, 64, 4, 2, 64, 1, 32, 32 * _KIB, 8, _MIB, 16 * _MIB, 32, 10, 4),
         # Agner, Intel: one multiplication and one addition in a cycle, on ports of their own, as from Core 2 on

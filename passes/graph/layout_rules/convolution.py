@@ -19,9 +19,11 @@ from nnefc.passes.compute.convolution import (
     pack_filter,
     scale_inputs,
 )
+from nnefc.passes.compute.dot_product import multiplication_of
 from nnefc.passes.compute.winograd import (
     Tile,
     multiply_tiles,
+    narrowed_input,
     tiles_of,
     transform_filter,
     transform_input,
@@ -31,6 +33,7 @@ from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.choose_convolution import columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.narrow_constants import weights_of, widened_for
+from nnefc.passes.graph.packed_operands import packed_data, packed_weights
 from nnefc.passes.graph.patterns import OpPattern
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
@@ -39,6 +42,7 @@ from nnefc.sizes import item_count, typical
 __all__ = [
     "RULES",
     "Sliding",
+    "Winograd",
     "convolution",
     "filters_of",
     "groups_in_a_block",
@@ -46,6 +50,7 @@ __all__ = [
     "result_sizes",
     "sliding_of",
     "split_padding",
+    "winograd_of",
 ]
 
 
@@ -71,13 +76,33 @@ class Sliding:
     groups: int
 
 
+@dataclass(frozen=True)
+class Winograd:
+    """How Winograd's algorithm computes a convolution.
+
+    Attributes:
+        tile: results that are computed together.
+        dtype: the half float that the products multiply; None for float32.
+    """
+
+    tile: Tile
+    dtype: str | None = None
+
+
 def _from_call(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, weights = call.args
     filters = filters_of(layouts, weights)
     if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
         return None
+    return convolution(layouts, data, filters, sliding_of(call, filters.ndim - 2), winograd_of(layouts, filters))
+
+
+def winograd_of(layouts: LayoutRewriter, filters: np.ndarray) -> Winograd | None:
+    """How Winograd's algorithm computes the convolution with these filters, if it does."""
     tile = layouts.algorithms.tile(filters)
-    return convolution(layouts, data, filters, sliding_of(call, filters.ndim - 2), tile)
+    if tile is None:
+        return None
+    return Winograd(tile, layouts.target.half_float if layouts.algorithms.narrows(filters) else None)
 
 
 def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | None:
@@ -93,12 +118,12 @@ def sliding_of(call: relax.Call, rank: int) -> Sliding:
 
 
 def convolution(
-    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, tile: Tile | None
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, winograd: Winograd | None
 ) -> relax.Expr:
     """The convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower.
 
     Args:
-        tile: by Winograd's algorithm in such tiles, if given; the filters are float32 then.
+        winograd: by this algorithm, if given; the filters are float32 then.
     """
     outputs, inputs = filters.shape[:2]
     groups = sliding.groups
@@ -106,8 +131,8 @@ def convolution(
         return _depthwise(layouts, data, filters.astype(np.float32, copy=False), sliding)
     if groups == 1:
         data, filters = _in_order(layouts, data, filters)
-    if tile is not None:
-        return _winograd(layouts, data, filters, sliding, tile)
+    if winograd is not None:
+        return _by_winograd(layouts, data, filters, sliding, winograd)
     layout = layouts.layout_of(data)
     aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
     if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
@@ -203,18 +228,27 @@ def groups_in_a_block(outputs: int, groups: int, size: int) -> int:
     return next(count for count in range(room // outputs, 0, -1) if groups % count == 0)
 
 
-def _winograd(
-    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, tile: Tile
+def _by_winograd(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, winograd: Winograd
 ) -> relax.Expr:
     """A 3 × 3 convolution in three kernels; the padding is widened to whole tiles."""
     batch, _, *sizes = layouts.plain_shape(data)
     height, width = result_sizes(sizes, filters.shape[2:], sliding)
+    tile, dtype = winograd.tile, winograd.dtype
     rows, columns = tiles_of(height, tile[0]), tiles_of(width, tile[1])
     wider = (sliding.after[0] + rows * tile[0] - height, sliding.after[1] + columns * tile[1] - width)
     padded = layouts.padded(layouts.blocked(data), sliding.before, wider)
-    weights = to_constant(transform_filter(pack_filter(filters, layouts.size, layouts.size, 1), tile))
-    tiles = layouts.emit(transform_input, padded, rows, columns, tile, pattern=OpPattern.OPAQUE)
-    products = layouts.kernel(multiply_tiles, tiles, weights, name="multiply_tiles")
+    weights = transform_filter(pack_filter(filters, layouts.size, layouts.size, 1), tile)
+    opaque = OpPattern.OPAQUE
+    if dtype is None:
+        tiles: relax.Expr = layouts.emit(transform_input, padded, rows, columns, tile, pattern=opaque)
+        products = layouts.kernel(multiply_tiles, tiles, to_constant(weights), name="multiply_tiles")
+    else:
+        how = multiplication_of(layouts.target, dtype, dtype)
+        tiles = layouts.emit(narrowed_input, padded, rows, columns, tile, dtype, pattern=opaque)
+        packed = to_constant(packed_weights(weights, 3, how))
+        operands = packed_data(layouts.builder, tiles, how)
+        products = layouts.kernel(multiply_tiles, operands, packed, how.product, name="multiply_tiles")
     result = layouts.kernel(transform_output, products, batch, height, width, tile, name="transform_output")
     return layouts.as_blocked(result, filters.shape[0])
 

@@ -18,7 +18,14 @@ from tvm import relax, te, tirx
 
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
-from nnefc.passes.graph.layout_rules.convolution import Sliding, convolution, filters_of, integers, split_padding
+from nnefc.passes.graph.layout_rules.convolution import (
+    Sliding,
+    convolution,
+    filters_of,
+    integers,
+    split_padding,
+    winograd_of,
+)
 from nnefc.passes.graph.rewriter import shape_of
 
 __all__ = ["RULES", "Geometry", "Phases", "geometry_of", "phases_of"]
@@ -31,7 +38,7 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
         return None
     strides = integers(call.attrs.strides)
     made = _phase_filters(filters, strides, geometry.taps, layouts.size)
-    phases = convolution(layouts, data, made, geometry.sliding, layouts.algorithms.tile(filters))
+    phases = convolution(layouts, data, made, geometry.sliding, winograd_of(layouts, filters))
     before, _ = split_padding(call.attrs.padding, len(strides))
     result = layouts.emit(interleave, phases, strides, before, geometry.outputs)
     return layouts.as_blocked(result, filters.shape[1])

@@ -108,6 +108,28 @@ def test_a_filter_becomes_as_much_larger_as_there_is_room_for() -> None:
     assert tiles == {1.7: [], 1.8: [(2, 2)], 2.6: [(2, 2)], 2.7: [(2, 4)], 4: [(4, 4)]}
 
 
+@pytest.mark.usefixtures("no_network_is_small")
+@pytest.mark.parametrize(
+    ("machine", "narrow"),
+    [
+        ("znver5 -precision=bf16", True),
+        ("znver5", False),
+        ("znver5 -precision=fp16", False),  # no instruction multiplies pairs of it
+        ("sapphirerapids -precision=fp16", False),  # sums of tiles leave its range
+        ("sapphirerapids -precision=bf16", False),  # its unit multiplies whole tiles of the direct sum
+        ("emeraldrapids -precision=fp16", False),
+    ],
+)
+def test_transformed_tiles_are_multiplied_in_bfloat16_where_pairs_are_faster(machine: str, narrow: bool) -> None:
+    module = program("x[1, 128, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(128, 128, 3, 3))
+    found = choose_algorithms([module], target(machine), math.inf)
+    assert bool(found.narrow) == narrow
+    assert not narrow or [*found.tiles.values()] == [(2, 2)]
+    wide = choose_algorithms([module], target(machine).with_wide(["first"]), math.inf)
+    assert not wide.narrow and (not narrow or [*wide.tiles.values()] == [(4, 4)])
+    assert not choose_algorithms([module], target(machine), 1).tiles
+
+
 def test_a_small_network_may_grow_by_a_part_of_a_larger_one() -> None:
     share = 3 * (SMALL + LARGE) + 3 / 4 * FACTOR
     assert constant_bytes(1) == MODEL
