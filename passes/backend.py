@@ -69,6 +69,7 @@ class GraphPasses:
         scans: the CPU that computes running sums; None for a device with many threads.
         computations: how operators are computed, by their names, besides what holds for all backends.
         cuts: where fusion ends groups.
+        moves: what moves steps from group to group then.
     """
 
     rows: Machine
@@ -78,6 +79,7 @@ class GraphPasses:
     contractions: Callable[[Sequence[tvm.IRModule]], Sequence[NamedPass]] = _no_passes
     computations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     cuts: Sequence[CutRule] = ()
+    moves: Sequence[tvm.ir.transform.Pass] = ()
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[Name
         ("own sizes", OwnSizes()),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
-        ("fuse", fuse(*own.cuts)),
+        ("fuse", fuse(own.cuts, own.moves)),
         ("own sizes of groups", OwnSizes()),
         ("fold widened constants", FoldConstants(widened=True)),
     ]

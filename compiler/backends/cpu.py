@@ -19,6 +19,7 @@ from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.join_attention import JoinAttention
 from nnefc.passes.graph.narrow_constants import NarrowConstants
+from nnefc.passes.graph.narrow_results import NarrowResults
 from nnefc.passes.graph.steps_apart import values_between
 from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
 from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
@@ -94,6 +95,7 @@ class CpuBackend(Backend):
             rows=target,
             scans=target,
             cuts=[values_between],
+            moves=[] if target.hosted else [NarrowResults()],
         )
 
     def _narrowing(self, modules: Sequence[tvm.IRModule], algorithms: FastAlgorithms) -> Sequence[NamedPass]:

@@ -15,19 +15,22 @@ from nnefc.passes.graph.split_groups import CutRule, SplitGroups
 __all__ = ["fuse"]
 
 
-def fuse(*cuts: CutRule) -> tvm.ir.transform.Pass:
+def fuse(cuts: Sequence[CutRule] = (), moves: Sequence[tvm.ir.transform.Pass] = ()) -> tvm.ir.transform.Pass:
     """Kernels of single operations → kernels of several, each called where it was.
 
     Args:
         cuts: where else to split the groups that become kernels.
+        moves: passes that move steps from group to group.
     """
-    return _Fuse(cuts)
+    return _Fuse(cuts, moves)
 
 
 @tvm.transform.module_pass(opt_level=0, name="Fuse")
 class _Fuse:
-    def __init__(self, cuts: Sequence[CutRule]) -> None:
-        self._group = tvm.ir.transform.Sequential([AnnotatePatterns(), relax.transform.FuseOps(), SplitGroups(cuts)])
+    def __init__(self, cuts: Sequence[CutRule], moves: Sequence[tvm.ir.transform.Pass]) -> None:
+        self._group = tvm.ir.transform.Sequential(
+            [AnnotatePatterns(), relax.transform.FuseOps(), SplitGroups(cuts), *moves]
+        )
         self._join = tvm.ir.transform.Sequential(
             [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination(["main"])]
         )

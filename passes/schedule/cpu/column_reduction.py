@@ -12,7 +12,8 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.element_types import bits_of
+from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
 from nnefc.passes.tir.expressions import is_number
 from nnefc.passes.tir.sizes import Size
@@ -31,10 +32,14 @@ class ColumnReductionRule:
         if len(kernel.reductions) != 1:
             return None
         (step,) = kernel.reductions
-        if step.producers or len(step.writes) != 1 or not _keeps_last_axis(step):
-            return None
         sch = kernel.schedule()
-        return self._schedule(sch, sch.get_sblock(step.name), step, target)
+        if step.producers and not _join_widening(sch, kernel, step):
+            return None
+        block = sch.get_sblock(step.name)
+        step = step_of(sch, block)
+        if len(step.writes) != 1 or not _keeps_last_axis(step):
+            return None
+        return self._schedule(sch, block, step, target)
 
     def _schedule(self, sch: s_tir.Schedule, block: SBlockRV, step: Step, target: Target) -> s_tir.Schedule | None:
         epilogue = epilogue_into_one_block(sch, block)
@@ -63,6 +68,24 @@ class ColumnReductionRule:
                 _, lane = sch.split(inner, [None, lanes])
                 sch.vectorize(lane)
         return sch
+
+
+def _join_widening(sch: s_tir.Schedule, kernel: KernelAnalysis, step: Step) -> bool:
+    """Compute an operand that is stored in a narrower type where it is read; whether that is all that is before."""
+    waiting = list(step.producers)
+    before: list[Step] = []
+    while waiting:
+        producer = kernel.by_name[waiting.pop()]
+        if producer.is_reduction or len(producer.consumers) != 1 or len(before) > len(kernel.steps):
+            return False
+        before.append(producer)
+        waiting += producer.producers
+    stored = [read.source for producer in before for read in producer.reads if not producer.producers]
+    if len(stored) != 1 or bits_of(str(stored[0].dtype)) >= bits_of(step.dtype):
+        return False
+    for producer in reversed(before):
+        sch.compute_inline(sch.get_sblock(producer.name))
+    return True
 
 
 def _keeps_last_axis(step: Step) -> bool:
