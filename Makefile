@@ -4,6 +4,7 @@
 #   make chat       compile a language model and talk to it (CHAT='--prompt "…"' for one question)
 #   make test       the tests, in two processes (WORKERS=n for another number)
 #   make test-all   the same and the slow ones: whole networks, minutes
+#   make fuzz       random graphs through the compiler, compared with float64 (MINUTES=n)
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
 #   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
 #   make lint       ruff and mypy
@@ -12,6 +13,7 @@
 PYTHON  ?= python3
 WORKERS ?= 2
 BENCH   ?=
+MINUTES ?= 60
 CHAT    ?=
 
 VENV   := .venv
@@ -22,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all test-gpu bench lint clean
+.PHONY: run chat test test-all test-gpu fuzz bench lint clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -40,6 +42,9 @@ test-all: $(VENV)/installed-test
 
 test-gpu: $(VENV)/installed-test
 	@$(PYTEST) tests/cuda/test_on_device.py
+
+fuzz: $(VENV)/installed-test
+	@$(BIN)/python tests/fuzz/graphs --minutes $(MINUTES) --seed $$(date +%s)
 
 bench: $(VENV)/installed-bench
 	@$(BIN)/python benchmarks/run.py $(BENCH)

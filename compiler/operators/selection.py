@@ -38,11 +38,13 @@ def _int64(value: int) -> tirx.Expr:
     return tirx.const(value, "int64")
 
 
-def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> relax.Expr:
+def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> Operand:
     """The positions `[n]` of the items of a flat tensor that are not zero, of the first `limit` items; int64.
 
     Whoever asks again for those of one tensor gets the same ones, so that their sizes are known to be equal.
     """
+    if isinstance(x, np.ndarray) and is_known(limit):
+        return np.flatnonzero(x[:limit]).astype(np.int64)
     (items,), places = shape_of(x), at.frames[-1].places
     key = at.expr(x), limit, tuple(at.chosen_by)
     if key in places:
@@ -106,10 +108,7 @@ class Compress(Operator):
     def lower(self, at: Emitter, x: Operand, condition: Operand) -> Operand:
         """`condition`: `[items]` bool."""
         size, (given,) = shape_of(x)[self.axis], shape_of(condition)
-        if isinstance(condition, np.ndarray) and is_known(size):
-            kept = np.flatnonzero(condition)
-            return Gather(self.axis).lower(at, x, kept[kept < size])
-        kept = _positions(at, at.expr(condition), least(given, size), "compress")
+        kept = _positions(at, condition, least(given, size), "compress")
         return Gather(self.axis, "clip").lower(at, x, kept)
 
 

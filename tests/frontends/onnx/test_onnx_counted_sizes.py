@@ -163,6 +163,18 @@ def test_items_that_a_condition_keeps(tmp_path: Path) -> None:
     check(proto, tmp_path, None, feeds)
 
 
+@pytest.mark.parametrize("condition", [[True], [False, True, True]])
+def test_items_of_an_open_size_that_a_known_condition_keeps(condition: list[bool], tmp_path: Path) -> None:
+    """The first is known whatever the size is."""
+    proto = model_of(
+        [node("Compress", "x condition", "y", axis=1)],
+        {"x": [2, "n"]},
+        {"y": TensorProto.FLOAT},
+        condition=np.array(condition),
+    )
+    check(proto, tmp_path, None, [{"x": RNG.random((2, n)).astype(np.float32)} for n in (3, 9)])
+
+
 def test_slices_end_where_the_data_say(tmp_path: Path) -> None:
     """Also counted from the end, beyond it, and where nothing is left."""
     nodes = [

@@ -1,0 +1,186 @@
+"""One graph in nnefc and its peers: what differs, and from whom."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from bounds import Bounds, bounds_of
+from walk import Graph
+
+import nnefc
+
+_KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "boolean"}
+
+__all__ = ["WAYS", "Finding", "Outcome", "Way", "compare", "difference"]
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compile and run a graph.
+
+    Attributes:
+        name: in reports.
+        target: the machine; "native" for this one.
+        options: of :func:`nnefc.compile`.
+        threads: of the session.
+        open_sizes: whether the inputs' sizes are left open.
+        nnef: whether the graph is written as NNEF first.
+    """
+
+    name: str
+    target: str = "native"
+    options: tuple[tuple[str, object], ...] = ()
+    threads: int = 1
+    open_sizes: bool = False
+    nnef: bool = False
+
+
+WAYS = {
+    way.name: way
+    for way in (
+        Way("default"),
+        Way("strict", options=(("strict", True),)),
+        Way("threads", threads=3),
+        Way("open", open_sizes=True),
+        Way("open threads", open_sizes=True, threads=2),
+        Way("x86-64", "x86-64"),
+        Way("x86-64-v3", "x86-64-v3"),
+        Way("nnef", nnef=True),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that ought not to be.
+
+    Attributes:
+        way: how the graph was compiled.
+        what: the difference or the error.
+        peer: whose side onnxruntime takes: "reference", "neither", or "" if it does not take the graph.
+    """
+
+    way: str
+    what: str
+    peer: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one graph.
+
+    Attributes:
+        agreed: the ways that agree with float64.
+        refused: the reason of each way that refuses it.
+        doubtful: the ways that agree with onnxruntime, but not with the reference, in which there are errors, too.
+        findings: the others.
+    """
+
+    agreed: tuple[str, ...]
+    refused: Mapping[str, str]
+    doubtful: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def compare(graph: Graph, ways: Sequence[Way]) -> Outcome:
+    """Compile and run a graph in each way, and compare with the reference."""
+    bounds = bounds_of(graph)
+    agreed, refused, doubtful, findings = [], {}, [], []
+    for way in ways:
+        try:
+            results = run(graph, way)
+        except nnefc.CompileError as error:
+            refused[way.name] = str(error).partition("\n")[0]
+            continue
+        except nnefc.RunError as error:
+            if not way.open_sizes or "bad argument" not in str(error):
+                findings.append(Finding(way.name, f"RunError: {error}", ""))
+            else:  # open sizes that meet known ones in an operation are taken for equal to them
+                refused[way.name] = str(error).partition("bad argument")[2]
+            continue
+        except Exception as error:  # whatever else is raised is what is looked for
+            findings.append(Finding(way.name, f"{type(error).__name__}: {error}", ""))
+            continue
+        what = difference(results, bounds)
+        if not what:
+            agreed.append(way.name)
+            continue
+        peer = _peer_results(graph)
+        side = "" if peer is None else "neither" if difference(peer, bounds) else "reference"
+        if peer is not None and side == "neither" and not difference(results, _around(peer, bounds)):
+            doubtful.append(way.name)
+        else:
+            findings.append(Finding(way.name, what, side))
+    return Outcome(tuple(agreed), refused, tuple(doubtful), tuple(findings))
+
+
+def _around(peer: Arrays, bounds: Mapping[str, Bounds]) -> dict[str, Bounds]:
+    """The same bounds around onnxruntime's results, which may be as far from the exact ones."""
+    around = {}
+    for name, bound in bounds.items():
+        value = peer[name]
+        same = value.shape == bound.exact.shape
+        allowed = 2 * bound.allowed if same else np.full(value.shape, 1e-5 * np.abs(value.astype(float)).max(initial=0))
+        around[name] = Bounds(value, allowed)
+    return around
+
+
+def run(graph: Graph, way: Way) -> Arrays:
+    """The results of one way, by output."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = folder / "graph.onnx"
+        onnx.save(graph.model(way.open_sizes), source)
+        if way.nnef:
+            written = folder / "graph.nnef"
+            nnefc.convert(source, written)
+            source = written
+        artifact = nnefc.compile(source, way.target, **dict(way.options))  # type: ignore[arg-type]
+        with artifact.load(threads=way.threads) as model:
+            kinds = {tensor.name: tensor.dtype for tensor in model.inputs}
+            found = model.run({n: v.astype(kinds[n]) for n, v in graph.feeds().items()})  # NNEF has but one integer
+    names = [tensor.name for tensor in graph.outputs]
+    return dict(zip(names, found.values(), strict=True)) if way.nnef else {name: found[name] for name in names}
+
+
+def difference(results: Arrays, bounds: Mapping[str, Bounds]) -> str:
+    """How results differ from what they may be; empty if they do not."""
+    for name, bound in bounds.items():
+        value = results[name]
+        if value.shape != bound.exact.shape:
+            return f"{name} has the shape {value.shape}, not {bound.exact.shape}"
+        if _KINDS[value.dtype.kind] != _KINDS[bound.exact.dtype.kind]:
+            return f"{name} has the type {value.dtype}, not {bound.exact.dtype}"
+        apart = np.abs(value.astype(np.float64) - bound.exact.astype(np.float64))
+        wrong = ~(apart <= bound.allowed) & np.isfinite(bound.allowed)
+        if wrong.any():
+            where = tuple(int(k) for k in np.argwhere(wrong)[0])
+            return (
+                f"{name}{list(where)} is {value[where]!r}, not {bound.exact[where]!r} ± {bound.allowed[where]:.2g}; "
+                f"{int(wrong.sum())} of {wrong.size} items"
+            )
+    return ""
+
+
+def _peer_results(graph: Graph) -> Arrays | None:
+    """onnxruntime's results; None if it does not take the graph."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(
+            graph.model().SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        found = session.run([t.name for t in graph.outputs], graph.feeds())
+    except Exception:  # onnxruntime has many kinds of errors, of which none matters here
+        return None
+    return {t.name: value for t, value in zip(graph.outputs, found, strict=True)}

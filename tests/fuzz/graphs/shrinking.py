@@ -1,0 +1,78 @@
+"""Makes a graph that shows a difference small: the fewest steps that still do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from walk import Graph, Tensor
+
+__all__ = ["shrunk"]
+
+Fails = Callable[[Graph], bool]
+
+
+def shrunk(graph: Graph, fails: Fails, most: int = 60) -> Graph:
+    """A graph with fewer steps, of the same seed, for which `fails` still holds.
+
+    Args:
+        most: how often `fails` is asked.
+    """
+    asked = 0
+
+    def still(candidate: Graph) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked <= most and bool(candidate.outputs) and fails(candidate)
+
+    for output in graph.outputs:
+        alone = _for_output(graph, output)
+        if len(graph.outputs) > 1 and still(alone):
+            graph = alone
+            break
+    chunk = max(1, len(graph.steps) // 2)
+    while chunk:
+        position = 0
+        while position < len(graph.steps):
+            candidate = _without(graph, position, chunk)
+            if len(candidate.steps) < len(graph.steps) and still(candidate):
+                graph = candidate
+            else:
+                position += chunk
+        chunk //= 2
+    return graph
+
+
+def _for_output(graph: Graph, output: Tensor) -> Graph:
+    return _pruned(replace(graph, outputs=[output]))
+
+
+def _without(graph: Graph, position: int, count: int) -> Graph:
+    """Without these steps: what they made comes from outside; if it was an output, what they took is one instead."""
+    removed = graph.steps[position : position + count]
+    kept = graph.steps[:position] + graph.steps[position + count :]
+    gone = {name for step in removed for name in step.node.output}
+    there = {name for step in kept for name in step.node.output}
+    needed = {name for step in kept for name in step.node.input} & gone
+    outputs = [t for t in graph.outputs if t.name not in gone]
+    if len(outputs) < len(graph.outputs):
+        taken = {name for step in removed for name in step.node.input} & there
+        outputs += [graph.tensors[name] for name in sorted(taken - {t.name for t in outputs})]
+    inputs = [*graph.inputs, *(graph.tensors[name] for name in sorted(needed))]
+    return _pruned(replace(graph, steps=kept, inputs=inputs, outputs=outputs))
+
+
+def _pruned(graph: Graph) -> Graph:
+    """Without what no output needs."""
+    needed = {t.name for t in graph.outputs}
+    steps = []
+    for step in reversed(graph.steps):
+        if needed & set(step.node.output):
+            steps.append(step)
+            needed |= set(step.node.input)
+    return replace(
+        graph,
+        steps=steps[::-1],
+        inputs=[t for t in graph.inputs if t.name in needed],
+        constants=[t for t in graph.constants if t.name in needed],
+    )

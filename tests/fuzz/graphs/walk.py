@@ -1,0 +1,340 @@
+"""Random walks through ONNX's operators: graphs that are valid, with their values in float64.
+
+A walk holds tensors with their values. Each step takes some of them, makes a node by an operator's entry in
+:mod:`spaces`, and evaluates it with ONNX's reference, in the types that the graph has and in float64. Steps that the
+reference refuses, or whose values are too large to compare, are taken back; so every graph that comes out is valid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+__all__ = ["OPSET", "Graph", "Rejected", "Step", "Tensor", "Walk", "evaluate"]
+
+OPSET = 21
+LARGEST = 1e5
+"""Of a value: sums of larger ones say little in float32."""
+MOST_ITEMS = 1 << 14
+
+Array = npt.NDArray[Any]
+
+
+class Rejected(Exception):
+    """The step makes no sense here."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the graph.
+
+    Attributes:
+        name: in the graph.
+        array: its value, in the type that the graph gives it.
+        exact: its value with float64 in place of narrower floats.
+        fixed: whether it is an initializer.
+    """
+
+    name: str
+    array: Array
+    exact: Array
+    fixed: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def is_float(self) -> bool:
+        return self.array.dtype == np.float32
+
+
+@dataclass
+class Step:
+    """A node, with what evaluates it."""
+
+    node: onnx.NodeProto
+    evaluator: ReferenceEvaluator
+
+
+@dataclass
+class Graph:
+    """A graph that a walk made.
+
+    Attributes:
+        seed: of the walk.
+        steps: its nodes in order.
+        inputs: the tensors that come from outside.
+        constants: the initializers.
+        outputs: what is compared.
+        tensors: all tensors by name, those between steps too.
+    """
+
+    seed: int
+    steps: list[Step]
+    inputs: list[Tensor]
+    constants: list[Tensor]
+    outputs: list[Tensor]
+    tensors: dict[str, Tensor]
+
+    def model(self, open_sizes: bool = False) -> onnx.ModelProto:
+        """The graph as a model; with a name for each size of the inputs if they are to be open."""
+        count = 0
+        inputs = []
+        for tensor in self.inputs:
+            shape: list[int | str] = list(tensor.shape)
+            if open_sizes:
+                shape = [f"d{count + axis}" for axis in range(len(shape))]
+                count += len(shape)
+            inputs.append(helper.make_tensor_value_info(tensor.name, element_type(tensor.array), shape))
+        outputs = [
+            helper.make_tensor_value_info(t.name, element_type(t.array), None if open_sizes else t.shape)
+            for t in self.outputs
+        ]
+        constants = [
+            numpy_helper.from_array(np.ascontiguousarray(t.array).reshape(t.shape), t.name) for t in self.constants
+        ]
+        graph = helper.make_graph([s.node for s in self.steps], "random", inputs, outputs, constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+
+    def feeds(self) -> dict[str, Array]:
+        """The inputs' values."""
+        return {tensor.name: tensor.array for tensor in self.inputs}
+
+    def operators(self) -> list[str]:
+        """The operators' names, in order."""
+        return [step.node.op_type for step in self.steps]
+
+
+def element_type(array: Array) -> int:
+    """ONNX's number of an array's element type."""
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def widened(array: Array) -> Array:
+    """The array with float64 in place of float32."""
+    return array.astype(np.float64) if array.dtype == np.float32 else array
+
+
+def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:
+    """The node's results for its inputs, None for those that are left out.
+
+    Raises:
+        Rejected: the reference cannot compute them.
+    """
+    feeds = {name: value for name, value in zip(step.node.input, values, strict=True) if name}
+    try:
+        with np.errstate(all="ignore"):
+            found = (
+                [_MENDED[step.node.op_type](step.node, *feeds.values())]
+                if step.node.op_type in _MENDED
+                else (step.evaluator.run(None, feeds))
+            )
+    except Exception as error:  # whatever the reference raises of what it does not take
+        raise Rejected(str(error)) from None
+    if any(not isinstance(value, np.ndarray | np.generic) for value in found):
+        raise Rejected("a result is not a tensor")
+    return [np.asarray(value) for value in found]
+
+
+def _lrn(node: onnx.NodeProto, x: Array) -> Array:
+    """Local response normalization, in which ONNX's reference loses channels."""
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    size = given["size"]
+    before = (size - 1) // 2
+    squares = np.pad(x * x, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
+    sums = sum(squares[:, k : k + x.shape[1]] for k in range(size))
+    return x / (given.get("bias", 1.0) + given.get("alpha", 1e-4) / size * sums) ** given.get("beta", 0.75)
+
+
+def _lp_normalization(node: onnx.NodeProto, x: Array) -> Array:
+    """Division by a norm, of which ONNX's reference takes the first without magnitudes."""
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    axis, order = given.get("axis", -1), given.get("p", 2)
+    return x / np.linalg.norm(x, order, axis, keepdims=True)
+
+
+def _global_max_pool(_node: onnx.NodeProto, x: Array) -> Array:
+    """The largest value of each channel, of which ONNX's reference takes those of pictures only."""
+    return x.max(tuple(range(2, x.ndim)), keepdims=True)
+
+
+_MENDED: dict[str, Callable[..., Array]] = {
+    "GlobalMaxPool": _global_max_pool,
+    "LRN": _lrn,
+    "LpNormalization": _lp_normalization,
+}
+"""What ONNX's reference computes otherwise than its text says."""
+
+
+@dataclass
+class Walk:
+    """The state of a walk."""
+
+    seed: int
+    rng: np.random.Generator = field(init=False)
+    tensors: list[Tensor] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    constants: list[Tensor] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    # What samplers choose with.
+
+    def chance(self, share: float) -> bool:
+        """Whether an event of this probability happens."""
+        return bool(self.rng.random() < share)
+
+    def one(self, *choices: Any) -> Any:
+        """One of the choices."""
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def number(self, least: int, most: int) -> int:
+        """An integer from `least` to `most`."""
+        return int(self.rng.integers(least, most + 1))
+
+    def size(self) -> int:
+        """A dimension: mostly small, often odd."""
+        return int(self.rng.choice([1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33]))
+
+    def real(self, low: float, high: float) -> float:
+        """A float32 between two numbers."""
+        return float(np.float32(self.rng.uniform(low, high)))
+
+    # Tensors.
+
+    def new_input(self, shape: Sequence[int], dtype: Any = np.float32) -> Tensor:
+        """A new input of the graph with random values."""
+        tensor = self._tensor(f"x{len(self.inputs)}", self.random(shape, dtype))
+        self.inputs.append(tensor)
+        self.tensors.append(tensor)
+        return tensor
+
+    def random(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
+        """Random values: normal floats, small integers, booleans."""
+        kind = np.dtype(dtype)
+        if kind.kind == "f":
+            return self.rng.standard_normal(shape).astype(kind)
+        if kind.kind == "b":
+            return self.rng.random(shape) < 0.5
+        least = 0 if kind.kind == "u" else -9
+        return self.rng.integers(least, 10, shape).astype(kind)
+
+    def constant(self, value: npt.ArrayLike, dtype: Any = None) -> Tensor:
+        """A new initializer."""
+        tensor = self._tensor(f"c{len(self.constants)}", np.asarray(value, dtype), fixed=True)
+        self.constants.append(tensor)
+        return tensor
+
+    def integers(self, *values: int) -> Tensor:
+        """A new initializer of rank 1 with int64."""
+        return self.constant(values, np.int64)
+
+    def pick(self, dtypes: Sequence[Any] = (np.float32,), ranks: Iterable[int] = range(7), least: int = 0) -> Tensor:
+        """A tensor of one of these types and ranks, rather a late one; a new input where there is none.
+
+        Args:
+            least: items that it has at least.
+        """
+        kinds, ranks = [np.dtype(d) for d in dtypes], list(ranks)
+        fitting = [
+            t for t in self.tensors if t.array.dtype in kinds and t.array.ndim in ranks and t.array.size >= least
+        ]
+        if fitting and not self.chance(0.05):
+            return fitting[-1 - min(int(self.rng.exponential(2.5)), len(fitting) - 1)]
+        if len(self.inputs) >= 6:
+            raise Rejected("no tensor fits")
+        rank = int(self.rng.choice([r for r in ranks if r <= 5] or ranks))
+        shape = [self.size() for _ in range(rank)]
+        while math.prod(shape) > MOST_ITEMS // 4:
+            shape[int(np.argmax(shape))] = 3
+        if math.prod(shape) < least:
+            raise Rejected("too few items")
+        return self.new_input(shape, self.one(*kinds))
+
+    def fitting(self, tensor: Tensor) -> Tensor:
+        """A tensor of the same type whose shape broadcasts with this one's."""
+
+        def fits(other: Tensor) -> bool:
+            pairs = zip(reversed(other.shape), reversed(tensor.shape), strict=False)
+            return other.array.dtype == tensor.array.dtype and all(a == b or 1 in (a, b) for a, b in pairs)
+
+        found = [t for t in self.tensors if fits(t)]
+        if found and self.chance(0.5):
+            return self.one(*found)
+        shape = [1 if self.chance(0.3) else size for size in tensor.shape][
+            self.number(0, tensor.array.ndim) if self.chance(0.3) else 0 :
+        ]
+        return self.constant(self.random(shape, tensor.array.dtype))
+
+    def add(self, operator: str, *inputs: Tensor | None, outputs: int = 1, **attributes: Any) -> list[Tensor]:
+        """Add a node; its results, none of which is empty, too large or not a number.
+
+        Raises:
+            Rejected: it makes no sense here; nothing was added.
+        """
+        names = [f"t{len(self.steps)}_{k}" for k in range(outputs)]
+        node = helper.make_node(operator, [t.name if t else "" for t in inputs], names, **attributes)
+        try:
+            step = Step(node, ReferenceEvaluator(_alone(node, inputs)))
+        except Exception as error:  # an attribute that the reference does not take
+            raise Rejected(str(error)) from None
+        arrays = evaluate(step, [t and t.array for t in inputs])
+        exact = evaluate(step, [t and t.exact for t in inputs])
+        for array, wide in zip(arrays, exact, strict=True):
+            if array.shape != wide.shape or array.dtype.kind not in "fiub" or not array.size:
+                raise Rejected("not a tensor that can be compared")
+            if array.size > MOST_ITEMS or array.dtype == np.float64:
+                raise Rejected("too large")
+            if array.dtype.kind == "f" and not (np.isfinite(wide).all() and np.abs(wide).max() < LARGEST):
+                raise Rejected("not finite")
+        found = [Tensor(name, a, e) for name, a, e in zip(names, arrays, exact, strict=True)]
+        self.steps.append(step)
+        self.tensors += found
+        return found
+
+    def take(self, spaces: Mapping[str, Callable[[Walk], object]], count: int) -> None:
+        """Take about `count` steps by random entries of a table."""
+        names = sorted(spaces)
+        for _ in range(12 * count):
+            if len(self.steps) >= count:
+                return
+            before = len(self.steps), len(self.constants), len(self.inputs), len(self.tensors)
+            try:
+                spaces[names[int(self.rng.integers(len(names)))]](self)
+            except Rejected:
+                del self.steps[before[0] :], self.constants[before[1] :], self.inputs[before[2] :]
+                del self.tensors[before[3] :]
+
+    def graph(self) -> Graph:
+        """What was made: outputs are all tensors that no node takes."""
+        used = {name for step in self.steps for name in step.node.input}
+        made = {name for step in self.steps for name in step.node.output}
+        outputs = [t for t in self.tensors if t.name in made and t.name not in used]
+        inputs = [t for t in self.inputs if t.name in used]
+        known = {t.name: t for t in (*self.tensors, *self.constants)}
+        return Graph(self.seed, self.steps, inputs, [t for t in self.constants if t.name in used], outputs, known)
+
+    def _tensor(self, name: str, array: Array, fixed: bool = False) -> Tensor:
+        return Tensor(name, array, widened(array), fixed)
+
+
+def _alone(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> onnx.ModelProto:
+    """A model of the node alone; float64 may be fed to it, too: the reference does not look at types."""
+    infos = [
+        helper.make_tensor_value_info(t.name, element_type(t.array), None)
+        for t in {t.name: t for t in inputs if t}.values()
+    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output]
+    graph = helper.make_graph([node], "node", infos, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
