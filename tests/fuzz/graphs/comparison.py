@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,8 +98,10 @@ def compare(graph: Graph, ways: Sequence[Way]) -> Outcome:
     agreed, refused, doubtful, findings = [], {}, [], []
     for way in ways:
         try:
-            results = run(graph, way)
-        except nnefc.CompileError as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", nnefc.ModelWarning)
+                results = run(graph, way)
+        except (nnefc.CompileError, nnefc.ModelWarning) as error:
             refused[way.name] = str(error).partition("\n")[0]
             continue
         except nnefc.RunError as error:

@@ -97,6 +97,12 @@ def _squeeze(ctx: Context, node: Node) -> Any:
     x, axes = input_at(node, 0), _named_axes(ctx, node)
     if axes is None:
         axes = [axis for axis, size in enumerate(shape_of(x)) if size == 1]
+        kept = [str(size) for size in shape_of(x) if not is_known(size) and not known_less(1, size)]
+        if kept:
+            ctx.warnings.append(
+                f"{node.description} has no axes, so it leaves out dimensions of 1; {', '.join(kept)} stay, "
+                f"even if they are 1 when the network runs"
+            )
     return ctx.apply(Squeeze(tuple(normal_axes(node, axes, x.rank))), x)
 
 
