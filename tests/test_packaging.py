@@ -131,6 +131,9 @@ def library() -> Path:
         (["compile", "--help"], "Compile MODEL"),
         (["run", "{library}", "--random", "1"], "count"),
         (["inspect", "{library}"], "input   x      float32  [1024]"),
+        (["bench", "{library}", "--runs", "2", "--sessions", "2", "--json"], '"runs_per_second"'),
+        (["profile", "--help"], "Time the kernels"),
+        (["serve", "--help"], "Open Inference Protocol"),
         (["targets"], "raspberrypi4"),
     ],
 )
@@ -150,6 +153,16 @@ def test_commands_that_need_the_compiler_say_what_to_install(
     error, hint = done.stderr.splitlines()
     assert re.fullmatch("error: .* needs the compiler, and the module [a-z]+ is not installed", error)
     assert hint.startswith("hint: pip install 'nnefc[compiler]'")
+
+
+def test_serving_without_its_extra_says_what_to_install(library: Path) -> None:
+    """`None` in place of a module is one that is not there."""
+    hidden = "sys.modules.update(dict.fromkeys(('aiohttp', 'grpc', 'prometheus_client')))\n"
+    done = without_compiler(hidden + command(["serve", "{library}"], library))
+    assert (done.returncode, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert re.fullmatch("error: nnefc serve needs the module [a-z_]+, which is not installed", error)
+    assert hint == "hint: pip install 'nnefc[serve]'"
 
 
 def command(arguments: list[str], library: Path) -> str:

@@ -32,6 +32,7 @@ PAGES = {
     "pnnx": ("beside_ncnn.py", "SHAPES"),
     "quantized": ("quantized.py", "NETWORKS"),
     "real": ("real_networks.py", "NETWORKS"),
+    "serving": ("serving.py", "NETWORKS"),
     "torch_to_nnef": ("exports/networks.py", "NETWORKS"),
     "uneven_cores": ("uneven_cores.py", "NETWORKS"),
     "sklearn_models": ("sklearn_pipelines.py", "PIPELINES"),

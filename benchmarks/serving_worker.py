@@ -1,0 +1,83 @@
+"""A server of one network for `serving.py`: of a compiled library, or of onnxruntime behind the same server.
+
+python benchmarks/serving_worker.py {nnefc,onnxruntime} MODEL ROWS DELAY_MS
+
+writes the port of gRPC to stdout, and serves until SIGTERM. One session with one thread computes, so that on two
+processors the other one is left to the protocol and to the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from nnefc.cli.serve import samples
+from nnefc.loader import Dimension, Tensor
+from nnefc.serving import served
+from nnefc.serving.served import Policy
+from nnefc.serving.server import Listening, Server
+
+TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64"}
+MOST_ROWS = 1 << 20
+
+
+class OnnxRuntime:
+    """A session of onnxruntime with the face of `nnefc.Model`, as far as the server asks for it."""
+
+    def __init__(self, path: Path, **_: Any) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.name, self.target, self.states = path.stem, "onnxruntime", ()
+        self.inputs = tuple(map(_tensor, self._session.get_inputs()))
+        self.outputs = tuple(map(_tensor, self._session.get_outputs()))
+        names = {size for tensor in self.inputs for size in tensor.shape if isinstance(size, str)}
+        self.dimensions = tuple(Dimension(name, 1, MOST_ROWS, 1, 1) for name in sorted(names))
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs by name."""
+        results = self._session.run(None, dict(inputs))
+        return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
+
+    def session(self, **_: Any) -> OnnxRuntime:
+        """Itself: its runs take turns by themselves."""
+        return self
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+
+def ones(model: Any, _: Path, rows: int) -> dict[str, np.ndarray]:
+    """Inputs for a first run."""
+    return {t.name: np.ones([rows if isinstance(s, str) else s for s in t.shape], t.dtype) for t in model.inputs}
+
+
+def _tensor(port: Any) -> Tensor:
+    return Tensor(port.name, TYPES[port.type], tuple(port.shape))
+
+
+async def serve(backend: str, model: Path, rows: int, delay: float) -> None:
+    """Serve until SIGTERM."""
+    if backend == "onnxruntime":
+        served.load = OnnxRuntime  # type: ignore[assignment]
+    where = Listening(port=None, grpc_port=0)
+    first = samples if backend == "nnefc" else ones
+    server = Server({("net", "1"): model}, Policy(threads=1, rows=rows, delay=delay), where, first)
+
+    def told(line: str) -> None:
+        if line.startswith("listening"):
+            print(server.grpc_port, flush=True)
+        if line.startswith("note"):
+            print(line, file=sys.stderr, flush=True)
+
+    await server.run(told)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) / 1e3))

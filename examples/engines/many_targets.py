@@ -1,0 +1,47 @@
+"""Compile a network for several targets on an engine's workers, which need the compiler.
+
+python examples/engines/many_targets.py {dask,ray} examples/digits/model.nnef build x86-64-v3 raspberrypi4
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import nnefc
+
+
+class RayExecutor(Executor):
+    """Ray's tasks as Python's futures; each takes one processor."""
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        import ray
+
+        return ray.remote(num_cpus=1)(call).remote(*args, **named).future()
+
+
+def told(result: nnefc.Compiled) -> None:
+    print(f"{result.target}: {result.error or result.path}")
+
+
+def main(engine: str, model: str, folder: str, *targets: str) -> int:
+    if engine == "ray":
+        import ray
+
+        with ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False):
+            results = nnefc.compile_many(model, targets, folder, executor=RayExecutor(), told=told)
+    else:
+        from dask.distributed import Client, LocalCluster
+
+        with (
+            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+            Client(cluster) as client,
+        ):
+            results = nnefc.compile_many(model, targets, folder, executor=client.get_executor(), told=told)
+    return 1 if any(result.error for result in results.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
