@@ -29,6 +29,8 @@ from nnefc.passes.plan.program import Buffer
 from nnefc.size_formulas import Formula, names_in
 from nnefc.sizes import Dimension, bounds, ranges
 from nnefc.specializations import Specializations
+from nnefc.targets.codegen.cpu.levels import LevelsCode
+from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.description.library import (
     DimensionDescription,
     FormulaDescription,
@@ -182,20 +184,50 @@ class Artifact:
 
 
 def build(
-    network: Network, target: AnyTarget, programs: Sequence[Lowered], code: Code, special: Specializations
+    network: Network,
+    target: AnyTarget,
+    levels: Sequence[tuple[AnyTarget, Sequence[Lowered]]],
+    codes: Sequence[Code],
+    special: Specializations,
 ) -> Artifact:
-    """Put a lowered network, those for known sizes that follow it, and their code together."""
-    first, last = programs[0], programs[-1]
+    """Put a lowered network, those for known sizes that follow it, and their code together.
+
+    Args:
+        levels: for each kind of processor that the library has code for, its target, and these programs.
+        codes: of each of them.
+    """
+    last = levels[-1][1][-1]
+    device = codes[0].device
+    several = len(levels) > 1
+    described = [
+        _level(network, own if several else target, programs, last, device, special) for own, programs in levels
+    ]
+    description = described[0]
+    if several:
+        most = {name: max(getattr(level, name) for level in described) for name in ("workspace_bytes", "scratch_bytes")}
+        description = replace(description, target=target.name, levels=tuple(described), **most)
+    constants = _constants(network, last, description.constant_bytes)
+    code = LevelsCode(tuple(code for code in codes if isinstance(code, MachineCode))) if several else codes[0]
+    return Artifact(description, target, levels[0][1][0].plan.lower_bound, code, constants)
+
+
+def _level(
+    network: Network,
+    target: AnyTarget,
+    programs: Sequence[Lowered],
+    last: Lowered,
+    device: str,
+    special: Specializations,
+) -> LibraryDescription:
+    """What a library says of itself on one kind of processor; `last` has the constants of all programs."""
     description = replace(
-        _description(network, target, first, last.plan, code.device),
+        _description(network, target, programs[0], last.plan, device),
         scratch_bytes=max(program.scratch_bytes for program in programs),
         cpu_features=_features(target.host, programs),
         kernels=tuple(_described_kernel(timed) for program in programs for timed in program.timed),
     )
     description = _with_specializations(description, programs, special) if special.networks else description
-    description = _only_specialized(description) if special.only else description
-    constants = _constants(network, last, description.constant_bytes)
-    return Artifact(description, target, first.plan.lower_bound, code, constants)
+    return _only_specialized(description) if special.only else description
 
 
 def _described_kernel(timed: TimedKernel) -> KernelDescription:

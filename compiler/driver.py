@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,18 +23,17 @@ from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
 from nnefc.narrowest import AUTO, narrowest
 from nnefc.network import Network
-from nnefc.passes.backend import MEMORY_BUDGET
-from nnefc.passes.pipeline import Place, joined, lower, without_code
-from nnefc.passes.plan.entry import ENTRY, counted_sizes
-from nnefc.passes.plan.program import Step
+from nnefc.passes.backend import MEMORY_BUDGET, Code
+from nnefc.passes.pipeline import Place, joined
+from nnefc.programs import lowered_levels
 from nnefc.provenance import source_digest
 from nnefc.quantizer import INT8
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
 from nnefc.source import Source
 from nnefc.specializations import Given, Specializations
-from nnefc.targets.codegen.cpu.objects import CodeGenerator
 from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
+from nnefc.targets.machine.levels import MULTI
 from nnefc.targets.machine.target import KEPT_WIDE
 from nnefc.turns import in_turn
 
@@ -63,6 +62,7 @@ def compile(
     model: str | os.PathLike[str],
     target: str = "llvm",
     *,
+    multi: bool = False,
     random_weights: int | None = None,
     shape: Mapping[str, ShapeLike] | None = None,
     values: Mapping[str, Any] | None = None,
@@ -94,6 +94,8 @@ def compile(
         model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` file, or a `.pnnx.param`
             file with its `.pnnx.bin` beside it.
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
+        multi: whether the library has code for each level of the target's instruction set, from the target on, and
+            chooses among them when it is loaded.
         random_weights: a seed; variables without a file get random values from it.
         shape: shapes of inputs, by name, and sizes of ONNX's named dimensions, for models that leave them open:
             `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`. The others stay open, on CPUs; those in a range are given as
@@ -159,7 +161,9 @@ def compile(
             f"the memory budget {memory_budget} is less than 1",
             hint="it is a factor of the constants' size: 1 keeps it as it is, 1.25 lets it grow by a quarter",
         )
-    machine = parse_any_target(target, *(() if precision == INT8 else (precision, keep_wide)))
+    machine = parse_any_target(
+        f"{target} {MULTI}" if multi else target, *(() if precision == INT8 else (precision, keep_wide))
+    )
     load_operator_files(operators)
     with _without_collections():
         with progress.phase("read"):
@@ -291,28 +295,24 @@ def compile_network(
     with (
         _without_collections(),
         memory_errors("the network takes more memory to compile than there is"),
-        CodeGenerator(target.host) as generator,
+        ExitStack() as generators,
     ):
-        timed: list[Step] | None = [] if profile else None
-        place = Place(has_others=bool(special.networks), timed=timed, operators=operators or {}, told=progress.kernels)
+        place = Place(has_others=bool(special.networks), operators=operators or {}, told=progress.kernels)
         with progress.phase("lower"), in_turn():
-            with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
-                if special.only:
-                    programs = [without_code(network, generator.add)]
-                else:
-                    programs = [lower(network, backend, folder.module, strict, generator.add, memory_budget, place)]
-            counted = counted_sizes(programs[0].program)
-            for number, part in enumerate(special.networks, 1):
-                own = replace(place, symbol=f"{ENTRY}_{number}", counted=counted)
-                with leaving_open(part.open_dimensions, part.input_shapes, part.all_counts):
-                    programs.append(lower(part, backend, folder.module, strict, generator.add, memory_budget, own))
+            levels = lowered_levels(
+                network, special, backend, strict, memory_budget, place, profile, folder.module, generators
+            )
         with progress.phase("generate code"):
-            objects = generator.finish(*(program.entry for program in programs[special.only :]))
-            lowered = joined(programs)
-            objects += c_objects(c_files(lowered.module), target.host)
-            code = backend.finish(lowered, objects, folder.text)
+            parts = [part for level in levels for part in level.programs]
+            c_code = c_objects(c_files(joined(parts).module), levels[0].backend.target.host)
+            codes: list[Code] = []
+            for level in levels:
+                objects = level.generator.finish(*(program.entry for program in level.programs[special.only :]))
+                objects += () if codes else c_code
+                codes.append(level.backend.finish(joined(level.programs), objects, folder.text))
         with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
-            return build(network, target, programs, code, special)
+            made = [(level.backend.target, level.programs) for level in levels]
+            return build(network, target, made, codes, special)
 
 
 class _Dump:

@@ -36,6 +36,7 @@ _DRIVER = (
         "many",
         "narrowest",
         "onnx_backend",
+        "programs",
         "provenance",
         "quantization",
         "quantizer",

@@ -116,6 +116,7 @@ class LoweredKernel:
         host: flat code with a symbol, if the host runs it.
         features: of the host, by LLVM's names, that it needs besides `Target.features`.
         code: what `Backend.finish` makes code of, if anything else does.
+        same: the symbol of a function of another program of the library that computes the same, and is called instead.
     """
 
     scheduled: tirx.PrimFunc
@@ -125,6 +126,7 @@ class LoweredKernel:
     host: tirx.PrimFunc | None = None
     features: Sequence[str] = ()
     code: object = None
+    same: str | None = None
 
 
 @dataclass(frozen=True)
@@ -252,6 +254,11 @@ class Backend(ABC):
     takes_specializations = False
     takes_text = False
     takes_profile = False
+
+    @property
+    def levels(self) -> Sequence[Backend]:
+        """Those that each make a program of a library with code for several levels; this one alone for others."""
+        return (self,)
 
     @abstractmethod
     def check(self) -> None:

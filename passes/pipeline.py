@@ -43,6 +43,7 @@ from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.views import VIEWS
+from nnefc.passes.plan.compiled_kernels import CompiledKernels
 from nnefc.passes.plan.entry import ENTRY, SIZES, counted_sizes, entry_function, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.program import Buffer, Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
@@ -166,12 +167,13 @@ def optimized(
     return through_graph_passes(network, computations(own, list(_modules(network))), observe)
 
 
-def without_code(network: Network, receive: Receiver) -> Lowered:
+def without_code(network: Network, receive: Receiver, place: Place) -> Lowered:
     """A network of whose sizes only those of programs beside it have code: its face, and room for their workspaces."""
     program = face_of(network)
     plan = MemoryPlan((), {}, {}, {}, 0, 0, (), (), 0, 0).with_room()
-    receive(sizes_function(program, plan, [d.var for d in network.open_dimensions]))
-    return Lowered(tvm.IRModule({}), (), program, plan)
+    symbol = place.symbol.replace(ENTRY, SIZES)
+    receive(sizes_function(program, plan, [d.var for d in network.open_dimensions], symbol=symbol))
+    return Lowered(tvm.IRModule({}), (), program, plan, place.symbol)
 
 
 def joined(programs: Sequence[Lowered]) -> Lowered:
@@ -195,6 +197,7 @@ class Place:
         timed: the calls of kernels that are timed, of all; None if none are.
         operators: what the model computes tensors by, for the description of what is timed.
         told: called before each kernel gets its schedule: how many have one, and how many there are.
+        compiled: kernels that are in the library already, and that programs may call instead of compiling equal ones.
     """
 
     pool: Pool = field(default_factory=Pool)
@@ -204,6 +207,7 @@ class Place:
     timed: list[Step] | None = None
     operators: Mapping[str, str] = field(default_factory=dict)
     told: Callable[[int, int], None] = lambda _done, _all: None
+    compiled: CompiledKernels | None = None
 
 
 def lower(
@@ -254,7 +258,9 @@ def lower(
             sizes = open_sizes_of(program.kernels[gv])
             use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned, sizes)
             kernels[gv] = kernel = backend.lower(use)
-            if kernel.host is not None:
+            if kernel.host is not None and place.compiled is not None:
+                kernels[gv] = kernel = replace(kernel, same=place.compiled.like(kernel.host))
+            if kernel.host is not None and kernel.same is None:
                 receive(kernel.host)
     observe("schedule", tvm.IRModule({gv: kernel.scheduled for gv, kernel in kernels.items()}))
 
@@ -265,14 +271,15 @@ def lower(
     plan = plan.with_room() if place.has_others and is_first and open_dimensions else plan
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
     counted = place.counted if place.counted is not None else counted_sizes(program)
+    symbols = {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None}
     before = len(place.timed or ())
     entry, called = entry_function(
-        program, plan, signatures, backend.memory(), open_dimensions, counted, place.symbol, place.timed
+        program, plan, signatures, backend.memory(), open_dimensions, counted, place.symbol, place.timed, symbols
     )
     if open_dimensions or (is_first and network.all_counts):
         own = place.symbol.replace(ENTRY, SIZES)
         receive(sizes_function(program, plan, open_dimensions, backend.most_items, own))
-    on_host = [kernels[gv].host for gv in called]
+    on_host = [kernels[gv].host for gv in called if gv not in symbols]
     module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})
     observe("entry", module)
     steps = (place.timed or ())[before:]

@@ -60,6 +60,10 @@ class CpuBackend(Backend):
         self.target = target
         self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
 
+    @property
+    def levels(self) -> Sequence[Backend]:
+        return tuple(map(CpuBackend, self.target.levels)) or (self,)
+
     def check(self) -> None:
         """Nothing is needed: TVM brings LLVM."""
         use_rounding()
@@ -149,7 +153,7 @@ class CpuBackend(Backend):
 
     def finish(self, lowered: Lowered, objects: tuple[bytes, ...], dump: Callable[[str, str], None]) -> MachineCode:
         names = sorted(gv.name_hint for gv in lowered.module.functions)
-        entries = tuple(name for name in names if re.fullmatch(rf"{ENTRY}(_\d+)?", name))
+        entries = tuple(name for name in names if re.fullmatch(rf"{ENTRY}(_level\d+)?(_\d+)?", name))
         return MachineCode(objects, self.target, lowered.module, entries)
 
 

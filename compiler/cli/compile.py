@@ -26,6 +26,12 @@ __all__ = ["compile_model"]
     "library, NAME.o an object file; the last two with a C header beside them. With --emit or --targets, a folder.",
 )
 @code_options
+@click.option(
+    "--multi",
+    is_flag=True,
+    default=None,
+    help="Make one library for the target and all later processors of its kind, with code for each level of them.",
+)
 @model_options
 @click.option(
     "--max-error",

@@ -80,6 +80,7 @@ def library_lines(path: Path) -> list[str]:
         ("target", found.target),
         ("file", file_kind(path) or "of an unknown kind"),
         ("needs", needs(found)),
+        *(("level", f"{level.target}: {needs(level)}") for level in found.levels),
         ("compiler", found.compiler),
         ("source", found.source or "not a file"),
         ("constants", memory(found.constant_bytes) + (f" in {metadata.weights}" if metadata.weights else "")),

@@ -80,14 +80,16 @@ def profile_library(
                 model.run(arrays)
         model.forget_profile()
         (times,) = take_turns([Contender(str(library), [lambda: model.run(arrays)])], Amount(seconds, runs, warm_up=0))
-        kernels = model.profile()
+        kernels, target = model.profile(), model.target
     if trace is not None:
         trace.write_text(json.dumps(_trace(kernels)))
     if html is not None:
         from nnefc.cli.profile_page import profile_page
         from nnefc.cli.roofs import measured_roofs
 
-        html.write_text(profile_page(described_library(library), kernels, times, measured_roofs()), encoding="utf-8")
+        html.write_text(
+            profile_page(described_library(library, target), kernels, times, measured_roofs()), encoding="utf-8"
+        )
     if as_json:
         ran = {"runs": len(times.runs), "median": times.median, "kernels": [asdict(kernel) for kernel in kernels]}
         click.echo(json.dumps(ran, indent=2))

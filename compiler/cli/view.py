@@ -61,8 +61,8 @@ def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any
     write_page(output, model.name, graphs_of(model, after, **keywords))
 
 
-def described_library(library: Path) -> LibraryDescription:
-    """What a library says of itself and of its kernels.
+def described_library(library: Path, target: str | None = None) -> LibraryDescription:
+    """What a library says of itself and of its kernels; on the level for `target`, if it has several.
 
     Raises:
         CompileError: it says nothing of them.
@@ -76,7 +76,7 @@ def described_library(library: Path) -> LibraryDescription:
         raise CompileError(
             f"the library {library} does not describe its kernels", hint="compile the model with --profile"
         )
-    return metadata.description
+    return next((level for level in metadata.description.levels if level.target == target), metadata.description)
 
 
 def check_page(output: Path) -> None:

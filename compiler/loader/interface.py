@@ -115,6 +115,10 @@ class OptionsStruct(Structure):
         ("weights", c_char_p),
         ("device", c_int64),
         ("keep_subnormals", c_int32),
+        ("reserved", c_int32),
+        ("processors", POINTER(c_int32)),
+        ("parallel_for", c_void_p),
+        ("parallel_for_pool", c_void_p),
     )
 
 

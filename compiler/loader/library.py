@@ -140,7 +140,13 @@ class Library:
         if self._weights_path is not None and self.weights is None:
             raise LoadError(f"{self.path} contains its weights: load it without a weights file")
 
-    def create(self, threads: int | None, device: int, flush_subnormals: bool) -> c_void_p:
+    def create(
+        self, threads: int | None, device: int, flush_subnormals: bool, processors: Sequence[int] | None = None
+    ) -> c_void_p:
+        if processors is not None:
+            threads = len(processors) if threads is None else threads
+            if len(processors) != threads or not all(type(n) is int and 0 <= n < 1 << 31 for n in processors):
+                raise LoadError(f"processors is {processors!r}, not a number for each of {threads} threads")
         if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
             raise LoadError(
                 f"threads is {threads!r}, not a number from 1 to {_MOST_THREADS}; more than this machine's "
@@ -157,7 +163,10 @@ class Library:
         if self.device != "cpu":
             options.struct_size = OptionsStruct.keep_subnormals.offset
         if not flush_subnormals:
+            options.struct_size = OptionsStruct.processors.offset
+        if processors is not None:
             options.struct_size = ctypes.sizeof(OptionsStruct)
+            options.processors = (c_int32 * len(processors))(*processors)
         session = c_void_p()
         with self._lock:
             if self._unloaded:

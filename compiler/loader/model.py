@@ -37,6 +37,7 @@ def load(
     weights: str | os.PathLike[str] | None = None,
     device: int = 0,
     flush_subnormals: bool = True,
+    processors: Sequence[int] | None = None,
 ) -> Model:
     """Load a compiled network.
 
@@ -49,12 +50,15 @@ def load(
         device: the number of the GPU to run on, as NVIDIA's driver counts; 0 for a network that runs on CPUs.
         flush_subnormals: whether runs treat subnormal numbers, smaller than about 1e-38, as zero. Runs that keep them
             can take several times as long.
+        processors: the numbers of those that the session's threads run on, one for each thread; the first stands for
+            the calling thread, which runs where it runs. With Linux alone.
 
     Raises:
         LoadError: there is no such file, it is not a compiled network, it is for another machine, processor or version
             of the interface, or there is no GPU of this number that can run it.
     """
-    return Model(Library(Path(path), None if weights is None else Path(weights)), threads, device, flush_subnormals)
+    library = Library(Path(path), None if weights is None else Path(weights))
+    return Model(library, threads, device, flush_subnormals, processors)
 
 
 class Model:
@@ -76,12 +80,19 @@ class Model:
         device_bytes: GPU memory of a session, without the constants.
     """
 
-    def __init__(self, library: Library, threads: int | None, device: int, flush_subnormals: bool) -> None:
+    def __init__(
+        self,
+        library: Library,
+        threads: int | None,
+        device: int,
+        flush_subnormals: bool,
+        processors: Sequence[int] | None = None,
+    ) -> None:
         self._library = library
         self._lock: threading.Lock
         keep_lock(self, threading.Lock)
         self._session: c_void_p | None = None
-        self._session = library.create(threads, device, flush_subnormals)
+        self._session = library.create(threads, device, flush_subnormals, processors)
         try:
             self._gpu = None if library.device == "cpu" else Gpu(device)
         except RunError as error:

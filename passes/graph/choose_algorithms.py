@@ -102,7 +102,7 @@ def _narrows_tiles(target: Target) -> bool:
 
 
 def _deconvolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
-    geometry = geometry_of(call, shape_of(call.args[0])[2:], max(target.lanes("float32"), 8))
+    geometry = geometry_of(call, shape_of(call.args[0])[2:], max(target.block_lanes("float32"), 8))
     if geometry is None or not is_constant(call.args[1]):
         return
     filters = (geometry.channels, shape_of(call.args[1])[0], *geometry.taps)
@@ -125,7 +125,7 @@ def _by_winograd(
         speed: of the direct sum, as in :func:`winograd_saving`.
     """
     outputs, inputs, *kernel = filters
-    size = max(target.lanes("float32"), 8)
+    size = max(target.block_lanes("float32"), 8)
     height, width = result_sizes(data[2:], kernel, sliding)
     counts = blocks(inputs, size), blocks(outputs, size)
     shape = Shape(

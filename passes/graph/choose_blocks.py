@@ -25,12 +25,13 @@ __all__ = ["channels_of_a_block"]
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 _TILE_BYTES = 64  # `MatrixUnit.block_bytes` of those that read so many
+_SHARING = 0.02  # of the time: what sharing constants among the levels of a library may cost one of them
 _VECTOR_CYCLES = 2  # of a vector of a depthwise convolution, for one tap
 
 
 def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
     """For all blocked tensors of a module."""
-    lanes = max(target.lanes("float32"), 8)
+    lanes = _lanes(mod, target)
     if target.summed_bytes:
         return min(
             (lanes, target.summed_bytes),
@@ -40,6 +41,28 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
     widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
     sizes = [size for size in (lanes, 2 * lanes, 4 * lanes) if size <= max(widest, lanes)]
     return min(sizes, key=lambda size: (sum(_cycles(call, size, lanes, target) for call in calls), -size))
+
+
+def _lanes(mod: tvm.IRModule, target: Target) -> int:
+    """Of a block in whole vectors: of those that all levels of a library share, unless that takes much longer."""
+    own, shared = (max(lanes, 8) for lanes in (target.lanes("float32"), target.block_lanes("float32")))
+    if own == shared:
+        return own
+    works = [sum(_filled_up(call, size) for call in _convolutions(mod)) for size in (own, shared)]
+    return shared if works[1] <= works[0] * (1 + _SHARING) else own
+
+
+def _filled_up(call: relax.Call, size: int) -> int:
+    """Products of a convolution with blocks of `size` channels, with those of what fills up the last block.
+
+    Nothing fills up the last block of the data, but kernels that read a part of a block take about as long.
+    """
+    weights = call.args[1]
+    outputs, inputs, *kernel = map(int, shape_of(weights))
+    batch, _, *sizes = shape_of(call.args[0])
+    results = result_sizes(sizes, (outputs, inputs, *kernel)[2:], sliding_of(call, len(kernel)))
+    across = blocks(inputs, size) * size if inputs > size else inputs
+    return _number(item_count((batch, *results, *kernel))) * blocks(outputs, size) * size * across
 
 
 def _convolutions(mod: tvm.IRModule) -> Iterator[relax.Call]:

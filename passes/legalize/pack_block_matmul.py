@@ -156,7 +156,7 @@ class _Packer(Rewriter):
         """The matrix as kernels read it, once for all of them."""
         data, *others = matrix.tensors
         if data not in self._packed:
-            lanes = self._target.lanes("float32")
+            lanes = self._target.block_lanes("float32")
             parts = [pack_blocks(_narrow(array_of(part), self._target), lanes) for part in others]
             self._packed[data] = [constant(part) for part in (blocks.pack(array_of(data), lanes), *parts)]
         return self._packed[data]

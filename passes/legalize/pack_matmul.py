@@ -100,5 +100,5 @@ class _Packer(Rewriter):
 
     def _block_size(self, columns: int, dtype: str) -> int:
         """Columns in a vector: half a vector where that divides them and a whole one does not."""
-        lanes = self._target.lanes(dtype)
+        lanes = self._target.block_lanes(dtype)
         return lanes // 2 if columns % lanes and columns % (lanes // 2) == 0 and lanes > 4 else lanes

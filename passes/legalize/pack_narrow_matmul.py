@@ -55,7 +55,7 @@ class _Packer(Rewriter):
         how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
         if is_constant(right):
             how = how.of_values(array_of(right))
-        size, columns, rows = self._target.lanes("int32"), shape_of(right)[-1], shape_of(left)[-2]
+        size, columns, rows = self._target.block_lanes("int32"), shape_of(right)[-1], shape_of(left)[-2]
         packed = self._packed(right, size, how)
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         # tiles of the last rows are shorter

@@ -65,6 +65,13 @@ __all__ = [
 
 ENTRY = "nnefc_network"
 SIZES = "nnefc_network_sizes"
+
+
+def entry_symbol(level: int = 0, special: int = 0) -> str:
+    """The symbol of a program of a library: of a level, and of those for some sizes, which count from 1 on."""
+    return ENTRY + f"_level{level}" * (level > 0) + f"_{special}" * (special > 0)
+
+
 BYTE_POINTER = PointerType(PrimType("uint8"))
 _FAILED = "nnefc_run_failed"  # of the runtime: whether a kernel of this run has failed
 _PART = "nnefc_run_counted"  # of the runtime: the part of the workspace that waited for a size
@@ -249,6 +256,7 @@ def entry_function(
     counted: Sequence[tuple[int, int]] = (),
     symbol: str = ENTRY,
     timed: list[Step] | None = None,
+    symbols: Mapping[GlobalVar, str] | None = None,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """The entry, and the kernels that it calls.
 
@@ -266,6 +274,7 @@ def entry_function(
         symbol: of the entry.
         timed: where the calls of kernels are noted, in their order, if the entry shall time them: a call's number is
             its place there.
+        symbols: what kernels are called by that have not their own symbol.
     """
     params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
@@ -289,7 +298,7 @@ def entry_function(
     if program.parts:
         parameters.append(run := _byte_pointer("run"))
         parts = _Parts(program, table, run)
-    writer = _Writer(signatures, memory, dict(all_counts(program)), parts, timed)
+    writer = _Writer(signatures, memory, dict(all_counts(program)), parts, timed, symbols)
     body += writer.statements(program, plan, areas)
     for place, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
@@ -410,12 +419,14 @@ class _Writer:
         counts: Mapping[Buffer, Count],
         parts: _Parts | None,
         timed: list[Step] | None,
+        symbols: Mapping[GlobalVar, str] | None,
     ) -> None:
         self._signatures = signatures
         self._memory = memory
         self._counts = counts
         self._parts = parts
         self._timed = timed
+        self._symbols = symbols or {}
         self.used: dict[GlobalVar, None] = {}
 
     def statements(self, program: Program, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
@@ -483,7 +494,8 @@ class _Writer:
         types = self._signatures[step.kernel]
         arguments = [tirx.reinterpret(t, operand.address) for t, operand in zip(types, operands, strict=True)]
         arguments += [expression(value) for _, value in step.sizes]
-        return tirx.Evaluate(tirx.call_extern("int32", kernel_symbol(step.kernel.name_hint), *arguments))
+        symbol = self._symbols.get(step.kernel) or kernel_symbol(step.kernel.name_hint)
+        return tirx.Evaluate(tirx.call_extern("int32", symbol, *arguments))
 
     def _choice(self, step: ChoiceStep, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> list[tirx.Stmt]:
         condition, *operands = (_area(plan.places[buffer], areas) for buffer in step.reads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from nnefc.targets.description.c_strings import c_literal
@@ -20,7 +21,7 @@ from nnefc.targets.description.library import (
 )
 from nnefc.targets.description.specialized_source import calls, prototypes, sizes_spelled, specialized_functions
 
-__all__ = ["model_source"]
+__all__ = ["model_source", "model_sources"]
 
 
 def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
@@ -67,8 +68,69 @@ def _tensor_table(
     return "\n".join(lines)
 
 
-def model_source(description: LibraryDescription) -> str:
-    """The C file of one network: its description and the call of its entry."""
+def model_sources(description: LibraryDescription) -> dict[str, str]:
+    """The C files of a library, by their names: that of its network, or those of the networks of its levels."""
+    if not description.levels:
+        return {"model.c": model_source(description)}
+    levels = [
+        replace(level, prefix=PLAIN, weights=description.weights, source=description.source)
+        for level in description.levels
+    ]
+    sources = {f"model{n}.c": model_source(level, _LevelNames(n, level)) for n, level in enumerate(levels)}
+    return {**sources, "levels.c": _levels_source(description)}
+
+
+def _levels_source(description: LibraryDescription) -> str:
+    """The C file with the table of the levels, and what a library has once."""
+    names = [_LevelNames(n, level).model for n, level in enumerate(description.levels)]
+    return "\n".join(
+        [
+            '#include "levels/levels.h"',
+            *(f"extern const nnefc_model {name};" for name in names),
+            f"const nnefc_model *const nnefc_levels[] = {{{', '.join(f'&{name}' for name in names)}}};",
+            f"const uint32_t nnefc_level_count = {len(names)};",
+            f"const uint8_t nnefc_metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
+            *_aliases(description),
+            "",
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class _LevelNames:
+    """The symbols of a level's network: those of a library without levels, with the level's number."""
+
+    number: int
+    level: LibraryDescription
+
+    @property
+    def model(self) -> str:
+        """Of its description."""
+        return f"nnefc_model_of_level{self.number}"
+
+    @property
+    def definitions(self) -> list[str]:
+        """Of macros that make them of the names that a library without levels has."""
+        lines = ["#undef nnefc_this_model", f"#define nnefc_this_model {self.model}"]
+        if self.number:
+            functions = [f"{name}{part}" for name in _ENTRIES for part in self._programs]
+            lines += [f"#define {name} {self._own(name)}" for name in functions]
+        return lines
+
+    @property
+    def _programs(self) -> list[str]:
+        return ["", *(f"_{number}" for number, _ in enumerate(self.level.specializations, 1))]
+
+    def _own(self, name: str) -> str:
+        entry = max((each for each in _ENTRIES if name.startswith(each)), key=len)
+        return f"{entry}_level{self.number}{name.removeprefix(entry)}"
+
+
+_ENTRIES = ("nnefc_network", "nnefc_network_sizes")
+
+
+def model_source(description: LibraryDescription, symbols: _LevelNames | None = None) -> str:
+    """The C file of one network: its description and the call of its entry; of a level, by these names."""
     counts = len(description.inputs), len(description.outputs)
     names = [dimension.name for dimension in description.dimensions]
     is_open, device = description.is_open, DEVICES[description.device]
@@ -118,6 +180,7 @@ def model_source(description: LibraryDescription) -> str:
         [
             "#include <stddef.h>",
             '#include "model.h"',
+            *(symbols.definitions if symbols is not None else []),
             f"int32_t nnefc_network({', '.join(pointers)});",
             *prototypes(description, pointers),
             "extern const uint8_t nnefc_constants[];" if has_constants else "",
@@ -125,7 +188,9 @@ def model_source(description: LibraryDescription) -> str:
             *_weights(description),
             *_open_tables(description),
             *_profile_tables(description),
-            f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
+            "extern const uint8_t nnefc_metadata[];"
+            if symbols is not None
+            else f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
             f"                    const uint8_t *constants{', int64_t *sizes, void *run' * is_open}) {{",
             f"    (void)in, (void)out{', (void)run' * is_open};",
@@ -143,11 +208,12 @@ def model_source(description: LibraryDescription) -> str:
             f"    .weights = {'&weights' if description.weights is not None else 'NULL'},",
             f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
             "    .call = call,",
-            "    .metadata = metadata,",
+            f"    .metadata = {'metadata' if symbols is None else 'nnefc_metadata'},",
             f"    .cuda = {device.module},",
             *([f"    .open = {{{_open_members(description)}}},"] if is_open else []),
+            *(["    .profile = {PLACES, kernels, sums},"] if description.kernels else []),
             "};",
-            *_aliases(description),
+            *(_aliases(description) if symbols is None else []),
             "",
         ]
     )
@@ -207,12 +273,11 @@ def _profile_tables(description: LibraryDescription) -> list[str]:
         texts = ", ".join(map(c_literal, (kernel.kernel, names, kernel.rule)))
         rows.append(f"    {{{texts}, UINT64_C({kernel.operations}), UINT64_C({kernel.bytes}), 0, 0, 0, 0}},")
     return [
-        '#include "profile/profile.h"',
-        f"const uint32_t nnefc_profile_places = {len(rows)};",
-        "const nnefc_kernel_times nnefc_profile_kernels[] = {",
+        f"enum {{ PLACES = {len(rows)} }};",
+        "static const nnefc_kernel_times kernels[] = {",
         *rows,
         "};",
-        f"nnefc_profile_sums nnefc_profile_of[{len(rows)}];",
+        "static nnefc_profile_sums sums[PLACES];",
     ]
 
 

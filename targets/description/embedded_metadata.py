@@ -45,6 +45,15 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
         members["device"] = description.device
     if description.kernels:
         members["kernels"] = [dataclasses.astuple(kernel) for kernel in description.kernels]
+    if description.levels:
+        members["levels"] = [
+            {
+                "target": level.target,
+                "cpu_features": level.cpu_features,
+                "kernels": list(map(dataclasses.astuple, level.kernels)),
+            }
+            for level in description.levels
+        ]
     members["weights"] = description.weights.name if description.weights is not None else ""
     text = json.dumps(members, separators=(",", ":")).encode()
     return MARK + struct.pack("<I", len(text)) + text

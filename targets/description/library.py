@@ -288,6 +288,8 @@ class LibraryDescription:
         output_parts: of each output, the part with which its shape is known. Empty: all is 0.
         part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
         kernels: in the order of their places, if the library times them.
+        levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
+            on. What it says itself is what it says on the oldest, but for the target and the memory, the most of all.
     """
 
     model: str
@@ -321,6 +323,7 @@ class LibraryDescription:
     output_parts: tuple[int, ...] = ()
     part_dimensions: tuple[int, ...] = ()
     kernels: tuple[KernelDescription, ...] = ()
+    levels: tuple[LibraryDescription, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -394,6 +397,8 @@ def check_description(description: LibraryDescription, size: int) -> None:
     for tensor in (*description.inputs, *description.states):
         if any(isinstance(size, str) and size not in known for size in tensor.shape):
             raise CompileError(f'"{tensor.name}" has the shape {list(tensor.shape)}, which no session could read')
+    for level in description.levels:
+        check_description(level, size)
     for role in ("inputs", "outputs", "states"):
         names = [tensor.name for tensor in getattr(description, role)]
         if len(set(names)) != len(names):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,17 @@ def _checked(members: Any) -> Metadata:
         only_specialized=bool(_size(members.get("only_specialized", 0))),
         kernels=tuple(_kernel(*item) for item in members.get("kernels", [])),
     )
-    return Metadata(found, _text(members["weights"]))
+    levels = tuple(_level(found, item) for item in members.get("levels", []))
+    return Metadata(replace(found, levels=levels), _text(members["weights"]))
+
+
+def _level(library: LibraryDescription, members: Any) -> LibraryDescription:
+    return replace(
+        library,
+        target=_text(members["target"]),
+        cpu_features=tuple(map(_text, members["cpu_features"])),
+        kernels=tuple(_kernel(*item) for item in members["kernels"]),
+    )
 
 
 def _tensors(items: Any) -> tuple[TensorDescription, ...]:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.description.c_source import model_source
+from nnefc.targets.description.c_source import model_source, model_sources
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.description.library import (
     PLAIN,
@@ -226,12 +226,14 @@ def _inputs(
             f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
             hint="choose a host that runs Linux",
         )
-    model = folder / "model.c"
-    model.write_text(model_source(description), encoding="utf-8")
+    models = []
+    for name, text in model_sources(description).items():
+        models.append(folder / name)
+        models[-1].write_text(text, encoding="utf-8")
     runtime = runtime_sources(description)
     if own:
         runtime = _runtime_objects(runtime, description, form, own, folder)
-    inputs = [*map(str, runtime), str(model)]
+    inputs = [*map(str, runtime), *map(str, models)]
     for number, path in enumerate(objects):
         if path.suffix != ".o":  # a source of the network's own
             inputs.append(str(path))
@@ -260,7 +262,9 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
 def _compile_flags(description: LibraryDescription) -> list[str]:
     sizes = "-DNNEFC_OPEN" if description.is_open else "-DNNEFC_KNOWN_SIZES"
     states = ["-DNNEFC_STATES"] * bool(description.states)
-    return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states]
+    profile = ["-DNNEFC_PROFILE"] * bool(description.kernels)
+    levels = ["-DNNEFC_LEVELS"] * bool(description.levels)
+    return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels]
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:
@@ -270,7 +274,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
-    folders += ["profile"] * bool(description.kernels)
+    folders += ["profile"] * bool(description.kernels) + ["levels"] * bool(description.levels)
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
     return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Protocol
 
 from nnefc.diagnostics import CompileError
+from nnefc.targets.machine.levels import MULTI, with_levels
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import PRECISIONS, Target, parse_target
 
@@ -57,6 +58,8 @@ _PARSERS = {"cuda": ("nnefc.targets.machine.cuda_target", "parse_cuda_target")}
 def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequence[str] = ()) -> AnyTarget:
     """The machine called `text`: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
 
+    With `-multi` among its words it is a processor and all later levels: see :func:`with_levels`.
+
     Args:
         text: as the user writes it.
         precision: one of PRECISIONS, in place of what the text says or leaves open.
@@ -74,7 +77,10 @@ def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequenc
 
 
 def _machine(text: str) -> AnyTarget:
-    kind = next(iter(text.split()), "")
+    words = text.split()
+    if MULTI in words:
+        return with_levels(parse_target(" ".join(word for word in words if word != MULTI)))
+    kind = next(iter(words), "")
     if kind not in _PARSERS:
         return parse_target(text)
     module, function = _PARSERS[kind]

@@ -26,7 +26,7 @@ from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
 from nnefc.targets.machine.system import FileFormat, format_of, system_of, zig_target
 
-__all__ = ["HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target", "baseline_target", "parse_target"]
+__all__ = ["HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target", "baseline_target", "of_processor", "parse_target"]
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 """What contractions multiply, where a machine has a choice; all sums are float32."""
@@ -78,6 +78,9 @@ class Target:
         tiles: LLVM features of its unit that multiplies matrices, if it has one: kernels that use it need them, besides
             `features`.
         emulates_tiles: whether functions in C stand for that unit's instructions, for tests on machines without it.
+        block_bytes: width of the blocks of numbers that layouts are made of, at least that of a vector register; 0 for
+            one as wide.
+        levels: if a library shall have code for several kinds of processors, each of them, from the oldest on.
     """
 
     name: str
@@ -101,6 +104,8 @@ class Target:
     keep_wide: tuple[str, ...] = ()
     tiles: tuple[str, ...] = ()
     emulates_tiles: bool = False
+    block_bytes: int = 0
+    levels: tuple[Target, ...] = ()
 
     backend = "cpu"
 
@@ -128,6 +133,10 @@ class Target:
         """Bytes that one instruction multiplies with as many others, adding the products to one sum; 0 without any."""
         return self.vector_bytes if "mve" in self.features else 0
 
+    def block_lanes(self, dtype: str) -> int:
+        """Elements of `dtype` in one block of a layout: whole vector registers."""
+        return max(self.lanes(dtype), self.block_bytes * 8 // bits_of(dtype))
+
     def for_sums(self, dtype: str, count: int = 1) -> Target:
         """The same machine, with the registers that hold sums of `dtype`, for integers may have others than floats;
         a vector of sums takes `count` of them."""
@@ -150,7 +159,8 @@ class Target:
             )
         name = re.sub(r" -precision=\w+", "", self.name)
         name += f" -precision={precision}" if precision != PRECISIONS[0] else ""
-        return replace(self, name=name, precision=precision)
+        levels = tuple(level.with_precision(precision) for level in self.levels)
+        return replace(self, name=name, precision=precision, levels=levels)
 
     @property
     def half_float(self) -> str | None:
@@ -159,7 +169,8 @@ class Target:
 
     def with_wide(self, contractions: Sequence[str]) -> Target:
         """The same machine, with contractions that multiply float32 whatever its precision is."""
-        return replace(self, keep_wide=tuple(contractions))
+        levels = tuple(level.with_wide(contractions) for level in self.levels)
+        return replace(self, keep_wide=tuple(contractions), levels=levels)
 
     def widens(self, dtype: str) -> bool:
         """Whether vectors of `dtype`, at most 16 bits wide, become float32 in one or two instructions."""
@@ -271,6 +282,11 @@ def baseline_target(name: str) -> Target:
         CompileError: nnefc does not know this machine.
     """
     return _cross(name, _own_triple(name), "")
+
+
+def of_processor(target: Target, name: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
+    """Another processor, LLVM's `cpu` with `attributes`, of the same instruction set under the same system."""
+    return replace(_cross(name, target.triple, cpu, attributes), triple=target.triple, zig_target=target.zig_target)
 
 
 def _from_options(text: str, options: Sequence[str]) -> Target:

@@ -20,7 +20,24 @@ nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ..
     return status;
 }
 
-nnefc_status nnefc_choose_threads(int32_t wanted, uint32_t *threads, char *error) {
+/* Whose threads these are, and where they run. */
+static nnefc_status check_threads(const nnefc_options *options, char *error) {
+    if (options->processors == NULL && options->parallel_for == NULL) return NNEFC_OK;
+    const char *member = options->processors != NULL ? "processors" : "parallel_for";
+    if (options->threads == 0)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "threads is 0, but must say how many there are, for %s is given", member);
+    if (options->processors != NULL && options->parallel_for != NULL)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error,
+                          "processors are for threads that the session starts, but parallel_for is given");
+    for (int32_t i = 1; options->processors != NULL && i < options->threads; i++)
+        if (!nnefc_may_run_on(options->processors[i]))
+            return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "processors[%d] is %d, which is none that this thread may run on",
+                              (int)i, (int)options->processors[i]);
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_choose_threads(const nnefc_options *options, uint32_t *threads, char *error) {
+    int32_t wanted = options->threads;
     if (wanted < 0 || wanted > NNEFC_MAX_THREADS)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "threads is %d, not a number from 0 to %d", (int)wanted,
                           NNEFC_MAX_THREADS);
@@ -37,7 +54,7 @@ nnefc_status nnefc_choose_threads(int32_t wanted, uint32_t *threads, char *error
     if (!nnefc_has_threads) wanted = 1;
     uint32_t processors = wanted == 0 ? nnefc_processor_count() : 0;
     *threads = wanted > 0 ? (uint32_t)wanted : processors < NNEFC_MAX_THREADS ? processors : NNEFC_MAX_THREADS;
-    return NNEFC_OK;
+    return nnefc_has_threads ? check_threads(options, error) : NNEFC_OK;
 }
 
 nnefc_status nnefc_check_workspace(const nnefc_options *options, uint32_t alignment, char *error) {

@@ -8,8 +8,9 @@
 /* Writes a message into `error` and returns the status, so that a check is one statement. */
 __attribute__((format(printf, 3, 4))) nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ...);
 
-/* The number of threads to use, from the options, the environment or the machine, in this order. */
-nnefc_status nnefc_choose_threads(int32_t wanted, uint32_t *threads, char *error);
+/* The number of threads to use, from the options, the environment or the machine, in this order; and whether the options say of
+ * threads what can be. */
+nnefc_status nnefc_choose_threads(const nnefc_options *options, uint32_t *threads, char *error);
 
 /* Whether the caller's own workspace, if there is one, is aligned to so many bytes and large enough. */
 nnefc_status nnefc_check_workspace(const nnefc_options *options, uint32_t alignment, char *error);

@@ -88,7 +88,7 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
 #ifdef NNEFC_TEXT
     failed |= !nnefc_texts_init(&engine->texts);
 #endif
-    if (!failed) engine->pool = nnefc_pool_create(threads, description->scratch_bytes, options->keep_subnormals != 0);
+    if (!failed) engine->pool = nnefc_pool_create(options, threads, description->scratch_bytes);
     if (engine->pool == NULL)
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session of %llu bytes and %u threads",
                           (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads);
@@ -98,7 +98,7 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
 
 nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **engine, char *error) {
     uint32_t threads = 0;
-    nnefc_status status = nnefc_choose_threads(options->threads, &threads, error);
+    nnefc_status status = nnefc_choose_threads(options, &threads, error);
     if (status == NNEFC_OK) status = nnefc_check_workspace(options, ALIGNMENT, error);
     if (status == NNEFC_OK && options->device != 0)
         status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "device is %lld, but the network runs on the processor",

@@ -4,6 +4,9 @@
 
 #include "cuda.h"
 #include "nnefc.h"
+#ifdef NNEFC_PROFILE
+#include "profile/profile.h"
+#endif
 #include "weights.h"
 
 #ifdef NNEFC_OPEN
@@ -61,8 +64,21 @@ typedef struct nnefc_model {
 #ifdef NNEFC_OPEN
     nnefc_open_sizes open;
 #endif
+#ifdef NNEFC_PROFILE
+    nnefc_profile_table profile;
+#endif
 } nnefc_model;
 
+#ifdef NNEFC_LEVELS
+/* A copy of that of one level, once one is chosen. */
+extern nnefc_model nnefc_this_model;
+
+/* Chooses the level for this processor, if that has not been done. */
+void nnefc_choose_level(void);
+#else
 extern const nnefc_model nnefc_this_model;
+
+static inline void nnefc_choose_level(void) {}
+#endif
 
 #endif

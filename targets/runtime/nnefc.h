@@ -173,13 +173,18 @@ typedef struct nnefc_description {
 /* Works on every processor. */
 NNEFC_API const nnefc_description *nnefc_describe(void);
 
+/* Calls task(context, i) once for each i from 0 to count - 1, on any threads, at the same time or one after the other, and
+ * returns when all have returned. `count` is 2 to nnefc_options.threads. A session calls it from the thread that runs it, many
+ * times in a run; no task waits for another one. */
+typedef void nnefc_parallel_for(void *pool, uint32_t count, void (*task)(void *context, uint32_t i), void *context);
+
 /* How to create a session. Set everything to zero, then struct_size, then other members as needed:
  *     nnefc_options options = {0};
  *     options.struct_size = sizeof options;
  */
 typedef struct nnefc_options {
-    uint32_t struct_size;     /* sizeof(nnefc_options), or its size when it ended with workspace_bytes, weights or
-                                 device; others are NNEFC_WRONG_ABI */
+    uint32_t struct_size;     /* sizeof(nnefc_options), or its size when it ended with workspace_bytes, weights,
+                                 device or keep_subnormals; others are NNEFC_WRONG_ABI */
     int32_t threads;          /* 1 to 1024, the calling thread included; 0: the value of the environment variable
                                  NNEFC_NUM_THREADS, or else the number of processors that the calling thread may use */
     void *workspace;          /* null, or memory of the caller, aligned to 64 bytes, which the session uses until it is
@@ -192,6 +197,12 @@ typedef struct nnefc_options {
     int64_t device;           /* the number of the GPU, as the driver counts; 0 for networks that need none */
     int32_t keep_subnormals;  /* 0: subnormal numbers, smaller than about 1e-38, are treated as zero; 1: they are kept,
                                  which can take several times as long */
+    int32_t reserved;         /* what it is does not matter */
+    const int32_t *processors; /* null, or `threads` numbers of processors, as the system counts, of which each but the first
+                                 is the only one that a thread of the session's own may run on; the first stands for the
+                                 calling thread, which runs where it runs. With Linux alone */
+    nnefc_parallel_for *parallel_for; /* null, or the caller's own threads in place of the session's, which starts none */
+    void *parallel_for_pool;  /* its first argument */
 } nnefc_options;
 
 typedef struct nnefc_session nnefc_session;

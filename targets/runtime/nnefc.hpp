@@ -204,6 +204,9 @@ struct Options {
     std::uint64_t workspace_bytes = 0;
     std::int64_t device = 0;       // the number of the GPU
     bool keep_subnormals = false;  // compute with numbers of less than about 1e-38, which takes longer
+    std::vector<std::int32_t> processors;         // one for each thread, that it runs on alone; the first is not looked at
+    nnefc_parallel_for *parallel_for = nullptr;   // the caller's own threads, see nnefc.h
+    void *parallel_for_pool = nullptr;
 };
 
 // A session of a network: its states, memory and threads. Can be moved, not copied; what was moved from can be destroyed or
@@ -220,7 +223,11 @@ public:
             throw Error(NNEFC_BAD_ARGUMENT, "the network has open sizes: give the session NNEFC_OPEN_INTERFACE of its name");
         nnefc_options plain = {};
         // what all libraries know, unless the rest is needed
-        const std::size_t size = options.keep_subnormals ? sizeof plain
+        if (!options.processors.empty() && options.processors.size() != static_cast<std::size_t>(options.threads))
+            throw Error(NNEFC_BAD_ARGUMENT, "processors are not as many as threads");
+        const bool has_threads = !options.processors.empty() || options.parallel_for != nullptr;
+        const std::size_t size = has_threads ? sizeof plain
+                                 : options.keep_subnormals ? offsetof(nnefc_options, processors)
                                  : options.device != 0 ? offsetof(nnefc_options, keep_subnormals)
                                  : options.weights.empty() ? offsetof(nnefc_options, weights) : offsetof(nnefc_options, device);
         plain.struct_size = static_cast<std::uint32_t>(size);
@@ -230,6 +237,9 @@ public:
         plain.weights = options.weights.empty() ? nullptr : options.weights.c_str();
         plain.device = options.device;
         plain.keep_subnormals = options.keep_subnormals ? 1 : 0;
+        plain.processors = options.processors.empty() ? nullptr : options.processors.data();
+        plain.parallel_for = options.parallel_for;
+        plain.parallel_for_pool = options.parallel_for_pool;
         nnefc_session *made = nullptr;
         check(functions_.create(&plain, &made), nullptr);
         session_ = made;

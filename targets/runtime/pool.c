@@ -10,6 +10,9 @@
  * waits for the others anyway, does those then whose threads have not begun. What is over before another thread would know of
  * it is not shared at all.
  *
+ * With threads of the caller's (nnefc_options.parallel_for) there is nobody to announce a launch to, nor to wait for: the caller's
+ * function is given one task for each worker, which does pieces as above.
+ *
  * Both sides watch for a short while, then sleep on a condition variable: who is about to sleep says so first and looks
  * once more, who raises looks for sleepers after, so that one of the two always sees the other (all four accesses are
  * sequentially consistent). */
@@ -51,6 +54,7 @@ typedef struct thread_slot {
     _Alignas(LINE) atomic_uint_least64_t range; /* the first piece that nobody has taken, and the end: 16 bits each */
     atomic_uint_least64_t done;                 /* how many pieces this worker has done, its own or others' */
     int status;                                 /* the failure of one of these, 0 if none */
+    int32_t processor;                          /* the only one that its thread may run on; -1 for no such */
     pthread_t thread;
     _Alignas(LINE) nnefc_worker worker;
 } thread_slot;
@@ -69,6 +73,8 @@ struct nnefc_pool {
     int64_t watch;                   /* nanoseconds; none when there are more threads than processors */
     nnefc_process *owner;
     bool keep_subnormals;
+    nnefc_parallel_for *parallel_for; /* null if the threads are the pool's own */
+    void *parallel_for_pool;
     uint8_t *scratch;
     thread_slot slots[];
 };
@@ -185,6 +191,7 @@ static void *worker_main(void *argument) {
     thread_slot *own = argument;
     nnefc_pool *pool = own->worker.pool;
     if (!nnefc_per_thread_set(&current, &own->worker)) atomic_store(&pool->refused, true);
+    if (own->processor >= 0 && !nnefc_run_only_on(own->processor)) atomic_store(&pool->refused, true);
     nnefc_keep_subnormals(pool->keep_subnormals);
     for (uint64_t announced = 0;;) {
         announced = wait_for_launch(pool, announced);
@@ -210,6 +217,38 @@ static uint64_t publish(nnefc_pool *pool, launch job, uint32_t flags) {
         pthread_cond_broadcast(&pool->work);
         pthread_mutex_unlock(&pool->mutex);
     }
+    return announced;
+}
+
+static bool enter_as(nnefc_pool *pool, uint32_t index, nnefc_outside *outside) {
+    nnefc_worker *worker = &pool->slots[index].worker;
+    *outside = (nnefc_outside){.worker = nnefc_pool_current(), .float_mode = nnefc_float_mode()};
+    if (!nnefc_per_thread_set(&current, worker)) {
+        nnefc_worker_fail(worker, "no memory to tell the thread from others");
+        return false;
+    }
+    nnefc_keep_subnormals(pool->keep_subnormals);
+    return true;
+}
+
+void nnefc_pool_leave(nnefc_outside outside) {
+    nnefc_set_float_mode(outside.float_mode);
+    nnefc_per_thread_set(&current, outside.worker);
+}
+
+/* What one task of the caller's threads does: pieces of the last launch, as the worker of its number. */
+static void work_as(void *argument, uint32_t index) {
+    nnefc_pool *pool = argument;
+    nnefc_outside outside;
+    if (index >= pool->threads || !enter_as(pool, index, &outside)) return; /* others do its pieces */
+    do_pieces(pool, &pool->slots[index], atomic_load(&pool->announced), pool->threads);
+    nnefc_pool_leave(outside);
+}
+
+static uint64_t run_on_callers_threads(nnefc_pool *pool, launch job) {
+    uint64_t announced = publish(pool, job, 0);
+    pool->parallel_for(pool->parallel_for_pool, pool->threads, work_as, pool);
+    if (!finished(pool, announced)) nnefc_worker_fail(&pool->slots[0].worker, "parallel_for has not called every task");
     return announced;
 }
 
@@ -257,9 +296,14 @@ int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data
     if (alone || job.tasks == 1) return run_alone(worker, &job);
     uint32_t most = pool->threads * MOST_PIECES;
     job.pieces = (uint32_t)job.tasks < most ? (uint32_t)job.tasks : most;
-    uint64_t announced = publish(pool, job, each == 1 ? WORKERS_OWN_ONLY : 0);
-    do_pieces(pool, &pool->slots[0], announced, pool->threads);
-    wait_for_end(pool, announced);
+    uint64_t announced;
+    if (pool->parallel_for != NULL) {
+        announced = run_on_callers_threads(pool, job);
+    } else {
+        announced = publish(pool, job, each == 1 ? WORKERS_OWN_ONLY : 0);
+        do_pieces(pool, &pool->slots[0], announced, pool->threads);
+        wait_for_end(pool, announced);
+    }
     int status = 0;
     for (uint32_t i = 0; i < pool->threads && status == 0; i++)
         if (epoch_of(atomic_load(&pool->slots[i].done)) == epoch_of(announced)) status = pool->slots[i].status;
@@ -267,7 +311,7 @@ int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data
 }
 
 static bool start_threads(nnefc_pool *pool) {
-    while (pool->started < pool->threads - 1) {
+    while (pool->parallel_for == NULL && pool->started < pool->threads - 1) {
         thread_slot *slot = &pool->slots[pool->started + 1];
         if (!nnefc_start_thread(&slot->thread, worker_main, slot)) return false;
         pool->started++;
@@ -287,6 +331,10 @@ static int touch_scratch(int task, nnefc_parallel_environment *environment, void
  * variables. */
 static void warm_up(nnefc_pool *pool) {
     launch job = {.body = touch_scratch, .data = pool, .tasks = (int32_t)pool->threads, .pieces = pool->threads};
+    if (pool->parallel_for != NULL) {
+        run_tasks(&job, 0, job.tasks);
+        return;
+    }
     uint64_t announced = publish(pool, job, WORKERS_OWN_ONLY);
     do_pieces(pool, &pool->slots[0], announced, 1);
     wait_for_end(pool, announced);
@@ -300,7 +348,7 @@ static void free_memory(nnefc_pool *pool) {
     nnefc_free_aligned(pool);
 }
 
-nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes, bool keep_subnormals) {
+nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, uint64_t scratch_bytes) {
     if (scratch_bytes > SIZE_MAX / 2 / NNEFC_MAX_THREADS) return NULL;
     uint64_t stride = round_up(scratch_bytes, LINE);
     size_t bytes = (size_t)round_up(sizeof(nnefc_pool) + threads * sizeof(thread_slot), LINE);
@@ -314,10 +362,13 @@ nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes, bool kee
         return NULL;
     }
     pool->threads = threads;
-    pool->keep_subnormals = keep_subnormals;
+    pool->keep_subnormals = options->keep_subnormals != 0;
+    pool->parallel_for = options->parallel_for;
+    pool->parallel_for_pool = options->parallel_for_pool;
     pool->watch = threads <= nnefc_processor_count() ? WATCH_NANOSECONDS : 0;
     for (uint32_t i = 0; i < threads; i++) {
         nnefc_worker *worker = &pool->slots[i].worker;
+        pool->slots[i].processor = options->processors != NULL ? options->processors[i] : -1;
         worker->pool = pool;
         worker->index = i;
         worker->scratch.bytes = scratch_bytes;
@@ -344,21 +395,7 @@ void nnefc_pool_destroy(nnefc_pool *pool) {
     free_memory(pool);
 }
 
-bool nnefc_pool_enter(nnefc_pool *pool, nnefc_outside *outside) {
-    nnefc_worker *worker = &pool->slots[0].worker;
-    *outside = (nnefc_outside){.worker = nnefc_pool_current(), .float_mode = nnefc_float_mode()};
-    if (!nnefc_per_thread_set(&current, worker)) {
-        nnefc_worker_fail(worker, "no memory to tell the thread from others");
-        return false;
-    }
-    nnefc_keep_subnormals(pool->keep_subnormals);
-    return true;
-}
-
-void nnefc_pool_leave(nnefc_outside outside) {
-    nnefc_set_float_mode(outside.float_mode);
-    nnefc_per_thread_set(&current, outside.worker);
-}
+bool nnefc_pool_enter(nnefc_pool *pool, nnefc_outside *outside) { return enter_as(pool, 0, outside); }
 
 void nnefc_worker_fail(nnefc_worker *worker, const char *format, ...) {
     if (worker->error[0] != '\0') return;

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "nnefc.h"
+
 enum { NNEFC_MAX_THREADS = 1024, NNEFC_MAX_SCRATCH_BLOCKS = 64, NNEFC_WORKER_ERROR_BYTES = 256 };
 
 /* What TVM's code sees of a launch. */
@@ -43,9 +45,10 @@ typedef struct nnefc_outside {
     uint64_t float_mode;
 } nnefc_outside;
 
-/* A pool of so many threads, each with a scratch stack of so many bytes; null if memory or threads cannot be had. Its
- * threads, and who enters it, take subnormal numbers for zero unless it is to keep them. */
-nnefc_pool *nnefc_pool_create(uint32_t threads, uint64_t scratch_bytes, bool keep_subnormals);
+/* A pool of so many threads, each with a scratch stack of so many bytes; null if memory or threads cannot be had. The options say
+ * whose threads these are, and where they run. Its threads, and who enters it, take subnormal numbers for zero unless the options
+ * say that they are kept. */
+nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, uint64_t scratch_bytes);
 
 /* Joins the threads and frees everything; in a forked child, where there are none, only frees. */
 void nnefc_pool_destroy(nnefc_pool *pool);

@@ -109,6 +109,40 @@ static uint32_t quota(void) {
 
 uint32_t nnefc_processor_count(void) { return least(affinity(), quota()); }
 
+/* Makes the set of a processor alone, of so many bytes, for CPU_FREE; null for a number that no system has. */
+static cpu_set_t *only(int32_t processor, size_t *bytes) {
+    if (processor < 0 || processor >= 1 << 20) return NULL;
+    size_t capacity = processor < 1024 ? 1024 : (size_t)processor + 1;
+    cpu_set_t *set = CPU_ALLOC(capacity);
+    if (set == NULL) return NULL;
+    *bytes = CPU_ALLOC_SIZE(capacity);
+    CPU_ZERO_S(*bytes, set);
+    CPU_SET_S((size_t)processor, *bytes, set);
+    return set;
+}
+
+bool nnefc_may_run_on(int32_t processor) {
+    for (size_t capacity = 1024; processor >= 0 && capacity <= 1u << 20; capacity *= 4) {
+        cpu_set_t *set = CPU_ALLOC(capacity);
+        if (set == NULL) break;
+        size_t bytes = CPU_ALLOC_SIZE(capacity);
+        bool known = sched_getaffinity(0, bytes, set) == 0;
+        bool found = known && CPU_ISSET_S((size_t)processor, bytes, set);
+        CPU_FREE(set);
+        if (known) return found;
+    }
+    return false;
+}
+
+bool nnefc_run_only_on(int32_t processor) {
+    size_t bytes = 0;
+    cpu_set_t *set = only(processor, &bytes);
+    if (set == NULL) return false;
+    bool done = sched_setaffinity(0, bytes, set) == 0;
+    CPU_FREE(set);
+    return done;
+}
+
 #elif defined(_WIN32)
 #include <windows.h>
 
@@ -132,4 +166,13 @@ uint32_t nnefc_processor_count(void) {
     return online > 0 ? (uint32_t)online : 1;
 }
 
+#endif
+
+#if !defined(__linux__)
+bool nnefc_may_run_on(int32_t processor) {
+    (void)processor;
+    return false;
+}
+
+bool nnefc_run_only_on(int32_t processor) { return nnefc_may_run_on(processor); }
 #endif

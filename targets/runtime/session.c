@@ -23,7 +23,10 @@ static atomic_uint create_failures;
 
 static const nnefc_description *const description = &nnefc_this_model.description;
 
-const nnefc_description *nnefc_describe(void) { return description; }
+const nnefc_description *nnefc_describe(void) {
+    nnefc_choose_level();
+    return description;
+}
 
 const char *nnefc_status_name(nnefc_status status) {
     static const char *const names[] = {
@@ -78,7 +81,8 @@ static bool read_options(const nnefc_options *given, nnefc_options *options) {
     if (given == NULL) return true;
     if (given->struct_size != sizeof *given && given->struct_size != offsetof(nnefc_options, weights) &&
         given->struct_size != offsetof(nnefc_options, device) &&
-        given->struct_size != offsetof(nnefc_options, keep_subnormals))
+        given->struct_size != offsetof(nnefc_options, keep_subnormals) &&
+        given->struct_size != offsetof(nnefc_options, processors))
         return false;
     memcpy(options, given, given->struct_size);
     return true;
@@ -97,10 +101,10 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
     *session = NULL;
     nnefc_options options;
     if (!read_options(given, &options))
-        return nnefc_fail(NNEFC_WRONG_ABI, error, "nnefc_options.struct_size is %u, but ABI version %u has %u, %u, %u or %u",
+        return nnefc_fail(NNEFC_WRONG_ABI, error, "nnefc_options.struct_size is %u, but ABI version %u has %u, %u, %u, %u or %u",
                           (unsigned)given->struct_size, NNEFC_ABI_VERSION, (unsigned)offsetof(nnefc_options, weights),
                           (unsigned)offsetof(nnefc_options, device), (unsigned)offsetof(nnefc_options, keep_subnormals),
-                          (unsigned)sizeof options);
+                          (unsigned)offsetof(nnefc_options, processors), (unsigned)sizeof options);
     if (options.keep_subnormals != 0 && options.keep_subnormals != 1)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "keep_subnormals is %d, not 0 or 1", (int)options.keep_subnormals);
     nnefc_status status = check_cpu(error);
@@ -141,6 +145,7 @@ static nnefc_status answered(nnefc_status status, const char *error) {
 }
 
 nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session) {
+    nnefc_choose_level();
     char error[NNEFC_ERROR_BYTES] = "";
     return answered(create(options, session, error), error);
 }

@@ -23,6 +23,12 @@ enum { nnefc_has_threads = true };
  * than the quota of its container allows, rounded up. */
 uint32_t nnefc_processor_count(void);
 
+/* Whether the calling thread may run on a processor, by its number, 0 or more; false where a system binds no threads. */
+bool nnefc_may_run_on(int32_t processor);
+
+/* Lets the calling thread run on that one alone; false if it may not. */
+bool nnefc_run_only_on(int32_t processor);
+
 /* Memory aligned to 64 bytes, for nnefc_free_aligned; null if there is none to be had. */
 void *nnefc_allocate_aligned(size_t bytes);
 

@@ -115,6 +115,8 @@ class ContractionRule:
         right = [loops[axis] for axis in roles.only_right]
         left = [loops[axis] for axis in sorted(roles.only_left, key=lambda axis: axis in rows[-1:])]
         outer = [loops[axis] for axis in roles.both] + right + left
+        if len(right) > 1 and column == vector and vectors > tile.columns and target.vector_bytes < _CACHE_LINE:
+            outer.append(outer.pop(outer.index(right[-1])))  # parts of a line of B one after the other, for one tile
         apart = _panels_apart(sch, right, left, terms, tile, target)
         sch.reorder(*outer, *reduced, *row_loops, column_inner, lane)
         sch.reverse_compute_at(epilogue, outer[-1])

@@ -113,10 +113,10 @@ static nnefc_status take_pinned_memory(nnefc_engine *engine, char *error) {
 
 static nnefc_status take_threads(nnefc_engine *engine, const nnefc_options *options, char *error) {
     uint32_t threads = 0;
-    nnefc_status status = nnefc_choose_threads(options->threads, &threads, error);
+    nnefc_status status = nnefc_choose_threads(options, &threads, error);
     if (status != NNEFC_OK) return status;
     threads = module->host_kernel_count > 0 ? threads : 1;
-    engine->pool = nnefc_pool_create(threads, description->scratch_bytes, options->keep_subnormals != 0);
+    engine->pool = nnefc_pool_create(options, threads, description->scratch_bytes);
     if (engine->pool == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session");
     return NNEFC_OK;
 }

@@ -11,10 +11,12 @@ typedef struct nnefc_profile_sums {
     _Atomic uint64_t calls, nanoseconds, last_begin, last_nanoseconds;
 } nnefc_profile_sums;
 
-/* The generated file defines these: one item for each place, whose times are 0. */
-extern const uint32_t nnefc_profile_places;
-extern const nnefc_kernel_times nnefc_profile_kernels[];
-extern nnefc_profile_sums nnefc_profile_of[];
+/* What a network times: one item for each place, whose times are 0, and room for the times. */
+typedef struct nnefc_profile_table {
+    uint32_t places;
+    const nnefc_kernel_times *kernels;
+    nnefc_profile_sums *sums;
+} nnefc_profile_table;
 
 /* Called by the entry before and after each kernel. */
 int64_t nnefc_profile_begin(void);

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from ctypes import byref, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,15 @@ class Options(ctypes.Structure):
         ("weights", c_char_p),
         ("device", c_int64),
         ("keep_subnormals", c_int32),
+        ("reserved", c_int32),
+        ("processors", POINTER(c_int32)),
+        ("parallel_for", c_void_p),
+        ("parallel_for_pool", c_void_p),
     )
+
+
+TASK = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
+PARALLEL_FOR = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, TASK, c_void_p)
 
 
 class Sample:
@@ -61,7 +70,7 @@ class Sample:
         self.y = np.zeros(1024, np.float32)
         self.count = np.zeros(1, np.int64)
 
-    def create(self, threads: int = 1, **options: int) -> tuple[int, c_void_p]:
+    def create(self, threads: int = 1, **options: Any) -> tuple[int, c_void_p]:
         chosen = Options(options.pop("struct_size", ctypes.sizeof(Options)), threads, **options)
         session = c_void_p()
         return self.dll.nnefc_create(byref(chosen), byref(session)), session
@@ -181,17 +190,100 @@ def test_threads_out_of_range(sample: Sample, threads: int) -> None:
 def test_options_of_another_size(sample: Sample, size: int) -> None:
     status, session = sample.create(struct_size=size)
     assert (status, session.value) == (WRONG_ABI, None)
-    assert f"struct_size is {size}, but ABI version 1 has 24, 32, 40 or 48" in sample.error(None)
+    assert f"struct_size is {size}, but ABI version 1 has 24, 32, 40, 48 or 72" in sample.error(None)
 
 
-@pytest.mark.parametrize("size", [24, 32, 40])
+@pytest.mark.parametrize("size", [24, 32, 40, 48])
 def test_options_of_earlier_versions_are_taken(sample: Sample, size: int) -> None:
     status, session = sample.create(
-        struct_size=size, device=0 if size > 32 else 7, keep_subnormals=5
+        struct_size=size,
+        device=0 if size > 32 else 7,
+        keep_subnormals=0 if size > 40 else 5,
+        parallel_for=1,
     )  # beyond what they have
     assert status == OK
     assert sample.run(session) == OK
     assert sample.dll.nnefc_destroy(session) == OK
+
+
+def on_one(pool: int, count: int, task: Any, context: int) -> None:
+    for index in reversed(range(count)):
+        task(context, index)
+
+
+def on_threads(pool: int, count: int, task: Any, context: int) -> None:
+    workers = [threading.Thread(target=task, args=(context, index)) for index in range(count)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+@pytest.mark.parametrize("way", [on_one, on_threads])
+def test_a_session_runs_on_threads_of_the_callers(sample: Sample, way: Any) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def parallel_for(pool: int, count: int, task: Any, context: int) -> None:
+        calls.append((pool, count))
+        way(pool, count, task, context)
+
+    before, function = thread_count(), PARALLEL_FOR(parallel_for)
+    status, session = sample.create(3, parallel_for=ctypes.cast(function, c_void_p), parallel_for_pool=77)
+    assert status == OK, sample.error(None)
+    assert thread_count() == before
+    for _ in range(20):
+        assert sample.run(session) == OK, sample.error(session)
+        assert sample.right()
+    assert set(calls) == {(77, 3)}
+    assert sample.dll.nnefc_destroy(session) == OK
+
+
+def test_a_function_that_calls_no_task_fails_the_run(sample: Sample) -> None:
+    function = PARALLEL_FOR(lambda pool, count, task, context: None)
+    _, session = sample.create(3, parallel_for=ctypes.cast(function, c_void_p))
+    assert sample.run(session) == KERNEL_ERROR
+    assert "parallel_for has not called every task" in sample.error(session)
+    assert sample.dll.nnefc_destroy(session) == OK
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs threads that can be bound to processors")
+def test_threads_run_on_the_processors_that_they_are_given(sample: Sample) -> None:
+    own = sorted(os.sched_getaffinity(0))
+    wanted = [own[0], own[-1], own[0]]
+    before = set(os.listdir("/proc/self/task"))
+    status, session = sample.create(3, processors=(c_int32 * 3)(*wanted))
+    assert status == OK, sample.error(None)
+    started = set(os.listdir("/proc/self/task")) - before
+    assert sorted(min(os.sched_getaffinity(int(number))) for number in started) == sorted(wanted[1:])
+    assert all(len(os.sched_getaffinity(int(number))) == 1 for number in started)
+    assert sorted(os.sched_getaffinity(0)) == own
+    assert sample.run(session) == OK
+    assert sample.right()
+    assert sample.dll.nnefc_destroy(session) == OK
+
+
+@pytest.mark.parametrize(
+    ("threads", "options", "said"),
+    [
+        (2, {"processors": (c_int32 * 2)(0, 1 << 20)}, "processors[1] is 1048576, which is none that this thread may"),
+        (2, {"processors": (c_int32 * 2)(0, -1)}, "processors[1] is -1, which is none"),
+        (
+            0,
+            {"processors": (c_int32 * 2)(0, 0)},
+            "threads is 0, but must say how many there are",
+        ),
+        (0, {"parallel_for": 1}, "threads is 0, but must say how many there are, for parallel_for is given"),
+        (
+            2,
+            {"parallel_for": 1, "processors": (c_int32 * 2)(0, 0)},
+            "processors are for threads that the session",
+        ),
+    ],
+)
+def test_threads_that_cannot_be_are_refused(sample: Sample, threads: int, options: Any, said: str) -> None:
+    status, _ = sample.create(threads, **options)
+    assert status == BAD_ARGUMENT
+    assert said in sample.error(None)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -395,6 +487,7 @@ def in_child(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
 import os, sys, threading, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
+from typing import Any
 from test_runtime import Sample, OK, BUSY
 path = Path({str(sample_library())!r})
 sample = Sample(path)

@@ -1,0 +1,106 @@
+"""The programs of a library: of a network, of the same with some sizes known, and those for levels of processors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import tvm_ffi
+
+from nnefc.frontends.leaving_open import leaving_open
+from nnefc.network import Network
+from nnefc.passes.backend import Backend, Lowered
+from nnefc.passes.pipeline import Observer, Place, lower, without_code
+from nnefc.passes.plan.compiled_kernels import CompiledKernels
+from nnefc.passes.plan.entry import counted_sizes, entry_symbol
+from nnefc.specializations import Specializations
+from nnefc.targets.codegen.cpu.objects import CodeGenerator
+
+__all__ = ["Level", "lowered_levels"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a library runs on one kind of processor.
+
+    Attributes:
+        backend: of its target.
+        generator: has its kernels already.
+        programs: of the network, then those for some sizes.
+    """
+
+    backend: Backend
+    generator: CodeGenerator
+    programs: Sequence[Lowered]
+
+
+def lowered_levels(
+    network: Network,
+    special: Specializations,
+    backend: Backend,
+    strict: bool,
+    memory_budget: float,
+    place: Place,
+    profile: bool,
+    observe: Observer,
+    generators: ExitStack,
+) -> list[Level]:
+    """The programs of each level of `backend`, from the oldest processors on; all share one pool of constants.
+
+    A kernel that computes as one of an older level does, in vectors of the same registers, is that one. A level of
+    which this holds for everything is left out.
+
+    Args:
+        place: of each program, but for its symbol.
+        profile: whether kernels are timed.
+        observe: called after each phase.
+        generators: where the code generators are entered, which begin to work at once.
+    """
+    levels: list[Level] = []
+    compiled: dict[int, CompiledKernels] = {}
+    for level in backend.levels:
+        generator = generators.enter_context(CodeGenerator(level.target.host))
+        own = replace(place, symbol=entry_symbol(len(levels)), timed=[] if profile else None)
+        if len(backend.levels) > 1:
+            width = level.target.host.vector_bytes
+            own = replace(own, compiled=compiled.setdefault(width, CompiledKernels()))
+        programs = _programs(network, special, level, strict, memory_budget, own, observe, generator)
+        if not any(_are_equal(programs, other.programs) for other in levels):
+            levels.append(Level(level, generator, programs))
+    return levels
+
+
+def _programs(
+    network: Network,
+    special: Specializations,
+    backend: Backend,
+    strict: bool,
+    memory_budget: float,
+    place: Place,
+    observe: Observer,
+    generator: CodeGenerator,
+) -> list[Lowered]:
+    with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+        if special.only:
+            programs = [without_code(network, generator.add, place)]
+        else:
+            programs = [lower(network, backend, observe, strict, generator.add, memory_budget, place)]
+    counted = counted_sizes(programs[0].program)
+    for number, part in enumerate(special.networks, 1):
+        own = replace(place, symbol=f"{place.symbol}_{number}", counted=counted)
+        with leaving_open(part.open_dimensions, part.input_shapes, part.all_counts):
+            programs.append(lower(part, backend, observe, strict, generator.add, memory_budget, own))
+    return programs
+
+
+def _are_equal(programs: Sequence[Lowered], others: Sequence[Lowered]) -> bool:
+    """Whether the programs of two levels call the same kernels with the same operands."""
+    return all(
+        program.plan.workspace_bytes == other.plan.workspace_bytes
+        and tvm_ffi.structural_equal(
+            program.entry.without_attr("global_symbol"), other.entry.without_attr("global_symbol")
+        )
+        for program, other in zip(programs, others, strict=True)
+        if program.module.functions and other.module.functions
+    )

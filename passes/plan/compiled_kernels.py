@@ -1,0 +1,25 @@
+"""The kernels that a library has, so that those of a further program which compute the same are not compiled again."""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import tirx
+
+__all__ = ["CompiledKernels"]
+
+
+class CompiledKernels:
+    """Flat functions with symbols, by what they compute."""
+
+    def __init__(self) -> None:
+        self._alike: dict[int, list[tuple[tirx.PrimFunc, str]]] = {}
+
+    def like(self, func: tirx.PrimFunc) -> str | None:
+        """The symbol of an equal function; None if there is none, and then `func` is one from now on."""
+        symbol, bare = str(func.attrs["global_symbol"]), func.without_attr("global_symbol")
+        alike = self._alike.setdefault(tvm_ffi.structural_hash(bare), [])
+        for other, name in alike:
+            if tvm_ffi.structural_equal(other, bare):
+                return name
+        alike.append((bare, symbol))
+        return None

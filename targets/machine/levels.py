@@ -1,0 +1,82 @@
+"""The levels of an instruction set: kinds of processors that one library may have code for, from the oldest on.
+
+    nnefc compile model.onnx --target x86-64 --multi -o model.so
+
+makes a library with a program for each of them, which read the same constants. It runs the last one whose instructions
+the processor has: see `runtime/levels/levels.c`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.machine.architecture import architecture_of
+from nnefc.targets.machine.target import Target, of_processor
+
+__all__ = ["LEVELS", "MULTI", "Level", "with_levels"]
+
+MULTI = "-multi"
+"""What asks for levels among the words of a target."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A kind of processor.
+
+    Attributes:
+        name: in messages, and of the target that a session says it runs.
+        cpu: LLVM's name of a processor that is one; "" for the oldest.
+        attributes: LLVM features besides those of that.
+    """
+
+    name: str
+    cpu: str
+    attributes: tuple[str, ...] = ()
+
+
+_VNNI = ("+avx512vnni",)
+_BF16 = (*_VNNI, "+avx512bf16")
+_AMX = (*_BF16, "+avx512fp16", "+amx-tile", "+amx-bf16", "+amx-int8")
+
+LEVELS = {
+    "x86_64": (
+        Level("x86-64-v2", "x86-64-v2"),
+        Level("x86-64-v3", "x86-64-v3"),
+        Level("x86-64-v4", "x86-64-v4"),
+        Level("x86-64-v4-vnni", "x86-64-v4", _VNNI),
+        Level("x86-64-v4-bf16", "x86-64-v4", _BF16),
+        Level("x86-64-v4-amx", "x86-64-v4", _AMX),
+    ),
+    "aarch64": (
+        Level("armv8-a", ""),
+        Level("armv8.2-a", "cortex-a76"),
+        Level("armv8.6-a", "cortex-a76", ("+fp16fml", "+bf16", "+i8mm")),
+    ),
+}
+"""By the instruction set. A library has no code for a level whose code would be that of the one before."""
+
+
+def with_levels(target: Target) -> Target:
+    """A target whose libraries have code for all levels that have its features: the first of these is the oldest
+    processor that they run on. Blocks of layouts are as wide as the widest vectors, so that all read equal constants.
+
+    Raises:
+        CompileError: nnefc knows no levels of the instruction set, or none that has these features.
+    """
+    architecture = architecture_of(target.triple).name
+    if architecture not in LEVELS or not target.hosted:
+        raise CompileError(
+            f"the target {target.name!r} has no levels that one library could have code for",
+            hint=f"those of {', '.join(LEVELS)} have",
+        )
+    made = [of_processor(target, level.name, level.cpu, level.attributes) for level in LEVELS[architecture]]
+    made = [own for own in made if set(own.features) >= set(target.features)]
+    if len(made) < 2:
+        raise CompileError(
+            f"no level above the target {target.name!r} is known",
+            hint="name an older processor, the oldest that the library shall run on",
+        )
+    widest = max(own.vector_bytes for own in made)
+    levels = tuple(replace(own, block_bytes=widest) for own in made)
+    return replace(target, name=f"{target.name} {MULTI}", levels=levels)

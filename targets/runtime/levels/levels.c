@@ -1,0 +1,45 @@
+/* Chooses, among the networks that a library has for several kinds of processors, the one for this processor: the last whose
+ * instructions it has, and that the system lets it use. The environment variable NNEFC_LEVEL names one to choose in its place,
+ * if this processor has its instructions. If there is none that it can run, the first is chosen, which nnefc_create refuses. */
+#include "levels.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+
+nnefc_model nnefc_this_model;
+
+enum { NOT_CHOSEN, BEING_CHOSEN, CHOSEN };
+
+static atomic_int state;
+
+static bool can_run(const nnefc_description *level) {
+    for (uint32_t i = 0; i < level->cpu_feature_count; i++)
+        if (!nnefc_cpu_has(level->cpu_features[i])) return false;
+    for (uint32_t i = 0; i < level->cpu_feature_count; i++)
+        if (!nnefc_cpu_permit(level->cpu_features[i])) return false;
+    return true;
+}
+
+static const nnefc_model *best(void) {
+    const char *name = getenv("NNEFC_LEVEL");
+    for (uint32_t i = 0; name != NULL && i < nnefc_level_count; i++)
+        if (strcmp(nnefc_levels[i]->description.target, name) == 0 && can_run(&nnefc_levels[i]->description))
+            return nnefc_levels[i];
+    for (uint32_t i = nnefc_level_count; i-- > 1;)
+        if (can_run(&nnefc_levels[i]->description)) return nnefc_levels[i];
+    return nnefc_levels[0];
+}
+
+void nnefc_choose_level(void) {
+    int found = NOT_CHOSEN;
+    if (atomic_load_explicit(&state, memory_order_acquire) == CHOSEN) return;
+    if (atomic_compare_exchange_strong(&state, &found, BEING_CHOSEN)) {
+        memcpy(&nnefc_this_model, best(), sizeof nnefc_this_model);
+        atomic_store_explicit(&state, CHOSEN, memory_order_release);
+    }
+    while (atomic_load_explicit(&state, memory_order_acquire) != CHOSEN) nnefc_cpu_relax();
+}
