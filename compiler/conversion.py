@@ -40,11 +40,10 @@ def convert(
         output: a folder; or, by its name's ending, an archive of one: `.tgz`, `.tar.gz`, `.tar`. What is there is
             replaced when all is written.
         shape: sizes of what the model leaves open, as for `nnefc.compile`. What stays open is written as unknown.
-        values, graph, dialect, pedantic, entry, overridable, output_tensors, random_weights, max_depth, max_operations,
-            operators: how the model is read, as for `nnefc.compile`.
-
         registry: `tract_core`: in tract's dialect of NNEF, which has tensors of all element types, symbols for open
             sizes, and more operators; None: in the standard's.
+
+    The other arguments say how the model is read, as for `nnefc.compile`.
 
     Returns:
         What was written.

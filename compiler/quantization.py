@@ -94,8 +94,8 @@ def quantize(
         per_channel: whether weights have a scale for each output channel, or one for all.
         exclude: layers that stay in floats, by name.
         keep_wide: `first` and `last`: the first layers and the last ones stay in floats.
-        shape, values, graph, dialect, pedantic, entry, overridable, output_tensors, random_weights, max_depth,
-            max_operations, operators: how the model is read, as for `nnefc.compile`.
+
+    The other arguments say how the model is read, as for `nnefc.compile`.
 
     Raises:
         CompileError: the model, an option or the data are invalid; the network has nothing to quantize, or something

@@ -57,10 +57,24 @@ def compile(
     """
     try:
         with torch.no_grad():
-            program = torch.export.export(module, example, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+            example, kwargs = _each_its_own((example, dict(kwargs or {})))
+            program = torch.export.export(module, example, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:  # torch.export raises what the module's own code does, too
         raise _not_exported(module, error) from error
     return CompiledModule(program, type(module).__name__, threads, options)
+
+
+def _each_its_own(arguments: Any) -> Any:
+    """The arguments with a copy of each tensor that was there before: torch.export takes equal ones for one input."""
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.clone()
+
+    return pytree.tree_map(own, arguments)
 
 
 class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]

@@ -45,6 +45,18 @@ def test_a_module_with_an_open_batch(tmp_path: Path) -> None:
         compiled(torch.randn(2, 4, 8, 8))
 
 
+def test_one_tensor_as_several_arguments_is_an_example_of_each() -> None:
+    example = torch.randn(2, 3)
+    compiled = nnefc.torch.compile(Weighted(), example, example, threads=1)
+    a, b = torch.randn(2, 3), torch.randn(2, 3)
+    check(compiled(a, b), a * 2 + b)
+
+
+class Weighted(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    def forward(self, a: Any, b: Any) -> Any:
+        return a * 2 + b
+
+
 class Structured(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """Named arguments, a number, an input that is an output, None, and a result that is there twice."""
 

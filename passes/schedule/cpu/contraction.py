@@ -146,7 +146,7 @@ class ContractionRule:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
-        _write_back(sch, epilogue, fused, lanes)
+        _write_back(sch, epilogue, outer[-1] if len(outer) > 1 else fused, lanes)
         return sch
 
 
@@ -232,13 +232,13 @@ def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -
         sch.unroll(loop)
 
 
-def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, fused: LoopRV, lanes: int) -> None:
+def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, lanes: int) -> None:
     """Vectorize the innermost loop of the epilogue and unroll the others of the tile.
 
     One over items of which the last tile has fewer is not split: smaller tiles have fewer rounds of it.
     """
     loops = sch.get_loops(epilogue)
-    first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(fused))) + 2
+    first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(around))) + 1
     inner = loops[first:]
     if not inner:
         return

@@ -78,6 +78,16 @@ def test_convolutional_networks_take_any_batch_and_image(tmp_path: Path) -> None
     assert str(artifact.outputs[0]) == "y: float32[n, 10]"
 
 
+def test_products_of_open_rows_with_an_axis_of_one_between(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x w", "p"), node("Sigmoid", "p", "y")]
+    check(
+        model_of(nodes, ["b", 1, "n", 57], w=real(57, 32)),
+        tmp_path,
+        {},
+        [(1, 1, 3, 57), (2, 1, 33, 57), (5, 1, 14, 57)],
+    )
+
+
 def test_shapes_that_the_model_computes_follow_the_sizes(tmp_path: Path) -> None:
     """Heads of attention: `x` as [n, s, 4, 8], from the shape that the model reads."""
     nodes = [

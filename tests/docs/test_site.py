@@ -1,0 +1,80 @@
+"""The documentation becomes a site without a warning; the site needs no network."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nnefc
+
+ROOT = Path(__file__).parents[2]
+
+pytest.importorskip("sphinx")
+pytest.importorskip("myst_parser")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    options = ["--fail-on-warning", "--keep-going", "-q", "-c", str(ROOT / "docs" / "site")]
+    command = [sys.executable, "-m", "sphinx", *options, str(ROOT), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 50
+    for page in pages:
+        fetched = re.findall(r"<(?:script|link|img)\b[^>]*\b(?:src|href)=[\"'](?:https?:)?//[^>]*", page.read_text())
+        assert not fetched, f"{page}: {fetched}"
+
+
+def test_the_references_have_all_that_is_public(site: Path) -> None:
+    reference = site / "docs" / "site" / "reference"
+    python, c, cli = ((reference / f"{name}.html").read_text() for name in ("python", "c", "cli"))
+    for name in nnefc.__all__:
+        assert f'id="nnefc.{name}"' in python
+    header = (ROOT / "targets" / "runtime" / "nnefc.h").read_text()
+    functions = set(re.findall(r"NNEFC_API[^;]*?\b(nnefc_\w+)\(", header))
+    assert len(functions) > 15
+    for function in functions:
+        assert f'id="c.{function}"' in c
+    from nnefc.cli import main
+
+    for command in main.commands:
+        assert f'id="nnefc-{command}"' in cli
+
+
+def test_comments_of_a_header_stay_with_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    from c_header import declarations
+
+    header = """/* The file,
+ *
+ * in two paragraphs. */
+#ifndef X
+#define X
+
+#define LIMIT 3 /* at most */
+
+/* Adds *b. */
+NNEFC_API int add(int a,
+                  int *b);
+
+typedef struct pair {
+    int a; /* the first */
+} pair;
+"""
+    found = [(d.kind, d.name, d.comment) for d in declarations(header)]
+    assert found == [
+        ("", "", "The file,\n\nin two paragraphs."),
+        ("macro", "LIMIT", "at most"),
+        ("function", "int add(int a, int *b)", "Adds *b."),
+        ("struct", "pair", ""),
+    ]
