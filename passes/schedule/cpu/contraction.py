@@ -146,7 +146,7 @@ class ContractionRule:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
-        _write_back(sch, epilogue, outer[-1] if len(outer) > 1 else fused, lanes)
+        _write_back(sch, epilogue, outer[-1], lanes)
         return sch
 
 
@@ -233,7 +233,7 @@ def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -
 
 
 def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, lanes: int) -> None:
-    """Vectorize the innermost loop of the epilogue and unroll the others of the tile.
+    """Vectorize the innermost loop of the epilogue and unroll the others of the tile, which are inside of `around`.
 
     One over items of which the last tile has fewer is not split: smaller tiles have fewer rounds of it.
     """
