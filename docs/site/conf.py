@@ -27,9 +27,9 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 root_doc = "docs/site/index"
 include_patterns = [
     "*.md",
-    "benchmarks/results/*.md",
+    "benchmarks/results/**.md",
     "docs/**",
-    "examples/**/*.md",
+    "examples/**.md",
 ]
 exclude_patterns = ["docs/site/extra/**", "docs/site/static/**"]
 html_theme = "furo"
