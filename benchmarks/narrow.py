@@ -31,7 +31,7 @@ _EXPLANATION = [
     "Medians of runs that the engines took in turns, in milliseconds. *over fp32*: nnefc's time in float32 over that",
     "in the precision. *over peers*: the fastest peer's time, onnxruntime in float32 or OpenVINO in a half float, over",
     "that of nnefc's faster half float. Errors: the root of the mean square of what differs from float64, over that of",
-    "the results, the worst output. Networks have random weights; [how precisions work](../../docs/precision.md).",
+    "the results, the worst output. Networks have random weights; [how precisions work](../../../docs/precision.md).",
     "",
 ]
 

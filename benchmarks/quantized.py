@@ -38,7 +38,7 @@ _EXPLANATION = [
     "that in integers. *over onnxruntime*: its faster form's time over that of nnefc's faster form. *noise*: the root",
     "of the mean square of what differs from float32, over that of the results. *same largest*: of other inputs.",
     "Networks have random weights, and so have inputs: deep ones lose more than trained ones do.",
-    "[How](../../docs/how-to/quantize.md).",
+    "[How](../../../docs/how-to/quantize.md).",
     "",
 ]
 _ANSWERS = [

@@ -54,6 +54,10 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_class_signature = "separated"
 
 
+MEASURED = "benchmarks/results/"
+"""Pages that are written whole when they are measured, and never edited: a link of theirs to what has moved is text."""
+
+
 class FoldersWithoutPages(SphinxPostTransform):
     """A link to a folder of the repository: to its README, which is a page, or else its text alone.
 
@@ -68,6 +72,8 @@ class FoldersWithoutPages(SphinxPostTransform):
                 continue
             folder = (ROOT / self.env.docname).parent / str(node["reftarget"])
             if not folder.is_dir():
+                if self.env.docname.startswith(MEASURED) and "/" in str(node["reftarget"]):
+                    node.replace_self(node.children)
                 continue
             if (folder / "README.md").exists():
                 node["refdomain"] = "doc"
