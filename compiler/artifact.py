@@ -316,8 +316,8 @@ def _description(
         model=network.name,
         target=target.name,
         compiler=compiler_version(),
-        inputs=_described(network.inputs, program.inputs, network.open_dimensions, network.texts),
-        outputs=_described(network.outputs, program.outputs, dimensions, network.texts),
+        inputs=_scaled(_described(network.inputs, program.inputs, network.open_dimensions, network.texts), network),
+        outputs=_scaled(_described(network.outputs, program.outputs, dimensions, network.texts), network),
         states=_described([state.name for state in network.states], program.states),
         workspace_bytes=plan.workspace_bytes,
         scratch_bytes=lowered.scratch_bytes,
@@ -413,4 +413,15 @@ def _described(
             tuple(size_by_name(size, dimensions) for size in buffer.shape),
         )
         for name, buffer in zip(names, buffers, strict=True)
+    )
+
+
+def _scaled(tensors: tuple[TensorDescription, ...], network: Network) -> tuple[TensorDescription, ...]:
+    """With what their integers stand for, where that is known."""
+    known = network.scalings
+    return tuple(
+        replace(tensor, scale=known[tensor.name].scale, zero_point=known[tensor.name].zero_point)
+        if tensor.name in known
+        else tensor
+        for tensor in tensors
     )

@@ -21,6 +21,7 @@ from nnefc.calibration import Calibration, samples_of
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
+from nnefc.integer_io import FLOAT, INTEGERS, with_integer_io
 from nnefc.narrowest import AUTO, narrowest
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET, Code
@@ -81,6 +82,7 @@ def compile(
     keep_wide: Sequence[str] = (),
     max_error: float | None = None,
     calibrate: Calibration | None = None,
+    io: str = "float",
     dump: str | os.PathLike[str] | None = None,
     specialize: Sequence[Given] = (),
     only_specialized: bool = False,
@@ -127,6 +129,8 @@ def compile(
             1e-2 by default.
         calibrate: for `int8` and `auto`, values of the inputs by name, or an .npz file of them, with one dimension more
             if there are several of each, or along the first one. For `auto`, random values by default.
+        io: `int8` or `uint8` if inputs and outputs of float32 shall be integers: those that the network quantizes its
+            inputs to, and dequantizes its outputs from. The scales are in `Artifact.inputs` and `Artifact.outputs`.
         dump: a folder that the program is written to after every phase, as text.
         specialize: sizes of open dimensions, by name, that the library gets code of its own for, faster than that for
             all sizes: `[{"height": 640, "width": 640}]`. It is run when inputs have these sizes; dimensions that are
@@ -191,9 +195,10 @@ def compile(
             with progress.phase("quantize"):
                 plan = quantization_of(network, calibrate, keep_wide)
                 network = quantized(network, plan)
+        network = _with_io(network, io)
         with progress.phase("read") if specialize else nullcontext():
             special = Specializations.of(
-                specialize, only_specialized, network, lambda **fixed: _as_planned(read(**fixed), plan)
+                specialize, only_specialized, network, lambda **fixed: _with_io(_as_planned(read(**fixed), plan), io)
             )
         with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
             source = pool.submit(source_digest, Path(model), network.files)
@@ -231,6 +236,14 @@ def quantization_of(network: Network, calibrate: Calibration | None, keep_wide: 
 
 def _as_planned(network: Network, plan: QuantizationPlan | None) -> Network:
     return network if plan is None else quantized(network, plan)
+
+
+def _with_io(network: Network, io: str) -> Network:
+    if io not in (FLOAT, *INTEGERS):
+        raise CompileError(
+            f"inputs and outputs cannot be in {io!r}", hint=f"choose one of {', '.join((FLOAT, *INTEGERS))}"
+        )
+    return network if io == FLOAT else with_integer_io(network, io)
 
 
 @contextmanager

@@ -42,6 +42,7 @@ __all__ = [
     "Loop",
     "Network",
     "OpenDimension",
+    "Scaling",
     "State",
     "call_control",
     "called_controls",
@@ -60,6 +61,14 @@ class State:
 
     name: str
     initial: np.ndarray
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What integers of an input or an output stand for: `(integer - zero_point) · scale`."""
+
+    scale: float
+    zero_point: int
 
 
 @dataclass(frozen=True)
@@ -228,6 +237,7 @@ class Network:
     `labels` are what the columns of outputs stand for, by the outputs' names.
     `texts` are the names of inputs and outputs that are strings: in the module they are int64, the handles of texts.
     `has_text` says whether its kernels compute with strings.
+    `scalings` are what inputs and outputs in integers stand for, by their names, where the user asked for integers.
     `scenarios` are sizes of open dimensions that the model has names for, as cases that are worth code of their own.
     """
 
@@ -244,6 +254,7 @@ class Network:
     labels: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     texts: frozenset[str] = frozenset()
     has_text: bool = False
+    scalings: Mapping[str, Scaling] = field(default_factory=dict)
     scenarios: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property

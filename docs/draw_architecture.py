@@ -34,6 +34,7 @@ _DRIVER = (
         "inspection",
         "library_cache",
         "many",
+        "integer_io",
         "narrowest",
         "onnx_backend",
         "programs",

@@ -41,6 +41,12 @@ __all__ = ["compile_model"]
     "[default: 1e-2]",
 )
 @click.option(
+    "--io",
+    type=click.Choice(["float", "int8", "uint8"]),
+    help="Whether inputs and outputs of float32 are the integers that a quantized network makes of them. Headers for "
+    "microcontrollers say what these stand for.  [default: float]",
+)
+@click.option(
     "--dump",
     type=click.Path(path_type=Path),
     metavar="DIR",

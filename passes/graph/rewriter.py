@@ -94,7 +94,7 @@ class Rewriter:
     def transform(self) -> tvm.IRModule:
         """The module with `main` rebuilt."""
         func = self.old
-        with self.builder.function("main", list(func.params), attrs=dict((func.attrs or {}).items())):
+        with self.builder.function("main", self.parameters(), attrs=dict((func.attrs or {}).items())):
             with self.builder.dataflow():
                 for block in func.body.blocks:
                     for binding in block.bindings:
@@ -107,6 +107,10 @@ class Rewriter:
                 result = self.builder.emit_output(self.result(func.body.body))
             self.builder.emit_func_output(result)
         return self.builder.finalize()
+
+    def parameters(self) -> list[relax.Var]:
+        """The new function's parameters."""
+        return list(self.old.params)
 
     def result(self, expr: relax.Expr) -> relax.Expr:
         """The new function's results, given the old one's."""

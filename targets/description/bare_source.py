@@ -57,6 +57,7 @@ def bare_header(description: LibraryDescription) -> str:
     for role, tensors in (("INPUT", description.inputs), ("OUTPUT", description.outputs)):
         for index, tensor in enumerate(tensors):
             sizes[f"{role}_{index}_ITEMS"] = (math.prod(map(int, tensor.shape)), _in_comment(tensor))
+    scalings = _scalings(prefix, description)
     macros = [f"#define {upper}_{name} {value} /* {comment} */" for name, (value, comment) in sizes.items()]
     title = "a network compiled by nnefc" + ("" if prefix == PLAIN else f": {_printable(description.model)}")
     return "\n".join(
@@ -68,6 +69,7 @@ def bare_header(description: LibraryDescription) -> str:
             "#include <stdint.h>",
             "",
             *macros,
+            *scalings,
             "",
             "#ifdef __cplusplus",
             'extern "C" {',
@@ -89,6 +91,26 @@ def bare_header(description: LibraryDescription) -> str:
             "",
         ]
     )
+
+
+def _scalings(prefix: str, description: LibraryDescription) -> list[str]:
+    """Macros for what inputs and outputs in integers stand for."""
+    lines = []
+    for role, tensors in (("INPUT", description.inputs), ("OUTPUT", description.outputs)):
+        for index, tensor in enumerate(tensors):
+            if tensor.scale is not None:
+                name = f"{prefix.upper()}_{role}_{index}"
+                lines += [
+                    f"#define {name}_SCALE {_float(tensor.scale)} /* reals are (integer - zero point) * scale */",
+                    f"#define {name}_ZERO_POINT {tensor.zero_point}",
+                ]
+    return lines
+
+
+def _float(value: float) -> str:
+    """A float32 as C writes it, with as many digits as tell it from others."""
+    digits = f"{value:.9g}"
+    return f"{digits}f" if any(c in digits for c in ".e") else f"{digits}.0f"
 
 
 def bare_source(description: LibraryDescription) -> str:

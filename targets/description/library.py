@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nnefc.diagnostics import CompileError
 from nnefc.size_formulas import Formula
@@ -140,11 +140,16 @@ ELEMENT_TYPES = {  # dtype → enumerator of nnefc_type, bytes; of strings those
 
 @dataclass(frozen=True)
 class TensorDescription:
-    """An input, output or state: its name in the model, NumPy's name of its element type (or bfloat16), its sizes."""
+    """An input, output or state: its name in the model, NumPy's name of its element type (or bfloat16), its sizes.
+
+    Integers of which `scale` is known stand for `(integer - zero_point) · scale`; files do not say it.
+    """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    scale: float | None = field(default=None, compare=False)
+    zero_point: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
