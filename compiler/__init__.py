@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LAZY[name]), name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if missing.partition(".")[0] == "nnefc" or _LAZY[name] in (_LOADER, _SESSION):
+        if _LAZY[name] in (_LOADER, _SESSION):
             raise
 
     def not_installed(*_: Any, **__: Any) -> NoReturn:

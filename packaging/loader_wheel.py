@@ -1,0 +1,184 @@
+"""A wheel for devices: what loads, runs, times and serves libraries, without the compiler.
+
+python packaging/loader_wheel.py [FOLDER]
+
+writes nnefc-VERSION+loader-py3-none-any.whl, and prints what is in it. It has the same package and commands as the
+whole wheel; those that need the compiler say so. A module is in it if one of `ROOTS` needs it when it is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import re
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from email.message import Message
+from importlib.metadata import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "docs"))
+
+from draw_architecture import modules  # noqa: E402
+
+__all__ = ["contents", "table", "write_wheel"]
+
+ROOTS = (
+    "nnefc",
+    "nnefc.__main__",
+    "nnefc.cli",
+    "nnefc.inference_session",
+    "nnefc.library_graph",
+    "nnefc.loader",
+    "nnefc.pages",
+    "nnefc.serving",
+    "nnefc.targets.description.library_file",
+    "nnefc.targets.description.specialized_source",
+    "nnefc.targets.machine.documentation",
+)
+"""Modules, and of packages all modules, that the commands for libraries import."""
+
+WHOLE = ("nnefc.cli", "nnefc.loader", "nnefc.pages", "nnefc.serving")
+"""The packages of which all modules are taken."""
+
+EXTRAS = ("serve",)
+"""What a device may want besides: of the whole wheel's extras."""
+
+_DATE = (1980, 1, 1, 0, 0, 0)  # the same files make the same wheel
+
+
+def contents() -> dict[str, Path]:
+    """The files of the package by their names in the wheel."""
+    known = modules()
+    waiting = [name for name in known if name in ROOTS or name.startswith(tuple(f"{root}." for root in WHOLE))]
+    taken: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in taken:
+            taken.add(name)
+            waiting += [other for other in _imports(name, known[name]) if other in known]
+    files: dict[str, Path] = {}
+    for name in sorted(taken):
+        path, folder = known[name], name.replace(".", "/")
+        files[f"{folder}/__init__.py" if path.stem == "__init__" else f"{folder}.py"] = path
+    for name in list(files):
+        for parent in list(Path(name).parents)[:-1]:  # packages whose __init__.py is empty
+            files.setdefault(f"{parent}/__init__.py", _source(f"{parent}/__init__.py"))
+    return dict(sorted((files | _data()).items()))
+
+
+def _imports(module: str, path: Path) -> Iterator[str]:
+    """What a module imports when it is imported: not in functions, and not for type checkers."""
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    for node in _at_import(ast.parse(path.read_text(encoding="utf-8")).body):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            yield origin
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def _at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
+            yield from _at_import([*node.body, *node.orelse])
+        elif isinstance(node, ast.Try):
+            yield from _at_import(node.body)
+        else:
+            yield node
+
+
+def _source(name: str) -> Path:
+    """Where a file of the package lies in the repository."""
+    for package, folder in sorted(_settings()["tool"]["setuptools"]["package-dir"].items(), key=len, reverse=True):
+        prefix = package.replace(".", "/") + "/"
+        if name.startswith(prefix) and (ROOT / folder / name.removeprefix(prefix)).is_file():
+            return ROOT / folder / name.removeprefix(prefix)
+    raise FileNotFoundError(name)
+
+
+def _data() -> dict[str, Path]:
+    """The files besides Python's of the packages that are taken whole, and the mark that the package has types."""
+    patterns = _settings()["tool"]["setuptools"]["package-data"]
+    found = {"nnefc/py.typed": ROOT / "compiler" / "py.typed"}
+    for package in WHOLE:
+        for pattern in patterns.get(package, ()):
+            for path in sorted((ROOT / "compiler" / package.removeprefix("nnefc.")).glob(pattern)):
+                found[f"{package.replace('.', '/')}/{path.name}"] = path
+    return found
+
+
+def _settings() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def write_wheel(folder: Path) -> Path:
+    """Write the wheel; returns its path."""
+    version = f"{_settings()['project']['version']}+loader"
+    info = f"nnefc-{version}.dist-info"
+    files = {name: path.read_bytes() for name, path in contents().items()}
+    files |= {
+        f"{info}/METADATA": _metadata(version).encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: nnefc\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": b"[console_scripts]\nnnefc = nnefc.__main__:main\n",
+        f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
+    }
+    record = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"nnefc-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED)
+    return path
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _metadata(version: str) -> str:
+    """That of the whole wheel, as it is installed here, with this version and the extras of devices alone."""
+    whole = metadata("nnefc")
+    made = Message()
+    for name, value in whole.items():
+        extra = re.search(r"extra == [\"'](\w+)[\"']", value) if name == "Requires-Dist" else None
+        if (name == "Provides-Extra" and value not in EXTRAS) or (extra and extra[1] not in EXTRAS):
+            continue
+        if name in ("Description-Content-Type", "License-File"):
+            continue
+        made[name] = version if name == "Version" else value
+    made["License-File"] = "LICENSE"
+    return made.as_string()
+
+
+def table(wheel: Path) -> list[str]:
+    """A line for each folder of the package: its files, their bytes, and their bytes in the wheel."""
+    rows: dict[str, list[int]] = {}
+    with zipfile.ZipFile(wheel) as archive:
+        for item in archive.infolist():
+            row = rows.setdefault(item.filename.rpartition("/")[0], [0, 0, 0])
+            for place, number in enumerate((1, item.file_size, item.compress_size)):
+                row[place] += number
+    lines = [f"{'folder':<38} {'files':>5} {'bytes':>9} {'in the wheel':>13}"]
+    for name, (count, size, packed) in sorted(rows.items()):
+        lines.append(f"{name:<38} {count:>5} {size:>9,} {packed:>13,}")
+    lines.append(f"{'the wheel':<38} {sum(row[0] for row in rows.values()):>5} {'':>9} {wheel.stat().st_size:>13,}")
+    return lines
+
+
+def main() -> None:
+    path = write_wheel(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist")
+    print("\n".join(table(path)))
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
