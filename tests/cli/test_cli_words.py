@@ -70,3 +70,19 @@ def test_the_spinner_tells_how_many_kernels_are_done() -> None:
 def test_the_package_tells_its_version() -> None:
     assert nnefc.__version__ == version("nnefc")
     assert "__version__" in dir(nnefc)
+
+
+def test_targets_fit_into_80_columns_and_a_name_tells_all_of_one() -> None:
+    from click.testing import CliRunner
+
+    from nnefc.cli import main
+    from nnefc.targets.machine.documentation import target_rows
+
+    listed = CliRunner().invoke(main, ["targets"]).output.splitlines()
+    every = CliRunner().invoke(main, ["targets", *(row.name for row in target_rows())]).output.splitlines()
+    assert max(map(len, listed + every)) <= 80
+    assert {row.name for row in target_rows()} <= {line.split()[0] for line in listed if line}
+    assert "  tested               natively" in every
+    wrong = CliRunner().invoke(main, ["targets", "i386"])
+    assert wrong.exit_code == 2
+    assert "'i386'" in wrong.output

@@ -1,4 +1,4 @@
-"""The page on CMake and Cargo, and the projects that it describes; where these are installed."""
+"""The page on other builds, and the projects that it describes; where their tools are installed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nnefc
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "build-systems.md").read_text()
+COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 DIGITS = np.load(ROOT / "examples" / "digits" / "test.npz")
 
 
-def works(command: str) -> bool:
+def works(command: str, question: str = "--version") -> bool:
     """Whether a command is there, and is more than a proxy without the program."""
     return (
-        shutil.which(command) is not None
-        and subprocess.run([command, "--version"], capture_output=True).returncode == 0
+        shutil.which(command) is not None and subprocess.run([command, question], capture_output=True).returncode == 0
     )
+
+
+def java() -> Path | None:
+    """The folder of programs of a Java that calls C, version 22 or newer."""
+    folders = [Path(found).resolve().parent for found in [shutil.which("javac")] if found]
+    folders += [home / "bin" for home in sorted(Path("/usr/lib/jvm").glob("*"))]
+    for folder in folders:
+        if (folder / "javac").exists() and (folder / "java").exists():
+            said = subprocess.run([folder / "javac", "--version"], capture_output=True, text=True).stdout
+            version = re.match(r"javac (\d+)", said)
+            if version and int(version[1]) >= 22:
+                return folder
+    return None
 
 
 needs_cmake = pytest.mark.skipif(not works("cmake"), reason="cmake is not installed")
@@ -33,7 +48,7 @@ needs_cargo = pytest.mark.skipif(not works("cargo"), reason="cargo is not instal
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the examples, which builds may write to, and the command nnefc on the path."""
-    for name in ("cmake", "rust"):
+    for name in ("cmake", "go", "java", "rust"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name)
     (tmp_path / "examples" / "digits").mkdir()
     shutil.copytree(ROOT / "examples" / "digits" / "model.nnef", tmp_path / "examples" / "digits" / "model.nnef")
@@ -71,8 +86,7 @@ def compilations(folder: Path) -> int:
 def test_the_project_of_cmake(folder: Path) -> None:
     listed, *_ = re.findall(r"^```cmake\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert listed in (folder / "examples" / "cmake" / "CMakeLists.txt").read_text()
-    (commands, _) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    build(commands, folder)
+    build(COMMANDS[0], folder)
     check_digits("build/classify", folder)
     build("cmake --build build", folder)
     assert compilations(folder) == 1
@@ -123,9 +137,36 @@ def test_a_shared_library_with_options(folder: Path) -> None:
 
 @needs_cargo
 def test_the_project_of_cargo(folder: Path) -> None:
-    (_, command) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    build(command.replace("cargo build", "cargo build --offline"), folder)
+    build(COMMANDS[1].replace("cargo build", "cargo build --offline"), folder)
     check_digits("examples/rust/target/release/classify", folder)
+
+
+@pytest.mark.skipif(not works("go", "version") or shutil.which("cc") is None, reason="go is not installed, or no cc")
+def test_the_project_of_go(folder: Path) -> None:
+    offline = f"export GOCACHE={folder}/cache GOPATH={folder}/go GOFLAGS=-mod=readonly GOTOOLCHAIN=local\n"
+    build(offline + COMMANDS[2], folder)
+    check_digits("examples/go/classify", folder)
+    assert "64 numbers are needed" in run("examples/go/classify", folder, "1 2").stderr
+
+
+@pytest.mark.skipif(java() is None, reason="no Java of version 22 or newer is installed")
+def test_the_class_of_java(folder: Path) -> None:
+    path = f"export PATH={java()}:$PATH\n"
+    *commands, command = COMMANDS[3].splitlines()
+    build(path + "\n".join(commands), folder)
+    check_digits(path + "cd examples/java\n" + command.partition(" <")[0], folder)
+
+
+@pytest.mark.skipif(not works("pkg-config"), reason="pkg-config is not installed")
+def test_the_answer_to_pkg_config(folder: Path) -> None:
+    ask = 'PKG_CONFIG_PATH="$(nnefc --includedir)" pkg-config'
+    place = Path(run("nnefc --includedir", folder).stdout.strip())
+    assert run(f"{ask} --cflags --libs nnefc", folder).stdout.split() == [f"-I{place}", "-lm", "-lpthread"]
+
+
+def test_the_version_that_pkg_config_tells(folder: Path) -> None:
+    place = Path(run("nnefc --includedir", folder).stdout.strip())
+    assert f"\nVersion: {nnefc.__version__}\n" in (place / "nnefc.pc").read_text()
 
 
 def test_the_folder_of_headers(folder: Path) -> None:
