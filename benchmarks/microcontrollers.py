@@ -2,7 +2,8 @@
 
     python benchmarks/microcontrollers.py [NETWORK ...]
 
-Without names it takes all of `tiny_networks.py` and writes benchmarks/results/microcontrollers.md.
+Without names it takes all of `tiny_networks.py` and writes benchmarks/results/microcontrollers.md. Needs QEMU's
+`qemu-system-arm`, and for the peer emx-onnx-cgen from PyPI. Ten minutes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 import click
 import numpy as np
 from conditions import Conditions, page, write_page
+from peers import emx_network
 from tiny_networks import NETWORKS, input_shape, write_int8
 
 import nnefc
@@ -22,48 +24,89 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT / "tests" / "targets"))
 
 TARGETS = ("cortex-m4", "cortex-m7", "cortex-m55")
+PEER_TARGET = "cortex-m4"
 TITLE = "Networks of MLPerf Tiny on microcontrollers"
 
 _HEAD = [
-    "The four networks have the published layer sizes and random weights, in int8 by onnxruntime's static quantizer.",
-    "Outputs are equal to those of the same network on x86-64 by nnefc, bit for bit; else the table says by how much",
-    "they differ. *Flash* is what code and constants of the network add to a program, *RAM* the arena and, apart, the",
-    "stack. Instructions are those of one run, counted by the processor's timer under QEMU, which advances with them:",
-    "a measure of code, not of time.",
+    "The four networks have the published layer sizes and random weights, in int8 by onnxruntime's static quantizer;",
+    "inputs and outputs are int8 (`--io int8`). Outputs are equal to those of the same network on x86-64 by nnefc, bit",
+    "for bit; else the table says by how many steps they differ. *Flash* is what code and constants of the network",
+    "add to a program, *RAM* the arena and, apart, the stack. Instructions are those of one run, counted by the",
+    "processor's timer under QEMU, whose clock advances with them: a measure of code, not of time.",
     "",
     "| network | target | flash | RAM | stack | million instructions | outputs |",
     "|---|---|---:|---:|---:|---:|---|",
 ]
 
+_PEER_HEAD = [
+    "",
+    "## Beside emx-onnx-cgen",
+    "",
+    "The same files as C, which it writes, compiled by the same compiler with `-O3` and run on the same board. It",
+    "computes in float32, from weights that each run dequantizes. RAM is the most that was allocated at a time.",
+    "",
+    "| network | target | flash | RAM | stack | million instructions | against nnefc |",
+    "|---|---|---:|---:|---:|---:|---:|",
+]
 
-def row(name: str, model: Path, target: str) -> str:
-    """A line of the table."""
+
+def row(name: str, model: Path, target: str) -> tuple[str, float]:
+    """A line of the table, and the instructions of a run."""
     from boards import BOARDS, run_on_board
 
     if BOARDS[target].missing:
-        return f"| {name} | {target} | | | | | needs {BOARDS[target].missing} |"
-    data = {"input": np.random.default_rng(3).standard_normal(input_shape(name)).astype(np.float32)}
-    artifact = nnefc.compile(model, target)
+        return f"| {name} | {target} | | | | | needs {BOARDS[target].missing} |", 0.0
+    artifact = nnefc.compile(model, target, io="int8")
+    (given,) = artifact.inputs
+    steps = np.rint(_data(name) / np.float32(given.scale)) + given.zero_point
+    data = {given.name: np.clip(steps, -128, 127).astype(np.int8)}
     measured = run_on_board(artifact, data)
-    apart = max(float(np.abs(measured.outputs[k] - v).max()) for k, v in nnefc.compile(model).run(data).items())
+    expected = nnefc.compile(model, io="int8").run(data)
+    apart = max(int(np.abs(measured.outputs[k].astype(int) - v.astype(int)).max()) for k, v in expected.items())
     memory = measured.flash_bytes, artifact.description.workspace_bytes, measured.stack_bytes
     sizes = " | ".join(f"{size:,}" for size in memory)
-    outputs = f"differ by {apart:.2g}" if apart else "equal"
-    return f"| {name} | {target} | {sizes} | {measured.instructions / 1e6:.2f} | {outputs} |"
+    outputs = f"differ by {apart}" if apart else "equal"
+    line = f"| {name} | {target} | {sizes} | {measured.instructions / 1e6:.3f} | {outputs} |"
+    return line, measured.instructions
+
+
+def peer_row(name: str, model: Path, instructions: float) -> str:
+    """The same of emx-onnx-cgen, beside nnefc's `instructions`."""
+    target = PEER_TARGET
+    if missing := emx_network.missing():
+        return f"| {name} | {target} | | | | | needs {missing} |"
+    outputs = nnefc.compile(model).outputs
+    output_bytes = sum(4 * int(np.prod(output.shape)) for output in outputs)
+    with tempfile.TemporaryDirectory() as folder:
+        found = emx_network.run(model, target, _data(name), output_bytes, Path(folder))
+    sizes = " | ".join(f"{size:,}" for size in (found.flash_bytes, found.heap_bytes, found.stack_bytes))
+    times = f"{found.instructions / instructions:.1f} times" if instructions else ""
+    return f"| {name} | {target} | {sizes} | {found.instructions / 1e6:.3f} | {times} |"
+
+
+def _data(name: str) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(input_shape(name)).astype(np.float32)
 
 
 @click.command()
 @click.argument("networks", nargs=-1, type=click.Choice(list(NETWORKS)))
 def main(networks: tuple[str, ...]) -> None:
     """Measure NETWORKS, or all."""
-    lines = list(_HEAD)
+    lines, peers = list(_HEAD), list(_PEER_HEAD)
+    if not emx_network.missing():
+        peers[1] = f"## Beside {emx_network.version()}"
     with tempfile.TemporaryDirectory() as folder:
         for name in networks or NETWORKS:
             model = Path(folder) / "network.onnx"
             write_int8(name, model)
+            counted = {}
             for target in TARGETS:
-                lines.append(row(name, model, target))
-                click.echo(lines[-1], err=True)
+                line, counted[target] = row(name, model, target)
+                lines.append(line)
+                click.echo(line, err=True)
+            peers.append(peer_row(name, model, counted[PEER_TARGET]))
+            click.echo(peers[-1], err=True)
+    lines += peers
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:

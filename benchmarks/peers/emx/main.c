@@ -1,0 +1,30 @@
+/* Runs a network that emx-onnx-cgen has written, twice, and says what the second run took. */
+#include "board.h"
+#include "counting.h"
+
+extern uint32_t heap_most;
+extern const float input[];
+static float output[4096];
+
+#ifdef EMPTY
+static void model(const float *in, float *out) { *out = *in; }
+const float input[1];
+uint32_t heap_most;
+#else
+void model(const float *in, float *out);
+__asm__(".section .rodata\n.balign 64\n.globl input\ninput: .incbin \"input.bin\"\n.previous");
+#endif
+
+int main(void) {
+    uint32_t counted[3];
+    paint_stack();
+    model(input, output);
+    counted[1] = used_stack();
+    start_counting();
+    model(input, output);
+    counted[0] = stop_counting();
+    counted[2] = heap_most;
+    board_write(counted, sizeof counted);
+    board_write(output, OUTPUT_BYTES);
+    return 0;
+}
