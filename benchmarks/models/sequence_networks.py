@@ -11,7 +11,7 @@ import math
 import numpy as np
 from models.onnx_graph import OnnxGraph
 
-__all__ = ["bert_base", "gru", "lstm", "mlp", "vit_b16"]
+__all__ = ["bert_base", "bert_small", "gru", "lstm", "mlp", "vit_b16"]
 
 Built = tuple[OnnxGraph, str]  # and the name of the output
 
@@ -20,13 +20,23 @@ STEPS, CELLS = 100, 256
 
 
 def bert_base() -> Built:
+    return _bert("bert_base", WIDTH, HEADS, LAYERS)
+
+
+def bert_small() -> Built:
+    """For browsers: no document beside this file has it."""
+    return _bert("bert_small", 256, 4, 4)
+
+
+def _bert(name: str, width: int, heads: int, layers: int) -> Built:
     tokens = 128
-    graph = OnnxGraph("bert_base", (1, tokens, WIDTH))
+    graph = OnnxGraph(name, (1, tokens, width))
     x = "input"
-    for layer in range(1, LAYERS + 1):
+    for layer in range(1, layers + 1):
         scope = f"layer{layer}"
-        x = graph.norm(graph.node("Add", x, _attention(graph, x, tokens, scope)), WIDTH, f"{scope}/norm1", 1e-12)
-        x = graph.norm(graph.node("Add", x, _feed_forward(graph, x, scope)), WIDTH, f"{scope}/norm2", 1e-12)
+        attention = _attention(graph, x, tokens, scope, width, heads)
+        x = graph.norm(graph.node("Add", x, attention), width, f"{scope}/norm1", 1e-12)
+        x = graph.norm(graph.node("Add", x, _feed_forward(graph, x, scope, width)), width, f"{scope}/norm2", 1e-12)
     return graph, x
 
 
@@ -48,24 +58,24 @@ def vit_b16() -> Built:
     return graph, graph.linear(x, WIDTH, 1000, "classifier")
 
 
-def _attention(graph: OnnxGraph, x: str, tokens: int, scope: str) -> str:
-    apart = graph.constant([1, tokens, HEADS, WIDTH // HEADS])
+def _attention(graph: OnnxGraph, x: str, tokens: int, scope: str, width: int = WIDTH, heads: int = HEADS) -> str:
+    apart = graph.constant([1, tokens, heads, width // heads])
     query, key, value = (
-        graph.node("Reshape", graph.dense(x, WIDTH, WIDTH, f"{scope}/{part}"), apart)
+        graph.node("Reshape", graph.dense(x, width, width, f"{scope}/{part}"), apart)
         for part in ("query", "key", "value")
     )
     query, value = (graph.node("Transpose", part, perm=[0, 2, 1, 3]) for part in (query, value))
     scores = graph.node("MatMul", query, graph.node("Transpose", key, perm=[0, 2, 3, 1]))
-    scores = graph.node("Div", scores, graph.constant(math.sqrt(WIDTH / HEADS)))
+    scores = graph.node("Div", scores, graph.constant(math.sqrt(width / heads)))
     mixed = graph.node("MatMul", graph.node("Softmax", scores, axis=-1), value)
     mixed = graph.node("Transpose", mixed, perm=[0, 2, 1, 3])
-    joined = graph.node("Reshape", mixed, graph.constant([1, tokens, WIDTH]))
-    return graph.dense(joined, WIDTH, WIDTH, f"{scope}/joined")
+    joined = graph.node("Reshape", mixed, graph.constant([1, tokens, width]))
+    return graph.dense(joined, width, width, f"{scope}/joined")
 
 
-def _feed_forward(graph: OnnxGraph, x: str, scope: str) -> str:
-    wide = graph.node("Gelu", graph.dense(x, WIDTH, 4 * WIDTH, f"{scope}/wide"), approximate="tanh")
-    return graph.dense(wide, 4 * WIDTH, WIDTH, f"{scope}/narrow", gain=2.0)
+def _feed_forward(graph: OnnxGraph, x: str, scope: str, width: int = WIDTH) -> str:
+    wide = graph.node("Gelu", graph.dense(x, width, 4 * width, f"{scope}/wide"), approximate="tanh")
+    return graph.dense(wide, 4 * width, width, f"{scope}/narrow", gain=2.0)
 
 
 def lstm() -> Built:

@@ -144,7 +144,7 @@ class CpuBackend(Backend):
             func = with_rounding_conversions(func)
         if not self.target.rounds:
             func = with_added_roundings(func)
-        if self.target.fused:
+        if self.target.rounds_products_once:
             func = with_multiplied_quotients(func)
         return func, lower_kernel(func, sizes, once, THREADS if self.target.hosted else BARE)
 

@@ -33,7 +33,7 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
     """
     *batch, rows, _ = left
     costs, lanes = target.costs, target.lanes(dtype)
-    if math.prod(batch) != 1 or depth % (2 * lanes) or columns % (2 * lanes):
+    if not target.maps_constants or math.prod(batch) != 1 or depth % (2 * lanes) or columns % (2 * lanes):
         return -math.inf
     vectors = depth * columns / lanes
     saved = rows * vectors * (1 / pair_speed(target) - 7 / 8) / costs.multiply_adds

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnefc.targets.link.private_symbols import for_windows, hide_mach_o, keep
+from nnefc.targets.link.wasm_memory import note_memory
 from nnefc.targets.machine.system import FileFormat
 
-__all__ = ["LINKING", "Alone", "Linking"]
+__all__ = ["LINKING", "Alone", "Linking", "linking_for"]
+
+
+def _left_as_it_is(library: Path) -> None:
+    """Nothing is left to do."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Linking:
             and a folder for files.
         alone: how zig links them first; if a function is missing then, it links them as the others say. None if only
             that is possible.
+        finish: what is done to the file of the library then.
     """
 
     compile_flags: tuple[str, ...]
@@ -51,6 +57,7 @@ class Linking:
     name_flags: Callable[[str, Sequence[str], Path], list[str]]
     prepare: Callable[[bytes], bytes] = keep
     alone: Alone | None = None
+    finish: Callable[[Path], object] = _left_as_it_is
 
 
 def _for_linker(*flags: str) -> list[str]:
@@ -75,6 +82,10 @@ def _pe_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
 
 def _wasm_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
     return [f"-Wl,--export={name}" for name in (*names, "malloc", "free")]  # callers bring their tensors inside
+
+
+def _shared_names(library: str, names: Sequence[str], folder: Path) -> list[str]:
+    return _wasm_names(library, (*names, "nnefc_lend", "nnefc_lent", "nnefc_run_lent", "nnefc_may_wait"), folder)
 
 
 _ELF = Linking(
@@ -134,6 +145,13 @@ _WASM = Linking(
     libraries=("-lm",),
     name_flags=_wasm_names,
 )
+_MOST_MEMORY = (1 << 32) - (1 << 16)  # zig reads a number of 32 bits
+_SHARED_WASM = replace(
+    _WASM,
+    link_flags=(*_WASM.link_flags, "-Wl,--shared-memory", "-Wl,--import-memory", f"-Wl,--max-memory={_MOST_MEMORY}"),
+    name_flags=_shared_names,
+    finish=note_memory,
+)
 
 LINKING: Mapping[FileFormat, Linking] = {
     FileFormat.ELF: _ELF,
@@ -141,3 +159,9 @@ LINKING: Mapping[FileFormat, Linking] = {
     FileFormat.PE: _PE,
     FileFormat.WASM: _WASM,
 }
+
+
+def linking_for(form: FileFormat, zig_cpu: str = "baseline") -> Linking:
+    """How libraries of a format are linked, for a processor by zig's name of it: modules of WebAssembly that several
+    threads run are linked in their own way."""
+    return _SHARED_WASM if form is FileFormat.WASM and "+atomics" in zig_cpu else LINKING[form]

@@ -41,7 +41,7 @@ class _Network:
 
 
 def _shared(network: _Network, path: Path) -> None:
-    link_library(*network.parts, path, zig_target=network.zig_target, cc=network.cc)
+    link_library(*network.parts, path, zig_target=network.zig_target, zig_cpu=network.zig_cpu, cc=network.cc)
 
 
 def _object(network: _Network, path: Path) -> None:

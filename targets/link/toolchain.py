@@ -38,7 +38,7 @@ from nnefc.targets.description.library import (
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_constants import append_constants
 from nnefc.targets.link.elf_symbols import hide_symbols
-from nnefc.targets.link.linking import LINKING
+from nnefc.targets.link.linking import LINKING, Linking, linking_for
 from nnefc.targets.link.runtime_objects import runtime_objects
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
 from nnefc.targets.machine.system import FileFormat, format_of
@@ -106,7 +106,7 @@ def link_library(
             ways = [_with_everything(description, form)]
             if not cc:
                 ways = [*_alone(folder, description, form, compiler), *ways]
-            _link(folder, inputs, description, output, form, compiler, ways, left_out)
+            _link(folder, inputs, description, output, linking_for(form, zig_cpu), compiler, ways, left_out)
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -116,7 +116,7 @@ def _link(
     inputs: Sequence[str],
     description: LibraryDescription,
     output: Path,
-    form: FileFormat,
+    linking: Linking,
     compiler: Sequence[str],
     ways: Sequence[Sequence[str]],
     left_out: Constants | None,
@@ -130,7 +130,6 @@ def _link(
     # beside the output, so that the rename stays within one file system
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
         library = Path(beside) / output.name
-        linking = LINKING[form]
         flags = [*_compile_flags(description), *linking.compile_flags, *linking.link_flags]
         flags += linking.name_flags(output.name, names, folder)
         command = [*compiler, f"-I{RUNTIME}", "-o", str(library), *flags, *inputs]
@@ -143,6 +142,7 @@ def _link(
             run_compiler([*command, *last], folder)
         if left_out is not None:
             append_constants(library, left_out)
+        linking.finish(library)
         library.replace(output)
 
 

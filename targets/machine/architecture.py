@@ -171,11 +171,13 @@ ARCHITECTURES = (
         r"wasm32",
         cpu="generic",
         required=("simd128",),
-        # an engine that lacks a feature refuses the module: nothing is left to check at run time, or to switch off
+        # an engine that lacks a feature refuses the module: nothing is left to switch off
+        checked=("relaxed-simd", "atomics"),
         attributes=("+simd128",),
         tuning=r".*",
         extensions=(
-            VectorExtension(("simd128", "relaxed-simd"), Vectors(16, 16, fused=True)),
+            # x86's, of which engines keep one for themselves
+            VectorExtension(("relaxed-simd",), Vectors(16, 15, fused=True)),
             VectorExtension((), Vectors(16, 16, fused=False)),
         ),
         pointer_bits=32,

@@ -66,8 +66,18 @@ Arm contain some zeros for this, less than two such pages.
 
 ## WebAssembly
 
-A module imports no function. [`nnefc.mjs`](../targets/runtime/nnefc.mjs) loads it in Node.js and browsers;
-[examples/node](../examples/node) is a program that does. There are no threads.
+A module imports no function. [`nnefc.mjs`](../targets/runtime/nnefc.mjs) loads it in Node.js and browsers:
+[how to](how-to/browser.md).
+
+`wasm32-relaxed` adds relaxed SIMD, which engines have from 2023 on: multiply-adds, which an engine may round
+once or twice, so that the last bits of results differ between processors. A module for it is refused by engines
+without; the loader takes a list of modules, and the first of these that the engine can run. `wasm32-threads` and
+`wasm32-relaxed-threads` share memory with workers. Where that is not possible, as in pages that are not isolated, the
+same module runs on one thread. An instance of a module without threads has memory of its own, and runs on the thread
+that calls it.
+
+Bytes are multiplied in pairs of 16 bits, by `i32x4.dot_i16x8_s`: exactly, on all engines. The dot product of relaxed
+SIMD takes 7 bits of one operand, and is not used.
 
 ## Microcontrollers
 

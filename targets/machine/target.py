@@ -10,7 +10,7 @@ import json
 import platform
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture, arch
 from nnefc.targets.machine.costs import Costs, microarchitecture_of
 from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
-from nnefc.targets.machine.system import FileFormat, format_of, system_of, zig_target
+from nnefc.targets.machine.system import FileFormat, System, format_of, system_of, zig_target
 
 __all__ = ["HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target", "baseline_target", "of_processor", "parse_target"]
 
@@ -181,6 +181,17 @@ class Target:
         """Whether one instruction rounds a vector of float32 to whole numbers, or LLVM knows another way."""
         needed = {"armv7a": "fp-armv8", "x86_64": "sse4.1"}.get(self.triple.split("-")[0])
         return needed is None or needed in self.features
+
+    @property
+    def rounds_products_once(self) -> bool:
+        """Whether a multiply-add rounds once: engines of WebAssembly may round the product too."""
+        return self.fused and self.format is not FileFormat.WASM
+
+    @property
+    def maps_constants(self) -> bool:
+        """Whether constants cost nothing until they are read. Modules of WebAssembly come over a network, and an engine
+        copies what is in them."""
+        return self.format is not FileFormat.WASM
 
     @property
     def parallel_grain(self) -> int:
@@ -409,14 +420,25 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         by_lane=vectors.by_lane,
         long_products=vectors.long_products,
         costs=costs,
-        threads=system.threads,
+        threads=system.threads or _SHARED_MEMORY in features,
         hosted=system.hosted,
-        zig_cpu="baseline" if system.hosted else _zig_cpu(cpu, attributes, "vfp2sp" in available),
+        zig_cpu=_runtime_cpu(system, cpu, attributes, available),
         pointer_bits=architecture.pointer_bits,
         zig_target=zig_target(architecture.name, system),
         abi=architecture.abi,
         tiles=tiles,
     )
+
+
+_SHARED_MEMORY = "atomics"
+"""The feature of WebAssembly that lets several instances of a module, each a thread, work on one memory."""
+
+
+def _runtime_cpu(system: System, cpu: str, attributes: tuple[str, ...], available: Set[str]) -> str:
+    """zig's name of the oldest processor that the runtime shall run on."""
+    if not system.hosted:
+        return _zig_cpu(cpu, attributes, "vfp2sp" in available)
+    return f"baseline+{_SHARED_MEMORY}+bulk_memory" if _SHARED_MEMORY in available else "baseline"
 
 
 def _zig_cpu(cpu: str, attributes: tuple[str, ...], has_floats: bool) -> str:

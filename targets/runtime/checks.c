@@ -41,7 +41,7 @@ nnefc_status nnefc_choose_threads(const nnefc_options *options, uint32_t *thread
     if (wanted < 0 || wanted > NNEFC_MAX_THREADS)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "threads is %d, not a number from 0 to %d", (int)wanted,
                           NNEFC_MAX_THREADS);
-    const char *text = nnefc_has_threads ? getenv("NNEFC_NUM_THREADS") : NULL;
+    const char *text = nnefc_has_environment ? getenv("NNEFC_NUM_THREADS") : NULL;
     if (wanted == 0 && text != NULL && *text != '\0') {
         char *end;
         errno = 0;

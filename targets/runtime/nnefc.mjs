@@ -1,4 +1,4 @@
-// Loads a network that nnefc compiled for wasm32-wasi, and runs it: in Node.js, Deno, Bun and browsers.
+// Loads a network that nnefc compiled for WebAssembly, and runs it: in Node.js, Deno, Bun and browsers.
 //
 //     import { load } from "./nnefc.mjs";
 //     const model = await load("digits.wasm");
@@ -13,7 +13,16 @@
 // Tensors are typed arrays, dense and row-major; `model.inputs` and `model.outputs` tell their names, types and shapes.
 // Arrays of float16 and bfloat16 hold bit patterns as Uint16Array, booleans are bytes, 64-bit integers are BigInts. Tensors
 // of strings are plain arrays of strings.
-// Everything runs on the calling thread; a worker can load the network for itself.
+//
+// A module for a target with threads, such as wasm32-threads, runs on several workers where these can share memory, and on
+// the calling thread elsewhere; all others run on the calling thread. A run holds it up: a worker can load a network for itself.
+// Of several modules, the first is loaded that the engine can run:
+//
+//     const model = await load([{ source: "net.relaxed.wasm", needs: "relaxed-simd" }, "net.wasm"], { threads: 4 });
+
+import { NnefcError, chosen, instantiated, moduleOf, supports } from "./nnefc_module.mjs";
+
+export { NnefcError, supports };
 
 const ABI_VERSION = 1;
 const OPEN_ABI_VERSION = 2; // of networks with open sizes
@@ -49,53 +58,28 @@ const INPUT = { data: 0, bytes: 8, shape: 16, size: 24 };
 const OUTPUT = { data: 16, bytes: 24, shape: 32, size: 40 };
 const STRING = { data: 0, bytes: 4, size: 8 };
 
-/** What went wrong: a file that is no network, inputs that do not fit, a failure of the network's code. */
-export class NnefcError extends Error {
-  name = "NnefcError";
-}
-
 /**
  * Loads a network.
  *
- * @param {string | URL | ArrayBuffer | ArrayBufferView | WebAssembly.Module} source a file's name (where there are files),
- *     an address, the file's bytes, or the compiled module.
+ * @param source a file's name (where there are files), an address, a Response, the file's bytes, or the compiled module; or a
+ *     list of these, or of `{ source, needs }` with features of `supports`, of which the first is taken that the engine can run.
+ * @param {{threads?: number}} [options] `threads`: how many a module uses that is made for several; by default as many as the
+ *     machine has processors.
  * @returns {Promise<Model>}
  */
-export async function load(source) {
-  const module = source instanceof WebAssembly.Module ? source : await compiled(await bytesOf(source));
-  const [needed] = WebAssembly.Module.imports(module);
-  if (needed !== undefined) throw new NnefcError(`the module needs ${needed.module}.${needed.name}: it is no network of nnefc`);
-  const instance = await WebAssembly.instantiate(module, {});
-  for (const name of ["memory", "malloc", "free", "nnefc_describe", "nnefc_create", "nnefc_run"])
-    if (!(name in instance.exports)) throw new NnefcError(`the module has no ${name}: it is no network of nnefc`);
-  instance.exports._initialize?.();
-  return new Model(new Library(instance.exports));
-}
-
-async function compiled(bytes) {
-  try {
-    return await WebAssembly.compile(bytes);
-  } catch (error) {
-    throw new NnefcError(`no WebAssembly module that this engine can run: ${error.message}`, { cause: error });
-  }
-}
-
-async function bytesOf(source) {
-  if (source instanceof ArrayBuffer || ArrayBuffer.isView(source)) return source;
-  const isAddress = source instanceof URL ? source.protocol !== "file:" : /^(https?|blob|data):/.test(source);
-  if (isAddress || typeof process === "undefined") {
-    const answer = await fetch(source);
-    if (!answer.ok) throw new NnefcError(`${source}: ${answer.status} ${answer.statusText}`);
-    return answer.arrayBuffer();
-  }
-  const { readFile } = await import("node:fs/promises");
-  return readFile(source);
+export async function load(source, { threads } = {}) {
+  const { functions, end } = await instantiated(await moduleOf(chosen(source)), threads);
+  return new Model(new Library(functions, end));
 }
 
 // The functions and the memory of an instance.
 class Library {
-  constructor(functions) {
+  #end; // ends the workers
+  #sessions = 0;
+
+  constructor(functions, end) {
     this.functions = functions;
+    this.#end = end;
     const at = functions.nnefc_describe() >>> 0;
     const version = this.uint32(at + DESCRIPTION.abiVersion);
     this.isOpen = version === OPEN_ABI_VERSION;
@@ -123,7 +107,13 @@ class Library {
 
   text(address) {
     const bytes = new Uint8Array(this.functions.memory.buffer, address);
-    return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
+    return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0))); // it refuses memory that is shared
+  }
+
+  // A session more, or one less; without any, there are no workers.
+  count(change) {
+    this.#sessions += change;
+    if (this.#sessions === 0) this.#end();
   }
 
   int64(address) {
@@ -163,7 +153,7 @@ class Library {
     const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
     return Array.from({ length: count }, (_, i) => {
       const at = address + i * STRING.size;
-      return decoder.decode(new Uint8Array(buffer, this.uint32(at + STRING.data), this.uint32(at + STRING.bytes)));
+      return decoder.decode(new Uint8Array(buffer, this.uint32(at + STRING.data), this.uint32(at + STRING.bytes)).slice());
     });
   }
 
@@ -210,9 +200,13 @@ export class Model {
   constructor(library) {
     this.#library = library;
     const made = library.allocate(4);
+    library.count(1);
     try {
       library.check(library.functions.nnefc_create(0, made), 0);
       this.#session = library.uint32(made);
+    } catch (error) {
+      library.count(-1);
+      throw error;
     } finally {
       library.functions.free(made);
     }
@@ -347,7 +341,10 @@ export class Model {
     this.#library.check(this.#open().functions.nnefc_reset(this.#session), this.#session);
   }
 
-  /** A further session of the same network, with states of its own; the trained values are shared. */
+  /**
+   * A further session of the same network, with states of its own; the trained values are shared. It has one thread while
+   * another session has the workers: load the compiled module again for one with threads of its own.
+   */
   session() {
     return new Model(this.#open());
   }
@@ -357,6 +354,7 @@ export class Model {
     if (this.#session === undefined) return;
     this.#library.check(this.#library.functions.nnefc_destroy(this.#session), this.#session);
     this.#session = undefined;
+    this.#library.count(-1);
     for (const address of [...this.#addresses, ...this.#texts]) this.#library.functions.free(address);
   }
 

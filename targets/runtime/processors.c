@@ -154,6 +154,10 @@ uint32_t nnefc_processor_count(void) {
     return count > 0 ? count : 1;
 }
 
+#elif defined(NNEFC_WORKERS)
+
+/* workers.c knows how many there are */
+
 #elif defined(__wasi__)
 
 uint32_t nnefc_processor_count(void) { return 1; }

@@ -58,8 +58,8 @@ int pthread_join(pthread_t thread, void **result) {
     return !CloseHandle(thread);
 }
 
-_Static_assert(sizeof(SRWLOCK) == sizeof(pthread_mutex_t), "the lock of windows/threads.h");
-_Static_assert(sizeof(CONDITION_VARIABLE) == sizeof(pthread_cond_t), "the condition of windows/threads.h");
+_Static_assert(sizeof(SRWLOCK) == sizeof(pthread_mutex_t), "the lock of own_threads.h");
+_Static_assert(sizeof(CONDITION_VARIABLE) == sizeof(pthread_cond_t), "the condition of own_threads.h");
 
 int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes) {
     (void)attributes;
@@ -106,6 +106,10 @@ int pthread_cond_broadcast(pthread_cond_t *condition) {
     WakeAllConditionVariable((CONDITION_VARIABLE *)condition);
     return 0;
 }
+
+#elif defined(NNEFC_WORKERS)
+
+static int64_t process_number(void) { return 0; }
 
 #elif defined(__wasi__)
 

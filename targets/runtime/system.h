@@ -6,17 +6,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(_WIN32)
-#include "windows/threads.h"
+/* Whether the memory of a module of WebAssembly is shared with workers: see workers.c. */
+#if defined(__wasi__) && defined(__wasm_atomics__)
+#define NNEFC_WORKERS
+#endif
+
+#if defined(_WIN32) || defined(NNEFC_WORKERS)
+#include "own_threads.h"
 #else
 #include <pthread.h>
 #endif
 
 /* Whether there is more than the calling thread. */
-#if defined(__wasi__)
+#if defined(__wasi__) && !defined(NNEFC_WORKERS)
 enum { nnefc_has_threads = false };
 #else
 enum { nnefc_has_threads = true };
+#endif
+
+/* Whether there are environment variables. */
+#if defined(__wasi__)
+enum { nnefc_has_environment = false };
+#else
+enum { nnefc_has_environment = true };
 #endif
 
 /* Number of processors' worth of time that the calling thread may use, 1 at least: those that it may run on, but no more
@@ -35,7 +47,7 @@ void *nnefc_allocate_aligned(size_t bytes);
 void nnefc_free_aligned(void *memory);
 
 /* A number of the calling thread, not 0, that no other thread has at the same time. */
-#if defined(_WIN32)
+#if defined(_WIN32) || defined(NNEFC_WORKERS)
 uintptr_t nnefc_this_thread(void);
 #elif defined(__wasi__)
 static inline uintptr_t nnefc_this_thread(void) { return 1; }
@@ -43,7 +55,7 @@ static inline uintptr_t nnefc_this_thread(void) { return 1; }
 static inline uintptr_t nnefc_this_thread(void) { return (uintptr_t)pthread_self(); }
 #endif
 
-/* Time since some moment in the past; stands still where there is no clock. */
+/* Time since some moment in the past. Where there is no clock it stands still, or, with threads, tells how often it was asked. */
 int64_t nnefc_nanoseconds(void);
 
 /* A mark of the process that makes it; forked children inherit the pointer, but are told apart from it. Null if there is no

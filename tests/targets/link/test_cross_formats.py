@@ -168,6 +168,21 @@ def test_a_module_of_webassembly_needs_nothing(tmp_path: Path) -> None:
     assert exported == {*FUNCTIONS, "memory", "malloc", "free", "_initialize"}
 
 
+def test_a_module_with_threads_needs_memory_alone_and_says_how_much(tmp_path: Path) -> None:
+    data = library_for("wasm32-threads", tmp_path).read_bytes()
+    at, imports, noted = 8, b"", b""
+    while at < len(data):
+        section = data[at]
+        size, at = leb(data, at + 1)
+        content = data[at : at + size]
+        imports = content if section == 2 else imports
+        noted = content if section == 0 and content[1:].startswith(b"nnefc.memory") else noted
+        at += size
+    assert imports.startswith(b"\1\3env\6memory\2\3")  # one import: a memory that is shared and has a limit
+    first, place = leb(imports, 14)
+    assert struct.unpack("<II", noted[13:]) == (first, leb(imports, place)[0])
+
+
 def test_an_archive_for_macos_is_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(CompileError) as raised:
         nnefc.compile(DIGITS, "aarch64-macos").export(tmp_path / "digits.a")

@@ -97,7 +97,13 @@ def test_tuning_is_no_instruction(architecture: Architecture) -> None:
     assert {name for name in instructions if re.fullmatch(architecture.tuning, name)} <= {"prefer-256-bit"}
 
 
-SOURCES = {"x86_64": "cpu_x86.c", "aarch64": "cpu_arm.c", "arm": "cpu_arm.c", "riscv64": "cpu_riscv.c"}
+SOURCES = {
+    "x86_64": "cpu_x86.c",
+    "aarch64": "cpu_arm.c",
+    "arm": "cpu_arm.c",
+    "riscv64": "cpu_riscv.c",
+    "wasm32": "cpu_other.c",
+}
 
 
 @pytest.mark.parametrize("architecture", [a for a in HOSTED if a.checked], ids=lambda a: a.name)

@@ -74,6 +74,71 @@ def test_results_are_those_of_the_library_here(digits: Path, source: str, inputs
         np.testing.assert_allclose(found, here(picture)[0], atol=2e-5)
 
 
+@pytest.fixture(scope="module")
+def threaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("wasm") / "digits.wasm"
+    nnefc.compile(DIGITS / "model.nnef", "wasm32-threads").export(path)
+    return path
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_a_module_with_threads_computes_the_same_on_any_number_of_them(
+    digits: Path, threaded: Path, threads: int
+) -> None:
+    found = answer(
+        "const picture = Float32Array.from({length: 64}, (_, i) => (i * 7) % 16 / 16), results = [];"
+        f'for (const file of ["{digits}", "{threaded}"]) {{'
+        f"  const model = await load(file, {{ threads: {threads} }}), other = model.session();"
+        "  for (const each of [model, other, model]) results.push([...each.run([picture]).probability]);"
+        "  model.close(); results.push([...other.run([picture]).probability]); other.close(); }"
+        "console.log(JSON.stringify(results))"
+    )
+    assert isinstance(found, list)
+    assert len(found) == 8
+    assert all(result == found[0] for result in found)
+
+
+def test_a_module_with_threads_runs_on_one_where_memory_is_not_shared_with_workers(threaded: Path) -> None:
+    found = answer(
+        "const { Worker } = await import('node:worker_threads');"
+        "const { syncBuiltinESMExports } = await import('node:module');"
+        "(await import('node:worker_threads')).default.Worker = class { constructor() { throw new Error('no') } };"
+        "syncBuiltinESMExports();"
+        f'const m = await load("{threaded}", {{ threads: 3 }});'
+        "console.log(JSON.stringify(m.run([new Float32Array(64)]).probability.length))"
+    )
+    assert found == 10
+
+
+def test_the_first_module_is_loaded_that_the_engine_can_run(digits: Path) -> None:
+    found = answer(
+        f'const lacking = {{ source: "none.wasm", needs: "relaxed-simd" }}, plain = "{digits}";'
+        "const { supports } = await import(" + json.dumps((RUNTIME / "nnefc.mjs").as_uri()) + ");"
+        "const model = await load(supports('relaxed-simd') ? [plain] : [lacking, plain]);"
+        "let message; try { supports('simd') } catch (error) { message = error.message }"
+        "console.log(JSON.stringify([model.target, supports('atomics'), message]))"
+    )
+    assert found == ["wasm32-wasi", True, 'unknown feature "simd": say one of relaxed-simd, atomics']
+
+
+def test_a_module_that_a_server_sends_is_compiled_while_it_arrives(digits: Path) -> None:
+    text = (
+        "const { createServer } = await import('node:http'), { readFileSync } = await import('node:fs');"
+        "let streamed = 0; const compile = WebAssembly.compileStreaming;"
+        "WebAssembly.compileStreaming = (...given) => (streamed++, compile(...given));"
+        "const server = createServer((request, answer) => {"
+        "  answer.setHeader('Content-Type', request.url === '/plain' ? 'text/plain' : 'application/wasm');"
+        "  answer.statusCode = request.url === '/none' ? 404 : 200;"
+        f'  answer.end(readFileSync("{digits}")); }}).listen(0, "127.0.0.1");'
+        "await new Promise((resolve) => server.once('listening', resolve));"
+        "const at = `http://127.0.0.1:${server.address().port}/`, names = [];"
+        "for (const source of [at + 'typed', at + 'plain', await fetch(at + 'typed'), at + 'none'])"
+        "  names.push(await load(source).then((model) => model.name, (error) => error.message.split(' ').pop()));"
+        "server.close(); console.log(JSON.stringify([...names, streamed]))"
+    )
+    assert answer(text) == ["digits", "digits", "digits", "Found", 2]
+
+
 def test_states_belong_to_a_session_and_go_back_to_their_start(tmp_path: Path) -> None:
     module = program("x[3]; s[3] -> y, y\ny = R.add(x, s)")
     network = Network("sums", module, ("x",), ("y",), (State("s", np.zeros(3, np.float32)),))
@@ -96,6 +161,7 @@ def test_states_belong_to_a_session_and_go_back_to_their_start(tmp_path: Path) -
         ("m.run({picture: new Float32Array(64)})", 'has no input "picture", but image'),
         ("m.close(); m.close(); m.run([new Float32Array(64)])", "is closed: load it again"),
         ("await load('none.wasm')", "no such file"),
+        ("await load([{source: 'none.wasm', needs: ['simd']}])", 'unknown feature "simd"'),
         ("await load(new Uint8Array([1, 2, 3, 4]))", "no WebAssembly module"),
         ("await load(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))", "is no network of nnefc"),
     ],

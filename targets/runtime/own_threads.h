@@ -1,14 +1,15 @@
-/* The threads of POSIX, as far as the runtime uses them, made of those of Windows: a library of them would have to be compiled
- * for users' first network. The names are other ones for the linker, for C files of users may be linked with that library. */
-#ifndef NNEFC_WINDOWS_THREADS_H
-#define NNEFC_WINDOWS_THREADS_H
+/* The threads of POSIX, as far as the runtime uses them, made of those of Windows in system.c, and of what WebAssembly has in
+ * their place in workers.c: a library of them would have to be compiled for users' first network. The names are other ones for
+ * the linker, for C files of users may be linked with that library. */
+#ifndef NNEFC_OWN_THREADS_H
+#define NNEFC_OWN_THREADS_H
 
 typedef void *nnefc_thread;
 typedef struct nnefc_mutex {
-    void *owner; /* an SRWLOCK */
+    void *owner; /* Windows: an SRWLOCK; WebAssembly: whether it is held, and whether others wait */
 } nnefc_mutex;
 typedef struct nnefc_condition {
-    void *waiting; /* a CONDITION_VARIABLE */
+    void *waiting; /* Windows: a CONDITION_VARIABLE; WebAssembly: how often it was signalled */
 } nnefc_condition;
 
 #define pthread_t nnefc_thread

@@ -1,0 +1,258 @@
+"""Networks in WebAssembly beside onnxruntime-web, in Node.js and in headless Chromium.
+
+    python benchmarks/web.py [NETWORK ...] [--threads 1] [--rounds 3] [--seconds 1] [--packages FOLDER]
+
+onnxruntime-web is installed by npm into FOLDER (build/web) if it is not there. Engines take turns; each measurement is
+a process or a page of its own. Without names it measures NETWORKS with 1 and 2 threads, and writes the page web.md.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+from conditions import Watch, page, write_page
+from instructions import quantized
+from models.networks import write_twins
+from models.sequence_networks import bert_small
+from report import table
+
+import nnefc
+from nnefc.targets.link.toolchain import RUNTIME
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "examples" / "browser")]
+MODELS = ROOT / "build" / "models"
+PACKAGES = ROOT / "build" / "web"
+HERE = Path(__file__).resolve().parent / "web"
+TITLE = "WebAssembly"
+NETWORKS = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "bert_small")
+NUMBERS = {"bert_small": ("float32",)}
+THREADS = (1, 2)
+PEER = "onnxruntime-web@1.30.0"
+TARGETS = {"nnefc": "wasm32-threads", "nnefc relaxed": "wasm32-relaxed-threads"}
+_TOLERANCE = 1e-3  # of the largest value, in float32
+_EXPLANATION = [
+    f"Medians of runs in milliseconds, of nnefc for {' and '.join(f'`{t}`' for t in TARGETS.values())} and of {PEER}",
+    "with its backend for processors. *times*: as fast as onnxruntime-web, with relaxed SIMD. *first result*: from the",
+    "model's file to its first result, the engine being loaded. *code*: what is loaded besides trained values, in",
+    "kilobytes; of onnxruntime-web its module of WebAssembly. Quantized networks have weights of int8 with a scale for",
+    "each channel, and data of uint8; BERT has 4 layers of width 256, and 128 tokens.",
+    "",
+]
+
+Measure = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What is measured: an engine with its model's file, and the bytes that it is besides trained values."""
+
+    name: str
+    kind: str
+    file: Path
+    code: int
+
+
+@dataclass
+class Found:
+    """Milliseconds of an engine on a network."""
+
+    times: list[float]
+    firsts: list[float]
+    result: np.ndarray
+
+    @property
+    def time(self) -> float:
+        """The median of all runs."""
+        return median(self.times)
+
+    @property
+    def first(self) -> float:
+        """That of first results."""
+        return median(self.firsts)
+
+
+def model_of(network: str, numbers: str) -> Path:
+    """Its file of ONNX."""
+    if network == "bert_small":
+        path = MODELS / "bert_small.onnx"
+        if not path.exists():
+            MODELS.mkdir(parents=True, exist_ok=True)
+            graph, output = bert_small()
+            onnx.save(graph.model(output), path)
+        return path
+    path = write_twins(MODELS, network).onnx
+    return quantized(path) if numbers == "int8" else path
+
+
+def engines(model: Path, packages: Path, folder: Path) -> list[Engine]:
+    """Those of one model; nnefc's are compiled."""
+    made = []
+    for name, target in TARGETS.items():
+        file = folder / f"{model.stem}.{target}.wasm"
+        artifact = nnefc.compile(model, target)
+        artifact.export(file)
+        made.append(Engine(name, "nnefc", file, file.stat().st_size - artifact.description.constant_bytes))
+    (module,) = (packages / "node_modules/onnxruntime-web/dist").glob("ort-wasm-simd-threaded.wasm")
+    return [*made, Engine("onnxruntime-web", "onnxruntime", model, module.stat().st_size)]
+
+
+def install(packages: Path) -> None:
+    """onnxruntime-web, unless it is there."""
+    if (packages / "node_modules/onnxruntime-web").exists():
+        return
+    packages.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["npm", "install", "--silent", "--prefix", str(packages), PEER], check=True)
+
+
+def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
+    """Measure in a process of Node.js."""
+    dist = packages / "node_modules/onnxruntime-web/dist"
+    loaders = {"nnefc": RUNTIME / "nnefc.mjs", "onnxruntime": dist / "ort.node.min.mjs"}
+    given = {**job, "file": str(job["file"]), "loader": loaders[job["engine"]].as_uri()}
+    flags = [] if _node_has_relaxed() else ["--experimental-wasm-relaxed-simd"]
+    command = ["node", *flags, str(HERE / "node.mjs"), json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode:
+        raise click.ClickException(f"{job['engine']} failed: {done.stderr[-1000:]}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _node_has_relaxed() -> bool:
+    program = f'import {{ supports }} from "{(RUNTIME / "nnefc.mjs").as_uri()}"; console.log(supports("relaxed-simd"))'
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", program], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip() == "true"
+
+
+@contextmanager
+def chromium(packages: Path, folder: Path) -> Iterator[Measure]:
+    """Measures in pages of headless Chromium, which a server of this process isolates."""
+    from chromium import Page
+    from serve import server
+
+    dist = packages / "node_modules/onnxruntime-web/dist"
+    for source in (*RUNTIME.glob("nnefc*.mjs"), HERE / "measure.mjs"):
+        shutil.copy(source, folder)
+    if not (folder / "ort").exists():
+        shutil.copytree(dist, folder / "ort", ignore=lambda _, names: [n for n in names if "jsep" in n or ".map" in n])
+    (folder / "index.html").write_text('<!doctype html><link rel="icon" href="data:,">')
+    loaders = {"nnefc": "./nnefc.mjs", "onnxruntime": "./ort/ort.wasm.min.mjs"}
+
+    def measure(job: dict[str, Any]) -> dict[str, Any]:
+        file = folder / job["file"].name
+        if not file.exists():
+            shutil.copy(job["file"], file)
+        given = {**job, "file": file.name, "loader": loaders[job["engine"]]}
+        with Page() as opened:
+            opened.open(f"http://127.0.0.1:{serving.server_port}/index.html")
+            opened.wait_for("globalThis.crossOriginIsolated && document.readyState === 'complete'")
+            call = f"import('./measure.mjs').then(({{ measured }}) => measured({json.dumps(given)}))"
+            answer: dict[str, Any] = opened.value(call)
+            return answer
+
+    with server(folder, 0) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield measure
+        serving.shutdown()
+
+
+def measured(
+    model: Path, choices: list[Engine], measure: Measure, threads: int, rounds: int, seconds: float
+) -> dict[str, Found]:
+    """Of each engine, in turns."""
+    (value,) = onnx.load(model, load_external_data=False).graph.input
+    shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    found: dict[str, Found] = {}
+    for _ in range(rounds):
+        for engine in choices:
+            job = {"engine": engine.kind, "file": engine.file, "threads": threads, "shape": shape, "seconds": seconds}
+            answer = measure(job)
+            one = found.setdefault(engine.name, Found([], [], np.array(answer["result"])))
+            one.times += answer["times"]
+            one.firsts.append(answer["first"])
+    return found
+
+
+def row(
+    network: str, numbers: str, place: str, threads: int, choices: list[Engine], found: dict[str, Found]
+) -> list[str]:
+    """A line of the table, after a look at the results."""
+    plain, relaxed, peer = found.values()
+    for one in (plain, relaxed):
+        difference = np.abs(one.result - peer.result).max() / np.abs(peer.result).max()
+        if numbers == "float32" and not difference < _TOLERANCE:
+            raise click.ClickException(f"{network}: results differ by {difference:.1e} of the largest")
+    times = [f"{one.time:.1f}" for one in (plain, relaxed, peer)]
+    firsts = [f"{one.first:.0f}" for one in (plain, peer)]
+    codes = [f"{choices[i].code / 1000:.0f}" for i in (0, 2)]
+    return [network, numbers, place, str(threads), *times, f"{peer.time / relaxed.time:.2f}", *firsts, *codes]
+
+
+_COLUMNS = [
+    *("network", "numbers", "in", "threads", "nnefc", "nnefc relaxed", "onnxruntime-web", "times"),
+    *("first result", "onnxruntime-web's", "code", "onnxruntime-web's"),
+]
+
+
+@click.command()
+@click.argument("networks", nargs=-1, type=click.Choice(NETWORKS))
+@click.option("--threads", multiple=True, type=int, help="How many; several times for several numbers.")
+@click.option("--rounds", default=3, show_default=True, help="Turns of each engine.")
+@click.option("--seconds", default=1.0, show_default=True, help="Of runs in each turn.")
+@click.option("--packages", type=click.Path(path_type=Path), default=PACKAGES, help="Where npm installs.")
+@click.option("--numbers", multiple=True, type=click.Choice(["float32", "int8"]), help="Which; both by default.")
+def main(
+    networks: tuple[str, ...],
+    threads: tuple[int, ...],
+    rounds: int,
+    seconds: float,
+    packages: Path,
+    numbers: tuple[str, ...],
+) -> None:
+    """Measure NETWORKS, or all."""
+    from chromium import CHROMIUM
+
+    install(packages)
+    folder = packages / "site"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    rows = []
+    cases = [(n, kind) for n in networks or NETWORKS for kind in NUMBERS.get(n, numbers or ("float32", "int8"))]
+    prepared = {case: engines(model_of(*case), packages, folder) for case in cases}
+    watch = Watch()
+    with chromium(packages, folder) as in_page:
+        places: dict[str, Measure] = {"Node.js": partial(in_node, packages)}
+        if CHROMIUM is not None:
+            places["Chromium"] = in_page
+        for (network, kind), choices in prepared.items():
+            for place, measure in places.items():
+                for count in threads or THREADS:
+                    found = measured(choices[-1].file, choices, measure, count, rounds, seconds)
+                    rows.append(row(network, kind, place, count, choices, found))
+                    click.echo(" | ".join(rows[-1]), err=True)
+    conditions = watch.end()
+    lines = [*_EXPLANATION, *table(_COLUMNS, rows)]
+    click.echo(page(TITLE, conditions, lines))
+    if not networks:
+        write_page("web", TITLE, conditions, lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+// One engine on one network, in Node.js or a browser: how long the first result takes, and runs after it.
+
+const WARM_RUNS = 3;
+
+/**
+ * @param job `engine`, `file`: its model, `loader`: where the engine's module is, `threads`, `seconds` of runs, `shape` of the
+ *     one input, float32.
+ * @returns {Promise<Object>} milliseconds: `loading` of the engine itself, `first` from the model's file to its first result,
+ *     `times` of runs; and the first values of the result.
+ */
+export async function measured(job) {
+  const input = numbers(job.shape.reduce((a, b) => a * b, 1));
+  const begun = performance.now();
+  const prepare = await ENGINES[job.engine](job);
+  const loaded = performance.now();
+  const run = await prepare(input);
+  const result = await run();
+  const first = performance.now() - loaded;
+  for (let i = 1; i < WARM_RUNS; i++) await run();
+  const times = [], end = performance.now() + 1000 * job.seconds;
+  while (performance.now() < end) {
+    const start = performance.now();
+    await run();
+    times.push(performance.now() - start);
+  }
+  return { loading: loaded - begun, first, times, result: Array.from(result.slice(0, 1000)) };
+}
+
+const ENGINES = {
+  async nnefc({ loader, file, threads }) {
+    const { load } = await import(loader);
+    return async (input) => {
+      const model = await load(file, { threads });
+      return () => Object.values(model.run([input]))[0];
+    };
+  },
+
+  async onnxruntime({ loader, file, threads, shape }) {
+    const ort = await import(loader);
+    ort.env.wasm.numThreads = threads;
+    ort.env.logLevel = "error";
+    if (globalThis.document !== undefined) ort.env.wasm.wasmPaths = new URL(".", new URL(loader, document.baseURI)).href;
+    return async (input) => {
+      const session = await ort.InferenceSession.create(file, { executionProviders: ["wasm"] });
+      const feeds = { [session.inputNames[0]]: new ort.Tensor("float32", input, shape) };
+      return async () => Object.values(await session.run(feeds))[0].data;
+    };
+  },
+};
+
+// The same numbers between -1 and 1 for all.
+function numbers(count) {
+  let state = 1;
+  return Float32Array.from({ length: count }, () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 31 - 1;
+  });
+}

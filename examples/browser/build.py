@@ -1,0 +1,69 @@
+"""Write the page with its networks into a folder: files that any server can serve.
+
+    python build.py [FOLDER]
+    python build.py [FOLDER] --pictures squeezenet.onnx --labels labels.txt
+
+Digits come from examples/digits. A network for pictures takes one picture, [1, channels, height, width] in float32,
+whose pixels have the mean and the deviation of ImageNet's, and gives a number for each class; labels are one a line.
+Each network is compiled twice: with relaxed SIMD and threads for the browsers that have these, and without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import nnefc
+from nnefc.targets.link.toolchain import RUNTIME
+
+HERE = Path(__file__).resolve().parent
+DIGITS = HERE.parent / "digits" / "model.nnef"
+PAGE = ("index.html", "style.css", "app.mjs")
+LOADER = ("nnefc.mjs", "nnefc_module.mjs")
+TARGETS = {"wasm32-relaxed-threads": ["relaxed-simd", "atomics"], "wasm32-wasi": []}
+"""What each needs of a browser, the fastest first."""
+
+
+def compiled(model: Path, name: str, folder: Path) -> list[dict[str, object]]:
+    """The modules of a network, in the order in which the page tries them."""
+    files: list[dict[str, object]] = []
+    for target, needs in TARGETS.items():
+        file = f"{name}.{target}.wasm"
+        nnefc.compile(model, target).export(folder / file)
+        files.append({"source": file, "needs": needs})
+    return files
+
+
+def build(
+    folder: Path,
+    pictures: Path | None = None,
+    labels: Path | None = None,
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406),
+    deviation: tuple[float, ...] = (0.229, 0.224, 0.225),
+) -> None:
+    """Write all files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in (*(HERE / name for name in PAGE), *(RUNTIME / name for name in LOADER)):
+        shutil.copy(source, folder)
+    networks: dict[str, object] = {"digits": {"files": compiled(DIGITS, "digits", folder)}}
+    if pictures is not None:
+        names = labels.read_text(encoding="utf-8").splitlines() if labels is not None else []
+        files = compiled(pictures, "pictures", folder)
+        networks["pictures"] = {"files": files, "labels": names, "mean": mean, "deviation": deviation}
+    (folder / "networks.json").write_text(json.dumps(networks), encoding="utf-8")
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("site"))
+    parser.add_argument("--pictures", type=Path, metavar="MODEL")
+    parser.add_argument("--labels", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    build(arguments.folder, arguments.pictures, arguments.labels)
+
+
+if __name__ == "__main__":
+    main()
