@@ -29,8 +29,15 @@ from nnefc.passes.plan.entry import ENTRY, HostMemory, Memory, exported, kernel_
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
+from nnefc.passes.schedule.cpu.few_rows import (
+    has_few_rows,
+    is_of_one_row,
+    of_few_rows,
+    sizes_of_one_row,
+    with_sizes,
+    with_version,
+)
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
-from nnefc.passes.schedule.cpu.one_row import sizes_of_one_row, with_sizes, with_version
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.added_roundings import with_added_roundings
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
@@ -119,7 +126,12 @@ class CpuBackend(Backend):
             rest = [var for var in kernel.sizes if var not in ones]
             _, single = self._lowered(with_sizes(kernel.kernel, ones), rest, once)
             if is_known(single.workspace_bytes) and not single.workspace_bytes:
-                lowered = with_version(lowered, single, ones)
+                lowered = with_version(lowered, single, is_of_one_row(ones))
+        few = of_few_rows(kernel.kernel, self.target) if func.attrs["nnefc.rule"] == "ContractionRule" else None
+        if few is not None:
+            _, version = self._lowered(few[0], kernel.sizes, once)
+            if is_known(version.workspace_bytes) and not version.workspace_bytes:
+                lowered = with_version(lowered, version, has_few_rows(few[1]))
         uses_tiles = any(tile_calls(lowered.func.body)) and not self.target.emulates_tiles
         return LoweredKernel(
             func,

@@ -22,7 +22,7 @@ from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
 from nnefc.passes.plan.device_memory import READERS, DeviceMemory
 from nnefc.passes.plan.entry import BYTE_POINTER, Memory, exported
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.cpu.one_row import with_sizes
+from nnefc.passes.schedule.cpu.few_rows import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.cuda.one_row import sizes_of_one_row
 from nnefc.passes.schedule.cuda.vector_product import VectorProductRule

@@ -24,7 +24,15 @@ from nnefc.passes.compute.dot_product import spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
-from nnefc.passes.schedule.cpu.tile_sizes import USUAL_EXTENTS, USUAL_PICTURES, Tile, choose_open_tile, choose_tile
+from nnefc.passes.schedule.cpu.tile_sizes import (
+    FEW,
+    USUAL_EXTENTS,
+    USUAL_PICTURES,
+    Tile,
+    choose_few_rows,
+    choose_open_tile,
+    choose_tile,
+)
 from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
@@ -88,8 +96,12 @@ class ContractionRule:
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(step_of(sch, block).value)
         if isinstance(size, Size):
-            usual = USUAL_PICTURES if JOINED_ROWS in sch.mod["main"].attrs else USUAL_EXTENTS
-            tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps, usual)
+            attrs = sch.mod["main"].attrs
+            if FEW in attrs:
+                tile, smaller = choose_few_rows(columns, target)
+            else:
+                usual = USUAL_PICTURES if JOINED_ROWS in attrs else USUAL_EXTENTS
+                tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps, usual)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if tiled is None:
             tile = choose_tile(outer_size, size, columns, target, roles.steps, spread)

@@ -16,7 +16,16 @@ import numpy as np
 from nnefc.sizes import Size, bounds, typical
 from nnefc.targets.machine.target import Target
 
-__all__ = ["USUAL_EXTENTS", "USUAL_PICTURES", "Tile", "choose_open_tile", "choose_tile"]
+__all__ = [
+    "FEW",
+    "FEW_ROWS",
+    "USUAL_EXTENTS",
+    "USUAL_PICTURES",
+    "Tile",
+    "choose_few_rows",
+    "choose_open_tile",
+    "choose_tile",
+]
 
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
 _MOST_ROWS = 32
@@ -28,6 +37,12 @@ _USUAL = 4  # how much more multiples of 8 count than others, for which tiles ar
 _HALVED = 8  # and 7, 14, 28, …
 USUAL_EXTENTS = range(1, 129)
 """Open extents that tiles are chosen for: in larger ones, what is left is little."""
+
+FEW_ROWS = range(1, 8)
+"""Those of kernels for few rows."""
+
+FEW = "nnefc.few_rows"
+"""Attribute of kernels that compute no others."""
 
 USUAL_PICTURES = range(16, 257)
 """The same of the pixels of pictures: hardly any has fewer than 4 × 4."""
@@ -110,6 +125,14 @@ def choose_open_tile(
     least, most = (min(max(bound, usual.start), usual.stop - 1) for bound in bounds(extent))
     first = -(-least // step) * step
     return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), terms, target, steps)
+
+
+def choose_few_rows(columns: int, target: Target) -> tuple[Tile, tuple[int, ...]]:
+    """The same of few rows, each number of which has a tile of its own: B is read once."""
+    *smaller, rows = FEW_ROWS
+    tiles = [Tile(1, rows, count) for count in _divisors(columns)]
+    best = max((tile for tile in tiles if tile.fits(target)), key=lambda tile: tile.share(target))
+    return best, tuple(reversed(smaller))
 
 
 @lru_cache(maxsize=1024)

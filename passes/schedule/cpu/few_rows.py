@@ -1,14 +1,16 @@
-"""Products with matrices in blocks whose rows are known at run time: one row has code of its own.
+"""Products whose rows are known at run time: few rows have code of their own.
 
     kernel(A, B, n):     →     kernel(A, B, n):
-        many rows                  if n == 1: one row
+        many rows                  if n < 8: few rows
                                    else: many rows
 
-One row reads the whole matrix for few operations: it needs other tiles than many rows, which use each item often.
+Few rows read the whole matrix for few operations: they need other tiles than many rows, which use each item often. With
+matrices in blocks, one row has code of its own; with others that the second cache does not hold, up to seven rows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,13 +18,16 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import PointerType
 
+from nnefc.element_types import bits_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cpu.tile_sizes import FEW, FEW_ROWS
 from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
 from nnefc.passes.tir.expressions import int64, variables_of
 from nnefc.passes.tir.kernels import Kernel
-from nnefc.sizes import Size, dimension, is_known, substituted
+from nnefc.sizes import Size, bounds, dimension, expression, is_known, substituted
+from nnefc.targets.machine.target import Target
 
-__all__ = ["sizes_of_one_row", "with_sizes", "with_version"]
+__all__ = ["has_few_rows", "is_of_one_row", "of_few_rows", "sizes_of_one_row", "with_sizes", "with_version"]
 
 
 def sizes_of_one_row(kernel: KernelAnalysis) -> dict[tirx.Var, int]:
@@ -47,13 +52,39 @@ def with_sizes(kernel: KernelAnalysis, sizes: Mapping[tirx.Var, int]) -> KernelA
     return KernelAnalysis(known.with_attr(OPEN_SIZES, left) if left else known.without_attr(OPEN_SIZES))
 
 
-def with_version(general: Kernel, version: Kernel, sizes: Mapping[tirx.Var, int]) -> Kernel:
-    """A kernel that does as `version` where it is called with these sizes; `version` has no workspace."""
+def of_few_rows(kernel: KernelAnalysis, target: Target) -> tuple[KernelAnalysis, Size] | None:
+    """The kernel for few rows, and how many rows it has; None for kernels that have no use for it."""
+    if len(kernel.reductions) != 1:
+        return None
+    (step,) = kernel.reductions
+    roles = step.contraction
+    if roles is None or roles.steps:
+        return None
+    rows = [step.sizes[axis] for axis in (*roles.both, *roles.only_left) if step.sizes[axis] != 1]
+    others = [step.sizes[axis] for axis in (*roles.only_right, *roles.reduced)]
+    if len(rows) != 1 or not isinstance(rows[0], Size) or bounds(rows[0])[0] > FEW_ROWS[-1] or not is_known(*others):
+        return None
+    if math.prod(others) * bits_of(step.dtype) // 8 <= target.costs.l2_bytes:
+        return None
+    return KernelAnalysis(kernel.func.with_attr(FEW, True)), rows[0]
+
+
+def is_of_one_row(sizes: Mapping[tirx.Var, int]) -> tirx.Expr:
+    """Whether open sizes are these."""
+    return tirx.all(*(var == int64(size) for var, size in sizes.items()))
+
+
+def has_few_rows(rows: Size) -> tirx.Expr:
+    """Whether so many rows are few."""
+    return expression(rows) <= int64(FEW_ROWS[-1])
+
+
+def with_version(general: Kernel, version: Kernel, chosen: tirx.Expr) -> Kernel:
+    """A kernel that does as `version` where its sizes are such; `version` has no workspace."""
     func, other = general.func, version.func
     pointers = [param for param in other.params if isinstance(param.ty, PointerType)]
     names = dict(zip(pointers, func.params, strict=False))  # after them come a workspace and the sizes
     body = tvm_ffi.structural_map(other.body, (tirx.Var, lambda var: names.get(var, var)))
-    chosen = tirx.all(*(var == int64(size) for var, size in sizes.items()))
     both = tirx.SeqStmt([tirx.IfThenElse(chosen, body, None), func.body])
     return replace(
         general,
