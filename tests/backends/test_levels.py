@@ -169,6 +169,19 @@ def test_states_are_those_of_every_level(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-6)
 
 
+@ON_X86
+def test_precisions_are_those_of_every_level(
+    network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = nnefc.compile(network[0], "x86-64", multi=True, precision="bf16")
+    monkeypatch.setenv("NNEFC_LEVEL", LEVELS[0])
+    with artifact.load(threads=1) as model:
+        assert model.target == f"{LEVELS[0]} -precision=bf16"
+        found, whole = model.run(network[1]).values()
+    np.testing.assert_allclose(found, network[2][0], atol=1e-2)
+    np.testing.assert_array_equal(whole, network[2][1])
+
+
 def test_the_levels_are_in_the_description_of_the_file(x86: nnefc.Artifact, tmp_path: Path) -> None:
     x86.export(tmp_path / "m.so")
     said = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.so")]).output

@@ -23,6 +23,7 @@ PAGES = {
     "deployment": ("deployment.py", "NETWORKS"),
     "emulated": ("emulated.py", "NETWORKS"),
     "language_model": ("language_model.py", "QUESTIONS"),
+    "levels": ("levels.py", "NETWORKS"),
     "memory_budget": ("memory_budget.py", "NAMES"),
     "microcontrollers": ("tiny_networks.py", "NETWORKS"),
     "narrow": ("models/networks.py", "NAMES"),

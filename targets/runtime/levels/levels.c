@@ -24,10 +24,16 @@ static bool can_run(const nnefc_description *level) {
     return true;
 }
 
+/* Whether a target is called so; options of it may follow its name. */
+static bool is_called(const char *target, const char *name) {
+    size_t length = strlen(name);
+    return length > 0 && strncmp(target, name, length) == 0 && (target[length] == '\0' || target[length] == ' ');
+}
+
 static const nnefc_model *best(void) {
     const char *name = getenv("NNEFC_LEVEL");
     for (uint32_t i = 0; name != NULL && i < nnefc_level_count; i++)
-        if (strcmp(nnefc_levels[i]->description.target, name) == 0 && can_run(&nnefc_levels[i]->description))
+        if (is_called(nnefc_levels[i]->description.target, name) && can_run(&nnefc_levels[i]->description))
             return nnefc_levels[i];
     for (uint32_t i = nnefc_level_count; i-- > 1;)
         if (can_run(&nnefc_levels[i]->description)) return nnefc_levels[i];
