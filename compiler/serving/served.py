@@ -107,7 +107,8 @@ class Served:
             for future in [self._pool.begin(lambda: self._pool.run(inputs)) for _ in range(sessions)]:
                 outputs = future.result()
         except Exception as error:  # random values need not be such as a network takes
-            self.notes.append(f"no first run was made, for it does not take random values ({error})")
+            untried = "; whether rows of a batch depend on each other was not tried" if batches else ""
+            self.notes.append(f"no first run was made, for it does not take random values ({error}){untried}")
             return None
         if batches and (reason := _differs(self._pool, inputs, outputs)):
             self.notes.append(f"requests are not put into batches: {reason}")

@@ -28,7 +28,7 @@ TENSORS = ("inputs", "outputs", "states")
 def embedded_metadata(description: LibraryDescription) -> bytes:
     """The metadata of a description, as bytes."""
     members = {name: getattr(description, name) for name in (*TEXTS, *SIZES, "cpu_features")}
-    members |= {name: [dataclasses.astuple(tensor) for tensor in getattr(description, name)] for name in TENSORS}
+    members |= {name: [(t.name, t.dtype, t.shape) for t in getattr(description, name)] for name in TENSORS}
     if description.index_limits:
         members["index_limits"] = dict(description.index_limits)
     if description.labels:

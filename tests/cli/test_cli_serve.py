@@ -78,8 +78,7 @@ def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
             process.kill()
 
 
-def test_sigterm_lets_requests_end_and_then_the_process(stateless: Path) -> None:
-    """Its request waits for others to join it when the signal comes."""
+def test_sigterm_ends_the_process_with_status_0(stateless: Path) -> None:
     x = {"name": "x", "datatype": "FP32", "shape": [2, 8], "data": [1] * 16}
     scale = {"name": "scale", "datatype": "FP32", "shape": [8], "data": [2] * 8}
     body = json.dumps({"inputs": [x, scale]}).encode()

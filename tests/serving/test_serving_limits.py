@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
+import shutil
 import socket
+import ssl
+import subprocess
+import sys
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -108,6 +115,64 @@ def test_what_has_begun_is_answered_when_the_server_ends(libraries: dict[str, Pa
     assert [future.result()[0] for future in begun] == [200, 200]
 
 
+def test_a_process_answers_what_has_begun_before_sigterm(libraries: dict[str, Path]) -> None:
+    """Its request waits for others to join it when the signal comes."""
+    waiting = ["--max-batch", "4", "--max-delay", "1500", "--threads", "1"]
+    command = [sys.executable, "-m", "nnefc", "serve", str(libraries["rows"]), "--port", "0", "--no-grpc", *waiting]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ThreadPoolExecutor(1) as pool:
+        try:
+            said = iter(process.stderr or ())
+            port = next(found[1] for found in (re.match(r"listening: http .*:(\d+)", line) for line in said) if found)
+            begun = pool.submit(post, SimpleNamespace(port=port), INFER, GOOD)
+            while not admitted(metrics(port)).endswith(" 1.0"):
+                time.sleep(0.02)
+            process.terminate()
+            assert begun.result()[0] == 200
+            assert process.wait(20) == 0
+            assert [line.strip() for line in said] == ["shutting down: 1 requests under way", "ended"]
+        finally:
+            process.kill()
+
+
+def metrics(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def admitted(text: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith("nnefc_requests_admitted{"))
+
+
+def test_requests_go_on_while_their_network_is_loaded_again(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}, sessions=2, control=True) as server, ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(post, server, INFER, GOOD) for _ in range(60)]
+        for _ in range(3):
+            assert post(server, "/v2/repository/models/rows/load", {})[0] == 200
+        assert {future.result()[0] for future in asked} == {200}
+
+
+def test_tls(libraries: dict[str, Path], tmp_path: Path) -> None:
+    if not shutil.which("openssl"):
+        pytest.skip("there is no openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout {key} -out {certificate} -subj /CN=localhost"
+    subprocess.run([*made.split(), "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    with serving({"rows": libraries["rows"]}, certificate=certificate, key=key) as server:
+        trusted = ssl.create_default_context(cafile=certificate)
+        with urllib.request.urlopen(f"https://localhost:{server.port}/v2/health/live", context=trusted) as answer:
+            assert answer.status == 200
+        asyncio.run(live_with_tls(server.grpc_port, certificate.read_bytes()))
+
+
+async def live_with_tls(port: int, certificate: bytes) -> None:
+    import grpc
+
+    credentials = grpc.ssl_channel_credentials(certificate)
+    async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
+        assert await channel.unary_unary("/inference.GRPCInferenceService/ServerLive")(b"") == b"\x08\x01"
+
+
 def test_no_random_bytes_end_the_server(libraries: dict[str, Path]) -> None:
     """Requests with parts of a right one changed, over HTTP; and bytes that are no message, over gRPC."""
     rng = np.random.default_rng(0)
@@ -153,4 +218,4 @@ async def random_messages(port: int, rng: np.random.Generator) -> set[str]:
 def test_networks_whose_rows_cannot_be_put_together_are_not(libraries: dict[str, Path], name: str, note: str) -> None:
     with serving({name: libraries[name]}, rows=8) as server:
         _, served = server.service.repository.find(name)
-        assert served.rows == 1 and any(note in each for each in served.notes)
+        assert served.rows == 1 and any(note in each for each in served.notes), served.notes
