@@ -48,6 +48,10 @@ _EXACT = frozenset((
 ))
 # fmt: on
 """What computes no new floats."""
+_CANCELLING = frozenset(
+    ("Gelu", "Mish", "HardSwish", "Softplus", "Celu", "Elu", "Selu", "Log", "Acosh", "Asinh", "Atanh")
+)
+"""What subtracts numbers as large as its inputs, or as one, to give small results."""
 _INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0}
 """How large the sums inside are, where results are bounded by activations."""
 
@@ -120,6 +124,8 @@ def _scales(step: Step, values: Sequence[Any | None], results: Sequence[Any]) ->
             size = np.maximum(np.abs(magnitudes[k]), 0.2 * np.abs(magnitudes[k]).max(initial=0))
         else:
             size = np.maximum(size, 0.05 * size.max(initial=0)) + _INNER.get(kind, 0.0)
+            if kind in _CANCELLING:
+                size = size + 0.25 * np.abs(values[0]) + 0.1
         found[name] = size
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from walk import Graph, Tensor
+from walk import Graph
 
 __all__ = ["shrunk"]
 
@@ -25,11 +25,9 @@ def shrunk(graph: Graph, fails: Fails, most: int = 60) -> Graph:
         asked += 1
         return asked <= most and bool(candidate.outputs) and fails(candidate)
 
-    for output in graph.outputs:
-        alone = _for_output(graph, output)
-        if len(graph.outputs) > 1 and still(alone):
-            graph = alone
-            break
+    if len(graph.outputs) > 1:
+        parts = (_pruned(replace(graph, outputs=[output])) for output in graph.outputs)
+        graph = next((part for part in parts if still(part)), graph)
     chunk = max(1, len(graph.steps) // 2)
     while chunk:
         position = 0
@@ -41,10 +39,6 @@ def shrunk(graph: Graph, fails: Fails, most: int = 60) -> Graph:
                 position += chunk
         chunk //= 2
     return graph
-
-
-def _for_output(graph: Graph, output: Tensor) -> Graph:
-    return _pruned(replace(graph, outputs=[output]))
 
 
 def _without(graph: Graph, position: int, count: int) -> Graph:

@@ -1,0 +1,54 @@
+"""Reductions, and what chooses along an axis."""
+
+from __future__ import annotations
+
+from walk import Walk
+
+from spaces.declared import I32, I64, F, axes_of, axis_of, some, space
+
+
+@space(*(f"Reduce{k}" for k in ("L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Sum", "SumSquare", "Prod")))
+def _reduction(w: Walk, name: str) -> object:
+    x = w.pick((F, F, F, I32) if name in ("ReduceMax", "ReduceMin", "ReduceSum") else (F,), range(1, 6))
+    axes = w.integers(*axes_of(w, x)) if w.chance(0.8) else None
+    return w.add(name, x, axes, **some(w, keepdims=w.number(0, 1), noop_with_empty_axes=w.number(0, 1)))
+
+
+@space("ReduceLogSum")
+def _log_sum(w: Walk, name: str) -> object:
+    (x,) = w.add("Abs", w.pick(ranks=range(1, 6)))
+    (x,) = w.add("Add", x, w.constant(0.1, F))
+    return w.add(name, x, w.integers(*axes_of(w, x)), **some(w, keepdims=w.number(0, 1)))
+
+
+@space("ArgMax", "ArgMin")
+def _arg(w: Walk, name: str) -> object:
+    x = w.pick((F, I32), range(1, 6))
+    return w.add(name, x, axis=axis_of(w, x), **some(w, keepdims=w.number(0, 1), select_last_index=w.number(0, 1)))
+
+
+@space("CumSum")
+def _cumulative(w: Walk, name: str) -> object:
+    x = w.pick((F, F, I32), range(1, 5))
+    return w.add(name, x, w.constant(axis_of(w, x), I64), **some(w, exclusive=w.number(0, 1), reverse=w.number(0, 1)))
+
+
+@space("Softmax", "LogSoftmax", "Hardmax")
+def _softmax(w: Walk, name: str) -> object:
+    x = w.pick(ranks=range(1, 6))
+    return w.add(name, x, **some(w, axis=axis_of(w, x)))
+
+
+@space("TopK")
+def _top(w: Walk, name: str) -> object:
+    x = w.pick((F, F, I32), range(1, 5))
+    axis = axis_of(w, x)
+    return w.add(
+        name,
+        x,
+        w.integers(w.number(1, x.shape[axis])),
+        outputs=2,
+        axis=axis,
+        sorted=1,
+        **some(w, largest=w.number(0, 1)),
+    )
