@@ -130,4 +130,5 @@ def _read(path: Path) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
     except (OSError, ValueError, TypeError) as error:
-        raise CompileError(f"cannot read the calibration {path}: {error}", hint="np.savez writes such files") from error
+        why = getattr(error, "strerror", None) or error
+        raise CompileError(f"cannot read the calibration {path}: {why}", hint="np.savez writes such files") from error

@@ -73,9 +73,6 @@ def test_the_package_tells_its_version() -> None:
 
 
 def test_targets_fit_into_80_columns_and_a_name_tells_all_of_one() -> None:
-    from click.testing import CliRunner
-
-    from nnefc.cli import main
     from nnefc.targets.machine.documentation import target_rows
 
     listed = CliRunner().invoke(main, ["targets"]).output.splitlines()

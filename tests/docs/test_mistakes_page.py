@@ -1,0 +1,17 @@
+"""The page of mistakes has what the command line says to them now."""
+
+from __future__ import annotations
+
+import re
+
+import mistakes
+
+
+def said(page: str) -> list[str]:
+    """The page without what click says in words of its own, which differ from version to version."""
+    return [line for line in page.splitlines() if not re.match("Usage: |Try |Error: |$", line)]
+
+
+def test_the_page_of_mistakes_is_what_is_said_of_them() -> None:
+    assert sum(map(len, mistakes.MISTAKES.values())) >= 40
+    assert said(mistakes.PAGE.read_text()) == said(mistakes.page()), "run: python docs/mistakes.py"
