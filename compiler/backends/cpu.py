@@ -41,6 +41,7 @@ from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.added_roundings import with_added_roundings
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
+from nnefc.passes.tir.float_extremes import use_float_extremes, with_float_extremes
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_rounding
 from nnefc.passes.tir.kernels import BARE, THREADS, Kernel, lower_kernel
@@ -75,6 +76,7 @@ class CpuBackend(Backend):
         """Nothing is needed: TVM brings LLVM."""
         use_rounding()
         use_rounding_conversions()
+        use_float_extremes()
         use_lane_sums()
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
@@ -132,6 +134,7 @@ class CpuBackend(Backend):
             _, version = self._lowered(few[0], kernel.sizes, once)
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
                 lowered = with_version(lowered, version, has_few_rows(few[1]))
+        instructed = with_float_extremes(lowered.func, self.target)
         uses_tiles = any(tile_calls(lowered.func.body)) and not self.target.emulates_tiles
         return LoweredKernel(
             func,
@@ -139,7 +142,7 @@ class CpuBackend(Backend):
             lowered.workspace_bytes,
             lowered.scratch_bytes,
             host=exported(
-                with_announced_rounds(with_llvm_functions(lowered.func, self.target), self.target),
+                with_announced_rounds(with_llvm_functions(instructed, self.target), self.target),
                 kernel_symbol(kernel.name),
             ),
             features=self.target.tiles if uses_tiles else (),
@@ -152,8 +155,8 @@ class CpuBackend(Backend):
             func = with_integer_conversions(func)
         if not self.target.hosted:
             func = with_integer_rounding(func, self.target.features)
-        if self.target.triple.startswith("x86_64"):
-            func = with_rounding_conversions(func)
+        if self.target.converts_rounding is not None:
+            func = with_rounding_conversions(func, self.target.converts_rounding)
         if not self.target.rounds:
             func = with_added_roundings(func)
         if self.target.rounds_products_once:

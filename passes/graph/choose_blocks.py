@@ -1,7 +1,8 @@
-"""How many channels a block of the blocked layout has: as many as a vector has numbers, or more for a matrix unit.
+"""How many channels a block of the blocked layout has: as many as a vector has numbers, or more for narrow ones.
 
-A tile of the unit reads 64 bytes of a pixel at once: 32 channels in bfloat16, or 64 bytes. What fills up the last block
-costs time too, as much in operations that have no use for the unit: that with the least cycles in all is chosen.
+A tile of a matrix unit reads 64 bytes of a pixel at once: 32 channels in bfloat16, or 64 bytes. Where bytes are
+multiplied by lanes of a vector, one of 16 bytes is loaded at once. What fills up the last block costs time too, as much
+in operations that have no use for this: that with the least cycles in all is chosen.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
             (lanes, target.summed_bytes),
             key=lambda size: sum(_summed_cycles(call, size, lanes) for call in _convolutions(mod)),
         )
+    if target.by_lane:
+        sizes = [lanes, max(lanes, target.lanes("int8"))] if _multiplies_bytes(mod, target) else [lanes]
+        return min(sizes, key=lambda size: sum(_cycles_by_lane(call, size, target) for call in _convolutions(mod)))
     calls = [call for call in _convolutions(mod) if target.tiles]
     widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
     sizes = [size for size in (lanes, 2 * lanes, 4 * lanes) if size <= max(widest, lanes)]
@@ -110,6 +114,30 @@ def _summed_cycles(call: relax.Call, size: int, lanes: int) -> float:
     if _is_depthwise(call):
         return steps * vectors
     return steps * vectors * (blocks(inputs, size) if _type(call) in NARROW else inputs)
+
+
+def _multiplies_bytes(mod: tvm.IRModule, target: Target) -> bool:
+    """Whether a convolution is one of bytes, four of which are multiplied in a lane."""
+    return any(_terms(call, target) == target.lanes("int8") // target.lanes("int32") for call in _convolutions(mod))
+
+
+def _terms(call: relax.Call, target: Target) -> int:
+    """Products that are one step of a sum."""
+    if _type(call) not in NARROW or _is_depthwise(call):
+        return 1
+    return multiplication_of(target, str(call.args[0].ty.dtype), _type(call)).terms
+
+
+def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
+    """The same where vectors are multiplied by lanes: one is loaded for what a block has of them, of each pixel."""
+    outputs, inputs, *kernel = map(int, shape_of(call.args[1]))
+    batch, _, *sizes = shape_of(call.args[0])
+    steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
+    columns, terms, lanes = size // target.lanes("int32"), _terms(call, target), target.lanes("float32")
+    vectors = steps * blocks(outputs, size) * columns
+    if _is_depthwise(call):
+        return vectors * _VECTOR_CYCLES
+    return vectors * -(-inputs // terms) * (1 + 1 / (columns * min(lanes, size // terms)))
 
 
 def _number(size: Dimension) -> int:

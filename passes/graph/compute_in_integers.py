@@ -313,7 +313,7 @@ def _with_bias(rewriter: _Rewriter, sum_: ScaledSum, value: np.ndarray) -> relax
     whole = np.rint(steps)
     if not others and not sum_.shift.any() and _are_steps(steps, whole):
         definition = rewriter.definition(data)
-        if rewriter.small and is_call(definition, "add") and is_constant(definition.args[1]):
+        if is_call(definition, "add") and is_constant(definition.args[1]):
             data, whole = definition.args[0], whole + array_of(definition.args[1])
         biased = rewriter.builder.emit(relax.op.add(data, constant(whole.astype(np.int32))))
         return rewriter.summed(ScaledSum(((biased, factor),), sum_.shift))

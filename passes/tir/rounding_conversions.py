@@ -3,8 +3,9 @@
     int32(nearbyint(x))                             →     converted(x)
     uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(255, uint32(converted(max(0, x)))))
 
-One instruction takes the place of three. What int32 does not hold becomes its least number, 2³¹ without a sign: a limit
-of 255 that comes after the conversion cuts it as well, and vectors are cut to bytes while they become bytes.
+One instruction takes the place of three. What int32 does not hold becomes its least number on x86, 2³¹ without a sign,
+and the nearest one on Arm: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
+bytes while they become bytes.
 """
 
 from __future__ import annotations
@@ -20,34 +21,32 @@ from nnefc.passes.tir.pure_operators import register_pure_operator
 
 __all__ = ["use_rounding_conversions", "with_rounding_conversions"]
 
-_NAME = "nnefc.converted"
+_NAMES = {"x86_64": "nnefc.converted", "aarch64": "nnefc.converted_to_even"}
 _MOST = 255
 _BY_LANES = {8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
 _WIDEST, _OF_WIDEST = 16, "llvm.x86.avx512.mask.cvtps2dq.512"
+_ON_ARM = {1: ".i32.f32", 2: ".v2i32.v2f32", 4: ".v4i32.v4f32"}
 _CURRENT = 4  # direction of rounding: that of the thread, to even
 
 
-def with_rounding_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel that rounds so; for processors of x86."""
+def with_rounding_conversions(func: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc:
+    """A scheduled kernel that rounds so; for one of the instruction sets of `Target.converts_rounding`."""
+    converted = functools.partial(tirx.call_intrin, "int32", _NAMES[architecture])
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         dtype = str(cast.expr_ty().dtype)
         if dtype == "uint8" and (inner := _cut_to_bytes(cast.value)) is not None:
             most = tirx.const(_MOST, "uint32")
-            return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", _converted(inner)), most))
+            return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", converted(inner)), most))
         rounded = _rounded(cast) if dtype == "int32" else None
-        return cast if rounded is None else _converted(rounded)
+        return cast if rounded is None else converted(rounded)
 
     return tvm_ffi.structural_map(func, (tirx.Cast, change))
 
 
-def _converted(x: tirx.Expr) -> tirx.Expr:
-    return tirx.call_intrin("int32", _NAME, x)
-
-
 def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
     """What `expr` is the rounded int32 of."""
-    if isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == _NAME:
+    if isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in _NAMES.values():
         return expr.args[0]
     if not isinstance(expr, tirx.Cast) or str(expr.expr_ty().dtype) != "int32":
         return None
@@ -67,10 +66,11 @@ def _cut_to_bytes(expr: tirx.Expr) -> tirx.Expr | None:
 @functools.cache  # TVM refuses a second registration
 def use_rounding_conversions() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
-    register_pure_operator(_NAME, "a float32 rounded to int32", _instruction)
+    for name, lowering in zip(_NAMES.values(), (_on_x86, _on_arm), strict=True):
+        register_pure_operator(name, "a float32 rounded to int32", lowering)
 
 
-def _instruction(call: tvm.ir.Call) -> tirx.Expr:
+def _on_x86(call: tvm.ir.Call) -> tirx.Expr:
     (x,) = call.args
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     if lanes == _WIDEST:
@@ -80,3 +80,16 @@ def _instruction(call: tvm.ir.Call) -> tirx.Expr:
     if lanes in _BY_LANES:
         return tirx.call_llvm_pure_intrin(f"int32x{lanes}", _BY_LANES[lanes], x)
     return tirx.nearbyint(x).astype(str(call.expr_ty().dtype))
+
+
+def _on_arm(call: tvm.ir.Call) -> tirx.Expr:
+    """By four lanes, or fewer."""
+    (x,) = call.args
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    if lanes in _ON_ARM:
+        return tirx.call_llvm_pure_intrin(str(call.expr_ty().dtype), f"llvm.aarch64.neon.fcvtns{_ON_ARM[lanes]}", x)
+    if lanes % 4:
+        return tirx.nearbyint(x).astype(str(call.expr_ty().dtype))
+    parts = [tirx.Shuffle([x], list(range(first, first + 4))) for first in range(0, lanes, 4)]
+    made = [tirx.call_llvm_pure_intrin("int32x4", f"llvm.aarch64.neon.fcvtns{_ON_ARM[4]}", part) for part in parts]
+    return tirx.Shuffle(made, list(range(lanes)))

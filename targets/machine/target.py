@@ -194,6 +194,17 @@ class Target:
         return self.format is not FileFormat.WASM
 
     @property
+    def float_extremes(self) -> bool:
+        """Whether one instruction takes the greater of two floats, which is no number where one of them is none."""
+        return self.triple.startswith(("aarch64", "armv7a"))
+
+    @property
+    def converts_rounding(self) -> str | None:
+        """LLVM's name of the instruction set, if its instructions round float32 to even while they become int32."""
+        name = self.triple.split("-")[0]
+        return name if name in ("x86_64", "aarch64") else None
+
+    @property
     def parallel_grain(self) -> int:
         """Elements to go through, the reduced ones included, that are worth waking another thread.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
-from nnefc.passes.graph.rewriter import array_of, is_constant
+from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant
 
 __all__ = ["RULES"]
 
@@ -67,6 +67,25 @@ def _tame(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     return layouts.like(leader, layouts.builder.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
 
 
+def _sum(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """Constants that are added to integers one after the other are one: some come with the layout."""
+    leader, (data, value) = _leader(layouts, call), call.args
+    before = None if leader is None else layouts.definition(leader)
+    if (
+        leader is None
+        or before is None
+        or data is not leader
+        or not is_call(before, "add")
+        or str(data.ty.dtype) != "int32"
+    ):
+        return _tame(layouts, call)
+    more, own = before.args[1], _operand(layouts, value, leader)
+    if own is None or not is_constant(more) or not is_constant(own):
+        return _tame(layouts, call)
+    both = layouts.builder.emit(relax.op.add(before.args[0], constant(array_of(more) + array_of(own))))
+    return layouts.like(leader, both)
+
+
 def _wild(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     leader = _leader(layouts, call)
     layout = None if leader is None else layouts.layout_of(leader)
@@ -105,5 +124,6 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
 RULES: dict[str, LayoutRule] = {
     **dict.fromkeys(_TAME, _tame),
     **dict.fromkeys(_WILD, _wild),
+    "add": _sum,
     "divide": _division,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -215,6 +216,24 @@ def test_quantized_networks_agree_with_onnxruntime(types: tuple[str, str, str], 
     assert difference.max() <= 1
     assert (difference > 0).mean() < 0.02
     assert len(np.unique(wanted)) > 20
+
+
+def test_quantized_networks_on_arm_multiply_by_lanes(tmp_path: Path) -> None:
+    machine = with_glibc("a76", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    model = chain(("uint8", "uint8", "uint8"))
+    onnx.save(model, tmp_path / "chain.onnx")
+    artifact = compile_network(load_network(tmp_path / "chain.onnx"), parse_target(machine.target))
+    artifact.emit("asm", tmp_path)
+    text = "".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
+    dots = re.findall(r"^\s+sdot\s.*", text, re.MULTILINE)
+    assert sum("[" in line for line in dots) >= len(dots) / 2 > 0  # the first layer has three channels
+    x = whole_range(np.random.default_rng(14), (1, 3, 12, 12), "uint8")
+    found = next(iter(run_on(machine, artifact, {"x": x}).values()))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    difference = np.abs(found.astype(int) - session.run(None, {"x": x})[0].astype(int))
+    assert difference.max() <= 1 and (difference > 0).mean() < 0.02
 
 
 def test_quantized_networks_keep_the_blocked_layout(tmp_path: Path) -> None:
