@@ -19,7 +19,12 @@ class RayExecutor(Executor):
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         import ray
 
-        return ray.remote(num_cpus=1)(call).remote(*args, **named).future()
+        return ray.remote(num_cpus=1)(_called).remote(call, *args, **named).future()
+
+
+def _called(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Ray's tasks are functions; what is called need not be one."""
+    return call(*args, **named)
 
 
 def told(result: nnefc.Compiled) -> None:
