@@ -312,7 +312,7 @@ def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Seque
         CompileError: a target whose C library zig does not have.
     """
     if cc:
-        return cc
+        return (*cc, *_page_flags(zig_target))
     if zig_target.endswith("-android"):
         raise CompileError(
             "zig does not have Android's C library",
@@ -325,9 +325,11 @@ def _page_flags(zig_target: str) -> tuple[str, ...]:
     """What tells the linker the largest pages that systems have, where its own answer makes files larger than need be.
 
     Segments begin at such pages, so a file carries zeros in between. 32-bit Arm has pages of 4 KiB, and 16 KiB under
-    some 64-bit kernels; 64 KiB, which the linker takes, are for 64-bit Arm alone.
+    some 64-bit kernels; 64 KiB, which the linker takes, are for 64-bit Arm alone. Android has 4 or 16 KiB, of which
+    older linkers of its NDK take the smaller.
     """
-    return ("-Wl,-z,max-page-size=16384",) if zig_target.startswith("arm-") else ()
+    sixteen = zig_target.startswith("arm-") or zig_target.endswith("-android")
+    return ("-Wl,-z,max-page-size=16384",) if sixteen else ()
 
 
 def check_compiler(zig_target: str, command: str | None) -> None:

@@ -61,7 +61,8 @@ target. These files can be deleted at any time.
 ## Page sizes
 
 The largest memory page that a library can be loaded with is 4 KiB on x86-64 and RISC-V; 16 KiB on 32-bit Arm, whose
-programs some 64-bit kernels run with such pages; and 64 KiB on 64-bit Arm, where Linux for servers uses them. Files for
+programs some 64-bit kernels run with such pages, and on Android; and 64 KiB on 64-bit Arm, where Linux for servers
+uses them. Files for
 Arm contain some zeros for this, less than two such pages.
 
 ## WebAssembly

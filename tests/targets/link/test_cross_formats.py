@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import struct
 import sys
@@ -36,6 +37,42 @@ def text_at(data: bytes, offset: int) -> str:
     return data[offset : data.index(b"\0", offset)].decode()
 
 
+def pages_of(path: Path) -> set[int]:
+    """The largest pages that an ELF file can be loaded with."""
+    segments = ElfFile(np.fromfile(path, np.uint8), DYNAMIC).segments
+    return set(segments[segments["type"] == 1]["align"].tolist())
+
+
+def broken_pages(data: bytes) -> list[int]:
+    """The pages of a library for macOS whose content is not what its signature says.
+
+    Numbers of a signature are big-endian: it begins with an index of blobs, one of which is the code directory, with a
+    SHA-256 of each page before the signature. Nobody has signed that directory ("ad hoc").
+    """
+    at, signature = 32, 0
+    for _ in range(struct.unpack_from("<I", data, 16)[0]):
+        command, size = struct.unpack_from("<II", data, at)
+        if command == 0x1D:  # LC_CODE_SIGNATURE
+            (signature,) = struct.unpack_from("<I", data, at + 8)
+        at += size
+    magic, _, count = struct.unpack_from(">III", data, signature)
+    assert magic == 0xFADE0CC0
+    blobs = dict(struct.unpack_from(">II", data, signature + 12 + 8 * i) for i in range(count))
+    directory = signature + blobs[0]
+    magic, _, _, flags, hashes, _, _, pages, limit = struct.unpack_from(">9I", data, directory)
+    assert (magic, flags & 2, limit) == (0xFADE0C02, 2, signature)  # ad hoc, of all before it
+    digest, kind, _, bits = struct.unpack_from(">4B", data, directory + 36)
+    assert (digest, kind) == (32, 2)  # SHA-256
+    assert pages == (limit + (1 << bits) - 1) >> bits
+    broken = []
+    for page in range(pages):
+        content = data[page << bits : min(page + 1 << bits, limit)]
+        stored = data[directory + hashes + 32 * page :][:32]
+        if hashlib.sha256(content).digest() != stored:
+            broken.append(page)
+    return broken
+
+
 def test_a_library_for_macos(tmp_path: Path) -> None:
     path = library_for("aarch64-macos", tmp_path)
     assert file_kind(path) == "Mach-O for aarch64"
@@ -64,6 +101,8 @@ def test_a_library_for_macos(tmp_path: Path) -> None:
     assert needed == ["/usr/lib/libSystem.B.dylib"]
     assert own_name == "@rpath/digits.dylib"
     assert signed
+    assert broken_pages(data) == []
+    assert len(broken_pages(data[:5000] + bytes([data[5000] ^ 1]) + data[5001:])) == 1
 
 
 @pytest.mark.parametrize(("name", "page"), [("aarch64-linux-gnu", 64), ("armv7-linux-gnueabihf", 16)])
@@ -105,6 +144,8 @@ def test_a_library_for_windows(tmp_path: Path) -> None:
         needed.add(text_at(data, offset_of(name)).lower())
         imports += 20
     assert all(name == "kernel32.dll" or name.startswith("api-ms-win-crt-") for name in needed), needed
+    thread_local = struct.unpack_from("<II", data, directories + 8 * 9)
+    assert thread_local == (0, 0)  # nothing that Windows would have to do when a program's threads begin and end
 
 
 def test_android_needs_a_compiler_of_its_own(tmp_path: Path) -> None:
@@ -116,6 +157,7 @@ def test_android_needs_a_compiler_of_its_own(tmp_path: Path) -> None:
     artifact.export(tmp_path / "digits.so", cc=command)
     assert file_kind(tmp_path / "digits.so") == "ELF for aarch64"
     assert read(tmp_path / "digits.so").exported == frozenset(FUNCTIONS)
+    assert pages_of(tmp_path / "digits.so") == {16 << 10}
 
 
 @pytest.mark.parametrize(
