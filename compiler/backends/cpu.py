@@ -47,6 +47,7 @@ from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_roundin
 from nnefc.passes.tir.kernels import BARE, THREADS, Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.lane_sums import use_lane_sums
+from nnefc.passes.tir.loop_pointers import with_loop_pointers
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
 from nnefc.sizes import is_known
@@ -142,7 +143,7 @@ class CpuBackend(Backend):
             lowered.workspace_bytes,
             lowered.scratch_bytes,
             host=exported(
-                with_announced_rounds(with_llvm_functions(instructed, self.target), self.target),
+                with_loop_pointers(with_announced_rounds(with_llvm_functions(instructed, self.target), self.target)),
                 kernel_symbol(kernel.name),
             ),
             features=self.target.tiles if uses_tiles else (),
