@@ -4,7 +4,7 @@
     uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(255, uint32(converted(max(0, x)))))
 
 One instruction takes the place of three. What int32 does not hold becomes its least number on x86, 2³¹ without a sign,
-and the nearest one on Arm: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
+and the nearest one elsewhere: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
 bytes while they become bytes.
 """
 
@@ -21,7 +21,7 @@ from nnefc.passes.tir.pure_operators import register_pure_operator
 
 __all__ = ["use_rounding_conversions", "with_rounding_conversions"]
 
-_NAMES = {"x86_64": "nnefc.converted", "aarch64": "nnefc.converted_to_even"}
+_NAMES = {"x86_64": "nnefc.converted", "aarch64": "nnefc.converted_to_even", "riscv64": "nnefc.converted_as_set"}
 _MOST = 255
 _BY_LANES = {8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
 _WIDEST, _OF_WIDEST = 16, "llvm.x86.avx512.mask.cvtps2dq.512"
@@ -66,7 +66,7 @@ def _cut_to_bytes(expr: tirx.Expr) -> tirx.Expr | None:
 @functools.cache  # TVM refuses a second registration
 def use_rounding_conversions() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
-    for name, lowering in zip(_NAMES.values(), (_on_x86, _on_arm), strict=True):
+    for name, lowering in zip(_NAMES.values(), (_on_x86, _on_arm, _on_riscv), strict=True):
         register_pure_operator(name, "a float32 rounded to int32", lowering)
 
 
@@ -93,3 +93,12 @@ def _on_arm(call: tvm.ir.Call) -> tirx.Expr:
     parts = [tirx.Shuffle([x], list(range(first, first + 4))) for first in range(0, lanes, 4)]
     made = [tirx.call_llvm_pure_intrin("int32x4", f"llvm.aarch64.neon.fcvtns{_ON_ARM[4]}", part) for part in parts]
     return tirx.Shuffle(made, list(range(lanes)))
+
+
+def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:
+    """As the thread rounds, to even."""
+    dtype = str(call.expr_ty().dtype)
+    lanes = int(tvm.DataType(dtype).lanes)
+    if lanes == 1:
+        return tirx.nearbyint(*call.args).astype(dtype)
+    return tirx.call_llvm_pure_intrin(dtype, f"llvm.lrint.v{lanes}i32.v{lanes}f32", *call.args)

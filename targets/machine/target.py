@@ -202,7 +202,7 @@ class Target:
     def converts_rounding(self) -> str | None:
         """LLVM's name of the instruction set, if its instructions round float32 to even while they become int32."""
         name = self.triple.split("-")[0]
-        return name if name in ("x86_64", "aarch64") else None
+        return name if name in ("x86_64", "aarch64") or (name == "riscv64" and "v" in self.features) else None
 
     @property
     def parallel_grain(self) -> int:
