@@ -4,17 +4,26 @@ An entry takes a walk, chooses tensors, constants and attributes, and adds a nod
 valid: the walk takes back what ONNX's reference refuses.
 """
 
-from spaces import contractions, elementwise, indices, normalization, quantization, reductions, sequences, shapes
+from spaces import (
+    contractions_space,
+    elementwise_space,
+    indices_space,
+    normalization_space,
+    quantization_space,
+    reductions_space,
+    sequences_space,
+    shapes_space,
+)
 from spaces.declared import SPACES
 
 __all__ = [
     "SPACES",
-    "contractions",
-    "elementwise",
-    "indices",
-    "normalization",
-    "quantization",
-    "reductions",
-    "sequences",
-    "shapes",
+    "contractions_space",
+    "elementwise_space",
+    "indices_space",
+    "normalization_space",
+    "quantization_space",
+    "reductions_space",
+    "sequences_space",
+    "shapes_space",
 ]

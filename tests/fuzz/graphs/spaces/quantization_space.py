@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from walk import Walk
 
-from spaces.contractions import window_of
+from spaces.contractions_space import window_of
 from spaces.declared import F, space
 
 
