@@ -79,6 +79,8 @@ def peer_row(name: str, model: Path, instructions: float) -> str:
     output_bytes = sum(4 * int(np.prod(output.shape)) for output in outputs)
     with tempfile.TemporaryDirectory() as folder:
         found = emx_network.run(model, target, _data(name), output_bytes, Path(folder))
+    if found is None:
+        return f"| {name} | {target} | | more than the board has | | | |"
     sizes = " | ".join(f"{size:,}" for size in (found.flash_bytes, found.heap_bytes, found.stack_bytes))
     times = f"{found.instructions / instructions:.1f} times" if instructions else ""
     return f"| {name} | {target} | {sizes} | {found.instructions / 1e6:.3f} | {times} |"

@@ -47,8 +47,11 @@ def version() -> str:
     return f"emx-onnx-cgen {importlib.metadata.version('emx-onnx-cgen')}"
 
 
-def run(model: Path, target: str, data: np.ndarray, output_bytes: int, folder: Path) -> Measured:
-    """Compile an ONNX model and run it on `data`, float32; `folder` gets the program."""
+def run(model: Path, target: str, data: np.ndarray, output_bytes: int, folder: Path) -> Measured | None:
+    """Compile an ONNX model and run it on `data`, float32; None if the board's memory does not hold what it allocates.
+
+    `folder` gets the program.
+    """
     from boards import BOARDS
 
     board = BOARDS[target]
@@ -56,7 +59,9 @@ def run(model: Path, target: str, data: np.ndarray, output_bytes: int, folder: P
     subprocess.run(words, check=True, capture_output=True)
     (folder / "input.bin").write_bytes(data.astype(np.float32).tobytes())
     sizes = [_stored_bytes(_program(target, output_bytes, folder, empty)) for empty in (True, False)]
-    done = subprocess.run([*board.command, str(folder / "net.elf")], capture_output=True, timeout=600, check=True)
+    done = subprocess.run([*board.command, str(folder / "net.elf")], capture_output=True, timeout=600, check=False)
+    if done.returncode:
+        return None
     ticks, stack, heap = np.frombuffer(done.stdout[:12], np.uint32)
     output = np.frombuffer(done.stdout[12:], np.float32)
     return Measured(output, round(int(ticks) * board.tick), int(stack), int(heap), sizes[1] - sizes[0])
@@ -72,7 +77,11 @@ def _program(target: str, output_bytes: int, folder: Path, empty: bool) -> Path:
     sources = [*board.sources, _HERE / "main.c", *([] if empty else [_HERE / "heap.c", folder / "net.c"])]
     words = [*zig(), "cc", "-target", host.zig_target, f"-mcpu={host.zig_cpu}", "-O3", "-g0", "-fno-sanitize=all"]
     words += ["-ffreestanding", "-fno-unwind-tables", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"]
-    words += [f"-I{place}" for place in (_HERE, EXAMPLE, tests)] + [f"-DOUTPUT_BYTES={output_bytes}", "-w"]
+    words += [f"-I{place}" for place in (_HERE, EXAMPLE, tests)] + [
+        f"-DOUTPUT_BYTES={output_bytes}",
+        "-w",
+        "-DPAINTED=65536",
+    ]
     words += ["-DEMPTY"] * empty + ["-Wl,-e,board_start", "-T", str(board.script), *map(str, sources), "-o", str(made)]
     subprocess.run(words, check=True, capture_output=True, cwd=folder)
     return made

@@ -7,16 +7,19 @@ typedef struct Block {
     uint32_t bytes, is_free;
 } Block;
 
-enum { HEAP_BYTES = 2 << 20, ALIGNMENT = 16 };
+enum { HEAP_BYTES = 3840 << 10, ALIGNMENT = 16 };
 
-uint32_t heap_most;
+uint32_t heap_most, heap_is_full;
 static uint8_t heap[HEAP_BYTES] __attribute__((aligned(16)));
 static uint32_t used, live;
 static Block *last;
 
 void *malloc(size_t bytes) {
     uint32_t size = ((uint32_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (used + ALIGNMENT + size > HEAP_BYTES) return 0;
+    if (used + ALIGNMENT + size > HEAP_BYTES) {
+        heap_is_full = 1;
+        return 0;
+    }
     Block *block = (Block *)(heap + used);
     *block = (Block){last, size, 0};
     last = block;

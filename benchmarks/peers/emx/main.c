@@ -2,14 +2,14 @@
 #include "board.h"
 #include "counting.h"
 
-extern uint32_t heap_most;
+extern uint32_t heap_most, heap_is_full;
 extern const float input[];
 static float output[4096];
 
 #ifdef EMPTY
 static void model(const float *in, float *out) { *out = *in; }
 const float input[1];
-uint32_t heap_most;
+uint32_t heap_most, heap_is_full;
 #else
 void model(const float *in, float *out);
 __asm__(".section .rodata\n.balign 64\n.globl input\ninput: .incbin \"input.bin\"\n.previous");
@@ -26,5 +26,5 @@ int main(void) {
     counted[2] = heap_most;
     board_write(counted, sizeof counted);
     board_write(output, OUTPUT_BYTES);
-    return 0;
+    return heap_is_full ? 2 : 0;
 }

@@ -19,7 +19,9 @@ static inline uint32_t *stack_here(void) {
     return here;
 }
 
-enum { PAINTED = 16384 };
+#ifndef PAINTED
+#define PAINTED 16384 /* bytes of the stack that may be used */
+#endif
 
 __attribute__((noinline)) static void paint_stack(void) {
     for (volatile uint32_t *place = stack_here() - 4, *end = place - PAINTED / 4; place > end; place--) *place = 0xA5A5A5A5;
