@@ -21,9 +21,9 @@ def test_the_page_of_the_documentation_is_up_to_date() -> None:
 def test_the_command_lists_every_target_once() -> None:
     done = CliRunner().invoke(main, ["targets"])
     assert done.exit_code == 0
-    head, *lines = done.output.splitlines()
-    assert head.split()[:2] == ["name", "triple"]
-    assert [line.split()[0] for line in lines] == [*(known.name for known in NAMED_TARGETS), "cuda"]
+    names = [line.split()[0] for line in done.output.splitlines() if line and not line.startswith(" ")]
+    wanted = [*(known.name for known in NAMED_TARGETS), "cuda"]
+    assert [name for name in names if name in wanted] == wanted
 
 
 def test_names_are_different() -> None:
