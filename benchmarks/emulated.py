@@ -60,9 +60,10 @@ _COUNTED_ON: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cortex-a76": ((*_ARM64, "cortex-a76"), ("float32", "float16", "int8")),
     "cortex-a53": ((*_ARM64, "cortex-a53"), ("float32", "int8")),
     "armv7-linux-gnueabihf": ((*_ARM32, "cortex-a7"), ("float32", "int8")),
-    "riscv64gcv-linux-gnu": (("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu", "-cpu", _RV64), ("float32", "int8")),
+    "riscv64gcv-linux-gnu": (("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu", "-cpu", _RV64), ("float32",)),
 }
-"""Targets, their emulators, and what numbers networks are counted with."""
+"""Targets, their emulators, and what numbers networks are counted with. QEMU 7.2 ends at some conversions of RISC-V's
+vectors, which quantized networks have: "Assertion `ctx->insn_start != NULL' failed"."""
 
 _MILLION = 1e6
 
