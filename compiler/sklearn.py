@@ -11,6 +11,7 @@ onnxmltools has them for LightGBM and XGBoost.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -104,7 +105,7 @@ class CompiledEstimator:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._outputs})
 
-    def export(self, path: str, **options: Any) -> None:
+    def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the library; arguments as of `Artifact.export`."""
         self.artifact.export(path, **options)
 

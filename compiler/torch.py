@@ -14,6 +14,7 @@ It needs the packages torch (2.6 or later) and onnxscript.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -149,7 +150,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
             for own, size in zip(known.shape, tensor.shape, strict=True)
         )
 
-    def export(self, path: str, **options: Any) -> None:
+    def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the library; arguments as of `Artifact.export`."""
         self.artifact.export(path, **options)
 

@@ -29,13 +29,13 @@ def with_boxes(model: onnx.ModelProto) -> onnx.ModelProto:
     values = {
         "grid": grid.astype(np.float32),
         "steps": steps.astype(np.float32),
-        "sizes": np.int64([2, 2, 1, 1]),
-        "most": np.int64([100]),
-        "overlap": np.float32([0.45]),
-        "least": np.float32([0.3]),
-        "half": np.float32(0.5),
-        "two": np.int64(2),
-        "flat": np.int64([-1]),
+        "sizes": np.array([2, 2, 1, 1], np.int64),
+        "most": np.array([100], np.int64),
+        "overlap": np.array([0.45], np.float32),
+        "least": np.array([0.3], np.float32),
+        "half": np.array(0.5, np.float32),
+        "two": np.array(2, np.int64),
+        "flat": np.array([-1], np.int64),
     }
     nodes = [
         helper.make_node("Split", ["found", "sizes"], ["offset", "logarithm", "object", "kind"], axis=2),

