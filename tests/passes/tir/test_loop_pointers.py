@@ -72,13 +72,13 @@ graph g(x) -> (z)
 """
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_results_are_those_of_known_sizes(precision: str, tmp_path: Path) -> None:
     model = tmp_path / "g.nnef"
     model.write_text(DOCUMENT.strip())
-    with nnefc.compile(model, random_weights=0, precision=precision).load() as library:
-        for shape in ((1, 24, 29, 43), (2, 24, 3, 7)):
-            x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-            known = nnefc.compile(model, random_weights=0, precision=precision, shape={"x": shape}).load()
-            np.testing.assert_allclose(library(x), known(x), rtol=1e-4, atol=1e-4)
-            known.close()
+    x = np.random.default_rng(1).standard_normal((2, 24, 29, 43)).astype(np.float32)
+    results = []
+    for shape in ({}, {"x": x.shape}):
+        with nnefc.compile(model, random_weights=0, precision=precision, shape=shape).load() as library:
+            results.append(library(x))
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-4)
