@@ -6,6 +6,7 @@ import multiprocessing
 import resource
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from nnefc.diagnostics import CompileError
@@ -22,7 +23,7 @@ SECONDS = 240
 
 
 def confined(function: Callable[..., Any], *args: Any, gib: float = 8) -> Any:
-    """What `function(*args)` returns; both go to another process, where it may have so much address space.
+    """What `function(*args)` returns; both go to another process, where it may have so much more address space.
 
     Raises:
         CompileError: the function's own.
@@ -47,7 +48,9 @@ def confined(function: Callable[..., Any], *args: Any, gib: float = 8) -> Any:
     return value
 
 
-def _work(connection: Connection, function: Callable[..., Any], args: tuple[Any, ...], limit: int) -> None:
+def _work(connection: Connection, function: Callable[..., Any], args: tuple[Any, ...], more: int) -> None:
+    # TVM imports PyTorch where it is installed, whose libraries take gigabytes of addresses.
+    limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + more
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:
         answer = "returned", function(*args)

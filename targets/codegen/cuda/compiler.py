@@ -244,9 +244,11 @@ class _Nvrtc:
 
     def _compiled(self, source: str, kind: str, architecture: str, *more: str) -> tuple[bytes, str]:
         options = [f"--gpu-architecture={architecture}", *_OPTIONS, *more, *(f"-I{path}" for path in self._include)]
+        # Some versions do not look beside themselves for the library with what is built in.
+        environment = {"LD_LIBRARY_PATH": str(self._path.parent)}
         command = [sys.executable, "-I", "-S", str(_PROGRAM), str(self._path), kind, *options]
         try:
-            done = subprocess.run(command, input=source.encode(), capture_output=True, env={}, check=False)
+            done = subprocess.run(command, input=source.encode(), capture_output=True, env=environment, check=False)
         except OSError as error:
             raise CompileError(f"cannot run {command[0]}: {error.strerror}") from error
         log = done.stderr.decode(errors="replace")
