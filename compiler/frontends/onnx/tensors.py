@@ -178,7 +178,8 @@ def _from_field(proto: onnx.TensorProto, field: str, dtype: str, shape: tuple[in
         raise CompileError(f"{what} needs {needed} items in '{field}', {list(shape)} of {dtype}; it has {len(items)}")
     if dtype == "string":
         return _strings(list(items), shape, what)
-    return _typed(np.array(items), dtype, count, what).reshape(shape)
+    stored = np.uint64 if field == "uint64_data" else None  # NumPy makes floats of lists with the largest and others
+    return _typed(np.array(items, stored), dtype, count, what).reshape(shape)
 
 
 def _typed(items: Array, dtype: str, count: int, what: str) -> Array:
