@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -78,7 +79,12 @@ class Runs:
         request = _Request(inputs, rows, key, loop.create_future())
         self._waiting.append(request)
         self._start()
-        return await request.result
+        try:
+            return await request.result
+        except asyncio.CancelledError:
+            with suppress(ValueError):  # it may have begun
+                self._waiting.remove(request)  # its inputs are free now, not when its turn comes
+            raise
 
     def _start(self) -> None:
         """Start the runs that there are free sessions for."""

@@ -78,6 +78,7 @@ def test_a_clients_own_time_limit_ends_its_waiting(libraries: dict[str, Path]) -
     with serving({"rows": libraries["rows"]}, rows=2, delay=30.0) as server:
         status, said = post(server, INFER, GOOD | {"parameters": {"timeout": 50_000}})
         assert status == 504 and "longer than the request allows" in said["error"]
+        assert not server.service.repository.find("rows")[1]._runs._waiting  # nor are its inputs kept
 
 
 def test_a_client_that_goes_away_leaves_no_request_behind(libraries: dict[str, Path]) -> None:
@@ -125,6 +126,7 @@ def test_a_process_answers_what_has_begun_before_sigterm(libraries: dict[str, Pa
             port = next(found[1] for found in (re.match(r"listening: http .*:(\d+)", line) for line in said) if found)
             begun = pool.submit(post, SimpleNamespace(port=port), INFER, GOOD)
             while not admitted(metrics(port)).endswith(" 1.0"):
+                assert not begun.done()
                 time.sleep(0.02)
             process.terminate()
             assert begun.result()[0] == 200
