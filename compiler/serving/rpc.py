@@ -6,6 +6,7 @@ bytes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,8 @@ from nnefc.serving.served import Served
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_raw
 
 __all__ = ["handlers"]
+
+_LOG = logging.getLogger(__name__)
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -78,6 +81,9 @@ async def _answered(answer: _Answer, kind: Any, request: bytes, context: Any) ->
         return await answer(_read(kind, request), context)
     except Refused as error:
         await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
+    except Exception:  # of which gRPC would tell the client the text
+        _LOG.exception("a request failed")
+        await context.abort(grpc.StatusCode[Kind.FAILED.grpc], "the server failed: it has written why to its log")
 
 
 def _read(kind: Any, request: bytes) -> Any:
