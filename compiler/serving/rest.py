@@ -31,6 +31,9 @@ _HEADER_LENGTH = "Inference-Header-Content-Length"
 _LONG_JSON = 1 << 18
 """Bytes of JSON from which reading and writing it is left to another thread, so that others need not wait for it."""
 
+_INDEX_BYTES = 1 << 16
+"""What a request for the index may have, which is read without a place among the requests for runs."""
+
 _PAYLOAD_ERRORS = (web.RequestPayloadError, ContentEncodingError, TransferEncodingError)
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -103,7 +106,11 @@ class _Handlers:
         return web.json_response(found)
 
     async def index(self, request: web.Request) -> web.Response:
-        given = _json(await request.read() or b"{}")
+        try:
+            body = await request.clone(client_max_size=_INDEX_BYTES).read()
+        except _PAYLOAD_ERRORS as error:
+            raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
+        given = _json(body or b"{}")
         return web.json_response(self._service.index(ready=given.get("ready") is True))
 
     async def load(self, request: web.Request) -> web.Response:

@@ -49,6 +49,8 @@ def test_a_body_that_is_too_large_or_becomes_so(libraries: dict[str, Path]) -> N
         assert status == 413 and "10,000 bytes" in said["error"]
         assert post(server, INFER, b"no gzip", **{"Content-Encoding": "gzip"})[0] == 400
         assert post(server, INFER, GOOD)[0] == 200
+    with serving({"rows": libraries["rows"]}) as server:
+        assert post(server, "/v2/repository/index", b" " * 70_000)[0] == 413  # read without a place
 
 
 def test_requests_that_find_no_place_are_refused_at_once(libraries: dict[str, Path]) -> None:
