@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version as version_of
 from typing import Any
@@ -16,10 +16,13 @@ from nnefc.serving.repository import Entry, Repository
 from nnefc.serving.served import Served
 from nnefc.serving.values import DATATYPES
 
-__all__ = ["Service"]
+__all__ = ["Service", "aside"]
 
 _EXTENSIONS = ("binary_tensor_data", "model_repository")
 _PLATFORM = "nnefc"
+
+_LONG = 1 << 18
+"""Bytes from which what goes through them value by value is left to another thread, so that others need not wait."""
 
 
 class Service:
@@ -121,6 +124,11 @@ class Service:
         if type(asked) is int and asked > 0:
             left = min(left, asked * 1e-6)
         return max(0.0, left)
+
+
+async def aside(size: int, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call at once, or in another thread if it goes through so many bytes value by value."""
+    return call(*arguments) if size < _LONG else await asyncio.to_thread(call, *arguments)
 
 
 def _described(tensor: Tensor) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
 from nnefc.loader import Tensor
 from nnefc.serving.failures import Kind, Refused
-from nnefc.serving.requests import Service
+from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_numbers, to_raw
 
@@ -28,9 +28,6 @@ __all__ = ["application"]
 _LOG = logging.getLogger(__name__)
 
 _HEADER_LENGTH = "Inference-Header-Content-Length"
-_LONG_JSON = 1 << 18
-"""Bytes of JSON from which reading and writing it is left to another thread, so that others need not wait for it."""
-
 _INDEX_BYTES = 1 << 16
 """What a request for the index may have, which is read without a place among the requests for runs."""
 
@@ -139,21 +136,18 @@ class _Handlers:
             except _PAYLOAD_ERRORS as error:
                 raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
             head, raw = _divided(body, length)
-            given = await _aside(len(head), _json, head)
-            inputs = await _aside(len(head), _inputs, served, given, raw)
+            given = await aside(len(head), _json, head)
+            strings = len(raw) if any(tensor.dtype == "string" for tensor in served.inputs) else 0
+            inputs = await aside(len(head) + strings, _inputs, served, given, raw)
             wanted = _Wanted(served, given)
             seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
             outputs = await served.run(inputs, seconds)
             said: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
             if isinstance(given.get("id"), str):
                 said["id"] = given["id"]
-            numbers = sum(outputs[tensor.name].nbytes for tensor in wanted.tensors if tensor.name not in wanted.raw)
-            return await _aside(numbers, _response, said, wanted, outputs)
-
-
-async def _aside(size: int, call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call at once, or in another thread if it is long work."""
-    return call(*arguments) if size < _LONG_JSON else await asyncio.to_thread(call, *arguments)
+            slow = [tensor for tensor in wanted.tensors if tensor.name not in wanted.raw or tensor.dtype == "string"]
+            size = sum(outputs[tensor.name].nbytes for tensor in slow)
+            return await aside(size, _response, said, wanted, outputs)
 
 
 def _divided(body: bytes, length: str | None) -> tuple[bytes, memoryview]:

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from nnefc.loader import Tensor
 from nnefc.serving.failures import Kind, Refused
 from nnefc.serving.messages import HEALTH, INFERENCE, message
-from nnefc.serving.requests import Service
+from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_raw
 
@@ -36,6 +36,9 @@ _CONTENTS = {
     "BYTES": "bytes_contents",
 }
 """The field that has values of a type; FP16 and BF16 have none."""
+
+_VALUE_BYTES = 8
+"""What a value in a list counts for."""
 
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 
@@ -142,10 +145,12 @@ class _Answers:
 
     async def infer(self, request: Any, context: Any) -> Any:
         with self._service.request("grpc", request.model_name, request.model_version) as (entry, served, until):
-            inputs = _inputs(served, request)
+            inputs = await aside(_slow_bytes(served, request), _inputs, served, request)
             wanted = served.outputs_for([each.name for each in request.outputs])
             seconds = self._service.seconds_left(until, request.parameters["timeout"].int64_param or None)
             outputs = await served.run(inputs, seconds)
+            strings = sum(outputs[tensor.name].nbytes for tensor in wanted if tensor.dtype == "string")
+            raw = await aside(strings, _raw, wanted, outputs)
             return message(INFERENCE, "ModelInferResponse")(
                 model_name=entry.name,
                 model_version=entry.version,
@@ -153,7 +158,7 @@ class _Answers:
                 outputs=[
                     {"name": t.name, "datatype": DATATYPES[t.dtype], "shape": outputs[t.name].shape} for t in wanted
                 ],
-                raw_output_contents=[to_raw(tensor, outputs[tensor.name]) for tensor in wanted],
+                raw_output_contents=raw,
             )
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
@@ -167,6 +172,17 @@ class _Answers:
                 yield kind(infer_response=await self.infer(request, context))
             except Refused as error:
                 yield kind(error_message=str(error), infer_response=answer)
+
+
+def _slow_bytes(served: Served, request: Any) -> int:
+    """How much of a request is read value by value: the lists of values, and strings."""
+    values = sum(len(found) for each in request.inputs for _, found in each.contents.ListFields())
+    has_strings = any(tensor.dtype == "string" for tensor in served.inputs)
+    return values * _VALUE_BYTES + (sum(map(len, request.raw_input_contents)) if has_strings else 0)
+
+
+def _raw(wanted: Sequence[Tensor], outputs: Mapping[str, Array]) -> list[bytes]:
+    return [to_raw(tensor, outputs[tensor.name]) for tensor in wanted]
 
 
 def _inputs(served: Served, request: Any) -> dict[str, Array]:
