@@ -210,13 +210,8 @@ def named(libraries: tuple[str, ...]) -> dict[tuple[str, str], Path]:
 
 
 def samples(model: Model, library: Path, rows: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Random inputs of typical sizes, with so many rows where the first axis of all of them is the same open one."""
+    """Random inputs of so many rows, where their first axis is the same open one; 1: of typical sizes."""
     limits, formulas = said_of_inputs(library)
-    firsts = {tensor.shape[0] if tensor.shape else None for tensor in model.inputs}
-    first = next(iter(firsts))
-    ranges = {dimension.name: dimension for dimension in model.dimensions}
-    shape = {}
-    if rows > 1 and len(firsts) == 1 and isinstance(first, str) and first in ranges:
-        shape = {first: (min(rows * ranges[first].multiple, ranges[first].most),)}
+    shape = {str(model.inputs[0].shape[0]): (rows,)} if rows > 1 else {}
     ports = chosen_ports(model.inputs, model.dimensions, shape, {}, formulas)
     return random_inputs(0, ports, limits)

@@ -53,10 +53,14 @@ class Repository:
         """Load all.
 
         Raises:
-            LoadError, RunError: a library cannot be served.
+            LoadError, RunError: a library cannot be served, or a limit is of a size that none has.
         """
         for entry in self:
             entry.served = self._loaded(entry)
+        known = {size for entry in self if entry.served is not None for size in entry.served.open_sizes}
+        if unknown := [name for name in self._policy.limits if name not in known]:
+            there = ", ".join(sorted(known)) or "none"
+            raise RunError(f"no network has the open dimension {unknown[0]!r} that has a limit; there are: {there}")
 
     def close(self) -> None:
         """Wait for all runs, and free all sessions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,15 +17,17 @@ from nnefc.serving.metrics import NetworkMetrics
 from nnefc.serving.runs import Runs
 from nnefc.serving.values import DATATYPES, Array
 
-__all__ = ["Policy", "Samples", "Served", "why_no_batches"]
+__all__ = ["Policy", "Samples", "Served"]
 
 Samples: TypeAlias = Callable[[Model, Path, int], "dict[str, Array]"]
-"""Makes inputs of a network for a first run: of the library's file, with so many rows where the first axis is open."""
+"""Makes inputs of a network for a first run: of the library's file, with so many rows; 1: of typical sizes."""
 
 _PAUSE = 0.01
 """Seconds between looks at whether requests are still there."""
 
-_TRIED_ROWS = 3
+_TRIED = 3
+"""The smallest inputs that are put into one batch to try whether its rows depend on each other."""
+
 _NEAR = 1e-2
 """How far a result in a batch may be from the same alone, over the largest value: sums are in another order there."""
 
@@ -52,10 +54,7 @@ class Policy:
     waiting: int = 256
     device: int = 0
     flush_subnormals: bool = True
-    limits: Mapping[str, int] = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limits", dict(self.limits or {}))
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 class Served:
@@ -70,7 +69,7 @@ class Served:
 
         Raises:
             LoadError: it cannot be loaded here.
-            RunError: it has states, of which each session has its own.
+            RunError: it has states, of which each session has its own, or no size is within the server's limits.
         """
         model = load(path, threads=policy.threads, device=policy.device, flush_subnormals=policy.flush_subnormals)
         try:
@@ -82,38 +81,47 @@ class Served:
             self.inputs, self.outputs = model.inputs, model.outputs
             self.target = model.target
             self._ranges = {each.name: _narrowed(each, policy.limits) for each in model.dimensions}
-            rows = policy.rows
-            if rows > 1 and (reason := why_no_batches(model)):
-                self.notes.append(f"requests are not put into batches: {reason}")
-                rows = 1
-            elif rows > 1:
-                rows = min(rows, self._ranges[str(self.inputs[0].shape[0])].most)
-            self._admitted = 0
-            self._most_admitted = policy.waiting + policy.sessions * rows
             self._pool = SessionPool(model, policy.sessions, threads=policy.threads, takes_model=True)
         except BaseException:
             model.close()
             raise
-        if self._warmed_up(model, path, samples, policy.sessions, rows > 1) == 1:
-            rows = 1
-        self.rows = rows
-        self.metrics = metrics
-        self._runs = Runs(self._pool, policy.sessions, rows, policy.delay, metrics)
-
-    def _warmed_up(self, model: Model, path: Path, samples: Samples, sessions: int, batches: bool) -> int | None:
-        """Run each session once; returns 1 if batches were wanted, and rows of a batch depend on each other."""
         try:
-            inputs = samples(model, path, _TRIED_ROWS if batches else 1)
-            for future in [self._pool.begin(lambda: self._pool.run(inputs)) for _ in range(sessions)]:
+            self.rows = self._tried(model, path, policy, samples)
+        except BaseException:
+            self._pool.close()
+            raise
+        self._admitted = 0
+        self._most_admitted = policy.waiting + policy.sessions * self.rows
+        self.metrics = metrics
+        self._runs = Runs(self._pool, policy.sessions, self.rows, policy.delay, metrics)
+
+    def _tried(self, model: Model, path: Path, policy: Policy, samples: Samples) -> int:
+        """Run each session once; returns the most rows of a batch."""
+        rows, fewest, tried, reason = 1, 1, 1, ""
+        if policy.rows > 1 and not (reason := _why_no_batches(model)):
+            first = self._ranges[str(self.inputs[0].shape[0])]
+            rows, fewest = min(policy.rows, first.most), _fewest(first)
+            tried = fewest * min(_TRIED, first.most // fewest)
+            if rows < 2 * fewest:
+                reason = f"{rows} rows have no room for two requests, which have {fewest} at least"
+        batches = policy.rows > 1 and not reason
+        try:
+            inputs = samples(model, path, tried if batches else 1)
+            for future in [self._pool.begin(lambda: self._pool.run(inputs)) for _ in range(policy.sessions)]:
                 outputs = future.result()
         except Exception as error:  # random values need not be such as a network takes
             untried = "; whether rows of a batch depend on each other was not tried" if batches else ""
             self.notes.append(f"no first run was made, for it does not take random values ({error}){untried}")
-            return None
-        if batches and (reason := _differs(self._pool, inputs, outputs)):
+        else:
+            reason = reason or (_differs(self._pool, inputs, outputs, fewest) if batches else "")
+        if reason:
             self.notes.append(f"requests are not put into batches: {reason}")
-            return 1
-        return None
+        return 1 if reason else rows
+
+    @property
+    def open_sizes(self) -> Sequence[str]:
+        """The names of the open dimensions."""
+        return tuple(self._ranges)
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -213,11 +221,12 @@ class Served:
         self._pool.close()
 
 
-def why_no_batches(model: Model) -> str:
+def _why_no_batches(model: Model) -> str:
     """Why requests cannot run together, one after the other along the first axis; empty if they can."""
     firsts = {tensor.shape[0] if tensor.shape else None for tensor in (*model.inputs, *model.outputs)}
-    if len(firsts) == 1 and isinstance(next(iter(firsts)), str) and firsts != {"?"}:
-        return ""
+    if len(firsts) == 1 and isinstance(first := next(iter(firsts)), str) and first != "?":
+        twice = [tensor for tensor in (*model.inputs, *model.outputs) if first in tensor.shape[1:]]
+        return f"{first} is more than the first axis of {_face(twice[0])}" if twice else ""
     for role, tensors in (("input", model.inputs), ("output", model.outputs)):
         for tensor in tensors:
             if not tensor.shape or not isinstance(tensor.shape[0], str):
@@ -225,16 +234,25 @@ def why_no_batches(model: Model) -> str:
     return "the first axes of inputs and outputs are different sizes"
 
 
-def _differs(pool: SessionPool, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> str:
+def _fewest(dimension: Dimension) -> int:
+    """The smallest size above 0 that it may have."""
+    return max(1, -(-dimension.least // dimension.multiple)) * dimension.multiple
+
+
+def _differs(pool: SessionPool, inputs: Mapping[str, Array], outputs: Mapping[str, Array], fewest: int) -> str:
     """Why the rows of a batch do not depend on themselves alone, by trying; empty if they do."""
-    rows = len(next(iter(inputs.values())))
-    for row in range(rows):
-        alone = pool.run({name: array[row : row + 1] for name, array in inputs.items()})
+    for begin in range(0, len(next(iter(inputs.values()))), fewest):
+        part = slice(begin, begin + fewest)
+        try:
+            alone = pool.run({name: array[part] for name, array in inputs.items()})
+        except RunError as error:
+            return f"a part of a batch does not run alone ({error})"
         for name, array in alone.items():
-            if array.dtype.kind not in "fiub":
-                equal = np.array_equal(array, outputs[name][row : row + 1])
+            together = outputs[name][part]
+            if array.dtype.kind not in "fiub" or array.shape != together.shape:
+                equal = np.array_equal(array, together)
             else:
-                a, b = array.astype(np.float64), outputs[name][row : row + 1].astype(np.float64)
+                a, b = array.astype(np.float64), together.astype(np.float64)
                 with np.errstate(invalid="ignore", over="ignore"):
                     near = np.abs(a - b) <= _NEAR * max(1e-30, float(np.abs(b).max(initial=0.0)))
                 equal = bool(np.all(near | (a == b) | (np.isnan(a) & np.isnan(b))))
@@ -246,6 +264,8 @@ def _differs(pool: SessionPool, inputs: Mapping[str, Array], outputs: Mapping[st
 def _narrowed(dimension: Dimension, limits: Mapping[str, int]) -> Dimension:
     """A dimension with what the server allows of it."""
     most = min(dimension.most, limits.get(dimension.name, dimension.most))
+    if most < dimension.least:
+        raise RunError(f"the limit {dimension.name}={most} leaves nothing of {dimension}")
     return Dimension(dimension.name, dimension.least, most, dimension.multiple, min(dimension.typical, most))
 
 

@@ -75,12 +75,12 @@ def types_text() -> str:
     return f'<ir_version: 8, opset_import: ["" : 17]>\ntypes ({inputs}) => ({outputs})\n{{\n{body}\n}}\n'
 
 
-def library(text: str, folder: Path) -> Path:
+def library(text: str, folder: Path, **options: Any) -> Path:
     """A network compiled."""
     model = onnx.parser.parse_model(text)
     path = folder / f"{model.graph.name}.onnx"
     onnx.save(model, path)
-    nnefc.compile(path).export(path.with_suffix(".so"))
+    nnefc.compile(path, **options).export(path.with_suffix(".so"))
     return path.with_suffix(".so")
 
 

@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served_networks import get, post, serving, tensor
+from served_networks import ROWS, get, library, post, serving, tensor
+
+from nnefc.loader import RunError
 
 X = np.ones((1, 3), np.float32)
 GOOD = {"inputs": [tensor("x", X), tensor("y", X)]}
@@ -97,6 +99,12 @@ def test_sizes_above_the_servers_own_limit(libraries: dict[str, Path]) -> None:
         assert post(server, INFER, of_width(4))[0] == 200
         status, said = post(server, INFER, of_width(5))
         assert status == 400 and "takes w: 1 to 4" in said["error"]
+
+
+@pytest.mark.parametrize(("limits", "words"), [({"v": 4}, "no network has"), ({"w": 0}, "leaves nothing of w: 1 to")])
+def test_a_limit_that_cannot_be_meant(libraries: dict[str, Path], limits: dict[str, int], words: str) -> None:
+    with pytest.raises(RunError, match=words), serving({"rows": libraries["rows"]}, limits=limits):
+        pass
 
 
 def test_clients_change_no_models_unless_they_may(libraries: dict[str, Path]) -> None:
@@ -223,3 +231,14 @@ def test_networks_whose_rows_cannot_be_put_together_are_not(libraries: dict[str,
     with serving({name: libraries[name]}, rows=8) as server:
         _, served = server.service.repository.find(name)
         assert served.rows == 1 and any(note in each for each in served.notes), served.notes
+
+
+def test_batches_of_a_network_that_takes_some_numbers_of_rows_alone(tmp_path: Path) -> None:
+    """Whole requests are tried together, not single rows."""
+    rows = library(ROWS, tmp_path, shape={"batch": "4..64:2"})
+    with serving({"rows": rows}, rows=16) as server:
+        _, served = server.service.repository.find("rows")
+        assert served.rows == 16 and not served.notes, served.notes
+    with serving({"rows": rows}, rows=6) as server:
+        _, served = server.service.repository.find("rows")
+        assert served.rows == 1 and "no room for two requests" in served.notes[0]
