@@ -80,11 +80,11 @@ class Service:
 
     async def load(self, name: str) -> None:
         self._check_control()
-        await self.repository.load(name)
+        await asyncio.shield(self.repository.load(name))  # a client that goes away would leave sessions behind
 
     async def unload(self, name: str) -> None:
         self._check_control()
-        await self.repository.unload(name)
+        await asyncio.shield(self.repository.unload(name))
 
     def _check_control(self) -> None:
         if not self._control:

@@ -183,7 +183,8 @@ def _inputs(served: Served, given: Mapping[str, Any], raw: memoryview) -> dict[s
             continue
         if type(size) is not int or not 0 <= size <= len(raw) - place:
             raise Refused(
-                Kind.INVALID, f'input "{tensor.name}" has binary_data_size {size!r}, more than the body or no size'
+                Kind.INVALID,
+                f'input "{tensor.name}" has binary_data_size {str(size)[:20]!r}, more than the body or no size',
             )
         arrays[tensor.name] = from_raw(tensor, shape, raw[place : place + size])
         place += size
