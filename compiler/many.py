@@ -175,7 +175,10 @@ class Processes(Executor):
         return self._threads.submit(partial(self._run, partial(call, *args, **named)))
 
     def _run(self, call: Callable[[], T]) -> T:
-        process = self._idle.pop() if self._idle else self._new()
+        try:
+            process = self._idle.pop()
+        except IndexError:
+            process = self._new()
         try:
             result = process.submit(call).result()
         except BrokenProcessPool:
