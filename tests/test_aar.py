@@ -9,14 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from aar import write_aar
 from elf import read
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "packaging"))
-
-from aar import write_aar  # noqa: E402
-
-DIGITS = ROOT / "examples" / "digits" / "model.nnef"
+DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "model.nnef"
 COMPILER = f"'{sys.executable}' -m ziglang cc -target aarch64-linux-musl"  # in place of the NDK's
 
 
