@@ -105,7 +105,7 @@ def compile_many(
 
 def _check(targets: Sequence[str], jobs: int | None) -> None:
     if isinstance(targets, str) or not targets:
-        raise CompileError("there are no targets to compile for", hint='give a list: ["raspberrypi4", "wasm"]')
+        raise CompileError("there are no targets to compile for", hint='give a list: ["raspberrypi4", "wasm32-wasi"]')
     if jobs is not None and jobs < 1:
         raise CompileError(f"{jobs} jobs compile nothing", hint="give at least one")
     taken: dict[str, str] = {}
