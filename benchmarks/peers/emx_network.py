@@ -15,14 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from nnefc.targets.link.elf_file import ElfFile
 from nnefc.targets.link.zig import zig
 from nnefc.targets.machine.target import parse_target
 
 __all__ = ["Measured", "missing", "run", "version"]
 
 _HERE = Path(__file__).parent / "emx"
-_PROGRAM, _NOBITS = 2, 8  # types of a file and of a section
 _OPTIONS = ("--large-weight-threshold", "0", "--no-restrict-arrays")  # weights in the C file
 
 
@@ -52,13 +50,13 @@ def run(model: Path, target: str, data: np.ndarray, output_bytes: int, folder: P
 
     `folder` gets the program.
     """
-    from boards import BOARDS
+    from boards import BOARDS, stored_bytes
 
     board = BOARDS[target]
     words = [sys.executable, "-m", "emx_onnx_cgen", "compile", *_OPTIONS, str(model), str(folder / "net.c")]
     subprocess.run(words, check=True, capture_output=True)
     (folder / "input.bin").write_bytes(data.astype(np.float32).tobytes())
-    sizes = [_stored_bytes(_program(target, output_bytes, folder, empty)) for empty in (True, False)]
+    sizes = [stored_bytes(_program(target, output_bytes, folder, empty)) for empty in (True, False)]
     done = subprocess.run([*board.command, str(folder / "net.elf")], capture_output=True, timeout=600, check=False)
     if done.returncode:
         return None
@@ -85,9 +83,3 @@ def _program(target: str, output_bytes: int, folder: Path, empty: bool) -> Path:
     words += ["-DEMPTY"] * empty + ["-Wl,-e,board_start", "-T", str(board.script), *map(str, sources), "-o", str(made)]
     subprocess.run(words, check=True, capture_output=True, cwd=folder)
     return made
-
-
-def _stored_bytes(program: Path) -> int:
-    """What a program takes of memory that is not written."""
-    file = ElfFile(np.fromfile(program, np.uint8), _PROGRAM)
-    return int(sum(s["size"] for s in file.sections if s["flags"] & 2 and s["type"] != _NOBITS))

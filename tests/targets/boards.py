@@ -20,7 +20,7 @@ from nnefc.artifact import Artifact
 from nnefc.targets.link.elf_file import ElfFile
 from nnefc.targets.link.zig import zig
 
-__all__ = ["BOARDS", "Board", "Measured", "program_of", "run_on_board"]
+__all__ = ["BOARDS", "Board", "Measured", "program_of", "run_on_board", "stored_bytes"]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cortex-m"
 _HERE = Path(__file__).parent / "microcontrollers"
@@ -96,10 +96,10 @@ def run_on_board(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: P
     done = subprocess.run([*board.command, str(program)], capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, f"{board.name} ended with {done.returncode}: {done.stderr.decode()}"
     empty = _linked(artifact, folder, board, _HERE / "nothing.c")
-    return _read(artifact, done.stdout, board, _stored_bytes(program) - _stored_bytes(empty))
+    return _read(artifact, done.stdout, board, stored_bytes(program) - stored_bytes(empty))
 
 
-def _stored_bytes(program: Path) -> int:
+def stored_bytes(program: Path) -> int:
     """What a program takes of memory that is not written."""
     file = ElfFile(np.fromfile(program, np.uint8), _PROGRAM)
     stored = [section["size"] for section in file.sections if section["flags"] & 2 and section["type"] != _NOBITS]
