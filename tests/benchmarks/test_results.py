@@ -15,13 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = BENCHMARKS / "results"
 
-# page: the script that writes it, and what of it lists the rows
+# page: the script that writes it, and what of it lists the rows; "" if nothing does
 PAGES = {
+    "ablation": ("ablation.py", "NETWORKS"),
     "accuracy": ("accuracy.py", "FUNCTIONS"),
     "cpu": ("models/networks.py", "NAMES"),
     "cuda": ("cuda/without_gpu.py", "WHOLE"),
     "deployment": ("deployment.py", "NETWORKS"),
     "emulated": ("emulated.py", "NETWORKS"),
+    "first_steps": ("first_steps.py", ""),
     "language_model": ("language_model.py", "QUESTIONS"),
     "levels": ("levels.py", "NETWORKS"),
     "memory_budget": ("memory_budget.py", "NAMES"),
@@ -37,6 +39,7 @@ PAGES = {
     "torch_to_nnef": ("exports/networks.py", "NETWORKS"),
     "uneven_cores": ("uneven_cores.py", "NETWORKS"),
     "sklearn_models": ("sklearn_pipelines.py", "PIPELINES"),
+    "web": ("web.py", "NETWORKS"),
 }
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
 
@@ -51,6 +54,8 @@ def named(path: Path) -> str:
 
 def rows_listed(script: str, name: str) -> set[str]:
     """What a script lists, read without running it: some import what is not installed here."""
+    if not name:
+        return set()
     if name == "NAMES":
         from models.networks import NAMES
 
@@ -64,6 +69,8 @@ def rows_listed(script: str, name: str) -> set[str]:
 
 def test_every_page_has_its_script() -> None:
     assert {path.stem for path in WRITTEN} <= PAGES.keys()
+    written = (re.findall(r'write_page\(\s*"(\w+)"', path.read_text()) for path in BENCHMARKS.rglob("*.py"))
+    assert {name for names in written for name in names} <= PAGES.keys()
 
 
 def test_the_list_of_pages_has_every_page_as_it_is() -> None:
