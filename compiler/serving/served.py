@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -105,15 +105,16 @@ class Served:
             if rows < 2 * fewest:
                 reason = f"{rows} rows have no room for two requests, which have {fewest} at least"
         batches = policy.rows > 1 and not reason
-        try:
-            inputs = samples(model, path, tried if batches else 1)
-            for future in [self._pool.begin(lambda: self._pool.run(inputs)) for _ in range(policy.sessions)]:
-                outputs = future.result()
-        except Exception as error:  # random values need not be such as a network takes
-            untried = "; whether rows of a batch depend on each other was not tried" if batches else ""
-            self.notes.append(f"no first run was made, for it does not take random values ({error}){untried}")
-        else:
-            reason = reason or (_differs(self._pool, inputs, outputs, fewest) if batches else "")
+        with ExitStack() as stack:
+            sessions = [stack.enter_context(self._pool.session()) for _ in range(policy.sessions)]  # each is made now
+            try:
+                inputs = samples(model, path, tried if batches else 1)
+                outputs = [session.run(inputs) for session in sessions][-1]
+            except Exception as error:  # random values need not be such as a network takes
+                untried = "; whether rows of a batch depend on each other was not tried" if batches else ""
+                self.notes.append(f"no first run was made, for it does not take random values ({error}){untried}")
+            else:
+                reason = reason or (_differs(model, inputs, outputs, fewest) if batches else "")
         if reason:
             self.notes.append(f"requests are not put into batches: {reason}")
         return 1 if reason else rows
@@ -239,12 +240,12 @@ def _fewest(dimension: Dimension) -> int:
     return max(1, -(-dimension.least // dimension.multiple)) * dimension.multiple
 
 
-def _differs(pool: SessionPool, inputs: Mapping[str, Array], outputs: Mapping[str, Array], fewest: int) -> str:
+def _differs(model: Model, inputs: Mapping[str, Array], outputs: Mapping[str, Array], fewest: int) -> str:
     """Why the rows of a batch do not depend on themselves alone, by trying; empty if they do."""
     for begin in range(0, len(next(iter(inputs.values()))), fewest):
         part = slice(begin, begin + fewest)
         try:
-            alone = pool.run({name: array[part] for name, array in inputs.items()})
+            alone = model.run({name: array[part] for name, array in inputs.items()})
         except RunError as error:
             return f"a part of a batch does not run alone ({error})"
         for name, array in alone.items():

@@ -242,3 +242,9 @@ def test_batches_of_a_network_that_takes_some_numbers_of_rows_alone(tmp_path: Pa
     with serving({"rows": rows}, rows=6) as server:
         _, served = server.service.repository.find("rows")
         assert served.rows == 1 and "no room for two requests" in served.notes[0]
+
+
+def test_every_session_is_made_before_the_first_request(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}, sessions=3) as server:
+        _, served = server.service.repository.find("rows")
+        assert len(served._pool._made) == 3
