@@ -57,7 +57,7 @@ def test_a_body_that_is_too_large_or_becomes_so(libraries: dict[str, Path]) -> N
 
 def test_requests_that_find_no_place_are_refused_at_once(libraries: dict[str, Path]) -> None:
     with (
-        serving({"rows": libraries["rows"]}, rows=2, delay=1.0, waiting=1) as server,
+        serving({"rows": libraries["rows"]}, rows=2, delay=2.0, waiting=1) as server,
         ThreadPoolExecutor(3) as pool,
     ):
         waiting = [pool.submit(post, server, INFER, of_width(width)) for width in (1, 2, 3)]
@@ -116,7 +116,7 @@ def test_clients_change_no_models_unless_they_may(libraries: dict[str, Path]) ->
 
 def test_what_has_begun_is_answered_when_the_server_ends(libraries: dict[str, Path]) -> None:
     """Requests wait for others to join them while the server drains; new ones are refused."""
-    with ThreadPoolExecutor(2) as pool, serving({"rows": libraries["rows"]}, rows=4, delay=0.7) as server:
+    with ThreadPoolExecutor(2) as pool, serving({"rows": libraries["rows"]}, rows=4, delay=2.0) as server:
         begun = [pool.submit(post, server, INFER, of_width(width)) for width in (2, 3)]
         wait_for(server, 2)
         server.service.drains = True
