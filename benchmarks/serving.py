@@ -95,8 +95,8 @@ def serving(backend: str, model: Path, rows: int) -> Iterator[int]:
             process.wait(60)
 
 
-def request(library: Path) -> tuple[bytes, str]:
-    """A request of one row of random numbers, and the name of the first output."""
+def request(library: Path) -> bytes:
+    """A request of one row of random numbers."""
     with nnefc.load(library, threads=1) as model:
         shapes = [[size if isinstance(size, int) else 1 for size in tensor.shape] for tensor in model.inputs]
         rng = np.random.default_rng(0)
@@ -108,7 +108,7 @@ def request(library: Path) -> tuple[bytes, str]:
             ],
             raw_input_contents=[rng.standard_normal(shape, np.float32).tobytes() for shape in shapes],
         )
-        return made.SerializeToString(), model.outputs[0].name
+        return made.SerializeToString()
 
 
 async def loaded(port: int, body: bytes, at_a_time: int, seconds: float) -> tuple[Load, np.ndarray]:
@@ -140,7 +140,7 @@ def measure(network: str, folder: Path, seconds: float) -> Iterator[tuple[int, i
     NETWORKS[network](network, model)
     library = model.with_suffix(".so")
     nnefc.compile(model).export(library)
-    body, _ = request(library)
+    body = request(library)
     for rows in (1, ROWS):
         found: dict[int, list[Load]] = {count: [] for count in AT_A_TIME}
         answers = []
