@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import tvm
 from tvm import relax
+from tvm.relax.utils import copy_with_new_vars
 
 from nnefc.element_types import bits_of
 from nnefc.passes.graph.patterns import FUSION, OpPattern
@@ -86,7 +87,8 @@ class _Mover(Rewriter):
     ) -> tuple[Sequence[relax.Binding] | None, Mapping[relax.Var, relax.Expr]]:
         """The steps that a binding stands for, and what they are given; None where it is no such call."""
         if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._mod[call.op], relax.Function):
-            group = self._mod[call.op]
+            # equal groups are one function: its variables stand for other values in each call
+            group = copy_with_new_vars(self._mod[call.op])
             bindings = [binding for block in group.body.blocks for binding in block.bindings]
             if all(is_call(binding.value, "call_tir") for binding in bindings):
                 return bindings, dict(zip(group.params, call.args, strict=True))
