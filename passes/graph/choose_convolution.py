@@ -59,7 +59,7 @@ def winograd_saving(
     if shape.kernel != (3, 3) or any(s != 1 for s in (*shape.strides, *shape.dilation)) or shape.groups != 1:
         return -math.inf
     costs, lanes = target.costs, target.lanes("float32")
-    size = max(lanes, 8)
+    size = max(target.block_lanes("float32"), 8)
     direct_speed, speed = speeds
     tiles = shape.batch * tiles_of(shape.height, tile[0]) * tiles_of(shape.width, tile[1])
     pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one place
