@@ -70,18 +70,35 @@ def _bindings(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Expr]]:
 
 def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[Candidate]:
     """What each computation of a module gains by other algorithms, if constants are read at this rate, in bytes in a
-    cycle. It may be less than nothing: a constant has one form for all that read it."""
+    cycle. It may be less than nothing: a constant has one form for all that read it. So one that is read by a
+    computation that stays wide is not narrowed for the others."""
     definitions = dict(_bindings(module))
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
     half = {binding.var for binding in narrowable(bindings, target.keep_wide)} if target.half_float else set()
+    wide = {
+        array_of(value.args[1]).ctypes.data
+        for var, value in definitions.items()
+        if half and var not in half and is_call(value, *_CONVOLUTIONS) and is_constant(value.args[1])
+    }
     for var, value in definitions.items():
         speed = pair_speed(target) if var in half else 1.0
-        if is_call(value, "nn.conv2d"):
-            yield from _convolution(value, rate, speed, target)
-        elif is_call(value, "nn.conv2d_transpose"):
-            yield from _deconvolution(value, rate, speed, target)
-        elif is_call(value, "matmul"):
-            yield from _product(value, definitions, target)
+        for candidate in _of_call(value, definitions, rate, speed, target):
+            if not candidate.narrow or candidate.constant not in wide:
+                yield candidate
+
+
+_CONVOLUTIONS = ("nn.conv2d", "nn.conv2d_transpose")
+
+
+def _of_call(
+    value: relax.Expr, definitions: Mapping[relax.Var, relax.Expr], rate: float, speed: float, target: Target
+) -> Iterator[Candidate]:
+    if is_call(value, "nn.conv2d"):
+        yield from _convolution(value, rate, speed, target)
+    elif is_call(value, "nn.conv2d_transpose"):
+        yield from _deconvolution(value, rate, speed, target)
+    elif is_call(value, "matmul"):
+        yield from _product(value, definitions, target)
 
 
 def _convolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
