@@ -70,7 +70,10 @@ def with_levels(target: Target) -> Target:
             f"the target {target.name!r} has no levels that one library could have code for",
             hint=f"those of {', '.join(LEVELS)} have",
         )
-    made = [of_processor(target, level.name, level.cpu, level.attributes) for level in LEVELS[architecture]]
+    made = [
+        of_processor(target, level.name, level.cpu, level.attributes).with_precision(target.precision)
+        for level in LEVELS[architecture]
+    ]
     made = [own for own in made if set(own.features) >= set(target.features)]
     if len(made) < 2:
         raise CompileError(
