@@ -79,10 +79,13 @@ def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequenc
 def _machine(text: str) -> AnyTarget:
     words = text.split()
     if MULTI in words:
-        return with_levels(parse_target(" ".join(word for word in words if word != MULTI)))
+        machine = _machine(" ".join(word for word in words if word != MULTI))
+        if not isinstance(machine, Target):
+            raise CompileError(f"the target {machine.name!r} has no levels", hint="those of processors have")
+        return with_levels(machine)
     kind = next(iter(words), "")
     if kind not in _PARSERS:
         return parse_target(text)
     module, function = _PARSERS[kind]
-    machine: AnyTarget = getattr(import_module(module), function)(text)
-    return machine
+    made: AnyTarget = getattr(import_module(module), function)(text)
+    return made
