@@ -199,13 +199,11 @@ def build(
     last = levels[-1][1][-1]
     device = codes[0].device
     several = len(levels) > 1
-    described = [
-        _level(network, own if several else target, programs, last, device, special) for own, programs in levels
-    ]
-    description = described[0]
+    described = [_level(network, own, programs, last, device, special) for own, programs in levels]
+    description = replace(described[0], target=target.name)
     if several:
         most = {name: max(getattr(level, name) for level in described) for name in ("workspace_bytes", "scratch_bytes")}
-        description = replace(description, target=target.name, levels=tuple(described), **most)
+        description = replace(description, levels=tuple(described), **most)
     constants = _constants(network, last, description.constant_bytes)
     code = LevelsCode(tuple(code for code in codes if isinstance(code, MachineCode))) if several else codes[0]
     return Artifact(description, target, levels[0][1][0].plan.lower_bound, code, constants)
