@@ -28,6 +28,7 @@ from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
 from nnefc.passes.plan.entry import ENTRY, HostMemory, Memory, exported, kernel_symbol
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
 from nnefc.passes.schedule.cpu.few_rows import (
     has_few_rows,
@@ -130,7 +131,7 @@ class CpuBackend(Backend):
             _, single = self._lowered(with_sizes(kernel.kernel, ones), rest, once)
             if is_known(single.workspace_bytes) and not single.workspace_bytes:
                 lowered = with_version(lowered, single, is_of_one_row(ones))
-        few = of_few_rows(kernel.kernel, self.target) if func.attrs["nnefc.rule"] == "ContractionRule" else None
+        few = of_few_rows(kernel.kernel, self.target) if func.attrs["nnefc.rule"] == ContractionRule.__name__ else None
         if few is not None:
             _, version = self._lowered(few[0], kernel.sizes, once)
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
