@@ -57,6 +57,7 @@ __all__ = [
     "Memory",
     "counted_sizes",
     "entry_function",
+    "entry_symbol",
     "exported",
     "kernel_symbol",
     "output_parts",
@@ -67,9 +68,9 @@ ENTRY = "nnefc_network"
 SIZES = "nnefc_network_sizes"
 
 
-def entry_symbol(level: int = 0, special: int = 0) -> str:
-    """The symbol of a program of a library: of a level, and of those for some sizes, which count from 1 on."""
-    return ENTRY + f"_level{level}" * (level > 0) + f"_{special}" * (special > 0)
+def entry_symbol(level: int) -> str:
+    """The symbol of a level's program; to those for some sizes, a number from 1 on is added."""
+    return ENTRY + f"_level{level}" * (level > 0)
 
 
 BYTE_POINTER = PointerType(PrimType("uint8"))
