@@ -221,11 +221,11 @@ public:
           outputs_(tensors(functions.describe()->outputs, functions.describe()->output_count)) {
         if (description().abi_version == NNEFC_OPEN_ABI_VERSION && !is_open())
             throw Error(NNEFC_BAD_ARGUMENT, "the network has open sizes: give the session NNEFC_OPEN_INTERFACE of its name");
-        nnefc_options plain = {};
-        // what all libraries know, unless the rest is needed
         if (!options.processors.empty() && options.processors.size() != static_cast<std::size_t>(options.threads))
             throw Error(NNEFC_BAD_ARGUMENT, "processors are not as many as threads");
         const bool has_threads = !options.processors.empty() || options.parallel_for != nullptr;
+        nnefc_options plain = {};
+        // what all libraries know, unless the rest is needed
         const std::size_t size = has_threads ? sizeof plain
                                  : options.keep_subnormals ? offsetof(nnefc_options, processors)
                                  : options.device != 0 ? offsetof(nnefc_options, keep_subnormals)
