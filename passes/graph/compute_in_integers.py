@@ -48,8 +48,8 @@ class ComputeInIntegers:
 
     Args:
         strict: leave them in floats.
-        small: for a machine with little memory: constants that are added one after the other are one, and zero points
-            are numbers in the code, for which the schedule rounds to integers.
+        small: for a machine with little memory: zero points are numbers in the code, for which the schedule rounds to
+            integers.
     """
 
     def __init__(self, strict: bool = False, small: bool = False) -> None:
@@ -312,6 +312,7 @@ def _with_bias(rewriter: _Rewriter, sum_: ScaledSum, value: np.ndarray) -> relax
     steps = value / factor
     whole = np.rint(steps)
     if not others and not sum_.shift.any() and _are_steps(steps, whole):
+        whole = whole.astype(np.int64)  # sums have no more bits than kernels compute, whatever their terms are
         definition = rewriter.definition(data)
         if is_call(definition, "add") and is_constant(definition.args[1]):
             data, whole = definition.args[0], whole + array_of(definition.args[1])
