@@ -16,14 +16,14 @@ import math
 from collections.abc import Sequence
 
 from tvm import s_tir, tirx
-from tvm.ir.expr import TensorLoad
+from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
 from nnefc.passes.schedule.cuda.threads import bind_flat
 from nnefc.passes.schedule.schedules import SBlockRV, root_blocks
-from nnefc.passes.tir.expressions import flat_offset, loads_of, variables_of
+from nnefc.passes.tir.expressions import flat_offset, inside, loads_of, variables_of
 from nnefc.passes.tir.sizes import Size, strides_of
 from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
@@ -31,6 +31,7 @@ from nnefc.targets.machine.cuda_target import CudaTarget
 __all__ = ["ElementWiseRule", "bind_elements"]
 
 _LEAST_THREADS = 1 << 14  # that keep a device busy: before, shorter vectors rather than fewer threads
+_OF_ONE = ("tirx.isnan",)  # operators that TVM makes vectors of for CPUs, and that CUDA has of single numbers alone
 
 
 class ElementWiseRule:
@@ -55,6 +56,8 @@ def bind_elements(sch: s_tir.Schedule, block: SBlockRV, target: CudaTarget) -> N
 def _lanes(step: Step, target: CudaTarget) -> int:
     """How many neighbouring elements one thread computes: as many as it can load and store as a vector."""
     if step.value is None or not step.axes:
+        return 1
+    if any(isinstance(part, Call) and getattr(part.op, "name", "") in _OF_ONE for part in inside(step.value)):
         return 1
     loads = loads_of(step.value)
     dtypes = [step.dtype, *(str(load.source.dtype) for load in loads)]
