@@ -62,7 +62,7 @@ def _filled_up(call: relax.Call, size: int) -> int:
     Nothing fills up the last block of the data, but kernels that read a part of a block take about as long.
     """
     weights = call.args[1]
-    outputs, inputs, *kernel = map(int, shape_of(weights))
+    outputs, inputs, *kernel = map(_number, shape_of(weights))
     batch, _, *sizes = shape_of(call.args[0])
     results = result_sizes(sizes, (outputs, inputs, *kernel)[2:], sliding_of(call, len(kernel)))
     across = blocks(inputs, size) * size if inputs > size else inputs
@@ -93,7 +93,7 @@ def _is_in_tiles(call: relax.Call, target: Target) -> bool:
 def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
     """Of a convolution with blocks of `size` channels: a tile has a row for a pixel, and takes a cycle for it."""
     data, weights = call.args
-    outputs, inputs, *kernel = map(int, shape_of(weights))
+    outputs, inputs, *kernel = map(_number, shape_of(weights))
     batch, _, *sizes = shape_of(data)
     results = result_sizes(sizes, (outputs, inputs, *kernel)[2:], sliding_of(call, len(kernel)))
     steps = _number(item_count((batch, *results, *kernel)))
@@ -107,7 +107,7 @@ def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
 
 def _summed_cycles(call: relax.Call, size: int, lanes: int) -> float:
     """The same where one instruction sums up the products of a block's bytes; of blocks of `lanes` it takes one too."""
-    outputs, inputs, *kernel = map(int, shape_of(call.args[1]))
+    outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
     vectors = blocks(outputs, size) * size
@@ -130,7 +130,7 @@ def _terms(call: relax.Call, target: Target) -> int:
 
 def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
     """The same where vectors are multiplied by lanes: one is loaded for what a block has of them, of each pixel."""
-    outputs, inputs, *kernel = map(int, shape_of(call.args[1]))
+    outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
     columns, terms, lanes = size // target.lanes("int32"), _terms(call, target), target.lanes("float32")
