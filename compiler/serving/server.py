@@ -134,6 +134,7 @@ class Server:
         options = [
             ("grpc.max_receive_message_length", self._where.largest),
             ("grpc.max_send_message_length", -1),
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: gRPC unpacks first and sees the size then
             ("grpc.so_reuseport", 0),  # a second server on the port is an error, not one that takes turns with it
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most)

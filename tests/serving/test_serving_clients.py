@@ -18,6 +18,7 @@ from nnefc.serving.values import DATATYPES
 
 http = pytest.importorskip("tritonclient.http")
 grpc = pytest.importorskip("tritonclient.grpc")
+InferenceServerException = pytest.importorskip("tritonclient.utils").InferenceServerException
 
 LOADER_NAMES = {"float": "float32", "double": "float64"}
 
@@ -65,6 +66,15 @@ def test_the_fields_are_those_of_the_protocol() -> None:
 def described(field: Any) -> tuple[Any, ...]:
     choice = field.containing_oneof
     return field.name, field.number, field.type, field.is_repeated, choice and choice.name
+
+
+def test_compressed_messages_over_grpc_are_refused(server: Any) -> None:
+    """Their size would be known only when they take their memory."""
+    client = grpc.InferenceServerClient(address(grpc, server))
+    inputs = [given(grpc, name, "FP32", np.ones((1, 3000), np.float32)) for name in ("x", "y")]
+    with pytest.raises(InferenceServerException, match="ompress"):
+        client.infer("rows", inputs, compression_algorithm="gzip")
+    client.close()
 
 
 def test_health_metadata_and_index(client: Any, protocol: Any) -> None:
@@ -133,7 +143,7 @@ def test_errors_say_what_is_wrong(client: Any, protocol: Any) -> None:
     for words, (model, inputs) in wrong.items():
         with pytest.raises(Exception, match=words) as caught:
             client.infer(model, inputs)
-        assert type(caught.value).__name__ == "InferenceServerException"
+        assert isinstance(caught.value, InferenceServerException)
 
 
 def test_many_clients_of_odd_sizes_at_once(server: Any, protocol: Any) -> None:

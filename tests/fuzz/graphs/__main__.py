@@ -12,10 +12,13 @@ import collections
 import json
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -26,7 +29,8 @@ from spaces import SPACES
 from walk import Graph, Walk
 
 _BATCH = 20
-_PATIENCE = 300.0
+_PATIENCE = 600.0
+"""Seconds for a graph, and for making it small if something is found."""
 
 
 def graph_of(seed: int, steps: int) -> Graph:
@@ -76,33 +80,38 @@ def write(graph: Graph, finding: Finding, folder: Path) -> bool:
     return True
 
 
-def lines_of(first: int, count: int, steps: int, ways: tuple[str, ...], found: Path) -> Iterator[dict[str, object]]:
-    """What the process of a batch says, and a finding for the graph in which it ended."""
-    command = [sys.executable, str(Path(__file__).parent), "--batch", f"{first}:{count}", "--steps", str(steps)]
-    command += [f"--way={name}" for name in ways] + ["--found", str(found)]
-    started = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        seed, done = first, first
-        assert process.stdout is not None and process.stderr is not None
-        for line in process.stdout:
-            found_line = json.loads(line)
-            seed = found_line["seed"]
-            if "operators" in found_line:
-                done = seed + 1
-                yield found_line
-            if time.monotonic() - started > _PATIENCE:
-                process.kill()
-        errors = process.stderr.read()[-600:]
-    if done < first + count and time.monotonic() - started <= _PATIENCE:
-        yield {
-            "seed": seed,
-            "operators": [],
-            "agreed": [],
-            "refused": {},
-            "doubtful": [],
-            "findings": [["", f"crash: {errors}", ""]],
-        }
-        yield from lines_of(seed + 1, first + count - seed - 1, steps, ways, found) if seed + 1 < first + count else ()
+def lines_of(first: int, count: int, steps: int, ways: tuple[str, ...], found: Path) -> Iterator[dict[str, Any]]:
+    """What the processes of a batch say; a graph in which one ends, or is not done in time, is a finding."""
+    options = ["--steps", str(steps), *(f"--way={name}" for name in ways), "--found", str(found)]
+    last = first + count
+    while first < last:
+        command = [sys.executable, str(Path(__file__).parent), "--batch", f"{first}:{last - first}", *options]
+        seed = first
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        ):
+            assert process.stdout is not None
+            patience = threading.Timer(_PATIENCE, process.kill)
+            patience.start()
+            for line in process.stdout:
+                patience.cancel()
+                patience = threading.Timer(_PATIENCE, process.kill)
+                patience.start()
+                said = json.loads(line)
+                seed = said["seed"]
+                if "operators" in said:
+                    first = seed + 1
+                    yield said
+            patience.cancel()
+            process.wait()
+            errors.seek(0)
+            text = errors.read()[-600:]
+        if first < last:
+            what = f"ended with {process.returncode}: {text}"
+            nothing = {"operators": [], "agreed": [], "refused": {}, "doubtful": []}
+            yield {"seed": seed, **nothing, "findings": [["", what, ""]]}
+            first = seed + 1
 
 
 @click.command()
@@ -127,11 +136,11 @@ def main(minutes: float, seed: int, steps: int, ways: tuple[str, ...], found: Pa
     while time.monotonic() - started < 60 * minutes:
         for line in lines_of(seed, _BATCH, steps, tuple(way.name for way in chosen), found):
             graphs += 1
-            agreed.update(line["agreed"])  # type: ignore[arg-type]
-            operators.update(line["operators"])  # type: ignore[arg-type]
-            doubtful.update(line["operators"] if line["doubtful"] else ())  # type: ignore[arg-type]
-            refusals.update(f"{way}: {reason}" for way, reason in line["refused"].items())  # type: ignore[attr-defined]
-            for way, what, peer in line["findings"]:  # type: ignore[attr-defined]
+            agreed.update(line["agreed"])
+            operators.update(line["operators"])
+            doubtful.update(line["operators"] if line["doubtful"] else ())
+            refusals.update(f"{way}: {reason}" for way, reason in line["refused"].items())
+            for way, what, peer in line["findings"]:
                 findings += 1
                 seen = line["seed"]
                 click.echo(f"seed {seen}, {way}, peer {peer or 'refuses'}: {what[:300]}")
