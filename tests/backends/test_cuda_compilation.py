@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 from click.testing import CliRunner
+from onnx import TensorProto, helper
 
 import nnefc
 from nnefc.artifact import Artifact
@@ -50,6 +52,14 @@ def test_every_launch_is_legal_and_of_a_kernel_that_the_compiler_made(digits: Ar
         assert {(launch.kernel, 80), (launch.kernel, 90)} <= compiled
         assert 1 <= math.prod(launch.block) <= 1024
         assert all(1 <= size < 1 << 31 for size in launch.grid)
+
+
+def test_the_larger_of_many_numbers_compiles(tmp_path: Path) -> None:
+    """NaN counts: CUDA's vectors cannot be compared with themselves."""
+    kinds = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 64, 64, 64)) for name in "xyz"]
+    graph = helper.make_graph([helper.make_node("Max", ["x", "y"], ["z"])], "g", kinds[:2], kinds[2:])
+    onnx.save(helper.make_model(graph), tmp_path / "model.onnx")
+    nnefc.compile(tmp_path / "model.onnx", "cuda -arch=sm_80")
 
 
 def test_no_kernel_needs_memory_for_its_registers(digits: Artifact) -> None:

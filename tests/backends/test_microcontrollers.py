@@ -136,6 +136,38 @@ def test_what_is_kept_between_kernels_is_bytes(target: str, tmp_path: Path) -> N
     np.testing.assert_array_equal(found, expected)
 
 
+def test_results_of_equal_layers_are_widened_apart(tmp_path: Path) -> None:
+    """Twice the same kernel, on two tensors, read by one sum; and an axis of three, which fills no vector."""
+    target = "cortex-m55"
+    skip_without(target)
+    random = np.random.default_rng(3)
+    weights = random.integers(-127, 128, (8, 3, 1, 1)).astype(np.int8)
+    values = {"w": weights, "ws": np.float32(0.01), "wz": np.int8(0), "s": np.float32(0.03), "z": np.int8(2)}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"])]
+    for name in "xy":
+        through = [("x8", name), ("xf", f"{name}_x8"), ("c", f"{name}_xf"), ("q", f"{name}_c"), ("f", f"{name}_q")]
+        kinds = ("QuantizeLinear", "DequantizeLinear", "Conv", "QuantizeLinear", "DequantizeLinear")
+        for kind, (made, given) in zip(kinds, through, strict=True):
+            more = ["wf"] if kind == "Conv" else ["s", "z"]
+            nodes.append(helper.make_node(kind, [given, *more], [f"{name}_{made}"]))
+    nodes.append(helper.make_node("Sub", ["x_f", "y_f"], ["out"]))
+    shape = (1, 3, 5, 7)
+    graph = helper.make_graph(
+        nodes,
+        "twins",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()],
+    )
+    path = tmp_path / "twins.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    data = {name: random.standard_normal(shape).astype(np.float32) for name in "xy"}
+    expected = nnefc.compile(path).run(data)["out"]
+    found = run_on_board(nnefc.compile(path, target), data).outputs["out"]
+    assert np.ptp(expected) > 0
+    np.testing.assert_array_equal(found, expected)
+
+
 STATEFUL = """version 1.0;
 
 extension KHR_enable_operator_expressions;
