@@ -30,7 +30,7 @@ __all__ = ["compile_model"]
     "--multi",
     is_flag=True,
     default=None,
-    help="Make one library for the target and all later processors of its kind, with code for each level of them.",
+    help="Make one library for a kind of processor, x86-64 or 64-bit Arm, with code for each level of them.",
 )
 @model_options
 @click.option(

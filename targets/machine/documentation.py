@@ -45,6 +45,34 @@ that are not part of its baseline (cryptography, AMX, SME, RISC-V vendors' exten
 [SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Windows run under Wine.
 Those for Android and macOS are linked, and their headers, symbols and dependencies are checked; they have not been run.
 
+## One library for a kind of processor
+
+    nnefc compile model.onnx --target x86-64 --multi -o model.so
+
+makes a library with a program for each level of the target's instruction set:
+
+| target | levels |
+|---|---|
+| x86-64 | `x86-64-v2`, `x86-64-v3`, `x86-64-v4`, `x86-64-v4-vnni`, `x86-64-v4-bf16`, `x86-64-v4-amx` |
+| 64-bit Arm | `armv8-a`, `armv8.2-a` (dot products, half precision), `armv8.6-a` (bfloat16, matrices of bytes) |
+
+The first call of `nnefc_describe` or `nnefc_create` chooses the last level whose instructions the processor has and
+the system permits; the description is that of this level, whose name is its `target` (`Model.target` in Python). The
+environment variable `NNEFC_LEVEL` names another one that the processor can run, for measurements and tests.
+`nnefc inspect` prints the levels of a file. Everything else is as in other libraries: open sizes, specializations,
+states, integers, profiles.
+
+- **Code.** A level that would compute everything as the one before is left out: float32 has no use for those after
+  `x86-64-v4`. A kernel that is the same on two levels with the same vectors is there once.
+- **Constants** are there once where all levels can read them in the same order: in blocks as wide as the widest
+  vectors. Where these would cost a level more than 2 % of its time, because the network's channels do not fill them,
+  it has constants in an order of its own. Convolutions by Winograd's algorithm have further ones where levels choose it
+  differently, and so have bytes that are multiplied four at a time on one level and two at a time on another.
+- The compilation takes as long as that of all levels, one after the other.
+
+A processor below all levels, as one of before 2009 is for `x86-64`, is refused by `nnefc_create`, as always: see
+*checked at run time* above.
+
 ## The toolchain
 
 `ziglang` from PyPI compiles the runtime and links for every target except Android, whose C library it does not have.
