@@ -19,14 +19,14 @@ from tvm import relax
 from tvm.relax.utils import copy_with_new_vars
 
 from nnefc.element_types import bits_of
+from nnefc.passes.graph.group_calls import call_of_group, tensors_read, with_operands
 from nnefc.passes.graph.patterns import FUSION, OpPattern
-from nnefc.passes.graph.rewriter import Rewriter, is_call, operands, shape_of
+from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 
 __all__ = ["NarrowResults"]
 
 _ONE_BY_ONE = 1  # TVM's patterns up to this one: each result depends on the same element of an operand
-_LONGEST_NAME = 100  # of a function
 
 
 @tvm.transform.module_pass(opt_level=0, name="NarrowResults")
@@ -58,7 +58,7 @@ class _Mover(Rewriter):
         for block in self.old.body.blocks:
             for binding in block.bindings:
                 if isinstance(binding.value, relax.Call):
-                    self._readers |= dict.fromkeys(_operands(binding.value), binding.value)
+                    self._readers |= dict.fromkeys(tensors_read(binding.value), binding.value)
         self._moved: dict[relax.Expr, _Moved] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
@@ -76,8 +76,8 @@ class _Mover(Rewriter):
         bindings = [*first, *group]
         cut = self._cut(var, bindings)
         if cut is None:
-            return self._called(bindings, given) if first else call
-        narrow = self.builder.emit(self._called(bindings[:cut], given))
+            return call_of_group(self.builder, bindings, given) if first else call
+        narrow = self.builder.emit(call_of_group(self.builder, bindings[:cut], given))
         value = bindings[cut - 1].var
         self._moved[narrow] = _Moved(tuple(bindings[cut:]), {**given, value: narrow})
         return narrow
@@ -92,12 +92,12 @@ class _Mover(Rewriter):
             bindings = [binding for block in group.body.blocks for binding in block.bindings]
             if all(is_call(binding.value, "call_tir") for binding in bindings):
                 return bindings, dict(zip(group.params, call.args, strict=True))
-        elif is_call(call, "call_tir") and any(operand in self._moved for operand in _operands(call)):
-            params = {operand: relax.Var("operand", operand.ty) for operand in _operands(call)}
+        elif is_call(call, "call_tir") and any(operand in self._moved for operand in tensors_read(call)):
+            params = {operand: relax.Var("operand", operand.ty) for operand in tensors_read(call)}
             for operand, param in params.items():
                 if operand in self._moved:
                     params[operand] = relax.Var(param.name, self._moved[operand].bindings[-1].var.ty)
-            step = relax.VarBinding(relax.Var(var.name, var.ty), _with_operands(call, params))
+            step = relax.VarBinding(relax.Var(var.name, var.ty), with_operands(call, params))
             return [step], {param: operand for operand, param in params.items()}
         return None, {}
 
@@ -109,7 +109,7 @@ class _Mover(Rewriter):
         best, found = _bits(bindings[-1].var), None
         for count in range(len(bindings) - 1, 0, -1):
             step, before = bindings[count], {binding.var for binding in bindings[:count]}
-            read = {operand for binding in bindings[count:] for operand in _operands(binding.value)} & before
+            read = {operand for binding in bindings[count:] for operand in tensors_read(binding.value)} & before
             last = bindings[count - 1].var
             alike = isinstance(last.ty, relax.TensorType) and shape_of(last) == shape_of(bindings[-1].var)
             if self._pattern(step.value) > _ONE_BY_ONE or read != {last} or not alike:
@@ -129,7 +129,7 @@ class _Mover(Rewriter):
         params = {param for param, arg in zip(group.params, reader.args, strict=True) if arg.same_as(var)}
         if not all(is_call(binding.value, "call_tir") for binding in bindings):
             return False
-        readers = [binding.value for binding in bindings if params & set(_operands(binding.value))]
+        readers = [binding.value for binding in bindings if params & set(tensors_read(binding.value))]
         return len(readers) == 1 and self._is_taken_apart(readers[0])
 
     def _is_taken_apart(self, call: relax.Call) -> bool:
@@ -143,38 +143,6 @@ class _Mover(Rewriter):
         """How a kernel may be joined with others."""
         return int(self._mod[call.args[0]].attrs.get(FUSION, OpPattern.OPAQUE))
 
-    def _called(self, bindings: Sequence[relax.Binding], given: Mapping[relax.Var, relax.Expr]) -> relax.Call:
-        """The call of a group of its own."""
-        inner = {binding.var for binding in bindings}
-        outer = [v for v in dict.fromkeys(o for b in bindings for o in _operands(b.value)) if v not in inner]
-        new: dict[relax.Var, relax.Expr] = {var: relax.Var(var.name, var.ty) for var in outer}
-        params = list(new.values())
-        if len(bindings) == 1:
-            return _with_operands(bindings[0].value, given)
-        made = []
-        for binding in bindings:
-            kind = relax.Var if binding is bindings[-1] else relax.DataflowVar
-            var = kind(binding.var.name, binding.var.ty)
-            made.append(relax.VarBinding(var, _with_operands(binding.value, new)))
-            new[binding.var] = var
-        body = relax.SeqExpr([relax.DataflowBlock(made)], made[-1].var)
-        attrs = tvm.ir.make_node("ir.DictAttrs", Primitive=True)
-        name = "_".join(["fused", *(binding.value.args[0].name_hint for binding in bindings)])
-        function = relax.Function(params, body, made[-1].var.ty, attrs=attrs)
-        return relax.Call(self.builder.add_func(function, name[:_LONGEST_NAME]), [given[var] for var in outer])
-
-
-def _operands(call: relax.Call) -> list[relax.Var]:
-    """The tensors that a call reads, constants left out."""
-    return [operand for operand in operands(call) if isinstance(operand, relax.Var)]
-
 
 def _bits(var: relax.Var) -> int:
     return bits_of(str(var.ty.dtype))
-
-
-def _with_operands(call: relax.Call, values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
-    """`call_tir` of other tensors."""
-    kernel, read, *rest = call.args
-    changed = relax.Tuple([values.get(field, field) for field in read.fields])
-    return relax.Call(call.op, [kernel, changed, *rest], call.attrs, call.ty_args)

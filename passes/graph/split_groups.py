@@ -21,6 +21,7 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.graph.expression_size import READ, KernelSize, Size, kernel_size, size_of_call
+from nnefc.passes.graph.group_calls import call_of_group, tensors_read
 from nnefc.passes.graph.rewriter import Rewriter, is_call, operands
 
 __all__ = ["MOST_REPEATED", "CutRule", "SplitGroups"]
@@ -39,8 +40,6 @@ _MOST_NESTED = 4
 
 _DEEPEST = 128
 """From an expression down to what it reads: passes over expressions call themselves for each step down."""
-
-_LONGEST_NAME = 100  # of a function
 
 
 @tvm.transform.module_pass(opt_level=0, name="SplitGroups")
@@ -119,14 +118,9 @@ def _pieces(group: relax.Function, cuts: set[relax.Var]) -> list[list[relax.Bind
         own = readers.get(binding.var, set())
         end = binding.var if binding.var in ends or len(own) != 1 else next(iter(own))
         pieces.setdefault(end, []).append(binding)
-        for operand in _read(binding):
+        for operand in tensors_read(binding.value):
             readers.setdefault(operand, set()).add(end)
     return [pieces[binding.var][::-1] for binding in bindings if binding.var in pieces]
-
-
-def _read(binding: relax.Binding) -> list[relax.Var]:
-    """The tensors that a `call_tir` reads, constants left out."""
-    return [operand for operand in operands(binding.value)[1:] if isinstance(operand, relax.Var)]
 
 
 class _Splitter(Rewriter):
@@ -141,36 +135,5 @@ class _Splitter(Rewriter):
         values: dict[relax.Var, relax.Expr] = dict(zip(group.params, call.args, strict=True))
         *first, last = pieces
         for piece in first:
-            values[piece[-1].var] = self.builder.emit(self._call(piece, values))
-        return self._call(last, values)
-
-    def _call(self, piece: list[relax.Binding], values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
-        if len(piece) == 1:
-            return _with_operands(piece[0].value, values)
-        inner = {binding.var for binding in piece}
-        outer = list(dict.fromkeys(operand for b in piece for operand in _read(b) if operand not in inner))
-        name = "_".join(["fused", *(binding.value.args[0].name_hint for binding in piece)])
-        function = self.builder.add_func(_function(outer, piece), name[:_LONGEST_NAME])
-        return relax.Call(function, [values[operand] for operand in outer])
-
-
-def _function(params: Sequence[relax.Var], bindings: Sequence[relax.Binding]) -> relax.Function:
-    """A group of its own, of bindings of another."""
-    new: dict[relax.Var, relax.Expr] = {param: relax.Var(param.name, param.ty) for param in params}
-    made = []
-    for binding in bindings:
-        kind = relax.Var if binding is bindings[-1] else relax.DataflowVar
-        var = kind(binding.var.name, binding.var.ty)
-        made.append(relax.VarBinding(var, _with_operands(binding.value, new)))
-        new[binding.var] = var
-    result = made[-1].var
-    body = relax.SeqExpr([relax.DataflowBlock(made)], result)
-    attrs = tvm.ir.make_node("ir.DictAttrs", Primitive=True)
-    return relax.Function([new[param] for param in params], body, result.ty, attrs=attrs)
-
-
-def _with_operands(call: relax.Call, values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
-    """`call_tir` of other tensors."""
-    kernel, read, *rest = call.args
-    changed = relax.Tuple([values.get(field, field) for field in read.fields])
-    return relax.Call(call.op, [kernel, changed, *rest], call.attrs, call.ty_args)
+            values[piece[-1].var] = self.builder.emit(call_of_group(self.builder, piece, values))
+        return call_of_group(self.builder, last, values)
