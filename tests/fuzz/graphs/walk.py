@@ -40,13 +40,11 @@ class Tensor:
         name: in the graph.
         array: its value, in the type that the graph gives it.
         exact: its value with float64 in place of narrower floats.
-        fixed: whether it is an initializer.
     """
 
     name: str
     array: Array
     exact: Array
-    fixed: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -232,7 +230,7 @@ class Walk:
 
     def constant(self, value: npt.ArrayLike, dtype: Any = None) -> Tensor:
         """A new initializer."""
-        tensor = self._tensor(f"c{len(self.constants)}", np.asarray(value, dtype), fixed=True)
+        tensor = self._tensor(f"c{len(self.constants)}", np.asarray(value, dtype))
         self.constants.append(tensor)
         return tensor
 
@@ -325,8 +323,8 @@ class Walk:
         known = {t.name: t for t in (*self.tensors, *self.constants)}
         return Graph(self.seed, self.steps, inputs, [t for t in self.constants if t.name in used], outputs, known)
 
-    def _tensor(self, name: str, array: Array, fixed: bool = False) -> Tensor:
-        return Tensor(name, array, widened(array), fixed)
+    def _tensor(self, name: str, array: Array) -> Tensor:
+        return Tensor(name, array, widened(array))
 
 
 def _alone(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> onnx.ModelProto:
