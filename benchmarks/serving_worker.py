@@ -20,8 +20,8 @@ import onnxruntime
 from nnefc.cli.serve import samples
 from nnefc.loader import Dimension, Tensor
 from nnefc.serving import served
-from nnefc.serving.served import Policy
-from nnefc.serving.server import Listening, Server
+from nnefc.serving.server import Server
+from nnefc.serving.settings import Listening, Policy
 
 TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64"}
 MOST_ROWS = 1 << 20

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,7 @@ from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.run import inputs_of, told_of_random
 from nnefc.cli.text import columns
 from nnefc.cli.timing import Amount, Contender, Times, take_turns
+from nnefc.cli.traced_run import TracedRun, chrome_trace
 from nnefc.cli.view import check_page, described_library
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ _MOST_NAMES = 3  # in a line
     "--trace",
     type=click.Path(path_type=Path),
     metavar="FILE.json",
-    help="Write the last run as a trace, for Perfetto or chrome://tracing.",
+    help="Write one more run as a trace, for Perfetto or chrome://tracing: kernels, threads, and the workspace.",
 )
 @click.option(
     "--html",
     type=click.Path(path_type=Path),
     metavar="FILE.html",
-    help="Write a page with the network as a graph, the time by operator, the roofline, and the memory over time.",
+    help="Write a page with the network as a graph, the time by operator, the roofline, and threads and memory over "
+    "the time of one more run.",
 )
 def profile_library(
     library: Path,
@@ -81,15 +83,15 @@ def profile_library(
         model.forget_profile()
         (times,) = take_turns([Contender(str(library), [lambda: model.run(arrays)])], Amount(seconds, runs, warm_up=0))
         kernels, target = model.profile(), model.target
+        pieces = model.trace(arrays) if trace is not None or html is not None else []
     if trace is not None:
-        trace.write_text(json.dumps(_trace(kernels)))
+        trace.write_text(json.dumps(chrome_trace(TracedRun(described_library(library, target).kernels, pieces))))
     if html is not None:
         from nnefc.cli.profile_page import profile_page
         from nnefc.cli.roofs import measured_roofs
 
-        html.write_text(
-            profile_page(described_library(library, target), kernels, times, measured_roofs()), encoding="utf-8"
-        )
+        described = described_library(library, target)
+        html.write_text(profile_page(described, kernels, times, measured_roofs(), pieces), encoding="utf-8")
     if as_json:
         ran = {"runs": len(times.runs), "median": times.median, "kernels": [asdict(kernel) for kernel in kernels]}
         click.echo(json.dumps(ran, indent=2))
@@ -173,23 +175,3 @@ def _names(tensors: Sequence[str]) -> str:
 def _rate(amount: int, seconds: float) -> str:
     """Billions a second."""
     return f"{1e-9 * amount / seconds:,.1f}" if amount and seconds else "-"
-
-
-def _trace(kernels: Sequence[KernelTime]) -> dict[str, Any]:
-    """The last call of each kernel in the Trace Event Format of Chrome; its times are in microseconds."""
-    ran = [kernel for kernel in kernels if kernel.calls]
-    start = min((kernel.last_begin for kernel in ran), default=0.0)
-    events = [
-        {
-            "name": ", ".join(kernel.tensors) or kernel.kernel,
-            "cat": kernel.rule,
-            "ph": "X",
-            "ts": 1e6 * (kernel.last_begin - start),
-            "dur": 1e6 * kernel.last_seconds,
-            "pid": 0,
-            "tid": 0,
-            "args": {"kernel": kernel.kernel, "operations": kernel.operations, "bytes": kernel.bytes},
-        }
-        for kernel in ran
-    ]
-    return {"traceEvents": events, "displayTimeUnit": "ms"}

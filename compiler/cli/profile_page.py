@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from nnefc.cli.profile_timeline import timeline
 from nnefc.cli.text import memory
-from nnefc.library_graph import graph_of_library, lifetimes, title_of
+from nnefc.cli.traced_run import TracedRun
+from nnefc.library_graph import graph_of_library, title_of
 from nnefc.pages.drawing import colour
 from nnefc.pages.page import page
 from nnefc.targets.description.library import KernelDescription, LibraryDescription
@@ -17,7 +19,7 @@ from nnefc.targets.description.library import KernelDescription, LibraryDescript
 if TYPE_CHECKING:
     from nnefc.cli.roofs import Roofs
     from nnefc.cli.timing import Times
-    from nnefc.loader import KernelTime
+    from nnefc.loader import KernelTime, Piece
 
 __all__ = ["profile_page"]
 
@@ -43,7 +45,9 @@ class _Timed:
         return f"{title_of(self.said)}: {', '.join(self.said.tensors[:6]) or self.said.kernel}"
 
 
-def profile_page(found: LibraryDescription, kernels: Sequence[KernelTime], times: Times, roofs: Roofs) -> str:
+def profile_page(
+    found: LibraryDescription, kernels: Sequence[KernelTime], times: Times, roofs: Roofs, pieces: Sequence[Piece]
+) -> str:
     """The text of the page.
 
     Args:
@@ -51,21 +55,22 @@ def profile_page(found: LibraryDescription, kernels: Sequence[KernelTime], times
         kernels: times, in the order of its kernels.
         times: of whole runs.
         roofs: what this machine can do.
+        pieces: of one run.
     """
     timed = [_Timed(said, time) for said, time in zip(found.kernels, kernels, strict=True)]
     whole = max(sum(times.runs), 1e-12)
     shares = [each.time.seconds / whole for each in timed]
     longest = max(shares, default=1.0) or 1.0
+    run = TracedRun(found.kernels, pieces)
     graph = graph_of_library(found, [share / longest for share in shares])
     sections = [
         _summary(found, timed, times),
         _section("Time by operator of the model", _table(_by(timed, whole, lambda each: title_of(each.said)))),
         _section("Time by schedule rule", _table(_by(timed, whole, lambda each: each.said.rule))),
         _section("Roofline", _roofline(timed, roofs)),
-        _section("The last run, call by call", _timeline(timed)),
-        _section("Workspace", _workspace(found)),
+        _section("One run, thread by thread", timeline(run)),
         _section("The largest constants", _constants(timed)),
-        _section("Kernels", _kernels(timed, whole)),
+        _section("Kernels", _kernels(timed, whole, run)),
     ]
     return page(f"{found.model} for {found.target}", [graph], "".join(sections))
 
@@ -181,46 +186,6 @@ class _Axis:
         return "".join(parts)
 
 
-def _timeline(timed: Sequence[_Timed]) -> str:
-    """A bar for the last call of each kernel, from its beginning to its end."""
-    called = [each for each in timed if each.time.calls]
-    start = min((each.time.last_begin for each in called), default=0.0)
-    end = max((each.time.last_begin + each.time.last_seconds for each in called), default=1.0)
-    scale = _WIDTH / max(end - start, 1e-9)
-    bars = "".join(
-        f'<rect x="{(each.time.last_begin - start) * scale:.2f}" y="0" width="{each.time.last_seconds * scale:.2f}" '
-        f'height="40" fill="{colour(title_of(each.said))}" stroke="#5b6570" stroke-width=".4">'
-        f"<title>{escape(each.hint)}, {1e6 * each.time.last_seconds:,.1f} µs</title></rect>"
-        for each in called
-    )
-    words = (
-        f"<p>{1e3 * (end - start):.3f} ms from the first call to the end of the last. Each kernel has all threads of "
-        "the session; of one in a loop only the last call is here. Point at a bar for what it computes.</p>"
-    )
-    return _svg(42, bars) + words
-
-
-def _workspace(found: LibraryDescription) -> str:
-    """What lies where between kernels: from left to right the calls, from below the bytes."""
-    lives = lifetimes(found.kernels)
-    if not lives:
-        return "<p>Nothing of the workspace has its place at compile time.</p>"
-    height, count = 260.0, max(1, len(found.kernels))
-    top = max(life.offset + life.bytes for life in lives)
-    parts = []
-    for life in lives:
-        x, width = life.first * _WIDTH / count, (life.last - life.first + 1) * _WIDTH / count
-        tall = life.bytes * height / top
-        parts.append(
-            f'<rect x="{x:.2f}" y="{height - life.offset * height / top - tall:.2f}" width="{width:.2f}" '
-            f'height="{tall:.2f}" fill="{colour(life.type)}" stroke="#5b6570" stroke-width=".4">'
-            f"<title>{escape(life.type)}: {life.bytes:,} bytes at {life.offset:,}, from "
-            f"{escape(title_of(found.kernels[life.first]))} to "
-            f"{escape(title_of(found.kernels[life.last]))}</title></rect>"
-        )
-    return _svg(height, "".join(parts)) + f"<p>{escape(memory(top))}, kernel by kernel from left to right.</p>"
-
-
 def _constants(timed: Sequence[_Timed]) -> str:
     """Trained values as kernels read them: packed, and with what is computed at compile time."""
     sizes: dict[tuple[int, int], tuple[int, str, str]] = {}
@@ -234,9 +199,10 @@ def _constants(timed: Sequence[_Timed]) -> str:
     return _table(rows)
 
 
-def _kernels(timed: Sequence[_Timed], whole: float) -> str:
-    rows: list[Row] = [("computes", "share of the time", "µs a call", "calls", "GFLOP/s", "GB/s", "kernel", "rule")]
-    for each in sorted(timed, key=lambda each: -each.time.seconds):
+def _kernels(timed: Sequence[_Timed], whole: float, run: TracedRun) -> str:
+    heads = ("computes", "share of the time", "µs a call", "calls", "threads", "GFLOP/s", "GB/s", "kernel", "rule")
+    rows: list[Row] = [heads]
+    for place, each in sorted(enumerate(timed), key=lambda item: -item[1].time.seconds):
         time, said = each.time, each.said
         rows.append(
             (
@@ -244,6 +210,7 @@ def _kernels(timed: Sequence[_Timed], whole: float) -> str:
                 f"{100 * time.seconds / whole:.1f} %",
                 f"{1e6 * time.seconds / max(1, time.calls):,.1f}",
                 f"{time.calls:,}",
+                f"{run.busy_in[place]:.2f}" if run.busy_in[place] else "-",
                 _rate(said.operations * time.calls, time.seconds),
                 _rate(said.bytes * time.calls, time.seconds),
                 said.kernel,

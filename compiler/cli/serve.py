@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 from nnefc.cli.run import said_of_inputs
 from nnefc.diagnostics import CompileError
 from nnefc.sample_inputs import chosen_ports, random_inputs
+from nnefc.serving.settings import Listening, Policy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["serve_libraries"]
 
-_MOST_PORT = 65535
+_PORT = click.IntRange(0, 65535)
+_POLICY_OPTIONS = ("sessions", "threads", "rows", "waiting", "device", "flush_subnormals", "limits")
+_RUNS_LEFT = 1
+"""The status of a process that ends though runs go on."""
 
 
 def _limits(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
@@ -32,85 +37,94 @@ def _limits(context: click.Context, parameter: click.Parameter, values: tuple[st
     return found
 
 
-@click.command("serve")
+_POLICY, _WHERE = Policy(), Listening()
+_MIB = 1 << 20
+
+
+@click.command("serve", context_settings={"show_default": True})
 @click.argument("libraries", nargs=-1, required=True, metavar="LIBRARY...")
-@click.option("--host", default="127.0.0.1", help="The address to listen on; 0.0.0.0 for all.  [default: 127.0.0.1]")
-@click.option(
-    "--port", type=click.IntRange(0, _MOST_PORT), default=8000, help="The port of HTTP; 0 for any.  [default: 8000]"
-)
-@click.option(
-    "--grpc-port",
-    type=click.IntRange(0, _MOST_PORT),
-    default=8001,
-    help="The port of gRPC; 0 for any.  [default: 8001]",
-)
-@click.option("--http/--no-http", default=True, help="Whether to listen for HTTP.  [default: http]")
-@click.option("--grpc/--no-grpc", default=True, help="Whether to listen for gRPC.  [default: grpc]")
+@click.option("--host", default=_WHERE.host, help="The address to listen on; 0.0.0.0 for all.")
+@click.option("--port", type=_PORT, default=_WHERE.port, help="The port of HTTP; 0 for any.")
+@click.option("--grpc-port", type=_PORT, default=_WHERE.grpc_port, help="The port of gRPC; 0 for any.")
+@click.option("--http/--no-http", default=True, help="Whether to listen for HTTP.")
+@click.option("--grpc/--no-grpc", default=True, help="Whether to listen for gRPC.")
 @click.option(
     "--sessions",
     type=click.IntRange(1, 1024),
-    default=1,
+    default=_POLICY.sessions,
     metavar="N",
-    help="Runs of a network side by side, each in a session with its own threads.  [default: 1]",
+    help="Runs of a network side by side, each in a session with its own threads.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of a session.  [default: the cores, shared out]")
+@click.option(
+    "--threads", type=click.IntRange(min=1), show_default="the cores, shared out", help="Threads of a session."
+)
 @click.option(
     "--max-batch",
+    "rows",
     type=click.IntRange(min=1),
-    default=1,
+    default=_POLICY.rows,
     metavar="ROWS",
     help="Run requests together that have up to so many rows, where the first axis of all inputs and outputs is the "
-    "same open dimension.  [default: 1, each alone]",
+    "same open dimension; 1: each alone.",
 )
 @click.option(
     "--max-delay",
     type=click.FloatRange(min=0, max=10_000),
-    default=0.0,
+    default=1e3 * _POLICY.delay,
     metavar="MS",
-    help="Milliseconds that a request waits for others to join it while a session is free.  [default: 0]",
+    help="Milliseconds that a request waits for others to join it while a session is free.",
 )
 @click.option(
     "--max-queue",
+    "waiting",
     type=click.IntRange(min=0),
-    default=256,
+    default=_POLICY.waiting,
     metavar="N",
-    help="Requests of a network that may wait; further ones are refused.  [default: 256]",
+    help="Requests of a network that may wait; further ones are refused.",
 )
 @click.option(
     "--max-request",
     type=click.FloatRange(min=0, min_open=True, max=2047),
-    default=64.0,
+    default=_WHERE.largest / _MIB,
     metavar="MIB",
-    help="The largest request, in MiB.  [default: 64]",
+    help="The largest request, in MiB.",
 )
 @click.option(
     "--limit",
     "limits",
     multiple=True,
     callback=_limits,
+    show_default="the library's",
     metavar="NAME=SIZE",
-    help="The greatest size of an open dimension that requests may have (repeatable).  [default: the library's]",
+    help="The greatest size of an open dimension that requests may have (repeatable).",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
+    default=_WHERE.timeout,
     metavar="SECONDS",
-    help="What a request may take.  [default: 60]",
+    help="What a request may take.",
+)
+@click.option(
+    "--idle",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_WHERE.idle,
+    metavar="SECONDS",
+    help="How long a connection, or a stream over gRPC, may be without a request.",
 )
 @click.option(
     "--drain",
     type=click.FloatRange(min=0),
-    default=30.0,
+    default=_WHERE.drain,
     metavar="SECONDS",
-    help="What requests under way have left at SIGTERM.  [default: 30]",
+    help="What requests under way have left at SIGTERM.",
 )
 @click.option("--control", is_flag=True, help="Let clients load networks again from their files, and unload them.")
-@click.option("--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]")
+@click.option("--device", type=click.IntRange(min=0), default=_POLICY.device, metavar="N", help="The GPU's number.")
 @click.option(
     "--flush-subnormals/--no-flush-subnormals",
-    default=True,
-    help="Treat numbers smaller than about 1e-38 as zero, which is faster.  [default: flush]",
+    default=_POLICY.flush_subnormals,
+    help="Treat numbers smaller than about 1e-38 as zero, which is faster.",
 )
 @click.option(
     "--tls",
@@ -120,24 +134,15 @@ def _limits(context: click.Context, parameter: click.Parameter, values: tuple[st
 )
 def serve_libraries(
     libraries: tuple[str, ...],
-    host: str,
-    port: int,
-    grpc_port: int,
     http: bool,
     grpc: bool,
-    sessions: int,
-    threads: int | None,
-    max_batch: int,
+    port: int,
+    grpc_port: int,
     max_delay: float,
-    max_queue: int,
     max_request: float,
-    limits: dict[str, int],
-    timeout: float,
-    drain: float,
-    control: bool,
-    device: int,
-    flush_subnormals: bool,
+    threads: int | None,
     tls: tuple[Path, Path] | None,
+    **options: Any,
 ) -> None:
     """Serve each LIBRARY by the Open Inference Protocol (KServe v2), over HTTP and gRPC.
 
@@ -147,8 +152,7 @@ def serve_libraries(
         raise click.UsageError("--no-http and --no-grpc leave nothing to listen for")
     paths = named(libraries)
     try:
-        from nnefc.serving.served import Policy
-        from nnefc.serving.server import Listening, Server
+        from nnefc.serving.server import Server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "nnefc":
             raise
@@ -160,29 +164,19 @@ def serve_libraries(
 
     from nnefc.loader.pool import usable_processors
 
-    policy = Policy(
-        sessions=sessions,
-        threads=threads or max(1, len(usable_processors()) // sessions),
-        rows=max_batch,
-        delay=max_delay / 1e3,
-        waiting=max_queue,
-        device=device,
-        flush_subnormals=flush_subnormals,
-        limits=limits,
-    )
+    options["threads"] = threads or max(1, len(usable_processors()) // options["sessions"])
+    policy = Policy(delay=max_delay / 1e3, **{name: options.pop(name) for name in _POLICY_OPTIONS})
     where = Listening(
-        host=host,
         port=port if http else None,
         grpc_port=grpc_port if grpc else None,
-        largest=int(max_request * (1 << 20)),
-        timeout=timeout,
-        drain=drain,
-        control=control,
+        largest=int(max_request * _MIB),
         certificate=tls and tls[0],
         key=tls and tls[1],
+        **options,
     )
     server = Server(paths, policy, where, samples)
-    asyncio.run(server.run(lambda line: click.echo(line, err=True)))
+    if not asyncio.run(server.run(lambda line: click.echo(line, err=True))):
+        os._exit(_RUNS_LEFT)  # else the process would wait for them
 
 
 def named(libraries: tuple[str, ...]) -> dict[tuple[str, str], Path]:

@@ -37,7 +37,7 @@ from __future__ import annotations
 from .gpu import DeviceArray
 from .model import Model, load
 from .pool import SessionPool
-from .profile import KernelTime
+from .profile import KernelTime, Piece
 from .tensors import Dimension, LoadError, RunError, Tensor, listed
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "KernelTime",
     "LoadError",
     "Model",
+    "Piece",
     "RunError",
     "SessionPool",
     "Tensor",
@@ -53,5 +54,17 @@ __all__ = [
     "load",
 ]
 
-for _public in (DeviceArray, Dimension, KernelTime, LoadError, Model, RunError, SessionPool, Tensor, listed, load):
+for _public in (
+    DeviceArray,
+    Dimension,
+    KernelTime,
+    LoadError,
+    Model,
+    Piece,
+    RunError,
+    SessionPool,
+    Tensor,
+    listed,
+    load,
+):
     _public.__module__ = __name__  # where users import it from, which errors and pickles say

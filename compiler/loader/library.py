@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ class Library:
         with_times: dict[str, tuple[Any, list[Any]]] = {
             "nnefc_profile": (c_uint32, [c_void_p, c_uint32]),
             "nnefc_profile_reset": (None, []),
+            "nnefc_profile_trace": (c_uint64, [c_void_p, c_uint64]),
         }
         special = on_device | where_open | with_states | with_times
         for name, (result, arguments) in (signatures | special).items():

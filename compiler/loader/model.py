@@ -23,7 +23,7 @@ from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is
 from .interface import OK, InputStruct, OutputStruct
 from .library import Library
 from .notebook import face_html
-from .profile import KernelTime, kernel_times
+from .profile import KernelTime, Piece, kernel_times, traced
 from .strings import decoded
 from .tensors import DTYPES, MOST_LISTED, LoadError, RunError, Tensor, check_names, listed
 
@@ -318,6 +318,20 @@ class Model:
         """Begin anew to take the times of kernels."""
         self._open()
         self._timing_library().dll.nnefc_profile_reset()
+
+    def trace(self, inputs: Mapping[str, Any], *, most: int = 1 << 20) -> list[Piece]:
+        """Run once on inputs by name; returns what each thread did of each kernel, and each kernel's whole calls.
+
+        Other sessions of the library should not run meanwhile: their pieces are among the result. `most` is how many
+        pieces there is room for, 24 bytes each.
+
+        Raises:
+            RunError: the library does not take the times of its kernels, there are more pieces, or as :meth:`run`.
+        """
+        dll = self._timing_library().dll
+        if not hasattr(dll, "nnefc_profile_trace"):
+            raise RunError(f"the library of {self.name} is older than traces: compile the model again")
+        return traced(dll, lambda: self.run(inputs), most)
 
     def _timing_library(self) -> Library:
         if not self._library.takes_times:

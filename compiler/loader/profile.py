@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import CDLL
 from dataclasses import dataclass
 
-from .interface import KernelTimesStruct
+import numpy as np
 
-__all__ = ["KernelTime", "kernel_times"]
+from .interface import KernelTimesStruct
+from .tensors import RunError
+
+__all__ = ["KernelTime", "Piece", "kernel_times", "traced"]
 
 _SECOND = 1e-9  # a nanosecond
+_PIECE = np.dtype([("kernel", "i4"), ("thread", "i4"), ("begin", "u8"), ("nanoseconds", "u8")])  # nnefc_piece
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,44 @@ class KernelTime:
     seconds: float
     last_begin: float
     last_seconds: float
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one thread of a session computed of a kernel at one stretch, or a whole call of a kernel.
+
+    Attributes:
+        kernel: its number in what :meth:`Model.profile` returns.
+        thread: the thread's number, of which the one that called has 0; None for a whole call.
+        begin, seconds: when it began, in seconds since the moment that `KernelTime.last_begin` counts from, and what it
+            took.
+    """
+
+    kernel: int
+    thread: int | None
+    begin: float
+    seconds: float
+
+
+def traced(dll: CDLL, run: Callable[[], object], most: int) -> list[Piece]:
+    """The pieces of a run, in the order in which they began, of an opened library with the function for that.
+
+    Raises:
+        RunError: there are more than `most`, or `run` raises it.
+    """
+    room = np.empty(most, _PIECE)
+    dll.nnefc_profile_trace(room.ctypes.data, most)
+    try:
+        run()
+    finally:
+        count = dll.nnefc_profile_trace(None, 0)
+    if count > most:
+        raise RunError(f"the run has {count:,} pieces, more than {most:,}: let there be room for more")
+    found = room[:count]
+    return [
+        Piece(kernel, thread if thread >= 0 else None, begin * _SECOND, took * _SECOND)
+        for kernel, thread, begin, took in found[np.argsort(found["begin"], kind="stable")].tolist()
+    ]
 
 
 def kernel_times(dll: CDLL) -> list[KernelTime]:

@@ -105,6 +105,36 @@
     find();
   }
 
+  /** A picture over time: the wheel stretches it, and dragging moves it. */
+  function overTime(part) {
+    const svg = part.querySelector("svg"), span = part.querySelector(".span");
+    const { width: whole, height } = svg.viewBox.baseVal;
+    let from = 0, width = whole, held = null;
+    const at = (event) => from + (event.clientX - svg.getBoundingClientRect().left) / svg.clientWidth * width;
+    const show = () => {
+      width = Math.min(whole, Math.max(whole * 1e-4, width));
+      from = Math.min(whole - width, Math.max(0, from));
+      svg.setAttribute("viewBox", `${from} 0 ${width} ${height}`);
+      const ms = (place) => (1e3 * svg.dataset.seconds * place / whole).toFixed(4);
+      span.textContent = `${ms(from)} to ${ms(from + width)} ms`;
+    };
+    svg.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      const middle = at(event), factor = Math.min(whole / width, Math.exp(event.deltaY * 0.0015));
+      width *= factor;
+      from = middle - (middle - from) * factor;
+      show();
+    }, { passive: false });
+    svg.addEventListener("pointerdown", (event) => { held = at(event); });
+    svg.addEventListener("pointermove", (event) => {
+      if (held === null || !event.buttons) { held = null; return; }
+      from -= at(event) - held;
+      show();
+    });
+    show();
+  }
+
+  document.querySelectorAll(".time").forEach(overTime);
   search.addEventListener("input", find);
   search.addEventListener("keydown", (event) => { if (event.key === "Enter") { next(event.shiftKey ? -1 : 1); } });
   choice.addEventListener("change", () => show(choice.selectedIndex));

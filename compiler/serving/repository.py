@@ -10,7 +10,8 @@ from pathlib import Path
 from nnefc.loader import LoadError, RunError
 from nnefc.serving.failures import Kind, Refused
 from nnefc.serving.metrics import Metrics
-from nnefc.serving.served import Policy, Samples, Served
+from nnefc.serving.served import Samples, Served
+from nnefc.serving.settings import Policy
 
 __all__ = ["Entry", "Repository"]
 
@@ -68,6 +69,11 @@ class Repository:
             if entry.served is not None:
                 entry.served.close()
                 entry.served = None
+
+    @property
+    def running(self) -> int:
+        """How many runs have begun and are not over."""
+        return sum(entry.served.running for entry in self if entry.served is not None)
 
     @property
     def is_ready(self) -> bool:

@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
 from nnefc.loader import Tensor
+from nnefc.serving.extensions import refuse_extensions
 from nnefc.serving.failures import Kind, Refused
 from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
@@ -137,6 +138,7 @@ class _Handlers:
                 raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
             head, raw = _divided(body, length)
             given = await aside(len(head), _json, head)
+            refuse_extensions(_parameters(given))
             strings = len(raw) if any(tensor.dtype == "string" for tensor in served.inputs) else 0
             inputs = await aside(len(head) + strings, _inputs, served, given, raw)
             wanted = _Wanted(served, given)
@@ -177,6 +179,7 @@ def _inputs(served: Served, given: Mapping[str, Any], raw: memoryview) -> dict[s
         tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
         if tensor.name in arrays:
             raise Refused(Kind.INVALID, f'input "{tensor.name}" is given twice')
+        refuse_extensions(_parameters(each))
         size = _parameters(each).get("binary_data_size")
         if size is None:
             arrays[tensor.name] = from_numbers(tensor, shape, _list(each, "data"))
@@ -200,8 +203,7 @@ class _Wanted:
         asked = _objects(given, "outputs") if given.get("outputs") else []
         self.tensors: Sequence[Tensor] = served.outputs_for([_text(each, "name") for each in asked])
         for each in asked:
-            if "classification" in _parameters(each):
-                raise Refused(Kind.UNSUPPORTED, "there is no extension for classification: sort the scores yourself")
+            refuse_extensions(_parameters(each))
         all_raw = _parameters(given).get("binary_data_output") is True
         own = {each["name"]: _parameters(each).get("binary_data") for each in asked}
         self.raw = {t.name for t in self.tensors if own.get(t.name) is True or (all_raw and own.get(t.name) is None)}

@@ -6,6 +6,7 @@ bytes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from nnefc.loader import Tensor
+from nnefc.serving.extensions import refuse_extensions
 from nnefc.serving.failures import Kind, Refused
 from nnefc.serving.messages import HEALTH, INFERENCE, message
 from nnefc.serving.requests import Service, aside
@@ -45,9 +47,9 @@ _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 _Answer = Callable[[Any, Any], Awaitable[Any]]
 
 
-def handlers(service: Service) -> list[Any]:
-    """The two services, for a server of grpc.aio."""
-    answers = _Answers(service)
+def handlers(service: Service, idle: float) -> list[Any]:
+    """The two services, for a server of grpc.aio; streams without a request for `idle` seconds are ended."""
+    answers = _Answers(service, idle)
     single: Mapping[str, _Answer] = {
         "ServerLive": answers.live,
         "ServerReady": answers.ready,
@@ -100,8 +102,9 @@ def _read(kind: Any, request: bytes) -> Any:
 class _Answers:
     """A method for each of the protocol's."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, idle: float) -> None:
         self._service = service
+        self._idle = idle
 
     async def live(self, _: Any, __: Any) -> Any:
         return message(INFERENCE, "ServerLiveResponse")(live=True)
@@ -145,6 +148,8 @@ class _Answers:
 
     async def infer(self, request: Any, context: Any) -> Any:
         with self._service.request("grpc", request.model_name, request.model_version) as (entry, served, until):
+            for each in (request, *request.inputs, *request.outputs):
+                refuse_extensions(_parameters(each))
             inputs = await aside(_slow_bytes(served, request), _inputs, served, request)
             wanted = served.outputs_for([each.name for each in request.outputs])
             seconds = self._service.seconds_left(until, request.parameters["timeout"].int64_param or None)
@@ -162,9 +167,20 @@ class _Answers:
             )
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        """Answer one request after the other, in their order; one that is refused does not end the stream."""
+        """Answer one request after the other, in their order; one that is refused does not end the stream.
+
+        A stream counts among the calls that the server takes at a time, so one without requests is ended.
+        """
         kind = message(INFERENCE, "ModelStreamInferResponse")
-        async for given in requests:
+        while True:
+            try:
+                async with asyncio.timeout(self._idle):
+                    given = await anext(requests)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                words = f"the stream had no request for {self._idle:g} seconds: begin another one"
+                await context.abort(grpc.StatusCode[Kind.LATE.grpc], words)
             answer = message(INFERENCE, "ModelInferResponse")()
             try:
                 request = _read(message(INFERENCE, "ModelInferRequest"), given)
@@ -172,6 +188,13 @@ class _Answers:
                 yield kind(infer_response=await self.infer(request, context))
             except Refused as error:
                 yield kind(error_message=str(error), infer_response=answer)
+
+
+def _parameters(given: Any) -> dict[str, object]:
+    return {
+        name: getattr(value, value.WhichOneof("parameter_choice") or "", None)
+        for name, value in given.parameters.items()
+    }
 
 
 def _slow_bytes(served: Served, request: Any) -> int:

@@ -64,6 +64,11 @@ class Runs:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def running(self) -> int:
+        """How many have begun and are not over, also those whose requests have been given up."""
+        return len(self._tasks)
+
     async def run(self, inputs: Arrays) -> Arrays:
         """The outputs by name. A request whose caller is cancelled before it runs does not run.
 

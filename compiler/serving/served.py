@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,9 +14,10 @@ from nnefc.loader import Dimension, Model, RunError, SessionPool, Tensor, load
 from nnefc.serving.failures import Kind, Refused
 from nnefc.serving.metrics import NetworkMetrics
 from nnefc.serving.runs import Runs
+from nnefc.serving.settings import Policy
 from nnefc.serving.values import DATATYPES, Array
 
-__all__ = ["Policy", "Samples", "Served"]
+__all__ = ["Samples", "Served"]
 
 Samples: TypeAlias = Callable[[Model, Path, int], "dict[str, Array]"]
 """Makes inputs of a network for a first run: of the library's file, with so many rows; 1: of typical sizes."""
@@ -30,31 +30,6 @@ _TRIED = 3
 
 _NEAR = 1e-2
 """How far a result in a batch may be from the same alone, over the largest value: sums are in another order there."""
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How networks are served.
-
-    Attributes:
-        sessions: runs of a network side by side.
-        threads: of each session; None: as `nnefc.load` without a number.
-        rows: the most rows of a batch that requests are put into together; 1: each runs alone.
-        delay: seconds that a request waits for others to join it while a session is free.
-        waiting: requests of a network that may wait for a session; further ones are refused.
-        device: the number of the GPU.
-        flush_subnormals: as in `nnefc.load`.
-        limits: the greatest sizes of open dimensions by name, where they shall be less than the library allows.
-    """
-
-    sessions: int = 1
-    threads: int | None = None
-    rows: int = 1
-    delay: float = 0.0
-    waiting: int = 256
-    device: int = 0
-    flush_subnormals: bool = True
-    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 class Served:
@@ -118,6 +93,11 @@ class Served:
         if reason:
             self.notes.append(f"requests are not put into batches: {reason}")
         return 1 if reason else rows
+
+    @property
+    def running(self) -> int:
+        """How many runs have begun and are not over."""
+        return self._runs.running
 
     @property
     def open_sizes(self) -> Sequence[str]:

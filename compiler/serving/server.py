@@ -6,7 +6,6 @@ import asyncio
 import signal
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -17,42 +16,21 @@ from nnefc.serving.repository import Repository
 from nnefc.serving.requests import Service
 from nnefc.serving.rest import application
 from nnefc.serving.rpc import handlers
-from nnefc.serving.served import Policy, Samples
+from nnefc.serving.served import Samples
+from nnefc.serving.settings import Listening, Policy
 
-__all__ = ["Listening", "Server"]
+__all__ = ["Server"]
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 _OTHER_CALLS = 64
 """Calls of gRPC at a time besides requests for runs: health, metadata."""
 
+_PAUSE = 0.01
+"""Seconds between looks at whether requests and runs are over."""
+
 _HANDLER_SECONDS = 1.0
 """What handlers that are under way when a server ends get after the drain."""
-
-
-@dataclass(frozen=True)
-class Listening:
-    """Where a server listens and what it lets in.
-
-    Attributes:
-        host: the address; a name or a number.
-        port, grpc_port: of HTTP and gRPC; 0: any that is free; None: not at all.
-        largest: bytes of a request's body.
-        timeout: seconds for a request, from its header to its answer.
-        drain: seconds that requests under way have when the server is told to end.
-        control: whether clients may load and unload networks.
-        certificate, key: files in PEM, for TLS; None: without.
-    """
-
-    host: str = "127.0.0.1"
-    port: int | None = 8000
-    grpc_port: int | None = 8001
-    largest: int = 64 << 20
-    timeout: float = 60.0
-    drain: float = 30.0
-    control: bool = False
-    certificate: Path | None = None
-    key: Path | None = None
 
 
 class Server:
@@ -91,6 +69,7 @@ class Server:
                 access_log=None,
                 handler_cancellation=True,
                 shutdown_timeout=_HANDLER_SECONDS,
+                keepalive_timeout=where.idle,
             )
             await runner.setup()
             self._runner = runner
@@ -102,8 +81,11 @@ class Server:
             self.grpc_port = await self._listen(self._grpc, where.grpc_port)
             await self._grpc.start()
 
-    async def run(self, told: Callable[[str], None]) -> None:
+    async def run(self, told: Callable[[str], None]) -> bool:
         """Serve until SIGTERM or SIGINT; a second one ends the process at once. `told` gets what happens, a line each.
+
+        Returns whether all is over: a run cannot be ended, and one that takes longer than the drain goes on in its
+        thread, which a process waits for at its end unless it ends by `os._exit`.
 
         Raises:
             LoadError, RunError, OSError: as :meth:`start`.
@@ -125,8 +107,9 @@ class Server:
         for number in _ENDING:
             loop.remove_signal_handler(number)
         told(f"shutting down: {self.service.under_way} requests under way")
-        await self.stop()
-        told("ended")
+        left = await self.stop()
+        told(f"ended, though {left} runs go on that take longer than the drain" if left else "ended")
+        return not left
 
     def _grpc_server(self) -> grpc.aio.Server:
         networks = sum(1 for _ in self._repository)
@@ -136,9 +119,10 @@ class Server:
             ("grpc.max_send_message_length", -1),
             ("grpc.compression_enabled_algorithms_bitset", 1),  # none: gRPC unpacks first and sees the size then
             ("grpc.so_reuseport", 0),  # a second server on the port is an error, not one that takes turns with it
+            ("grpc.max_connection_idle_ms", int(1e3 * self._where.idle)),
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most)
-        server.add_generic_rpc_handlers(handlers(self.service))
+        server.add_generic_rpc_handlers(handlers(self.service, self._where.idle))
         return server
 
     async def _listen(self, server: grpc.aio.Server, port: int) -> int:
@@ -152,18 +136,26 @@ class Server:
         except RuntimeError as error:
             raise OSError(f"gRPC cannot listen on {address}") from error
 
-    async def stop(self) -> None:
-        """Refuse new requests, answer those under way as far as the drain's time allows, and end."""
+    async def stop(self) -> int:
+        """Refuse new requests, answer those under way as far as the drain's time allows, and end.
+
+        Returns how many runs are not over; their networks stay as they are.
+        """
         self.service.drains = True
-        until = asyncio.get_running_loop().time() + self._where.drain
-        while self.service.under_way and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(0.01)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._where.drain
+        while self.service.under_way and loop.time() < until:
+            await asyncio.sleep(_PAUSE)
         if self._grpc is not None:
             await self._grpc.stop(_HANDLER_SECONDS)
         if self._runner is not None:
             await self._runner.cleanup()
-        if not self.service.under_way:
+        while self._repository.running and loop.time() < until:  # for clients that have gone
+            await asyncio.sleep(_PAUSE)
+        left = self._repository.running
+        if not left:
             await asyncio.to_thread(self._repository.close)
+        return left
 
 
 def _tls(where: Listening) -> ssl.SSLContext | None:

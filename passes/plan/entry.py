@@ -77,7 +77,7 @@ BYTE_POINTER = PointerType(PrimType("uint8"))
 _FAILED = "nnefc_run_failed"  # of the runtime: whether a kernel of this run has failed
 _PART = "nnefc_run_counted"  # of the runtime: the part of the workspace that waited for a size
 _OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape is known then
-_PROFILE_BEGIN = "nnefc_profile_begin"  # of the runtime: what time it is
+_PROFILE_BEGIN = "nnefc_profile_begin"  # of the runtime: what time it is when this kernel begins
 _PROFILE_END = "nnefc_profile_end"  # of the runtime: adds up what has gone by since then
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
 _SPAN = 1 << 40  # extent of the byte views; addresses lie within the plan, so it is never checked
@@ -483,9 +483,10 @@ class _Writer:
         if self._timed is None:
             return [call]
         begin = tirx.Var("begin", "int64")
-        end = tirx.call_extern("int32", _PROFILE_END, tirx.IntImm("int32", len(self._timed)), begin)
+        place = tirx.IntImm("int32", len(self._timed))
+        end = tirx.call_extern("int32", _PROFILE_END, place, begin)
         self._timed.append(step)
-        return [tirx.Bind(begin, tirx.call_extern("int64", _PROFILE_BEGIN)), call, tirx.Evaluate(end)]
+        return [tirx.Bind(begin, tirx.call_extern("int64", _PROFILE_BEGIN, place)), call, tirx.Evaluate(end)]
 
     def _call(self, step: Step, plan: MemoryPlan, areas: _Areas, workspace: _Area | None) -> tirx.Stmt:
         self.used[step.kernel] = None

@@ -73,6 +73,7 @@ _STATE_FUNCTIONS = {  # besides those, in libraries of networks with states
 _PROFILE_FUNCTIONS = {  # besides those, in libraries that time their kernels
     "profile": ("uint32_t", "nnefc_kernel_times *times, uint32_t count", "times, count"),
     "profile_reset": ("void", "void", ""),
+    "profile_trace": ("uint64_t", "nnefc_piece *pieces, uint64_t room", "pieces, room"),
 }
 
 _STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU

@@ -326,11 +326,25 @@ typedef struct nnefc_kernel_times {
 } nnefc_kernel_times;
 
 /* Writes the times of at most `count` kernels, in the order in which the network runs them, and returns how many there are.
- * Only libraries compiled with --profile have this function, and the next. */
+ * Only libraries compiled with --profile have this function, and the two that follow. */
 NNEFC_API uint32_t nnefc_profile(nnefc_kernel_times *times, uint32_t count);
 
 /* Forgets the times so far. */
 NNEFC_API void nnefc_profile_reset(void);
+
+#define NNEFC_WHOLE_CALL (-1) /* in place of a thread */
+
+/* What a thread of a session computed of a kernel, at one stretch; or the whole call, from its begin to its end. */
+typedef struct nnefc_piece {
+    int32_t kernel;       /* its number, as nnefc_profile has them */
+    int32_t thread;       /* 0 is the one that called nnefc_run; or NNEFC_WHOLE_CALL */
+    uint64_t begin;       /* in nanoseconds since some moment in the past, the same as that of nnefc_kernel_times */
+    uint64_t nanoseconds; /* what it took */
+} nnefc_piece;
+
+/* From now on notes every piece, of all sessions, in the caller's memory, until its `room` is taken; with null and 0 no longer.
+ * Returns how many pieces there were since the call before, which may be more than had room. Not during a run. */
+NNEFC_API uint64_t nnefc_profile_trace(nnefc_piece *pieces, uint64_t room);
 
 /* The functions of one network, for code that uses networks with several names or opens libraries itself. */
 typedef struct nnefc_interface {

@@ -69,7 +69,12 @@ const STRING = { data: 0, bytes: 4, size: 8 };
  */
 export async function load(source, { threads } = {}) {
   const { functions, end } = await instantiated(await moduleOf(chosen(source)), threads);
-  return new Model(new Library(functions, end));
+  try {
+    return new Model(new Library(functions, end));
+  } catch (error) {
+    end(); // of a module that is of another version, or has no memory for a session
+    throw error;
+  }
 }
 
 // The functions and the memory of an instance.

@@ -146,25 +146,38 @@ const RUN = `
   };
 `;
 
-// A worker that runs a thread, when it says so.
+// A worker that runs a thread, when it says so. One that does not is ended: nobody else knows of it.
 async function workerFor(thread) {
-  if (usesNode()) {
-    const { Worker } = await import("node:worker_threads");
-    const script = `${RUN} const { parentPort, workerData } = require("node:worker_threads");
-      run(workerData, (word) => parentPort.postMessage(word));`;
-    const worker = new Worker(script, { eval: true, workerData: thread });
-    await new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject));
-    worker.unref(); // a program may end without ending it
+  const { worker, begun } = usesNode() ? await nodeWorker(thread) : browserWorker(thread);
+  try {
+    await begun;
     return worker;
+  } catch (error) {
+    worker.terminate();
+    throw error;
   }
+}
+
+async function nodeWorker(thread) {
+  const { Worker } = await import("node:worker_threads");
+  const script = `${RUN} const { parentPort, workerData } = require("node:worker_threads");
+    run(workerData, (word) => parentPort.postMessage(word));`;
+  const worker = new Worker(script, { eval: true, workerData: thread });
+  const begun = new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject).once("exit", reject));
+  return { worker, begun: begun.then(() => worker.unref()) }; // a program may end without ending it
+}
+
+function browserWorker(thread) {
   const address = URL.createObjectURL(new Blob([`${RUN} onmessage = ({ data }) => run(data, postMessage);`], { type: "text/javascript" }));
   try {
     const worker = new Worker(address);
-    const begun = new Promise((resolve, reject) => Object.assign(worker, { onmessage: resolve, onerror: reject }));
-    worker.postMessage(thread); // fails in pages that are not isolated from others
-    await begun;
-    return worker;
-  } finally {
+    const begun = new Promise((resolve, reject) => {
+      Object.assign(worker, { onmessage: resolve, onerror: reject });
+      worker.postMessage(thread); // fails in pages that are not isolated from others
+    });
+    return { worker, begun: begun.finally(() => URL.revokeObjectURL(address)) };
+  } catch (error) {
     URL.revokeObjectURL(address);
+    throw error;
   }
 }

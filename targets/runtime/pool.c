@@ -29,6 +29,9 @@
 #include "float_mode.h"
 #include "per_thread.h"
 #include "system.h"
+#ifdef NNEFC_PROFILE
+#include "profile/profile.h"
+#endif
 
 enum {
     LINE = 64,               /* bytes that caches move as one */
@@ -159,12 +162,24 @@ static int run_tasks(const launch *job, int64_t first, int64_t end) {
     return status;
 }
 
+/* Runs tasks that a thread does at one stretch, and takes their time where somebody wants to know it. */
+static int run_piece(nnefc_worker *worker, const launch *job, int64_t first, int64_t end) {
+#ifdef NNEFC_PROFILE
+    int64_t begin = nnefc_profile_piece_begin();
+#endif
+    worker->in_launch = true;
+    int status = run_tasks(job, first, end);
+#ifdef NNEFC_PROFILE
+    nnefc_profile_piece_end(worker->pool->slots[0].worker.kernel, worker->index, begin);
+#endif
+    return status;
+}
+
 /* Runs all tasks on the calling thread. */
 static int run_alone(nnefc_worker *worker, const launch *job) {
-    bool inside = worker->in_launch;
-    worker->in_launch = true;
-    int status = run_tasks(job, 0, job->tasks);
-    worker->in_launch = inside;
+    if (worker->in_launch) return run_tasks(job, 0, job->tasks);
+    int status = run_piece(worker, job, 0, job->tasks);
+    worker->in_launch = false;
     return status;
 }
 
@@ -176,9 +191,9 @@ static void do_pieces(nnefc_pool *pool, thread_slot *own, uint64_t announced, ui
     for (uint32_t i = 0; i < workers; i++) {
         uint32_t index = own->worker.index + i < pool->threads ? own->worker.index + i : own->worker.index + i - pool->threads;
         for (int64_t piece; (piece = take(pool, index, announced, i == 0)) >= 0; count++) {
-            own->worker.in_launch = true;
             const launch *job = &pool->job;
-            if (status == 0) status = run_tasks(job, piece * job->tasks / job->pieces, (piece + 1) * job->tasks / job->pieces);
+            int64_t first = piece * job->tasks / job->pieces, end = (piece + 1) * job->tasks / job->pieces;
+            if (status == 0) status = run_piece(&own->worker, job, first, end);
         }
     }
     if (count == 0) return;

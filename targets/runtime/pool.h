@@ -33,6 +33,9 @@ typedef struct nnefc_worker {
     int64_t rounds; /* of the loop that is launched next; 0 if that is not known */
     int64_t cycles; /* of one of these, about; 0 if that is not known */
     bool in_launch; /* a launch inside a launch runs on its own thread alone */
+#ifdef NNEFC_PROFILE
+    int32_t kernel; /* that worker 0 is in, by its place in the profile */
+#endif
     nnefc_scratch scratch;
     char error[NNEFC_WORKER_ERROR_BYTES]; /* the first failure; "" if none */
 } nnefc_worker;

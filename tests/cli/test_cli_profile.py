@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from chromium import CHROMIUM, Page
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper
 from onnx_models import graph, info, model, node, save, tensor
 from runtime_samples import sample_library
 
 import nnefc
+from nnefc import RunError
 from nnefc.cli import main
+from nnefc.cli.profile_timeline import timeline
+from nnefc.cli.traced_run import TracedRun
 from nnefc.cli.view import described_library
 from nnefc.diagnostics import CompileError
 from nnefc.library_graph import graph_of_library, lifetimes
+from nnefc.loader import Piece
+from nnefc.targets.description.library import KernelDescription
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 NAMED = {"norm1", "relu1", "norm2", "relu2", "pool2", "flat", "score", "probability"}
@@ -56,8 +63,14 @@ def test_the_table_and_the_trace(digits: Path, tmp_path: Path) -> None:
     assert head.split() == ["ms", "a", "run", "share", "calls", "GFLOP/s", "GB/s", "kernel", "rule", "tensors"]
     assert len(lines) == 4 and "more:" in lines[2] and "outside of kernels" in lines[3]
     events = json.loads(trace.read_text())["traceEvents"]
-    assert {name for event in events for name in event["name"].split(", ")} >= NAMED
-    assert min(event["ts"] for event in events) == 0 and all(event["dur"] >= 0 for event in events)
+    rows = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert [rows[0], rows[1]] == ["kernels", "thread 0"]
+    bars = [event for event in events if event["ph"] == "X"]
+    for row in (0, 1):
+        assert {name for event in bars if event["tid"] == row for name in event["name"].split(", ")} >= NAMED
+    assert min(event["ts"] for event in bars) == 0 and all(event["dur"] >= 0 for event in bars)
+    held = [event["args"]["bytes"] for event in events if event["ph"] == "C"]
+    assert min(held) == held[-1] == 0 and 0 < max(held) <= described_library(digits).workspace_bytes
     for by in ("kernel", "rule"):
         grouped = profile(digits, "--runs", 1, "--by", by).stdout.splitlines()
         assert "places" in grouped[0] and any("ContractionRule" in line for line in grouped)
@@ -68,13 +81,97 @@ def test_the_page_shows_where_time_and_memory_go(digits: Path, tmp_path: Path) -
     result = profile(digits, "--runs", 3, "--html", page)
     assert result.exit_code == 0, result.output
     text = page.read_text(encoding="utf-8")
-    for title in ("Time by operator of the model", "Roofline", "call by call", "Workspace", "The largest constants"):
-        assert f"<h2>{title}" in text or f"{title}</h2>" in text
+    for title in ("Time by operator of the model", "Roofline", "One run, thread by thread", "The largest constants"):
+        assert f"<h2>{title}</h2>" in text
     assert "<td>conv + batch_normalization + relu</td>" in text and "<td>linear</td>" in text
     assert text.count("<circle") >= 4 and 'class="roof"' in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
     wrong = profile(digits, "--runs", 1, "--html", tmp_path / "report.pdf")
     assert (wrong.exit_code, wrong.stdout) == (1, "")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs: chromium")
+def test_the_picture_of_a_run_is_stretched_and_moved(digits: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert profile(digits, "--runs", 3, "--threads", 2, "--html", page).exit_code == 0
+    with Page(1400, 1000) as browser:
+        browser.open(page.as_uri())
+        browser.wait_for("document.querySelector('.span')?.textContent")
+        box = "document.querySelector('.time svg').viewBox.baseVal"
+        assert browser.value(f"[{box}.x, {box}.width]") == [0, 1000]
+        assert browser.value("document.querySelector('.rows').textContent").startswith("kernelsthread 0: ")
+        assert browser.value("document.querySelectorAll('.time path title').length") >= 4
+        assert browser.value("document.querySelectorAll('.time rect title').length") >= 2
+        x, y = browser.value(
+            "(() => { const part = document.querySelector('.time svg'); part.scrollIntoView({ block: 'center' });"
+            " const box = part.getBoundingClientRect();"
+            " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        browser.command("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-1000)
+        browser.wait_for(f"{box}.width < 400")
+        begin, width = browser.value(f"[{box}.x, {box}.width]")
+        assert begin + width / 2 == pytest.approx(500, abs=2)  # where the mouse is
+        browser.drag([(x, y), (x + 20, y), (x + 60, y)])
+        assert browser.value(f"{box}.x") < begin
+        span = re.fullmatch(r"([\d.]+) to ([\d.]+) ms", browser.value("document.querySelector('.span').textContent"))
+        assert span is not None
+        first, last = span.groups()
+        assert 0 < float(first) < float(last)
+
+
+def test_what_threads_do_is_counted_where_they_do_it() -> None:
+    """A kernel that is shared by two threads, one without loops to share, the first one again."""
+    kernels = [KernelDescription(name, (name,), "Rule", 0, 0) for name in ("shared", "alone")]
+    pieces = [
+        Piece(0, None, 10.0, 4.0),
+        Piece(0, 0, 10.5, 3.0),
+        Piece(0, 1, 11.0, 1.0),
+        Piece(0, 1, 12.0, 1.0),
+        Piece(1, None, 14.0, 2.0),
+        Piece(0, None, 16.0, 2.0),
+        Piece(0, 1, 16.5, 1.0),
+    ]
+    run = TracedRun(kernels, pieces)
+    assert (run.begin, run.seconds) == (10.0, 8.0)
+    assert [[(piece.kernel, piece.begin) for piece in row] for row in run.threads] == [
+        [(0, 10.5), (1, 14.0)],
+        [(0, 11.0), (0, 12.0), (0, 16.5)],
+    ]
+    assert list(run.busy) == [5.0, 3.0]
+    assert list(run.busy_in) == [1.0, 1.0]
+    assert "thread 1: 38 %" in timeline(run) and "2 threads computed 50 %" in timeline(run)
+    assert "no calls" in timeline(TracedRun(kernels, []))
+
+
+def test_a_picture_of_many_pieces_has_no_more_bars_than_can_be_seen() -> None:
+    kernels = [KernelDescription(name, (name,), "Rule", 0, 0) for name in ("k", "l")]
+    pieces = [Piece(0, None, 0.0, 1.0), *(Piece(n // 4 % 2, n % 4, n * 1e-5, 8e-6) for n in range(100_000))]
+    text = timeline(TracedRun(kernels, pieces))
+    assert 10_000 < text.count("M") <= 40_000
+
+
+def test_pieces_of_a_run(tmp_path: Path) -> None:
+    """Of products that are large enough to be shared, and of calls in a loop each."""
+    weights = tensor("w", np.eye(256, dtype=np.float32))
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
+    made = model(graph(nodes, [info("x", (512, 256))], [info("y", (512, 256))], [weights]))
+    x = np.ones((512, 256), np.float32)
+    with compiled(made, tmp_path, threads=2) as network:
+        pieces = network.trace({"x": x})
+        kernels = network.profile()
+        assert sum(kernel.calls for kernel in kernels) == sum(piece.thread is None for piece in pieces)
+        assert {piece.thread for piece in pieces} >= {None, 0} and {piece.thread for piece in pieces} <= {None, 0, 1}
+        for piece in pieces:
+            if piece.thread is not None:
+                (call,) = (p for p in pieces if p.thread is None and p.kernel == piece.kernel)
+                assert call.begin <= piece.begin and piece.begin + piece.seconds <= call.begin + call.seconds
+        network({"x": x}["x"])  # notes nothing: the memory for it is gone
+        with pytest.raises(RunError, match="more than 1: let there be room"):
+            network.trace({"x": x}, most=1)
+        with pytest.raises(RunError, match="absent"):
+            network.trace({"absent": x})
+    with nnefc.load(sample_library()) as plain, pytest.raises(RunError, match="compile the model with --profile"):
+        plain.trace({})
 
 
 def test_a_library_that_is_timed_is_shown_as_a_graph(digits: Path, tmp_path: Path) -> None:
@@ -120,10 +217,10 @@ def test_targets_without_a_clock_are_refused(target: str) -> None:
         nnefc.compile(DIGITS, target, profile=True)
 
 
-def compiled(made: Any, folder: Path, **options: Any) -> nnefc.Model:
+def compiled(made: Any, folder: Path, threads: int = 1, **options: Any) -> nnefc.Model:
     path = folder / "network.so"
     nnefc.compile(save(made, folder), profile=True, **options).export(path)
-    return nnefc.load(path, threads=1)
+    return nnefc.load(path, threads=threads)
 
 
 def test_equal_kernels_at_several_places_have_the_names_of_each(tmp_path: Path) -> None:
@@ -161,7 +258,10 @@ def test_kernels_in_loops_are_called_in_each_round(tmp_path: Path) -> None:
     with compiled(model(graph(nodes, inputs, [info("y", (3,))])), tmp_path) as network:
         network(np.array(7), np.ones(3, np.float32))
         calls = {kernel.tensors: kernel.calls for kernel in network.profile()}
+        pieces = network.trace({"rounds": np.array(3), "x": np.ones(3, np.float32)})
+        (place,) = (n for n, kernel in enumerate(network.profile()) if kernel.tensors == ("moved",))
     assert calls["moved",] == 7
+    assert sum(piece.thread is None and piece.kernel == place for piece in pieces) == 3
 
 
 def test_code_for_known_sizes_has_places_of_its_own(tmp_path: Path) -> None:

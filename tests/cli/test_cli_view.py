@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from chromium import CHROMIUM
 from click.testing import CliRunner, Result
 from onnx_models import graph, info, model, node, save, tensor
 
@@ -19,7 +19,6 @@ from nnefc.cli import main
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits" / "model.nnef"
 PNNX = ROOT / "tests" / "data" / "pnnx" / "convolutions.pnnx.param"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def view(*arguments: object) -> Result:
@@ -41,7 +40,7 @@ def shown(page: Path, folder: Path, fragment: str = "") -> str:
     """The page as a browser has it after its scripts, without a network."""
     done = subprocess.run(
         [
-            *(str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"),
+            *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"),
             *(f"--user-data-dir={folder / 'browser'}", "--dump-dom", f"file://{page}#{fragment}"),
         ],
         capture_output=True,
@@ -126,7 +125,7 @@ def test_mistakes_are_told(network: Path, tmp_path: Path) -> None:
     assert view(network, "-o", tmp_path / "page.html", "--precision", "auto").exit_code == 2
 
 
-@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
 def test_a_browser_searches_and_shows_facts(network: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert view(network, "-o", page, "--after", "compiled").exit_code == 0

@@ -289,6 +289,14 @@ def test_the_rule_of_the_page_on_schedule_rules_takes_what_it_says(columns: int,
     np.testing.assert_array_equal(result.numpy(), data * data)
 
 
+def test_every_picture_of_a_page_is_written_by_the_script_for_them_and_shown() -> None:
+    from pictures import FOLDER, PICTURES
+
+    assert {path.stem for path in FOLDER.iterdir()} == set(PICTURES)
+    text = "".join(page.read_text() for page in PAGES)
+    assert [name for name in PICTURES if f"pictures/{name}.png" not in text] == []
+
+
 FOLDERS = "benchmarks|compiler|docs|examples|passes|targets|tests"
 
 

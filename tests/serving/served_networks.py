@@ -88,8 +88,8 @@ def library(text: str, folder: Path, **options: Any) -> Path:
 def serving(paths: Mapping[str, Path], **settings: Any) -> Iterator[Server]:
     """A server that listens on free ports while the block runs; `settings` are fields of `Policy` and `Listening`."""
     from nnefc.cli.serve import named, samples
-    from nnefc.serving.served import Policy
-    from nnefc.serving.server import Listening, Server
+    from nnefc.serving.server import Server
+    from nnefc.serving.settings import Listening, Policy
 
     policy = Policy(threads=1, **{name: settings.pop(name) for name in POLICY & settings.keys()})
     where = Listening(**({"port": 0, "grpc_port": 0, "drain": 5.0} | settings))

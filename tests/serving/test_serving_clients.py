@@ -181,6 +181,43 @@ def test_a_stream_answers_in_order_and_goes_on_after_an_error(server: Any) -> No
     assert answers[0].tolist() == [[10, 11]] and "does not run" in str(answers[1]) and answers[2].tolist() == [[30, 31]]
 
 
+def test_a_stream_without_requests_is_ended(libraries: dict[str, Path]) -> None:
+    """It counts among the calls that the server takes at a time."""
+    told: list[Any] = []
+    ended = threading.Event()
+
+    def take(result: Any, error: Any) -> None:
+        told.append(error or result.as_numpy("found"))
+        if error is not None:
+            ended.set()
+
+    with serving({"lookup": libraries["lookup"]}, idle=0.5) as server:
+        client = grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
+        client.start_stream(take)
+        client.async_stream_infer("lookup", [given(grpc, "row", "INT64", np.array([2]))])
+        assert ended.wait(20)
+        client.stop_stream()
+        client.close()
+    assert told[0].tolist() == [[20, 21]] and "no request for 0.5 seconds" in str(told[1])
+
+
+@pytest.mark.parametrize("sequence", [{"sequence_id": 7}, {"sequence_id": "first", "sequence_start": True}])
+def test_sequences_are_refused(client: Any, protocol: Any, sequence: dict[str, Any]) -> None:
+    with pytest.raises(InferenceServerException, match="there are no sequences"):
+        client.infer("lookup", [given(protocol, "row", "INT64", np.array([1]))], **sequence)
+
+
+def test_shared_memory_is_refused(client: Any, protocol: Any) -> None:
+    row = protocol.InferInput("row", [1], "INT64")
+    row.set_shared_memory("region", 8)
+    with pytest.raises(InferenceServerException, match="there is no shared memory"):
+        client.infer("lookup", [row])
+    found = protocol.InferRequestedOutput("found")
+    found.set_shared_memory("region", 8)
+    with pytest.raises(InferenceServerException, match="there is no shared memory"):
+        client.infer("lookup", [given(protocol, "row", "INT64", np.array([1]))], outputs=[found])
+
+
 def test_models_are_loaded_and_unloaded_where_that_is_allowed(client: Any, server: Any) -> None:
     client.unload_model("mixed")
     assert not client.is_model_ready("mixed") and not client.is_server_ready()

@@ -146,6 +146,39 @@ def test_a_process_answers_what_has_begun_before_sigterm(libraries: dict[str, Pa
             process.kill()
 
 
+ROUNDS = """
+<ir_version: 8, opset_import: ["" : 17]>
+rounds (int64 count, float[2] x) => (float[2] y)
+{
+    going = Cast <to = 9> (count)
+    y = Loop (count, going, x) <body = round (int64 i, bool before, float[2] state) => (bool after, float[2] moved) {
+        after = Identity (before)
+        moved = Sin (state)
+    }>
+}
+"""
+
+
+def test_a_process_does_not_wait_for_runs_that_take_longer_than_the_drain(tmp_path: Path) -> None:
+    slow = library(ROUNDS, tmp_path)
+    command = [sys.executable, "-m", "nnefc", "serve", str(slow), "--port", "0", "--no-grpc", "--drain", "0.2"]
+    body = {"inputs": [tensor("count", np.array(1 << 40), "INT64"), tensor("x", np.ones(2, np.float32))]}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ThreadPoolExecutor(1) as pool:
+        try:
+            said = iter(process.stderr or ())
+            port = next(found[1] for found in (re.match(r"listening: http .*:(\d+)", line) for line in said) if found)
+            begun = pool.submit(post, SimpleNamespace(port=port), "/v2/models/rounds/infer", body)
+            while not admitted(metrics(port)).endswith(" 1.0"):
+                assert not begun.done(), begun.result()
+                time.sleep(0.02)
+            process.terminate()
+            assert process.wait(20) == 1
+            assert list(said)[-1] == "ended, though 1 runs go on that take longer than the drain\n"
+            assert begun.exception() is not None or begun.result()[0] >= 500
+        finally:
+            process.kill()
+
+
 def metrics(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         text: str = answer.read().decode()

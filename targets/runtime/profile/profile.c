@@ -1,11 +1,30 @@
 #include "profile.h"
 
 #include "model.h"
+#include "pool.h"
 #include "system.h"
 
 static const nnefc_profile_table *const table = &nnefc_this_model.profile;
 
-int64_t nnefc_profile_begin(void) { return nnefc_nanoseconds(); }
+/* The caller's memory for pieces, null if nobody wants to know of them; who notes one takes the next place. */
+static struct {
+    nnefc_piece *_Atomic pieces;
+    uint64_t room;
+    atomic_uint_least64_t count;
+} trace;
+
+static void note(int32_t kernel, int32_t thread, int64_t begin, uint64_t took) {
+    nnefc_piece *pieces = atomic_load_explicit(&trace.pieces, memory_order_relaxed);
+    if (pieces == NULL) return;
+    uint64_t place = atomic_fetch_add_explicit(&trace.count, 1, memory_order_relaxed);
+    if (place < trace.room) pieces[place] = (nnefc_piece){kernel, thread, (uint64_t)begin, took};
+}
+
+int64_t nnefc_profile_begin(int32_t place) {
+    nnefc_worker *worker = nnefc_pool_current();
+    if (worker != NULL) worker->kernel = place;
+    return nnefc_nanoseconds();
+}
 
 int32_t nnefc_profile_end(int32_t place, int64_t begin) {
     nnefc_profile_sums *sums = &table->sums[place];
@@ -14,7 +33,23 @@ int32_t nnefc_profile_end(int32_t place, int64_t begin) {
     atomic_fetch_add_explicit(&sums->nanoseconds, took, memory_order_relaxed);
     atomic_store_explicit(&sums->last_begin, (uint64_t)begin, memory_order_relaxed);
     atomic_store_explicit(&sums->last_nanoseconds, took, memory_order_relaxed);
+    note(place, NNEFC_WHOLE_CALL, begin, took);
     return 0;
+}
+
+int64_t nnefc_profile_piece_begin(void) {
+    return atomic_load_explicit(&trace.pieces, memory_order_relaxed) == NULL ? 0 : nnefc_nanoseconds();
+}
+
+void nnefc_profile_piece_end(int32_t place, uint32_t thread, int64_t begin) {
+    if (begin != 0) note(place, (int32_t)thread, begin, (uint64_t)(nnefc_nanoseconds() - begin));
+}
+
+uint64_t nnefc_profile_trace(nnefc_piece *pieces, uint64_t room) {
+    uint64_t count = atomic_exchange(&trace.count, 0);
+    trace.room = room;
+    atomic_store(&trace.pieces, room > 0 ? pieces : NULL);
+    return count;
 }
 
 uint32_t nnefc_profile(nnefc_kernel_times *times, uint32_t count) {

@@ -19,7 +19,11 @@ typedef struct nnefc_profile_table {
 } nnefc_profile_table;
 
 /* Called by the entry before and after each kernel. */
-int64_t nnefc_profile_begin(void);
+int64_t nnefc_profile_begin(int32_t place);
 int32_t nnefc_profile_end(int32_t place, int64_t begin);
+
+/* Called by a worker before and after a piece of a launch, in the kernel that the launching worker is in. */
+int64_t nnefc_profile_piece_begin(void);
+void nnefc_profile_piece_end(int32_t place, uint32_t thread, int64_t begin);
 
 #endif

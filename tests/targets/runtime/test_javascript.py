@@ -110,6 +110,41 @@ def test_a_module_with_threads_runs_on_one_where_memory_is_not_shared_with_worke
     assert found == 10
 
 
+NOTED_WORKERS = """
+    const threads = (await import("node:worker_threads")).default, workers = [];
+    const { syncBuiltinESMExports } = await import("node:module");
+    threads.Worker = class extends threads.Worker {
+      constructor(script, options) {
+        super(BREAKS ? "setInterval(() => {}, 1000)" : script, options);
+        workers.push(new Promise((resolve) => this.once("exit", resolve)));
+        if (BREAKS) setTimeout(() => this.emit("error", new Error("no")));
+      }
+    };
+    syncBuiltinESMExports();
+"""
+
+
+def test_workers_that_do_not_begin_are_ended(threaded: Path) -> None:
+    found = answer(
+        f'const BREAKS = true; {NOTED_WORKERS} const m = await load("{threaded}", {{ threads: 3 }});'
+        "await Promise.all(workers);"
+        "console.log(JSON.stringify([workers.length, m.run([new Float32Array(64)]).probability.length]))"
+    )
+    assert found == [2, 10]
+
+
+def test_no_workers_are_left_of_a_module_that_cannot_be_loaded(threaded: Path) -> None:
+    found = answer(
+        f"const BREAKS = false; {NOTED_WORKERS} const {{ instantiate }} = WebAssembly;"
+        "WebAssembly.instantiate = async (...given) =>"
+        " ({ exports: { ...(await instantiate(...given)).exports, nnefc_describe: () => 0 } });"
+        f'let message; try {{ await load("{threaded}", {{ threads: 3 }}) }} catch (error) {{ message = error.message }}'
+        "await Promise.all(workers); console.log(JSON.stringify([workers.length, message]))"
+    )
+    assert isinstance(found, list)
+    assert found[0] == 2 and "version 0 of nnefc's interface" in found[1]
+
+
 def test_the_first_module_is_loaded_that_the_engine_can_run(digits: Path) -> None:
     found = answer(
         f'const lacking = {{ source: "none.wasm", needs: "relaxed-simd" }}, plain = "{digits}";'

@@ -1,0 +1,31 @@
+"""Extensions of the protocol that are not there: requests that use them are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nnefc.serving.failures import Kind, Refused
+
+__all__ = ["refuse_extensions"]
+
+_SEQUENCES = "there are no sequences: networks with states are not served, so that each request stands for itself"
+_SHARED_MEMORY = "there is no shared memory with clients: send the tensor in the request"
+
+_REFUSED = {
+    "sequence_id": _SEQUENCES,
+    "sequence_start": _SEQUENCES,
+    "sequence_end": _SEQUENCES,
+    "shared_memory_region": _SHARED_MEMORY,
+    "classification": "there is no extension for classification: sort the scores yourself",
+}
+
+
+def refuse_extensions(parameters: Mapping[str, object]) -> None:
+    """Look through the parameters of a request or of one of its tensors. An empty value, false or 0 asks for nothing.
+
+    Raises:
+        Refused: one asks for an extension that is not there.
+    """
+    for name, words in _REFUSED.items():
+        if parameters.get(name):
+            raise Refused(Kind.UNSUPPORTED, words)

@@ -1,0 +1,61 @@
+"""How networks are served and where: the settings of `nnefc serve` with their defaults. Needs nothing of the extra."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Listening", "Policy"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How networks are served.
+
+    Attributes:
+        sessions: runs of a network side by side.
+        threads: of each session; None: as `nnefc.load` without a number.
+        rows: the most rows of a batch that requests are put into together; 1: each runs alone.
+        delay: seconds that a request waits for others to join it while a session is free.
+        waiting: requests of a network that may wait for a session; further ones are refused.
+        device: the number of the GPU.
+        flush_subnormals: as in `nnefc.load`.
+        limits: the greatest sizes of open dimensions by name, where they shall be less than the library allows.
+    """
+
+    sessions: int = 1
+    threads: int | None = None
+    rows: int = 1
+    delay: float = 0.0
+    waiting: int = 256
+    device: int = 0
+    flush_subnormals: bool = True
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a server listens and what it lets in.
+
+    Attributes:
+        host: the address; a name or a number.
+        port, grpc_port: of HTTP and gRPC; 0: any that is free; None: not at all.
+        largest: bytes of a request's body.
+        timeout: seconds for a request, from its header to its answer.
+        idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
+        drain: seconds that requests under way have when the server is told to end.
+        control: whether clients may load and unload networks.
+        certificate, key: files in PEM, for TLS; None: without.
+    """
+
+    host: str = "127.0.0.1"
+    port: int | None = 8000
+    grpc_port: int | None = 8001
+    largest: int = 64 << 20
+    timeout: float = 60.0
+    idle: float = 300.0
+    drain: float = 30.0
+    control: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
