@@ -47,9 +47,26 @@ from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.target import Target
 
-__all__ = ["Artifact", "build", "compiler_version"]
+__all__ = ["Artifact", "Trial", "build", "compiler_version"]
 
 _ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What `--precision auto` found of a precision.
+
+    Attributes:
+        precision: `fp32`, `bf16`, `fp16` or `int8`.
+        error: the largest of a result, over the largest value of its output.
+        seconds: of the shortest run; None if it was not timed, for it is over the error or nothing else is within.
+        taken: whether it is the one that the artifact has.
+    """
+
+    precision: str
+    error: float
+    seconds: float | None
+    taken: bool
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -61,6 +78,7 @@ class Artifact:
         target: the machine that the code is for.
         lower_bound_bytes: what no plan of the workspace could go below.
         code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
+        trials: of `--precision auto`: all precisions that were tried, in turn.
     """
 
     description: LibraryDescription
@@ -68,6 +86,7 @@ class Artifact:
     lower_bound_bytes: int
     code: Code
     _constants: Constants | None
+    trials: tuple[Trial, ...] = ()
 
     def __repr__(self) -> str:
         face = f"{listed(self.inputs)} -> {listed(self.outputs)}"

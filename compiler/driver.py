@@ -120,9 +120,9 @@ def compile(
         precision: the type that convolutions and matrix products multiply: `fp32`, `bf16` or `fp16`; for GPUs `fp32`,
             `tf32` (float32 of which tensor cores use 10 bits of the fraction), `bf16` or `fp16`. Sums are float32;
             inputs and outputs keep their types. A CPU that does not multiply half floats faster stores the weights in
-            them. For this machine also `auto`: the fastest whose results, tried here, are within `max_error`; with
-            `calibrate`, of `int8` too. `int8` quantizes the network by what is seen of it on the data of `calibrate`,
-            for any target.
+            them. For this machine also `auto`: of those whose results, tried here, are within `max_error`, the one
+            whose runs take the least time; with `calibrate`, of `int8` too. `Artifact.trials` says what was found.
+            `int8` quantizes the network by what is seen of it on the data of `calibrate`, for any target.
         keep_wide: `first`, `last`, and names of tensors, with `*` for any letters: of the convolutions and matrix
             products that these are the results of, operands are float32 nevertheless.
         max_error: for `auto`, how far a result may be from that in float32, over the largest value of its output;
@@ -144,6 +144,7 @@ def compile(
         CompileError: the model, an option or the target is invalid or not supported.
     """
     arguments = dict(locals())
+    _check_io(io, precision)
     if precision == AUTO:
         given = {
             name: value for name, value in arguments.items() if name not in ("precision", "max_error", "calibrate")
@@ -238,11 +239,19 @@ def _as_planned(network: Network, plan: QuantizationPlan | None) -> Network:
     return network if plan is None else quantized(network, plan)
 
 
-def _with_io(network: Network, io: str) -> Network:
+def _check_io(io: str, precision: str | None) -> None:
     if io not in (FLOAT, *INTEGERS):
         raise CompileError(
             f"inputs and outputs cannot be in {io!r}", hint=f"choose one of {', '.join((FLOAT, *INTEGERS))}"
         )
+    if io != FLOAT and precision == AUTO:
+        raise CompileError(
+            f"precision auto may choose floats, of which no inputs and outputs in {io} can be made",
+            hint=f"say --precision int8 --io {io}, or leave out --io",
+        )
+
+
+def _with_io(network: Network, io: str) -> Network:
     return network if io == FLOAT else with_integer_io(network, io)
 
 

@@ -1,19 +1,24 @@
 """`--precision auto`: the fastest precision whose results stay within an error that the user states.
 
-The network is compiled in float32, in each half float, the one that the target multiplies faster first, and in integers
-if there are data to quantize it by, and run here on the user's data, or on random inputs. Errors are differences from
-what float32 gives, over its largest value. Integers are taken where they are faster here: some convolutions take fewer
-products in float32.
+The network is compiled in float32, in a half float, the one that the target multiplies faster first and the other one
+if that is not exact enough, and in integers if there are data to quantize it by. All are run here on the user's data,
+or on random inputs. Errors are differences from what float32 gives, over its largest value. Of what is exact enough,
+the one whose runs take the least time here is taken: Winograd's algorithm computes some convolutions with fewer
+products in float32, and many processors only store half floats.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from nnefc.artifact import Artifact
+from nnefc.artifact import Artifact, Trial
 from nnefc.calibration import Calibration, samples_of
 from nnefc.diagnostics import CompileError
 from nnefc.differences import difference
@@ -32,14 +37,20 @@ LARGEST_ERROR = 1e-2
 _RANDOM_RUNS = 2
 
 _TURNS = 8
-_SECONDS = 1.0
+_TURN_SECONDS = 0.02
+"""Of a turn at least; it has a run at least."""
+
+_SECONDS = 2.0
 """After which nobody gets another turn."""
+
+_SAME = 1.02
+"""How much longer than the least time is taken for the same: the smaller library is better then."""
 
 
 def narrowest(
     compiled: Callable[[str], Artifact], target: str, calibration: Calibration | None, largest_error: float | None
 ) -> Artifact:
-    """The fastest precision for a network within an error; float32 if no other one is.
+    """The fastest precision for a network within an error.
 
     Args:
         compiled: the network in a precision.
@@ -60,15 +71,27 @@ def narrowest(
     samples = list(_samples(wide, calibration))
     expected = _results(wide, samples)
 
-    def fits(artifact: Artifact) -> bool:
-        return _error(_results(artifact, samples), expected) <= bound
+    def found(name: str, made: Artifact) -> _Tried:
+        return _Tried(name, made, _error(_results(made, samples), expected))
 
-    halves = sorted(("fp16", "bf16"), key=lambda name: -pair_speed(machine.with_precision(name)))
-    floats = next(filter(fits, map(compiled, halves)), wide)
+    tried = [_Tried("fp32", wide, 0.0)]
+    for name in sorted(("fp16", "bf16"), key=lambda name: -pair_speed(machine.with_precision(name))):
+        tried.append(found(name, compiled(name)))
+        if tried[-1].error <= bound:
+            break
     integers = None if calibration is None else _quantized(compiled)
-    if integers is None or not fits(integers):
-        return floats
-    return (floats, integers)[_faster((floats, integers), samples[0])]
+    if integers is not None:
+        tried.append(found(INT8, integers))
+    return _fastest(tried, [each for each in tried if each.error <= bound], samples[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A network in a precision, and its largest error."""
+
+    precision: str
+    artifact: Artifact
+    error: float
 
 
 def _quantized(compiled: Callable[[str], Artifact]) -> Artifact | None:
@@ -79,21 +102,37 @@ def _quantized(compiled: Callable[[str], Artifact]) -> Artifact | None:
         return None
 
 
-def _faster(artifacts: Sequence[Artifact], sample: Mapping[str, np.ndarray]) -> int:
-    """Which of two libraries takes less time for a run, by the best of some that they take in turns."""
-    with artifacts[0].load() as one, artifacts[1].load() as other:
-        models, best = (one, other), [float("inf")] * 2
-        for model in models:
-            model.run(sample)
-        begin = time.perf_counter()
-        for _ in range(_TURNS):
-            for place, model in enumerate(models):
-                start = time.perf_counter()
-                model.run(sample)
-                best[place] = min(best[place], time.perf_counter() - start)
-            if time.perf_counter() - begin > _SECONDS:
-                break
-    return int(best[1] <= best[0])
+def _fastest(tried: Sequence[_Tried], exact: Sequence[_Tried], sample: Mapping[str, np.ndarray]) -> Artifact:
+    """Of those that are exact enough, the one whose runs take the least time, taken in turns; of equal ones, the
+    smallest."""
+    seconds: dict[_Tried, float] = {}
+    if len(exact) > 1:
+        with ExitStack() as loaded:
+            models = [loaded.enter_context(each.artifact.load()) for each in exact]
+            seconds = dict(zip(exact, _least_times([partial(model.run, sample) for model in models]), strict=True))
+    fast = [each for each in exact if not seconds or seconds[each] <= min(seconds.values()) * _SAME]
+    best = min(fast, key=lambda each: each.artifact.description.constant_bytes)
+    trials = tuple(Trial(each.precision, each.error, seconds.get(each), each is best) for each in tried)
+    return replace(best.artifact, trials=trials)
+
+
+def _least_times(runs: Sequence[Callable[[], object]]) -> list[float]:
+    """The seconds of the shortest run of each."""
+    for run in runs:
+        run()
+    best = [math.inf] * len(runs)
+    begin = time.perf_counter()
+    for _ in range(_TURNS):
+        for place, run in enumerate(runs):
+            turn = now = time.perf_counter()
+            while now < turn + _TURN_SECONDS:
+                start = now
+                run()
+                now = time.perf_counter()
+                best[place] = min(best[place], now - start)
+        if now > begin + _SECONDS:
+            break
+    return best
 
 
 def _samples(artifact: Artifact, calibration: Calibration | None) -> Iterable[Mapping[str, np.ndarray]]:

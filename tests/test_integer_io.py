@@ -87,6 +87,12 @@ def test_other_types_are_refused_by_name(tmp_path: Path) -> None:
         nnefc.compile(tmp_path / "product.onnx", io="int4")
 
 
+def test_precision_auto_is_refused_before_the_model_is_read(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=r"auto may choose floats, .* int8") as caught:
+        nnefc.compile(tmp_path / "none.onnx", precision="auto", io="int8")
+    assert "--precision int8 --io int8" in str(caught.value)
+
+
 def test_inputs_of_networks_in_floats_are_refused() -> None:
     model = Path(__file__).parents[1] / "examples" / "digits" / "model.nnef"
     with pytest.raises(CompileError, match="the input 'image' is used in floats"):

@@ -158,8 +158,10 @@ def compile_model(
         if (summary := artifact.code.summary()) is not None:
             click.echo(summary, err=True)
     if verbose or sys.stderr.isatty():
-        from nnefc.cli.text import size_line
+        from nnefc.cli.text import size_line, trial_lines
 
+        for line in trial_lines(artifact.trials):
+            click.echo(line, err=True)
         click.echo(size_line(output, artifact.description, beside=weights == "separate"), err=True)
 
 

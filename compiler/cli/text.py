@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from nnefc.artifact import Trial
     from nnefc.targets.description.library import LibraryDescription
 
-__all__ = ["amount", "columns", "face", "memory", "size_line"]
+__all__ = ["amount", "columns", "face", "memory", "size_line", "trial_lines"]
 
 
 class Declared(Protocol):
@@ -76,3 +77,12 @@ def size_line(path: Path, description: LibraryDescription, *, beside: bool) -> s
         return f"wrote {path}: {memory(size)}, and {memory(constants)} of constants beside it"
     parts = f"{memory(constants)} of constants, {memory(max(0, size - constants))} of code and runtime"
     return f"wrote {path}: {memory(size)} ({parts}); a session takes {memory(description.workspace_bytes)}"
+
+
+def trial_lines(trials: Sequence[Trial]) -> list[str]:
+    """What `--precision auto` tried, a line a precision; nothing without trials."""
+    rows = [("precision", "error", "ms", "")] if trials else []
+    for each in trials:
+        spelled = "" if each.seconds is None else f"{1e3 * each.seconds:.3g}"
+        rows.append((each.precision, f"{each.error:.1e}", spelled, "taken" if each.taken else ""))
+    return columns(rows, right=(1, 2))

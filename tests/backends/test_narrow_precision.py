@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 
 import ml_dtypes
@@ -17,6 +18,7 @@ import nnefc
 from nnefc import narrowest
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
+from nnefc.targets.description.library import LibraryDescription
 
 _TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16)}
 
@@ -248,24 +250,35 @@ def test_what_is_moved_between_contractions_is_stored_in_half_floats(tmp_path: P
     assert 0 < np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
 
 
-def test_auto_takes_integers_if_they_are_within_the_error_and_faster(
+def test_auto_takes_what_is_fastest_of_all_within_the_error(
     classifier: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, inputs = classifier
-    options = {"precision": "auto", "calibrate": {"input0": np.stack([inputs["input0"]] * 2)}}
-    monkeypatch.setattr(narrowest, "_faster", lambda artifacts, _: 1)
-    integers, tight = (nnefc.compile(path, max_error=bound, **options) for bound in (0.1, 1e-7))
-    monkeypatch.setattr(narrowest, "_faster", lambda artifacts, _: 0)
-    floats = nnefc.compile(path, max_error=0.1, **options)
-    assert "-precision=" in floats.target.name
-    sizes = [artifact.description.constant_bytes for artifact in (integers, floats, tight)]
-    assert sizes[0] < 0.7 * sizes[1] < 0.7 * sizes[2]
+
+    def taken(bound: float, *seconds: float) -> list[tuple[str, float | None, bool]]:
+        monkeypatch.setattr(narrowest, "_least_times", lambda runs: list(seconds))
+        data = {"input0": np.stack([inputs["input0"]] * 2)}
+        made = nnefc.compile(path, precision="auto", calibrate=data, max_error=bound)
+        assert made.trials[0].error == 0 and all(trial.error > 0 for trial in made.trials[1:])
+        sizes[made.trials[[trial.taken for trial in made.trials].index(True)].precision] = made.description
+        return [(trial.precision, trial.seconds, trial.taken) for trial in made.trials]
+
+    sizes: dict[str, LibraryDescription] = {}
+    (_, (half, *_), _) = integers = taken(0.1, 3.0, 2.0, 1.0)
+    assert integers == [("fp32", 3.0, False), (half, 2.0, False), ("int8", 1.0, True)]
+    assert taken(0.1, 3.0, 1.0, 2.0)[1] == (half, 1.0, True)
+    assert taken(0.1, 1.0, 2.0, 3.0)[0] == ("fp32", 1.0, True)  # Winograd's algorithm, say
+    assert taken(0.1, 1.0, 1.01, 3.0)[1] == (half, 1.01, True)  # as fast, and smaller
+    tight = taken(1e-7)
+    assert {name for name, *_ in tight} == {"fp32", "bf16", "fp16", "int8"}
+    assert [(name, seconds) for name, seconds, is_taken in tight if is_taken] == [("fp32", None)]
+    constants = [sizes[name].constant_bytes for name in ("int8", half, "fp32")]
+    assert constants[0] < 0.7 * constants[1] < 0.7 * constants[2]
 
 
-def test_the_faster_library_is_found_by_running_both(classifier: tuple[Path, dict[str, np.ndarray]]) -> None:
-    path, inputs = classifier
-    artifact = nnefc.compile(path)
-    assert narrowest._faster((artifact, artifact), inputs) in (0, 1)
+def test_least_times_are_of_the_runs_that_take_turns() -> None:
+    quick, slow = narrowest._least_times([lambda: time.sleep(1e-3), lambda: time.sleep(0.03)])
+    assert 1e-3 <= quick < 0.03 <= slow
 
 
 def test_auto_takes_what_is_within_the_error(
@@ -273,6 +286,7 @@ def test_auto_takes_what_is_within_the_error(
 ) -> None:
     path, inputs = classifier
     monkeypatch.setattr(narrowest, "_quantized", lambda _: None)
+    monkeypatch.setattr(narrowest, "_least_times", lambda runs: [2.0, 1.0])
     np.savez(tmp_path / "rows.npz", input0=np.stack([inputs["input0"]] * 2))
     options = {"precision": "auto", "calibrate": tmp_path / "rows.npz"}
     loose, tight = (nnefc.compile(path, max_error=bound, **options) for bound in (0.1, 1e-7))

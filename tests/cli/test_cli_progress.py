@@ -8,8 +8,9 @@ import re
 import pytest
 from rich.console import Console
 
+from nnefc.artifact import Trial
 from nnefc.cli.progress import Phases
-from nnefc.cli.text import amount, columns, memory
+from nnefc.cli.text import amount, columns, memory, trial_lines
 
 
 def phases_shown(terminal: bool) -> str:
@@ -72,3 +73,14 @@ def test_memory(count: int, text: str) -> None:
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
     assert columns([("a", "1"), ("bcd", "22")], right=(1,)) == ["a     1", "bcd  22"]
     assert columns([]) == []
+
+
+def test_trials_say_what_was_taken_and_why() -> None:
+    trials = [Trial("fp32", 0.0, 2.6e-3, False), Trial("bf16", 0.2, None, False), Trial("int8", 8e-3, 9.8e-4, True)]
+    assert trial_lines(trials) == [
+        "precision    error    ms",
+        "fp32       0.0e+00   2.6",
+        "bf16       2.0e-01",
+        "int8       8.0e-03  0.98  taken",
+    ]
+    assert trial_lines([]) == []
