@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 
 from nnefc.cli import main as command_line
@@ -19,6 +20,7 @@ def main() -> None:
     network, and those of LLVM, takes longer than most networks take to load.
     """
     gc.disable()
+    signal.signal(signal.SIGTERM, _end)
     try:
         command_line(prog_name="nnefc")
     except SystemExit as end:
@@ -31,6 +33,11 @@ def main() -> None:
         except OSError:  # whoever read it has gone: Python has its own way to end then
             raise end from None
         os._exit(end.code)
+
+
+def _end(number: int, _frame: object) -> None:
+    """End as an interruption by the keyboard does, so that no temporary files are left behind."""
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def test_the_makefile_has_the_goal(goal: str) -> None:
 
 # --- where the compiler is not installed
 
-EXTRA = ("google", "minijinja", "ml_dtypes", "onnx", "rich", "tvm", "ziglang")
+EXTRA = ("google", "minijinja", "ml_dtypes", "onnx", "rich", "tvm", "xxhash", "ziglang")
 
 WITHOUT_COMPILER = f"""
 import sys

@@ -9,6 +9,7 @@ import platform
 import struct
 import sys
 import sysconfig
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def check_file(path: Path) -> None:
             if system == "Linux":
                 _check_elf(path, header)
                 _check_segments(path, file, header, size)
+            _check_seal(path, file, size)
     except FileNotFoundError:
         raise LoadError(f"{path} does not exist") from None
     except OSError as error:
@@ -149,6 +151,28 @@ def _check_segments(path: Path, file: Any, header: bytes, size: int) -> None:
             offset, length = struct.unpack_from(order + "4xI8xI", table, i * entry)
         if offset + length > size:
             raise LoadError(f"{path} is cut off: it has {size} bytes of {offset + length}; copy it again")
+
+
+_SEAL = struct.Struct("<QQII8s")  # written by targets/link/seal.py
+_PART = 1 << 20
+
+
+def _check_seal(path: Path, file: Any, size: int) -> None:
+    """Compare what is not constants with its checksum, if there is one; the library compares the constants itself."""
+    if size < _SEAL.size:
+        return
+    end = size - _SEAL.size
+    file.seek(end)
+    start, length, expected, _, magic = _SEAL.unpack(file.read(_SEAL.size))
+    if magic != b"NNEFCCRC":
+        return
+    sum_ = 0
+    for first, last in ((0, min(start, end)), (min(start + length, end), end)):
+        file.seek(first)
+        for at in range(first, last, _PART):
+            sum_ = zlib.crc32(file.read(min(_PART, last - at)), sum_)
+    if sum_ != expected:
+        raise LoadError(f"{path} is damaged, or was changed after it was written: its checksum is wrong; copy it again")
 
 
 _RECORD = b"\x89nnefc record\r\n\x01"  # of the description that stands in the file as text

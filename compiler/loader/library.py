@@ -54,6 +54,7 @@ class Library:
         try:
             self._declare()
             self._describe()
+            self._check_constants()
             self.labels = labels_of(path)
         except LoadError:
             self._unload()
@@ -90,7 +91,8 @@ class Library:
             "nnefc_profile_reset": (None, []),
             "nnefc_profile_trace": (c_uint64, [c_void_p, c_uint64]),
         }
-        special = on_device | where_open | with_states | with_times
+        of_later_versions: dict[str, tuple[Any, list[Any]]] = {"nnefc_check": (c_int32, [])}
+        special = of_later_versions | on_device | where_open | with_states | with_times
         for name, (result, arguments) in (signatures | special).items():
             try:
                 function = getattr(dll, name)
@@ -140,6 +142,13 @@ class Library:
         self.device_bytes = int(description.device_bytes) if has_device else 0
         if self._weights_path is not None and self.weights is None:
             raise LoadError(f"{self.path} contains its weights: load it without a weights file")
+
+    def _check_constants(self) -> None:
+        """Have the library compare the constants that are inside of it with their checksum."""
+        if hasattr(self.dll, "nnefc_check"):
+            status = self.dll.nnefc_check()
+            if status != OK:
+                raise LoadError(f"{self._reason(status, None)}; copy it again")
 
     def create(
         self, threads: int | None, device: int, flush_subnormals: bool, processors: Sequence[int] | None = None

@@ -73,7 +73,13 @@ def model_sources(description: LibraryDescription) -> dict[str, str]:
     if not description.levels:
         return {"model.c": model_source(description)}
     levels = [
-        replace(level, prefix=PLAIN, weights=description.weights, source=description.source)
+        replace(
+            level,
+            prefix=PLAIN,
+            weights=description.weights,
+            checksum=description.checksum,
+            source=description.source,
+        )
         for level in description.levels
     ]
     sources = {f"model{n}.c": model_source(level, _LevelNames(n, level)) for n, level in enumerate(levels)}
@@ -141,7 +147,7 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
     arguments += ["state", "workspace", "constants", *["sizes"] * is_open, *["run"] * has_parts]
     features = ", ".join(c_literal(feature) for feature in description.cpu_features)
     variables = ", ".join(c_literal(variable) for variable in description.variables)
-    has_constants = description.constant_bytes > 0 and description.weights is None
+    has_constants = description.constant_bytes > 0 and not description.weights
     tables = [
         _tensor_table("inputs", description.inputs, names),
         _tensor_table("outputs", description.outputs, names, description.counted),
@@ -170,7 +176,7 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
         "variable_count": len(description.variables),
         "variables": "variables" if variables else "NULL",
         "source": c_literal(description.source),
-        "weights": c_literal(description.weights.name) if description.weights is not None else "NULL",
+        "weights": c_literal(description.weights) if description.weights else "NULL",
         "device": c_literal(description.device),
         "device_bytes": f"UINT64_C({description.device_bytes})",
     }
@@ -205,7 +211,8 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
             *(f"        .{name} = {value}," for name, value in members.items()),
             "    },",
             f"    .constants = {'nnefc_constants' if has_constants else 'NULL'},",
-            f"    .weights = {'&weights' if description.weights is not None else 'NULL'},",
+            f"    .checksum = UINT64_C({description.checksum}),",
+            f"    .weights = {'&weights' if description.weights else 'NULL'},",
             f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
             "    .call = call,",
             f"    .metadata = {'metadata' if symbols is None else 'nnefc_metadata'},",
@@ -220,12 +227,10 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
 
 
 def _weights(description: LibraryDescription) -> list[str]:
-    file = description.weights
-    if file is None:
+    if not description.weights:
         return []
-    sizes = f"UINT64_C({description.constant_bytes}), UINT64_C({file.checksum})"
-    functions = "nnefc_weights_map, nnefc_weights_unmap"
-    return [f"static const nnefc_weights weights = {{{c_literal(file.name)}, {sizes}, {functions}}};"]
+    name, size = c_literal(description.weights), f"UINT64_C({description.constant_bytes})"
+    return [f"static const nnefc_weights weights = {{{name}, {size}, nnefc_weights_map, nnefc_weights_unmap}};"]
 
 
 def _open_tables(description: LibraryDescription) -> list[str]:

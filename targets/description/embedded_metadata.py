@@ -54,6 +54,6 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
             }
             for level in description.levels
         ]
-    members["weights"] = description.weights.name if description.weights is not None else ""
+    members["weights"] = description.weights
     text = json.dumps(members, separators=(",", ":")).encode()
     return MARK + struct.pack("<I", len(text)) + text

@@ -20,7 +20,6 @@ __all__ = [
     "OwnDimension",
     "SpecializationDescription",
     "TensorDescription",
-    "WeightsFile",
     "check_description",
     "check_prefix",
     "declarations",
@@ -32,6 +31,7 @@ __all__ = [
 PLAIN = "nnefc"  # the prefix of the functions in every library
 
 _FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the arguments of a call
+    "check": ("nnefc_status", "void", ""),
     "create": ("nnefc_status", "const nnefc_options *options, nnefc_session **session", "options, session"),
     "describe": ("const nnefc_description *", "void", ""),
     "destroy": ("nnefc_status", "nnefc_session *session", "session"),
@@ -250,14 +250,6 @@ class KernelDescription:
 
 
 @dataclass(frozen=True)
-class WeightsFile:
-    """Trained values in a file of their own: its name, without a folder, and the checksum of what is in it."""
-
-    name: str
-    checksum: int
-
-
-@dataclass(frozen=True)
 class LibraryDescription:
     """What a library says of itself, and what its runtime has to provide.
 
@@ -277,7 +269,8 @@ class LibraryDescription:
         source: `sha256:` and the digest of the model's files; empty if it came from none.
         prefix: what the names of the functions begin with, in object files and archives; a shared library has them
             besides those that begin with `nnefc`.
-        weights: the file with the trained values, if they are not in the library.
+        checksum: of the constants, as :attr:`Constants.checksum` has it.
+        weights: the name of the file with the constants, without a folder; empty if they are in the library.
         device: what the network runs on, one of DEVICES. For "cuda" one of the objects defines
             `nnefc_cuda_this_module`, see `runtime/cuda.h`.
         dimensions: the open ones; they stand by their names in the shapes of inputs.
@@ -314,7 +307,8 @@ class LibraryDescription:
     index_limits: tuple[tuple[str, int], ...] = ()
     source: str = ""
     prefix: str = PLAIN
-    weights: WeightsFile | None = None
+    checksum: int = 0
+    weights: str = ""
     device: str = "cpu"
     dimensions: tuple[DimensionDescription, ...] = ()
     formulas: tuple[FormulaDescription, ...] = ()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64
 
 __all__ = ["Constants"]
+
+_LEAST = 256  # bytes: what the algorithm for long inputs, the only one of the runtime, takes
+_ZEROS = bytes(1 << 16)
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,17 @@ class Constants:
         """What these bytes hold."""
         return Constants(len(content), ((0, np.frombuffer(content, np.uint8)),))
 
+    @cached_property
+    def checksum(self) -> int:
+        """XXH3, of 64 bits, as `runtime/checksum.c` has it: fewer than 256 bytes are followed by zeros."""
+        found, at = xxh3_64(), 0
+        for offset, array in self.arrays:
+            _add_zeros(found, offset - at)
+            found.update(array.reshape(-1).view(np.uint8).data)
+            at = offset + array.nbytes
+        _add_zeros(found, max(self.size, _LEAST) - at)
+        return found.intdigest()
+
     def write(self, file: BinaryIO) -> None:
         """Write all of them from the present end of `file` on, which is where it stands; the end is then theirs."""
         start = file.tell()
@@ -42,3 +58,8 @@ class Constants:
         with path.open("wb") as file:
             self.write(file)
         return path
+
+
+def _add_zeros(found: xxh3_64, count: int) -> None:
+    for start in range(0, count, len(_ZEROS)):
+        found.update(_ZEROS[: count - start])

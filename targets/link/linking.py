@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.private_symbols import for_windows, hide_mach_o, keep
+from nnefc.targets.link.seal import add_seal
 from nnefc.targets.link.wasm_memory import note_memory
 from nnefc.targets.machine.system import FileFormat
 
 __all__ = ["LINKING", "Alone", "Linking", "linking_for"]
 
 
-def _left_as_it_is(library: Path) -> None:
+def _left_as_it_is(_library: Path, _constants: Constants | None) -> None:
     """Nothing is left to do."""
 
 
@@ -48,7 +50,7 @@ class Linking:
             and a folder for files.
         alone: how zig links them first; if a function is missing then, it links them as the others say. None if only
             that is possible.
-        finish: what is done to the file of the library then.
+        finish: what is done then to the file of the library, in which these constants are.
     """
 
     compile_flags: tuple[str, ...]
@@ -57,7 +59,7 @@ class Linking:
     name_flags: Callable[[str, Sequence[str], Path], list[str]]
     prepare: Callable[[bytes], bytes] = keep
     alone: Alone | None = None
-    finish: Callable[[Path], object] = _left_as_it_is
+    finish: Callable[[Path, Constants | None], object] = _left_as_it_is
 
 
 def _for_linker(*flags: str) -> list[str]:
@@ -101,6 +103,7 @@ _ELF = Linking(
     libraries=("-lm", "-lpthread"),
     name_flags=_elf_names,
     alone=Alone(libraries=("-lc", "-lm", "-lpthread")),
+    finish=add_seal,
 )
 _MACH_O = Linking(
     compile_flags=("-fPIC",),
@@ -137,6 +140,7 @@ _PE = Linking(
         flags=("-Wl,--entry,nnefc_library_main",),
         sources=("windows/alone.c",),
     ),
+    finish=add_seal,
 )
 _WASM = Linking(
     compile_flags=("-ffunction-sections", "-fdata-sections"),
@@ -150,7 +154,7 @@ _SHARED_WASM = replace(
     _WASM,
     link_flags=(*_WASM.link_flags, "-Wl,--shared-memory", "-Wl,--import-memory", f"-Wl,--max-memory={_MOST_MEMORY}"),
     name_flags=_shared_names,
-    finish=note_memory,
+    finish=lambda library, _constants: note_memory(library),
 )
 
 LINKING: Mapping[FileFormat, Linking] = {

@@ -143,8 +143,10 @@ def write_network(
     def write(folder: Path) -> None:
         shown = network
         if weights == "separate" and constants is not None:
-            file = write_weights(constants, description.model, folder / f"{_stem(path)}.weights")
-            shown = replace(network, constants=None, description=replace(description, weights=file))
+            name = f"{_stem(path)}.weights"
+            write_weights(constants, description.model, folder / name)
+            apart = replace(description, weights=name, checksum=constants.checksum)
+            shown = replace(network, constants=None, description=apart)
         kind.write(shown, folder / path.name)
 
     write_together(path.parent, write, last=path.name)

@@ -22,7 +22,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
@@ -92,21 +92,23 @@ def link_library(
         CompileError: an inconsistent description, a file that cannot be read or written, an error of the linker.
     """
     check_description(description, _constant_bytes(constants, description))
+    if constants is not None:
+        description = replace(description, checksum=constants.checksum)
     form, compiler = format_of(zig_target), compiler_for(zig_target, zig_cpu, cc)
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
             inputs = _inputs(folder, objects, description, form, () if cc else compiler)
-            left_out = None
-            if constants is not None and form is FileFormat.ELF and not cc:  # other linkers may lay it out otherwise
+            left_out = form is FileFormat.ELF and not cc  # other linkers may lay it out otherwise
+            if constants is not None and left_out:
                 inputs += [f"-DNNEFC_CONSTANT_BYTES={constants.size}", str(_CONSTANTS)]
-                left_out = constants
             elif constants is not None:
                 inputs.append(_constants_object(folder, constants, compiler))
             ways = [_with_everything(description, form)]
             if not cc:
                 ways = [*_alone(folder, description, form, compiler), *ways]
-            _link(folder, inputs, description, output, linking_for(form, zig_cpu), compiler, ways, left_out)
+            linking = linking_for(form, zig_cpu)
+            _link(folder, inputs, description, output, linking, compiler, ways, constants, left_out)
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -119,9 +121,10 @@ def _link(
     linking: Linking,
     compiler: Sequence[str],
     ways: Sequence[Sequence[str]],
-    left_out: Constants | None,
+    constants: Constants | None,
+    left_out: bool,
 ) -> None:
-    """Link a shared library; the constants that are `left_out` are added to it afterwards.
+    """Link a shared library; if its constants are `left_out`, they are added to it afterwards.
 
     Args:
         ways: what comes after the inputs, of which the first is taken that leaves no name undefined.
@@ -140,9 +143,9 @@ def _link(
                 break
         else:
             run_compiler([*command, *last], folder)
-        if left_out is not None:
-            append_constants(library, left_out)
-        linking.finish(library)
+        if left_out and constants is not None:
+            append_constants(library, constants)
+        linking.finish(library, constants)
         library.replace(output)
 
 
@@ -188,6 +191,8 @@ def link_object(
             hint=f"write a shared library: a name that ends with {format_.suffix}",
         )
     check_description(description, _constant_bytes(constants, description))
+    if constants is not None:
+        description = replace(description, checksum=constants.checksum)
     compiler = compiler_for(zig_target, zig_cpu, cc)
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
@@ -360,6 +365,6 @@ def command_of(text: str) -> tuple[str, ...]:
 
 def _constant_bytes(constants: Constants | None, description: LibraryDescription) -> int:
     """The size of what the library shall describe."""
-    if description.weights is not None:
+    if description.weights:
         return description.constant_bytes
     return constants.size if constants is not None else 0

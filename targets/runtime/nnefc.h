@@ -214,6 +214,11 @@ typedef struct nnefc_session nnefc_session;
  * it by renaming a new file). */
 NNEFC_API nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session);
 
+/* Compares the trained values that are in the library with their checksum, which takes as long as reading all of them; they may
+ * have been damaged on the way to this machine. Those in a weights file are compared by nnefc_create. Returns
+ * NNEFC_BAD_WEIGHTS, with a message by nnefc_last_error(NULL). */
+NNEFC_API nnefc_status nnefc_check(void);
+
 /* Destroys a session: waits for runs that were started, joins its threads and frees its memory. Null does nothing.
  * Returns NNEFC_BUSY, and leaves the session as it is, if a call on the session is in progress. Returns
  * NNEFC_DEVICE_ERROR if the GPU's driver reported a failure meanwhile (see nnefc_last_error(NULL)): the session is
@@ -304,8 +309,8 @@ NNEFC_API nnefc_status nnefc_set_state(nnefc_session *session, uint32_t state, c
 NNEFC_API nnefc_status nnefc_copy_states(nnefc_session *session, nnefc_session *other);
 
 /* The message of the session's last call, in English; "" if it succeeded. For null: the message of the calling thread's
- * last nnefc_create, or of an nnefc_destroy that failed after it. Valid until the next call on the session; for null,
- * until the thread's next nnefc_create or 8 failures of other threads. NNEFC_BUSY does not change the message, which
+ * last nnefc_create or nnefc_check, or of an nnefc_destroy that failed after it. Valid until the next call on the session; for null,
+ * until the thread's next such call or 8 failures of other threads. NNEFC_BUSY does not change the message, which
  * belongs to the other thread. */
 NNEFC_API const char *nnefc_last_error(const nnefc_session *session);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checks.h"
+#include "checksum.h"
 #include "cpu.h"
 #include "model.h"
 #include "pool.h"
@@ -148,6 +149,16 @@ nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session)
     nnefc_choose_level();
     char error[NNEFC_ERROR_BYTES] = "";
     return answered(create(options, session, error), error);
+}
+
+nnefc_status nnefc_check(void) {
+    nnefc_choose_level();
+    char error[NNEFC_ERROR_BYTES] = "";
+    nnefc_status status = NNEFC_OK;
+    if (nnefc_this_model.weights == NULL && description->constant_bytes > 0 &&
+        nnefc_checksum(nnefc_this_model.constants, description->constant_bytes) != nnefc_this_model.checksum)
+        status = nnefc_fail(NNEFC_BAD_WEIGHTS, error, "the trained values in the library are damaged: their checksum is wrong");
+    return answered(status, error);
 }
 
 bool nnefc_take(nnefc_session *session) {

@@ -1,8 +1,8 @@
 /* The file is a header of a page, then the constants, then zeros up to a multiple of 64 bytes:
  *
  *     0  "NNEFCWTS"
- *     8  uint32: version of this layout, 1        12  uint32: bytes before the constants, 4096
- *    16  uint64: bytes of the constants           24  uint64: checksum of the constants
+ *     8  uint32: version of this layout, 2        12  uint32: bytes before the constants, 4096
+ *    16  uint64: bytes of the constants           24  uint64: their checksum, as checksum.h has it
  *    32  the network's name, UTF-8, cut to 255 bytes and followed by zeros
  *
  * Numbers are little-endian. */
@@ -25,11 +25,14 @@
 #include <dlfcn.h>
 #endif
 
+#include "checksum.h"
+#include "model.h"
+
 #ifndef MAP_POPULATE
 #define MAP_POPULATE 0
 #endif
 
-enum { VERSION = 1, HEADER_BYTES = 4096, NAME_OFFSET = 32, NAME_BYTES = 256, BLOCK = 64, LANES = 8, PATH_BYTES = 4096 };
+enum { VERSION = 2, HEADER_BYTES = 4096, NAME_OFFSET = 32, NAME_BYTES = 256, BLOCK = 64, PATH_BYTES = 4096 };
 
 __attribute__((format(printf, 3, 4))) static nnefc_status refuse(char *error, size_t error_bytes, const char *format, ...) {
     va_list arguments;
@@ -85,20 +88,6 @@ static uint64_t little_endian(const uint8_t *bytes, int count) {
     return number;
 }
 
-/* A polynomial in each of eight lanes of 64-bit words, modulo 2^64; then one of the lanes and the size. Reads whole blocks. */
-static uint64_t checksum(const uint8_t *data, uint64_t bytes) {
-    static const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t lanes[LANES] = {0};
-    for (uint64_t at = 0; at < bytes; at += BLOCK) {
-        uint64_t words[LANES];
-        memcpy(words, data + at, sizeof words);
-        for (int i = 0; i < LANES; i++) lanes[i] = lanes[i] * factor + (words[i] ^ words[i] >> 32);
-    }
-    uint64_t sum = bytes;
-    for (int i = 0; i < LANES; i++) sum = sum * factor + (lanes[i] ^ lanes[i] >> 32);
-    return sum;
-}
-
 static nnefc_status check(const nnefc_weights *weights, const char *path, const nnefc_mapping *mapping, char *error,
                           size_t error_bytes) {
     const uint8_t *header = mapping->start;
@@ -106,13 +95,13 @@ static nnefc_status check(const nnefc_weights *weights, const char *path, const 
         little_endian(header + 12, 4) != HEADER_BYTES)
         return refuse(error, error_bytes, "%s is not a weights file that this library knows", path);
     uint64_t bytes = little_endian(header + 16, 8), padded = (weights->bytes + BLOCK - 1) / BLOCK * BLOCK;
-    if (bytes != weights->bytes || little_endian(header + 24, 8) != weights->checksum)
+    if (bytes != weights->bytes || little_endian(header + 24, 8) != nnefc_this_model.checksum)
         return refuse(error, error_bytes, "%s belongs to another network or compilation, called \"%.*s\"", path, NAME_BYTES - 1,
                       (const char *)header + NAME_OFFSET);
     if (mapping->bytes != HEADER_BYTES + padded)
         return refuse(error, error_bytes, "%s is cut off: it has %llu bytes of %llu", path,
                       (unsigned long long)mapping->bytes, (unsigned long long)(HEADER_BYTES + padded));
-    if (checksum(mapping->constants, weights->bytes) != weights->checksum)
+    if (nnefc_checksum(mapping->constants, weights->bytes) != nnefc_this_model.checksum)
         return refuse(error, error_bytes, "%s is damaged: its checksum is wrong", path);
     return NNEFC_OK;
 }

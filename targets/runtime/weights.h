@@ -15,9 +15,8 @@ typedef struct nnefc_mapping {
 
 /* Which file a library needs. The functions are reached through here, so that only libraries with such a file hold them. */
 typedef struct nnefc_weights {
-    const char *name;  /* of the file, without a folder */
-    uint64_t bytes;    /* of the constants */
-    uint64_t checksum; /* of the constants */
+    const char *name; /* of the file, without a folder */
+    uint64_t bytes;   /* of the constants */
     nnefc_status (*map)(const struct nnefc_weights *weights, const char *path, nnefc_mapping *mapping, char *error,
                         size_t error_bytes);
     void (*unmap)(nnefc_mapping *mapping);

@@ -61,7 +61,7 @@ def test_constants_are_read_only_and_aligned_to_a_page() -> None:
 
 
 def test_library_is_small_beside_its_constants() -> None:
-    assert sample_library().stat().st_size < 41_000
+    assert sample_library().stat().st_size < 43_000
 
 
 def test_library_takes_few_pages_for_itself() -> None:
