@@ -36,7 +36,7 @@ def add_seal(library: Path, constants: Constants | None) -> None:
     sum_ = 0
     for first, last in ((0, start), (start + size, len(image))):
         for at in range(first, last, _PART):
-            sum_ = zlib.crc32(image[at : min(at + _PART, last)], sum_)
+            sum_ = zlib.crc32(image[at : min(at + _PART, last)].data, sum_)
     del image
     with library.open("ab") as file:
         file.write(struct.pack("<QQII8s", start, size, sum_, 0, _MAGIC))
