@@ -13,6 +13,10 @@
  * With threads of the caller's (nnefc_options.parallel_for) there is nobody to announce a launch to, nor to wait for: the caller's
  * function is given one task for each worker, which does pieces as above.
  *
+ * A worker may lose its processor within a piece, which nobody else can do in its place: all would wait until the system lets
+ * it go on. So the launching thread looks what processor time workers take that it waits for, and has one that takes none
+ * run on its own processor: see stopped.h.
+ *
  * Both sides watch for a short while, then sleep on a condition variable: who is about to sleep says so first and looks
  * once more, who raises looks for sleepers after, so that one of the two always sees the other (all four accesses are
  * sequentially consistent). */
@@ -28,6 +32,8 @@
 #include "cpu.h"
 #include "float_mode.h"
 #include "per_thread.h"
+#include "pieces.h"
+#include "stopped.h"
 #include "system.h"
 #ifdef NNEFC_PROFILE
 #include "profile/profile.h"
@@ -35,19 +41,17 @@
 
 enum {
     LINE = 64,               /* bytes that caches move as one */
-    MOST_PIECES = 16,        /* of a launch for each thread */
-    CANDIDATES = 16,         /* numbers of rounds in a piece that are compared */
-    PIECE_CYCLES = 8192,     /* of a piece, at least, where there are several for each thread */
-    LAUNCH_CYCLES = 2048,    /* from the beginning of a launch until all threads work at it and are known to be through */
     WATCH_NANOSECONDS = 50000, /* longer than most gaps between kernels, shorter than anybody would notice as load */
-    WATCH_ROUND = 64         /* looks between two readings of the clock */
+    WATCH_ROUND = 64,        /* looks between two readings of the clock */
+    LOOK_NANOSECONDS = 25000, /* longer than most waits for the end of a launch */
+    LOOKS = nnefc_tells_stopped ? 80 : WATCH_NANOSECONDS / LOOK_NANOSECONDS /* for longer than pieces take */
 };
 
 typedef struct launch {
     nnefc_parallel_body body;
     void *data;
     int32_t tasks;
-    uint32_t pieces; /* MOST_PIECES for each thread at most; a piece is one task or several */
+    uint32_t pieces; /* NNEFC_MOST_PIECES for each thread at most; a piece is one task or several */
 } launch;
 
 /* The epoch of a launch is the upper half of each of these numbers, of which the pool has no other from older launches. */
@@ -58,7 +62,9 @@ typedef struct thread_slot {
     atomic_uint_least64_t done;                 /* how many pieces this worker has done, its own or others' */
     int status;                                 /* the failure of one of these, 0 if none */
     int32_t processor;                          /* the only one that its thread may run on; -1 for no such */
+    atomic_bool working;                        /* whether it has a piece: who waits for it may look what keeps it */
     pthread_t thread;
+    nnefc_movable movable;
     _Alignas(LINE) nnefc_worker worker;
 } thread_slot;
 
@@ -73,7 +79,7 @@ struct nnefc_pool {
     pthread_cond_t work, finished;
     _Alignas(LINE) uint32_t threads; /* constant from here on */
     uint32_t started;                /* workers with a thread of their own, worker 0 not among them */
-    int64_t watch;                   /* nanoseconds; none when there are more threads than processors */
+    bool watches;                    /* before it sleeps: not when there are more threads than processors */
     nnefc_process *owner;
     bool keep_subnormals;
     nnefc_parallel_for *parallel_for; /* null if the threads are the pool's own */
@@ -88,19 +94,20 @@ nnefc_worker *nnefc_pool_current(void) { return nnefc_per_thread_get(&current); 
 
 static uint32_t epoch_of(uint64_t number) { return (uint32_t)(number >> 32); }
 
-/* Whether something has happened that `argument` tells of, while one watches for so many nanoseconds at most. */
+/* Whether something has happened that `argument` tells of. */
 typedef bool event(const nnefc_pool *pool, uint64_t argument);
 
-static bool watched(event *happened, const nnefc_pool *pool, uint64_t argument) {
+/* The same, while one watches for so many nanoseconds. */
+static bool watched(event *happened, const nnefc_pool *pool, uint64_t argument, int64_t nanoseconds) {
     if (happened(pool, argument)) return true;
-    if (pool->watch == 0) return false;
+    if (!pool->watches) return false;
     int64_t start = nnefc_nanoseconds();
     do {
         for (int i = 0; i < WATCH_ROUND; i++) {
             nnefc_cpu_relax();
             if (happened(pool, argument)) return true;
         }
-    } while (nnefc_nanoseconds() - start < pool->watch);
+    } while (nnefc_nanoseconds() - start < nanoseconds);
     return false;
 }
 
@@ -118,7 +125,7 @@ static bool finished(const nnefc_pool *pool, uint64_t announced) {
 
 /* Waits until there has been a launch since `seen`, and returns the last one's announcement. */
 static uint64_t wait_for_launch(nnefc_pool *pool, uint64_t seen) {
-    if (!watched(launched, pool, seen)) {
+    if (!watched(launched, pool, seen, WATCH_NANOSECONDS)) {
         pthread_mutex_lock(&pool->mutex);
         atomic_fetch_add(&pool->sleepers, 1);
         while (!launched(pool, seen)) pthread_cond_wait(&pool->work, &pool->mutex);
@@ -128,8 +135,36 @@ static uint64_t wait_for_launch(nnefc_pool *pool, uint64_t seen) {
     return atomic_load(&pool->announced);
 }
 
+static bool is_working(const thread_slot *slot) { return atomic_load_explicit(&slot->working, memory_order_relaxed); }
+
+static void look_at_workers(nnefc_pool *pool) {
+    for (uint32_t i = 1; i <= pool->started; i++)
+        if (is_working(&pool->slots[i])) nnefc_look_at(&pool->slots[i].movable, pool->slots[i].thread);
+}
+
+/* Whether workers that are in a piece were stopped since these looks, and have been brought here. */
+static bool brings_stopped(nnefc_pool *pool, int64_t own) {
+    bool brought = false;
+    for (uint32_t i = 1; i <= pool->started; i++)
+        if (is_working(&pool->slots[i]))
+            brought |= nnefc_bring_if_stopped(&pool->slots[i].movable, pool->slots[i].thread, own);
+    return brought;
+}
+
+/* Watches for the end of a launch, as long as all workers that are in a piece get on with it; whether it has come. */
+static bool watched_end(nnefc_pool *pool, uint64_t announced) {
+    if (watched(finished, pool, announced, LOOK_NANOSECONDS)) return true;
+    for (int i = 1; pool->watches && i < LOOKS; i++) {
+        int64_t own = nnefc_own_processor_time();
+        look_at_workers(pool);
+        if (watched(finished, pool, announced, LOOK_NANOSECONDS)) return true;
+        if (brings_stopped(pool, nnefc_own_processor_time() - own)) return false;
+    }
+    return false;
+}
+
 static void wait_for_end(nnefc_pool *pool, uint64_t announced) {
-    if (watched(finished, pool, announced)) return;
+    if (watched_end(pool, announced)) return;
     pthread_mutex_lock(&pool->mutex);
     atomic_store(&pool->launcher_sleeps, true);
     while (!finished(pool, announced)) pthread_cond_wait(&pool->finished, &pool->mutex);
@@ -191,6 +226,7 @@ static void do_pieces(nnefc_pool *pool, thread_slot *own, uint64_t announced, ui
     for (uint32_t i = 0; i < workers; i++) {
         uint32_t index = own->worker.index + i < pool->threads ? own->worker.index + i : own->worker.index + i - pool->threads;
         for (int64_t piece; (piece = take(pool, index, announced, i == 0)) >= 0; count++) {
+            atomic_store_explicit(&own->working, true, memory_order_relaxed);
             const launch *job = &pool->job;
             int64_t first = piece * job->tasks / job->pieces, end = (piece + 1) * job->tasks / job->pieces;
             if (status == 0) status = run_piece(&own->worker, job, first, end);
@@ -199,6 +235,7 @@ static void do_pieces(nnefc_pool *pool, thread_slot *own, uint64_t announced, ui
     if (count == 0) return;
     own->worker.in_launch = false;
     own->status = status;
+    atomic_store_explicit(&own->working, false, memory_order_relaxed);
     atomic_store(&own->done, (uint64_t)epoch_of(announced) << 32 | count);
 }
 
@@ -208,15 +245,18 @@ static void *worker_main(void *argument) {
     if (!nnefc_per_thread_set(&current, &own->worker)) atomic_store(&pool->refused, true);
     if (own->processor >= 0 && !nnefc_run_only_on(own->processor)) atomic_store(&pool->refused, true);
     nnefc_keep_subnormals(pool->keep_subnormals);
+    if (own->processor < 0) nnefc_may_be_brought(&own->movable);
     for (uint64_t announced = 0;;) {
         announced = wait_for_launch(pool, announced);
         if (announced & STOP) break;
+        nnefc_go_home(&own->movable);
         do_pieces(pool, own, announced, announced & WORKERS_OWN_ONLY ? 1 : pool->threads);
         if (atomic_load(&pool->launcher_sleeps)) {
             pthread_mutex_lock(&pool->mutex);
             pthread_cond_signal(&pool->finished);
             pthread_mutex_unlock(&pool->mutex);
         }
+        nnefc_go_home(&own->movable);
     }
     nnefc_per_thread_set(&current, NULL);
     return NULL;
@@ -269,47 +309,18 @@ static uint64_t run_on_callers_threads(nnefc_pool *pool, launch job) {
 
 static bool is_forked_child(const nnefc_pool *pool) { return !nnefc_process_is_own(pool->owner); }
 
-/* How many pieces for each thread a loop is worth whose rounds take so many cycles; none if other threads are not worth it. */
-static int64_t pieces_each(int64_t rounds, int64_t cycles, uint32_t threads) {
-    if (cycles <= 0 || rounds > INT64_MAX / cycles) return MOST_PIECES; /* nobody knows, or they are many */
-    int64_t shared = rounds < threads ? rounds : threads, all = rounds * cycles, part = all / shared;
-    if (all - part <= LAUNCH_CYCLES) return 0;
-    int64_t pieces = part / PIECE_CYCLES;
-    return pieces < 1 ? 1 : pieces < MOST_PIECES ? pieces : MOST_PIECES;
-}
-
-/* How many pieces a loop of so many rounds has: `each` for each thread at most, about half of them if there are more
- * rounds, and such that threads of one speed are through at the same time. All pieces have the same number of rounds, but the
- * last. What a piece costs besides its rounds is taken for 1/256 of a thread's part. */
-static int32_t pieces_of(int64_t rounds, uint32_t threads, int64_t each) {
-    int64_t most = threads * each;
-    if (rounds <= most / 2 || (each == 1 && rounds <= most)) return (int32_t)rounds;
-    if (each == 1 || rounds > INT64_MAX / 4096 / most) return (int32_t)most;
-    int64_t shortest = (rounds + most - 1) / most, longest = (rounds + threads - 1) / threads, best = most, least = INT64_MAX;
-    for (int64_t i = 0; i < CANDIDATES; i++) {
-        int64_t length = shortest + i * ((shortest + 7) / 8);
-        if (length > longest) break;
-        int64_t pieces = (rounds + length - 1) / length, of_thread = (pieces + threads - 1) / threads;
-        int64_t cost = 256 * threads * of_thread * length + of_thread * rounds;
-        if (cost > least) continue;
-        best = pieces;
-        least = cost;
-    }
-    return (int32_t)best;
-}
-
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks) {
     nnefc_pool *pool = worker->pool;
     bool alone = worker->in_launch || pool->threads == 1 || is_forked_child(pool);
-    int64_t rounds = worker->rounds, each = MOST_PIECES;
+    int64_t rounds = worker->rounds, each = NNEFC_MOST_PIECES;
     worker->rounds = 0;
     launch job = {.body = body, .data = data, .tasks = tasks > 0 ? tasks : (int32_t)pool->threads};
     if (tasks <= 0 && rounds > 0) {
-        each = alone ? 0 : pieces_each(rounds, worker->cycles, pool->threads);
-        job.tasks = each == 0 ? 1 : pieces_of(rounds, pool->threads, each);
+        each = alone ? 0 : nnefc_pieces_each(rounds, worker->cycles, pool->threads);
+        job.tasks = each == 0 ? 1 : nnefc_pieces_of(rounds, pool->threads, each);
     }
     if (alone || job.tasks == 1) return run_alone(worker, &job);
-    uint32_t most = pool->threads * MOST_PIECES;
+    uint32_t most = pool->threads * NNEFC_MOST_PIECES;
     job.pieces = (uint32_t)job.tasks < most ? (uint32_t)job.tasks : most;
     uint64_t announced;
     if (pool->parallel_for != NULL) {
@@ -380,12 +391,13 @@ nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, ui
     pool->keep_subnormals = options->keep_subnormals != 0;
     pool->parallel_for = options->parallel_for;
     pool->parallel_for_pool = options->parallel_for_pool;
-    pool->watch = threads <= nnefc_processor_count() ? WATCH_NANOSECONDS : 0;
+    pool->watches = threads <= nnefc_processor_count();
     for (uint32_t i = 0; i < threads; i++) {
         nnefc_worker *worker = &pool->slots[i].worker;
         pool->slots[i].processor = options->processors != NULL ? options->processors[i] : -1;
         worker->pool = pool;
         worker->index = i;
+        pool->slots[i].movable.ran = -1;
         worker->scratch.bytes = scratch_bytes;
         worker->scratch.base = stride > 0 ? pool->scratch + i * stride : NULL;
     }
