@@ -29,6 +29,7 @@ from nnefc.passes.plan.program import Buffer
 from nnefc.size_formulas import Formula, names_in
 from nnefc.sizes import Dimension, bounds, ranges
 from nnefc.specializations import Specializations
+from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.codegen.cpu.levels import LevelsCode
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.description.library import (
@@ -79,6 +80,7 @@ class Artifact:
         lower_bound_bytes: what no plan of the workspace could go below.
         code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
         trials: of `--precision auto`: all precisions that were tried, in turn.
+        checks: how many checks its kernels have, and how many were proved to be needless; None where there are none.
     """
 
     description: LibraryDescription
@@ -87,6 +89,7 @@ class Artifact:
     code: Code
     _constants: Constants | None
     trials: tuple[Trial, ...] = ()
+    checks: Checks | None = None
 
     def __repr__(self) -> str:
         face = f"{listed(self.inputs)} -> {listed(self.outputs)}"

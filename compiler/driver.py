@@ -32,6 +32,7 @@ from nnefc.quantizer import INT8
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
 from nnefc.source import Source
 from nnefc.specializations import Given, Specializations
+from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.targets.machine.levels import MULTI
@@ -87,6 +88,7 @@ def compile(
     specialize: Sequence[Given] = (),
     only_specialized: bool = False,
     profile: bool = False,
+    checked: bool = False,
     operators: Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> Artifact:
@@ -137,6 +139,9 @@ def compile(
             not given stay open in it. Or the name of a scenario of an NNEF model: `["tg"]`.
         only_specialized: whether the library has no other code, and refuses other sizes.
         profile: whether the library times its kernels, for `Model.profile` and `nnefc profile`; some 80 ns each.
+        checked: whether kernels look at every place that they read or write, and at every divisor: a run in which
+            something is wrong ends with an error that names the kernel, what of the model it computes, and the index.
+            For finding errors of the compiler; slower.
         operators: Python files that register operators of the user's; they are run.
         progress: called at the beginning and end of every phase.
 
@@ -188,7 +193,7 @@ def compile(
                 max_depth=max_depth,
                 max_operations=max_operations,
             )
-            said = Source.read(read) if profile else None
+            said = Source.read(read) if profile or checked else None
             network = read() if said is None else said.network
             check_ranges(network.open_dimensions)
         plan = None
@@ -213,6 +218,7 @@ def compile(
                 special=special,
                 profile=profile,
                 operators=None if said is None else said.operators(),
+                checked=said.places() if checked and said is not None else None,
             )
             return replace(artifact, description=replace(artifact.description, source=source.result()))
 
@@ -278,10 +284,12 @@ def compile_network(
     special: Specializations | None = None,
     profile: bool = False,
     operators: Mapping[str, str] | None = None,
+    checked: Mapping[str, str] | None = None,
 ) -> Artifact:
     """The second half of :func:`compile`: from a front end's network on, and those of known sizes beside it.
 
-    `operators` are what the model computes tensors by, for the description of a library that times its kernels.
+    `operators` are what the model computes tensors by, for the description of a library that times its kernels;
+    `checked` what of the model computes them, for one whose kernels check what they do.
     """
     special = special or Specializations()
     progress, folder, backend = progress or _Silent(), _Dump(dump), backend_of(target)
@@ -290,6 +298,11 @@ def compile_network(
         raise CompileError(
             f"libraries for the target {target.name} do not time their kernels",
             hint="tools of its maker do: for NVIDIA's GPUs, nsys profile and ncu",
+        )
+    if checked is not None and not backend.takes_checks:
+        raise CompileError(
+            f"libraries for the target {target.name} do not check what their kernels do",
+            hint="tools of its maker do: for NVIDIA's GPUs, compute-sanitizer",
         )
     if special.networks and not backend.takes_specializations:
         raise CompileError(
@@ -319,7 +332,9 @@ def compile_network(
         memory_errors("the network takes more memory to compile than there is"),
         ExitStack() as generators,
     ):
-        place = Place(has_others=bool(special.networks), operators=operators or {}, told=progress.kernels)
+        place = Place(
+            has_others=bool(special.networks), operators=operators or {}, checked=checked, told=progress.kernels
+        )
         with progress.phase("lower"), in_turn():
             levels = lowered_levels(
                 network, special, backend, strict, memory_budget, place, profile, folder.module, generators
@@ -334,7 +349,11 @@ def compile_network(
                 codes.append(level.backend.finish(joined(level.programs), objects, folder.text))
         with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
             made = [(level.backend.target, level.programs) for level in levels]
-            return build(network, target, made, codes, special)
+            artifact = build(network, target, made, codes, special)
+        if checked is None:
+            return artifact
+        checks = sum((level.generator.checks for level in levels), Checks())
+        return replace(artifact, description=replace(artifact.description, checked=True), checks=checks)
 
 
 class _Dump:

@@ -62,6 +62,10 @@ class Source:
 
     def operators(self) -> dict[str, str]:
         """What the model computes tensors by, by the names of their variables, and of those on the way to them."""
+        return {name: operator_of(place) for name, place in self.places().items()}
+
+    def places(self) -> dict[str, str]:
+        """What of the model computes tensors, as messages say it; by the same names."""
         found: dict[str, str] = {}
         waiting: list[str] = []
         for block in self.network.module["main"].body.blocks:
@@ -69,7 +73,7 @@ class Source:
                 waiting.append(str(binding.var.name))
                 application = application_of(self.recording, binding)
                 if application is not None:
-                    found |= dict.fromkeys(waiting, operator_of(application.place))
+                    found |= dict.fromkeys(waiting, application.place)
                     waiting = []
         return found
 

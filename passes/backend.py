@@ -93,6 +93,7 @@ class KernelUse:
         in_place: what the memory plan may do with its operands.
         aligned: whether all operands begin at multiples of the backend's alignment.
         sizes: what it is written with that is known at run time.
+        checked: whether it looks at every place that it reads or writes.
     """
 
     name: str
@@ -101,6 +102,7 @@ class KernelUse:
     in_place: InPlace
     aligned: bool
     sizes: Sequence[tirx.Var] = ()
+    checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,7 @@ class Backend(ABC):
         takes_specializations: whether a library may have code of its own for some sizes.
         takes_text: whether a network may compute with strings.
         takes_profile: whether a library can time its kernels.
+        takes_checks: whether kernels can look at every place that they read or write.
     """
 
     target: AnyTarget
@@ -254,6 +257,7 @@ class Backend(ABC):
     takes_specializations = False
     takes_text = False
     takes_profile = False
+    takes_checks = False
 
     @property
     def levels(self) -> Sequence[Backend]:

@@ -196,6 +196,7 @@ class Place:
         counted: of one of these others, the sizes that it has to write: those of `counted_sizes` of the first.
         timed: the calls of kernels that are timed, of all; None if none are.
         operators: what the model computes tensors by, for the description of what is timed.
+        checked: what of the model computes tensors, for what failed checks say; None if nothing is checked.
         told: called before each kernel gets its schedule: how many have one, and how many there are.
         compiled: kernels that are in the library already, and that programs may call instead of compiling equal ones.
     """
@@ -206,6 +207,7 @@ class Place:
     counted: Sequence[tuple[int, int]] | None = None
     timed: list[Step] | None = None
     operators: Mapping[str, str] = field(default_factory=dict)
+    checked: Mapping[str, str] | None = None
     told: Callable[[int, int], None] = lambda _done, _all: None
     compiled: CompiledKernels | None = None
 
@@ -256,7 +258,8 @@ def lower(
         analysis = analyses.pop(gv)
         if not in_place[gv].is_view:
             sizes = open_sizes_of(program.kernels[gv])
-            use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned, sizes)
+            checked = place.checked is not None
+            use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned, sizes, checked)
             kernels[gv] = kernel = backend.lower(use)
             if kernel.host is not None and place.compiled is not None:
                 kernels[gv] = kernel = replace(kernel, same=place.compiled.like(kernel.host))
@@ -274,7 +277,16 @@ def lower(
     symbols = {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None}
     before = len(place.timed or ())
     entry, called = entry_function(
-        program, plan, signatures, backend.memory(), open_dimensions, counted, place.symbol, place.timed, symbols
+        program,
+        plan,
+        signatures,
+        backend.memory(),
+        open_dimensions,
+        counted,
+        place.symbol,
+        place.timed,
+        symbols,
+        place.checked,
     )
     if open_dimensions or (is_first and network.all_counts):
         own = place.symbol.replace(ENTRY, SIZES)

@@ -52,6 +52,7 @@ from nnefc.passes.tir.loop_pointers import with_loop_pointers
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
 from nnefc.sizes import is_known
+from nnefc.targets.codegen.attributes import CHECKED
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
@@ -65,6 +66,7 @@ class CpuBackend(Backend):
     target: Target
     takes_specializations = True
     takes_text = True
+    takes_checks = True
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -137,16 +139,18 @@ class CpuBackend(Backend):
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
                 lowered = with_version(lowered, version, has_few_rows(few[1]))
         instructed = with_float_extremes(lowered.func, self.target)
+        instructed = with_loop_pointers(
+            with_announced_rounds(with_llvm_functions(instructed, self.target), self.target)
+        )
+        if kernel.checked:
+            instructed = instructed.with_attr(CHECKED, True)
         uses_tiles = any(tile_calls(lowered.func.body)) and not self.target.emulates_tiles
         return LoweredKernel(
             func,
             [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
             lowered.workspace_bytes,
             lowered.scratch_bytes,
-            host=exported(
-                with_loop_pointers(with_announced_rounds(with_llvm_functions(instructed, self.target), self.target)),
-                kernel_symbol(kernel.name),
-            ),
+            host=exported(instructed, kernel_symbol(kernel.name)),
             features=self.target.tiles if uses_tiles else (),
         )
 

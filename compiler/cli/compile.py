@@ -93,6 +93,13 @@ __all__ = ["compile_model"]
     help="Let the library time its kernels, for nnefc profile; some 80 ns each.",
 )
 @click.option(
+    "--checked",
+    is_flag=True,
+    default=None,
+    help="Let kernels look at every place that they read or write, and at every divisor: runs end with an error where "
+    "one is wrong.",
+)
+@click.option(
     "--targets",
     callback=read_targets,
     metavar="NAME,NAME",
@@ -157,6 +164,9 @@ def compile_model(
         click.echo("\n".join(face(artifact.inputs, artifact.outputs)), err=True)
         if (summary := artifact.code.summary()) is not None:
             click.echo(summary, err=True)
+        if artifact.checks is not None:
+            proved, checked = artifact.checks.proved, artifact.checks.checked
+            click.echo(f"checks {checked:,} of {proved + checked:,} accesses, the others are proved", err=True)
     if verbose or sys.stderr.isatty():
         from nnefc.cli.text import size_line, trial_lines
 

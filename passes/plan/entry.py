@@ -79,6 +79,8 @@ _PART = "nnefc_run_counted"  # of the runtime: the part of the workspace that wa
 _OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape is known then
 _PROFILE_BEGIN = "nnefc_profile_begin"  # of the runtime: what time it is when this kernel begins
 _PROFILE_END = "nnefc_profile_end"  # of the runtime: adds up what has gone by since then
+_AT_STEP = "nnefc_at_step"  # of the runtime: notes what the kernel that follows computes
+_LONGEST_STEP = 160  # letters of what is noted
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
 _SPAN = 1 << 40  # extent of the byte views; addresses lie within the plan, so it is never checked
 
@@ -258,6 +260,7 @@ def entry_function(
     symbol: str = ENTRY,
     timed: list[Step] | None = None,
     symbols: Mapping[GlobalVar, str] | None = None,
+    checked: Mapping[str, str] | None = None,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """The entry, and the kernels that it calls.
 
@@ -276,6 +279,7 @@ def entry_function(
         timed: where the calls of kernels are noted, in their order, if the entry shall time them: a call's number is
             its place there.
         symbols: what kernels are called by that have not their own symbol.
+        checked: what of the model computes tensors, by their names, if kernels check what they do.
     """
     params = {("input", i): _byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): _byte_pointer(f"output{i}") for i in range(len(program.outputs))}
@@ -299,7 +303,7 @@ def entry_function(
     if program.parts:
         parameters.append(run := _byte_pointer("run"))
         parts = _Parts(program, table, run)
-    writer = _Writer(signatures, memory, dict(all_counts(program)), parts, timed, symbols)
+    writer = _Writer(signatures, memory, dict(all_counts(program)), parts, timed, symbols, checked)
     body += writer.statements(program, plan, areas)
     for place, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
@@ -421,6 +425,7 @@ class _Writer:
         parts: _Parts | None,
         timed: list[Step] | None,
         symbols: Mapping[GlobalVar, str] | None,
+        checked: Mapping[str, str] | None,
     ) -> None:
         self._signatures = signatures
         self._memory = memory
@@ -428,6 +433,7 @@ class _Writer:
         self._parts = parts
         self._timed = timed
         self._symbols = symbols or {}
+        self._checked = checked
         self.used: dict[GlobalVar, None] = {}
 
     def statements(self, program: Program, plan: MemoryPlan, areas: _Areas) -> list[tirx.Stmt]:
@@ -439,6 +445,7 @@ class _Writer:
             workspace = None if place is None else _area(place, areas)
             match action:
                 case Step():
+                    made += self._noted(action)
                     made += self._with_time(action, self._call(action, plan, areas, workspace))
                 case ChoiceStep():
                     made += self._choice(action, plan, areas, workspace)
@@ -477,6 +484,14 @@ class _Writer:
                 made += more
                 areas |= found
         return made
+
+    def _noted(self, step: Step) -> list[tirx.Stmt]:
+        """What tells the runtime which part of the model a kernel computes, if kernels check what they do."""
+        if self._checked is None:
+            return []
+        places = dict.fromkeys(self._checked.get(name) or f"tensor {name}" for name in step.tensors)
+        text = tvm.ir.StringImm((", ".join(places) or step.kernel.name_hint)[:_LONGEST_STEP])
+        return [tirx.Evaluate(tirx.call_extern("int32", _AT_STEP, text))]
 
     def _with_time(self, step: Step, call: tirx.Stmt) -> list[tirx.Stmt]:
         """A call of a kernel, and around it what takes its time, if that is wanted."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["CHOOSES", "MASK", "NO_ALIAS", "OF_OPEN_SIZES", "SYNCHRONIZED"]
+__all__ = ["CHECKED", "CHOOSES", "MASK", "NO_ALIAS", "OF_OPEN_SIZES", "SYNCHRONIZED"]
 
 MASK = "nnefc.mask"
 """Of a vectorized loop: how many of its lanes there are."""
+
+CHECKED = "nnefc.checked"
+"""The function looks at every place that it reads or writes, and at every divisor."""
 
 CHOOSES = "nnefc.chooses"
 """Of a function of open sizes: whether values in it depend on conditions."""

@@ -45,6 +45,8 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
         members["device"] = description.device
     if description.kernels:
         members["kernels"] = [dataclasses.astuple(kernel) for kernel in description.kernels]
+    if description.checked:
+        members["checked"] = 1
     if description.levels:
         members["levels"] = [
             {

@@ -287,6 +287,7 @@ class LibraryDescription:
         output_parts: of each output, the part with which its shape is known. Empty: all is 0.
         part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
         kernels: in the order of their places, if the library times them.
+        checked: whether its kernels look at every place that they read or write.
         levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
             on. What it says itself is what it says on the oldest, but for the target and the memory, the most of all.
     """
@@ -323,6 +324,7 @@ class LibraryDescription:
     output_parts: tuple[int, ...] = ()
     part_dimensions: tuple[int, ...] = ()
     kernels: tuple[KernelDescription, ...] = ()
+    checked: bool = False
     levels: tuple[LibraryDescription, ...] = ()
 
     @property

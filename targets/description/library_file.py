@@ -98,6 +98,7 @@ def _checked(members: Any) -> Metadata:
         specializations=tuple(_specialization(*item) for item in members.get("specializations", [])),
         only_specialized=bool(_size(members.get("only_specialized", 0))),
         kernels=tuple(_kernel(*item) for item in members.get("kernels", [])),
+        checked=bool(_size(members.get("checked", 0))),
     )
     levels = tuple(_level(found, item) for item in members.get("levels", []))
     return Metadata(replace(found, levels=levels), _text(members["weights"]))

@@ -53,6 +53,7 @@ def write_bare_archive(
     """
     check_description(description, constants.size if constants is not None else 0)
     compiler = [*compiler_for(zig_target, zig_cpu, cc), *_FLAGS, f"-I{RUNTIME}"]
+    compiler += ["-DNNEFC_CHECKED"] * description.checked
     prefix = description.prefix
     with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
         folder = Path(name)

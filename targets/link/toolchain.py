@@ -269,6 +269,7 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
     states = ["-DNNEFC_STATES"] * bool(description.states)
     profile = ["-DNNEFC_PROFILE"] * bool(description.kernels)
     levels = ["-DNNEFC_LEVELS"] * bool(description.levels)
+    levels += ["-DNNEFC_CHECKED"] * description.checked
     return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels]
 
 
@@ -280,6 +281,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
     folders += ["profile"] * bool(description.kernels) + ["levels"] * bool(description.levels)
+    folders += ["checked"] * description.checked
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
     return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
 

@@ -92,6 +92,10 @@ NNEFC_PER_THREAD(current) /* the worker that a thread is */
 
 nnefc_worker *nnefc_pool_current(void) { return nnefc_per_thread_get(&current); }
 
+#ifdef NNEFC_CHECKED
+const nnefc_worker *nnefc_pool_launcher(const nnefc_pool *pool) { return &pool->slots[0].worker; }
+#endif
+
 static uint32_t epoch_of(uint64_t number) { return (uint32_t)(number >> 32); }
 
 /* Whether something has happened that `argument` tells of. */

@@ -7,7 +7,12 @@
 
 #include "nnefc.h"
 
-enum { NNEFC_MAX_THREADS = 1024, NNEFC_MAX_SCRATCH_BLOCKS = 64, NNEFC_WORKER_ERROR_BYTES = 256 };
+#ifdef NNEFC_CHECKED
+enum { NNEFC_WORKER_ERROR_BYTES = 448 };
+#else
+enum { NNEFC_WORKER_ERROR_BYTES = 256 };
+#endif
+enum { NNEFC_MAX_THREADS = 1024, NNEFC_MAX_SCRATCH_BLOCKS = 64 };
 
 /* What TVM's code sees of a launch. */
 typedef struct nnefc_parallel_environment {
@@ -37,6 +42,9 @@ typedef struct nnefc_worker {
     int32_t kernel; /* that worker 0 is in, by its place in the profile */
 #endif
     nnefc_scratch scratch;
+#ifdef NNEFC_CHECKED
+    const char *step; /* what of the model worker 0 computes; null before the first kernel */
+#endif
     char error[NNEFC_WORKER_ERROR_BYTES]; /* the first failure; "" if none */
 } nnefc_worker;
 
@@ -65,6 +73,11 @@ void nnefc_pool_leave(nnefc_outside outside);
 
 /* The calling thread's worker; null outside of a run. */
 nnefc_worker *nnefc_pool_current(void);
+
+#ifdef NNEFC_CHECKED
+/* Worker 0. */
+const nnefc_worker *nnefc_pool_launcher(const nnefc_pool *pool);
+#endif
 
 /* Runs body for every task. 0 tasks means as many as share out well the loop that the worker was told of (worker->rounds): one
  * for each of its rounds if these are few; one a thread if it is short, or if the worker was told of none; one if it is too short

@@ -18,6 +18,8 @@ from nnefc.targets.codegen.attributes import MASK
 
 __all__ = ["with_masks"]
 
+_LARGEST = (1 << 31) - 1
+
 
 def with_masks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function whose loops are vectorized, with masks where its attributes ask for them."""
@@ -39,11 +41,14 @@ def with_masks(func: tirx.PrimFunc) -> tirx.PrimFunc:
 class _Masked:
     """Accesses in a statement for the first `left` lanes.
 
-    Buffers of known size, which LLVM may keep in registers, are read and written as a whole.
+    Buffers of known size, which LLVM may keep in registers, are read and written as a whole: what is new is selected.
+    Both values of a selection are computed, but TVM simplifies the first one by what is selected, and so would give a
+    load in it all lanes. The number of a load's lanes is therefore one that it knows nothing of, and that LLVM does.
     """
 
     def __init__(self, left: tirx.Expr, registers: set[tirx.Var]) -> None:
         self._left = left.astype("int32")
+        self._opaque = tirx.call_llvm_intrin("int32", "llvm.smin.i32", tirx.const(_LARGEST, "int32"), self._left)
         self._registers = registers
 
     def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:
@@ -52,8 +57,7 @@ class _Masked:
         )
 
     def _inside(self, lanes: int) -> tirx.Expr:
-        numbers = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
-        return numbers < tirx.Broadcast(self._left, lanes)
+        return _below(self._left, lanes)
 
     def _load(self, load: TensorLoad) -> tirx.Expr:
         (index,) = load.indices
@@ -61,12 +65,13 @@ class _Masked:
         if lanes == 1 or load.source in self._registers:
             return load
         if not _is_dense(index):  # lanes beyond the end read what another one reads
-            anywhere = tirx.BufferLoad(load.source, [tirx.Select(self._inside(lanes), index, _nowhere(index))])
-            return anywhere
+            inside = _below(self._opaque, lanes)
+            return tirx.BufferLoad(load.source, [tirx.Select(inside, index, _nowhere(index))])
         dtype = str(load.source.dtype)
         address = tirx.address_of(tirx.BufferLoad(load.source, [index.base]))
         nothing = tirx.Broadcast(tirx.const(0, dtype), lanes)
-        return tirx.call_llvm_intrin(f"{dtype}x{lanes}", "llvm.masked.load", address, self._inside(lanes), nothing)
+        mask = _below(self._opaque, lanes)
+        return tirx.call_llvm_intrin(f"{dtype}x{lanes}", "llvm.masked.load", address, mask, nothing)
 
     def _store(self, store: tirx.BufferStore) -> tirx.Stmt:
         (index,) = store.indices
@@ -84,6 +89,11 @@ class _Masked:
     def _loop(self, loop: tirx.For) -> tirx.For:
         body = tirx.IfThenElse(loop.loop_var.astype("int32") < self._left, loop.body, None)
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
+
+
+def _below(left: tirx.Expr, lanes: int) -> tirx.Expr:
+    """Which lanes are below a number."""
+    return tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes) < tirx.Broadcast(left, lanes)
 
 
 def _lanes(expr: tirx.Expr) -> int:

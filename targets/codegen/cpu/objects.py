@@ -17,7 +17,8 @@ from tvm import s_tir, tirx
 from tvm.ir import register_op_attr
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
+from nnefc.targets.codegen.attributes import CHECKED, CHOOSES, OF_OPEN_SIZES
+from nnefc.targets.codegen.cpu.checks import Checks, counted_checks, with_checks
 from nnefc.targets.codegen.cpu.masks import with_masks
 from nnefc.targets.machine.target import Target
 
@@ -43,6 +44,9 @@ class CodeGenerator:
     overlap, which holds within a kernel, but not from one kernel to the next: they share the workspace. The kernels
     know nothing of each other, so that several processors can compile them at the same time, and LLVM needs no lock
     of Python's.
+
+    Attributes:
+        checks: those of the kernels, when all have become code.
     """
 
     def __init__(self, target: Target, suffix: str = "o") -> None:
@@ -51,7 +55,8 @@ class CodeGenerator:
         self._pool = ThreadPoolExecutor(os.cpu_count())
         self._folder = tempfile.TemporaryDirectory(prefix="nnefc-")  # of all files: some systems remove folders slowly
         self._waiting: list[tirx.PrimFunc] = []
-        self._parts: list[Future[bytes]] = []
+        self._parts: list[Future[tuple[bytes, Checks]]] = []
+        self.checks = Checks()
 
     def __enter__(self) -> CodeGenerator:
         return self
@@ -74,13 +79,15 @@ class CodeGenerator:
         if self._waiting:
             self._start()
         first = [self._compiled([entry], f"entry{number}") for number, entry in enumerate(entries)]
-        return tuple(part.result() for part in (*first, *self._parts))
+        done = [part.result() for part in (*first, *self._parts)]
+        self.checks = sum((checks for _, checks in done), Checks())
+        return tuple(content for content, _ in done)
 
     def _start(self) -> None:
         self._parts.append(self._compiled(self._waiting, f"kernels{len(self._parts)}"))
         self._waiting = []
 
-    def _compiled(self, functions: Sequence[tirx.PrimFunc], name: str) -> Future[bytes]:
+    def _compiled(self, functions: Sequence[tirx.PrimFunc], name: str) -> Future[tuple[bytes, Checks]]:
         path = Path(self._folder.name) / f"{name}.{self._suffix}"
         return self._pool.submit(_compiled, functions, self._target, path)
 
@@ -140,18 +147,21 @@ class MachineCode:
         """Nothing to say."""
 
 
-def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) -> bytes:
-    """The content of a file of these functions, which is written to `path` and removed."""
+def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) -> tuple[bytes, Checks]:
+    """The content of a file of these functions, which is written to `path` and removed, and the checks in it."""
     module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
     is_open = any(OF_OPEN_SIZES in func.attrs for func in module.functions.values())
-    library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=_PIPELINES[target.pointer_bits, is_open])
+    is_checked = any(CHECKED in func.attrs for func in module.functions.values())
+    pipeline = _PIPELINES[target.pointer_bits, is_open, is_checked]
+    with counted_checks() as checks:
+        library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=pipeline)
     library.mod.write_to_file(str(path), path.suffix[1:])
     content = path.read_bytes()
     path.unlink()
-    return content
+    return content, checks
 
 
-def _lowering(pointer_bits: int, is_open: bool) -> tuple[tvm.transform.Pass, object, object]:
+def _lowering(pointer_bits: int, is_open: bool, is_checked: bool) -> tuple[tvm.transform.Pass, object, object]:
     """TVM's own way from TIR to LLVM, without the passes that know nothing to do for flat kernels of a CPU.
 
     Indices become as wide as pointers, where TVM would take 32 bits. LLVM 22 makes narrower ones wide by itself, and
@@ -178,6 +188,7 @@ def _lowering(pointer_bits: int, is_open: bool) -> tuple[tvm.transform.Pass, obj
         tirx.transform.StmtSimplify(),
         *([] if is_open else [tirx.transform.RemoveNoOp()]),
         s_tir.transform.RewriteUnsafeSelect(),
+        *([tirx.transform.prim_func_pass(_check, opt_level=0)] if is_checked else []),
         _where_it_chooses(tirx.transform.CommonSubexprElim()) if is_open else tirx.transform.CommonSubexprElim(),
         tirx.transform.SplitHostDevice(),
         tirx.transform.MakePackedAPI(),
@@ -213,6 +224,15 @@ def _vectorize(func: tirx.PrimFunc, module: tvm.IRModule, context: tvm.transform
     return with_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
 
 
-_PIPELINES = {(bits, is_open): f"nnefc{bits}{is_open}" for bits in (32, 64) for is_open in (False, True)}
+def _check(func: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
+    return with_checks(func) if CHECKED in func.attrs else func
+
+
+_PIPELINES = {
+    (bits, is_open, is_checked): f"nnefc{bits}{is_open}{is_checked}"
+    for bits in (32, 64)
+    for is_open in (False, True)
+    for is_checked in (False, True)
+}
 for _key, _name in _PIPELINES.items():
     tirx.register_tir_pipeline(_name, functools.partial(_lowering, *_key))

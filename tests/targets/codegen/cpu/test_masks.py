@@ -36,7 +36,8 @@ DENSE_MASKED = """
             "float32x4",
             "llvm.masked.load",
             T.address_of(X[5]),
-            T.Ramp(0, 1, 4) < T.Broadcast(T.Cast("int32", left), 4),
+            T.Ramp(0, 1, 4)
+            < T.Broadcast(T.call_llvm_intrin("int32", "llvm.smin.i32", 2147483647, T.Cast("int32", left)), 4),
             T.Broadcast(T.float32(0), 4),
         ),
         T.address_of(Y[7]),
@@ -88,7 +89,8 @@ STRIDED_MASKED = """
         "llvm.masked.store",
         X[
             T.Select(
-                T.Ramp(0, 1, 4) < T.Broadcast(T.Cast("int32", left), 4),
+                T.Ramp(0, 1, 4)
+                < T.Broadcast(T.call_llvm_intrin("int32", "llvm.smin.i32", 2147483647, T.Cast("int32", left)), 4),
                 T.Ramp(9, 5, 4),
                 T.Broadcast(9, 4),
             )
@@ -124,7 +126,8 @@ REGISTERS_MASKED = """
             "float32x4",
             "llvm.masked.load",
             T.address_of(X[0]),
-            T.Ramp(0, 1, 4) < T.Broadcast(T.Cast("int32", left), 4),
+            T.Ramp(0, 1, 4)
+            < T.Broadcast(T.call_llvm_intrin("int32", "llvm.smin.i32", 2147483647, T.Cast("int32", left)), 4),
             T.Broadcast(T.float32(0), 4),
         ),
         m[T.Ramp(0, 1, 4)],
@@ -135,6 +138,13 @@ REGISTERS_MASKED = """
 
 def test_registers_are_written_as_a_whole_and_keep_what_they_held_beyond_the_end() -> None:
     tvm.ir.assert_structural_equal(masked(function(REGISTERS)), function(REGISTERS_MASKED))
+
+
+def test_what_is_selected_by_lanes_reads_these_alone_when_it_is_simplified() -> None:
+    module = tvm.IRModule({"main": masked(function(REGISTERS))})
+    text = tirx.transform.StmtSimplify()(module)["main"].script()
+    assert "llvm.masked.load" in text
+    assert "T.Broadcast(T.bool(True), 4)" not in text
 
 
 STILL_A_LOOP = """

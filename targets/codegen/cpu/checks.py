@@ -1,0 +1,501 @@
+"""What a kernel reads, writes and divides by, checked while it runs, in builds that ask for it.
+
+    x = A[i + 3]     →     x = A[i + 3] if 0 <= i + 3 < n else failed("reads A", i + 3, n)
+    B[i] = y         →     if 0 <= i < n: B[i] = y, else: failed("writes B", i, n)
+    j = a // b       →     j = a // b if b != 0 else failed("divides by zero")
+
+What fails is noted, and the run ends with it; until then what could not be read or divided is 0, and what could not be
+written is left out, so nothing beside the kernel's tensors is touched. Loops that might never end then ask whether
+something has failed. This is done to what becomes code, in which loops are copies and vectors already: of a vector the
+first and the last lane are looked at, or all of them where they are not equally far apart.
+
+What TVM's analyzer proves of the ranges of loops and of the conditions around is not checked. It takes it for granted
+that indices do not overflow; that is proved by their ranges, or checked by computing them in a wider type.
+
+Not looked into: what C functions and matrix units do with the addresses that they are given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import reduce
+
+import tvm
+from tvm import sym, tirx
+from tvm.ir.expr import Call, StringImm, TensorLoad
+from tvm.target import codegen
+
+__all__ = ["Checks", "counted_checks", "with_checks"]
+
+_FAILED = "nnefc_check_failed"  # of the runtime: notes a failure
+_RUN_FAILED = "nnefc_run_failed"  # of the runtime: whether something has failed
+_IF_THEN_ELSE = ("prim.if_then_else", "tirx.if_then_else")
+_LIKELY = "tirx.likely"
+_ADDRESS = "tirx.address_of"
+_LLVM = "tirx.call_llvm_intrin"
+_MASKED_LOAD, _MASKED_STORE = map(codegen.llvm_lookup_intrinsic_id, ("llvm.masked.load", "llvm.masked.store"))
+_QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+_SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
+_ANYWHERE = 1 << 40  # items of views whose extent is not said
+_LONGEST = 1 << 31  # rounds of a loop that ends anyway
+_SURE = 1 << 62  # integers of 64 bits below it did not overflow
+_NOTHING = -1  # of no tensor: it has no items to be compared with
+
+
+@dataclass
+class Checks:
+    """How many accesses to tensors, and divisions by what is not constant, kernels have.
+
+    Attributes:
+        proved: that cannot go wrong.
+        checked: while the kernels run.
+    """
+
+    proved: int = 0
+    checked: int = 0
+
+    def __add__(self, other: Checks) -> Checks:
+        return Checks(self.proved + other.proved, self.checked + other.checked)
+
+
+_COUNTED: ContextVar[Checks | None] = ContextVar("counted", default=None)
+
+
+@contextmanager
+def counted_checks() -> Iterator[Checks]:
+    """Counts the checks of the kernels that become code in this context."""
+    counts = Checks()
+    token = _COUNTED.set(counts)
+    try:
+        yield counts
+    finally:
+        _COUNTED.reset(token)
+
+
+def with_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A flat kernel whose loops are vectors and copies already, with checks."""
+    name = str(func.attrs.get("global_symbol", "")).removeprefix("nnefc_kernel_")
+    kernel = _Kernel(name)
+    body = kernel.statement(func.body)
+    counts = _COUNTED.get()
+    if counts is not None:
+        counts.proved += kernel.checks.proved
+        counts.checked += kernel.checks.checked
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+class _Kernel:
+    """The statements of a kernel."""
+
+    def __init__(self, name: str) -> None:
+        self._name = StringImm(name)
+        self._analyzer = sym.Analyzer()
+        self._addresses: dict[tirx.Var, TensorLoad] = {}  # pointers to items of tensors
+        self._views: dict[tirx.Var, TensorLoad] = {}  # tensors of unknown extent that begin there
+        self.checks = Checks()
+
+    def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:
+        match stmt:
+            case tirx.SeqStmt():
+                return tirx.SeqStmt([self.statement(part) for part in stmt.seq])
+            case tirx.For():
+                return self._loop(stmt)
+            case tirx.While():
+                goes_on = tirx.And(_nothing_failed(), self._value(stmt.condition))
+                return tirx.While(goes_on, self.statement(stmt.body))
+            case tirx.IfThenElse():
+                condition = self._value(stmt.condition)
+                then = self._under(stmt.condition, lambda: self.statement(stmt.then_case))
+                rest = None
+                if stmt.else_case is not None:
+                    rest = self._under(tirx.Not(stmt.condition), lambda: self.statement(stmt.else_case))
+                return tirx.IfThenElse(condition, then, rest)
+            case tirx.AttrStmt():
+                return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, self.statement(stmt.body))
+            case tirx.Bind():
+                return self._bind(stmt)
+            case tirx.DeclBuffer():
+                if stmt.data in self._addresses and _extent(stmt.buffer) is None:
+                    self._views[stmt.buffer] = self._addresses[stmt.data]
+                return stmt
+            case tirx.BufferStore():
+                return self._store(stmt)
+            case tirx.Evaluate():
+                return self._evaluated(stmt)
+        return stmt
+
+    def _loop(self, loop: tirx.For) -> tirx.Stmt:
+        extent = self._value(loop.extent)
+        if not self._analyzer.const_int_bound(loop.extent).max_value < _LONGEST:
+            extent = tirx.if_then_else(_nothing_failed(), extent, tirx.const(0, _dtype(extent)))
+        span = tvm.ir.Range.from_min_extent(loop.min, loop.extent)
+        self._analyzer.bind(loop.loop_var, span, allow_override=True)
+        body = self._under(loop.extent > 0, lambda: self.statement(loop.body))
+        return tirx.For(
+            loop.loop_var,
+            self._value(loop.min),
+            extent,
+            loop.kind,
+            body,
+            loop.thread_binding,
+            loop.annotations,
+            loop.step,
+        )
+
+    def _bind(self, stmt: tirx.Bind) -> tirx.Stmt:
+        address = stmt.value
+        while isinstance(address, Call) and (_name(address) == "tirx.reinterpret" or _name(address) == _LLVM):
+            address = address.args[-1]
+        if isinstance(address, Call) and _name(address) == _ADDRESS:
+            self._addresses[stmt.var] = address.args[0]
+        elif _is_integer(stmt.value):
+            if _is_pure(stmt.value):
+                self._analyzer.bind(stmt.var, stmt.value, allow_override=True)
+            else:
+                bound = self._analyzer.const_int_bound(_known_part(stmt.value))
+                self._analyzer.update(stmt.var, bound, override=True)
+        return tirx.Bind(stmt.var, self._value(stmt.value))
+
+    def _store(self, stmt: tirx.BufferStore) -> tirx.Stmt:
+        value = self._value(stmt.value)
+        (place,) = stmt.indices
+        index = self._value(place)
+        before: list[tirx.Stmt] = []
+        if _takes_work(index):
+            var = tirx.Var("place", index.expr_ty())
+            before, index = [tirx.Bind(var, index)], var
+        check = self._check("writes", stmt.buffer, place, index)
+        store = tirx.BufferStore(stmt.buffer, value, [index])
+        if check is not None:
+            store = tirx.IfThenElse(check.holds, store, tirx.Evaluate(check.failed))
+        return tirx.SeqStmt([*before, store]) if before else store
+
+    def _evaluated(self, stmt: tirx.Evaluate) -> tirx.Stmt:
+        call = stmt.value
+        if not (isinstance(call, Call) and _name(call) == _LLVM and int(call.args[0]) == _MASKED_STORE):
+            return tirx.Evaluate(self._value(call))
+        number, value, address, inside = call.args
+        check = self._masked("writes", address, inside)
+        made = tirx.Evaluate(Call(call.op, [number, self._value(value), address, inside], call.attrs, ret_ty=call.ty))
+        return made if check is None else tirx.IfThenElse(check.holds, made, tirx.Evaluate(check.failed))
+
+    def _value(self, value: tirx.Expr) -> tirx.Expr:
+        match value:
+            case tirx.IntImm() | tirx.FloatImm() | StringImm():
+                return value
+            case TensorLoad():
+                return self._load(value)
+            case Call() if _name(value) in _IF_THEN_ELSE:
+                condition, then, rest = value.args
+                then = self._under(condition, lambda: self._value(then))
+                rest = self._under(tirx.Not(condition), lambda: self._value(rest))
+                return tirx.if_then_else(self._value(condition), then, rest)
+            case Call() if _name(value) == _ADDRESS:
+                return value
+            case Call() if _name(value) == _LLVM and int(value.args[0]) == _MASKED_LOAD:
+                check = self._masked("reads", value.args[1], value.args[2])
+                return value if check is None else check.guarding(value)
+            case tirx.Let():
+                if _is_integer(value.value) and _is_pure(value.value):
+                    self._analyzer.bind(value.var, value.value, allow_override=True)
+                return tirx.Let(value.var, self._value(value.value), self._value(value.body))
+        if isinstance(value, _QUOTIENTS) and _is_integer(value, any_lanes=True):
+            return self._quotient(value)
+        return _rebuilt(value, self._value)
+
+    def _load(self, load: TensorLoad) -> tirx.Expr:
+        (place,) = load.indices
+        index = self._value(place)
+        if not _takes_work(index):
+            check = self._check("reads", load.source, place, index)
+            return load if check is None else check.guarding(load)
+        var = tirx.Var("place", index.expr_ty())
+        check = self._check("reads", load.source, place, var)
+        found = tirx.BufferLoad(load.source, [var])
+        return tirx.Let(var, index, found if check is None else check.guarding(found))
+
+    def _quotient(self, value: tirx.Expr) -> tirx.Expr:
+        a, b = self._value(value.a), self._value(value.b)
+        made = value if a.same_as(value.a) and b.same_as(value.b) else type(value)(a, b)
+        lanes = _lanes(value.b)
+        divisor = value.b.value if isinstance(value.b, tirx.Broadcast) else value.b
+        if isinstance(divisor, tirx.IntImm) and int(divisor) != 0:
+            return made
+        if lanes == 1 and self._analyzer.can_prove(divisor != 0):
+            self.checks.proved += 1
+            return made
+        if isinstance(value.b, tirx.Broadcast) and self._analyzer.can_prove(divisor != 0):
+            self.checks.proved += 1
+            return made
+        self.checks.checked += 1
+        failed = self._failure("divides by zero", tirx.IntImm("int64", 0), tirx.IntImm("int64", _NOTHING))
+        var = tirx.Var("divisor", b.expr_ty())
+        holds = _all([part != 0 for part in _parts(var)])
+        return tirx.Let(var, b, _Check(holds, failed).guarding(type(value)(a, var)))
+
+    def _check(self, does: str, tensor: tirx.Var, place: tirx.Expr, index: tirx.Expr) -> _Check | None:
+        """That an index is inside of a tensor; None if that is sure.
+
+        Args:
+            place: the index as it was, of which something may be proved.
+            index: the same, to be computed.
+        """
+        name = tensor.name
+        while tensor in self._views:  # a view that begins at an item of another one
+            begin = self._views[tensor]
+            tensor, (first,) = begin.source, begin.indices
+            place, index = _moved(place, first), _moved(index, first)
+        extent = _extent(tensor)
+        if extent is None:
+            return None
+        return self._inside(f"{does} {name}", _ends(place), _ends(index), extent)
+
+    def _masked(self, does: str, address: tirx.Expr, inside: tirx.Expr) -> _Check | None:
+        """The same of the lanes of a vector that a mask lets through: those below a number."""
+        load = address.args[0]
+        (first,) = load.indices
+        lanes = tirx.const(_lanes(inside), _dtype(first))
+        left = lanes
+        if isinstance(inside, tirx.LT) and isinstance(inside.b, tirx.Broadcast):
+            left = tirx.min(_known_part(inside.b.value).astype(_dtype(first)), lanes)
+        tensor, name = load.source, load.source.name
+        while tensor in self._views:
+            begin = self._views[tensor]
+            tensor, first = begin.source, begin.indices[0] + first
+        extent = _extent(tensor)
+        if extent is None:
+            return None
+        ends = [first, first + tirx.max(left, tirx.const(1, _dtype(first))) - 1]
+        return self._inside(f"{does} {name}", ends, ends, extent)
+
+    def _inside(
+        self, does: str, places: Sequence[tirx.Expr], indices: Sequence[tirx.Expr], extent: tirx.Expr
+    ) -> _Check | None:
+        if all(self._is_inside(place, extent) for place in places):
+            self.checks.proved += 1
+            return None
+        self.checks.checked += 1
+        wide, size = [index.astype("int64") for index in indices], extent.astype("int64")
+        fits = [tirx.And(index >= 0, index < size) for index in wide]
+        fits += [test for index in indices if (test := self._without_overflow(index)) is not None]
+        wrong = wide[-1]
+        for index in reversed(wide[:-1]):
+            wrong = tirx.Select(tirx.And(index >= 0, index < size), wrong, index)
+        return _Check(_all(fits), self._failure(does, wrong, size))
+
+    def _is_inside(self, place: tirx.Expr, extent: tirx.Expr) -> bool:
+        if self._may_overflow(place):
+            return False
+        bound = self._analyzer.const_int_bound(place)
+        if bound.min_value < 0 and not self._analyzer.can_prove(place >= 0):
+            return False
+        if isinstance(extent, tirx.IntImm) and bound.max_value < int(extent):
+            return True
+        return bool(self._analyzer.can_prove(place < extent))
+
+    def _may_overflow(self, index: tirx.Expr) -> bool:
+        """Whether a sum or product in an index may be beyond its type, by the ranges of what it is computed from."""
+        limit = 1 << (int(tvm.DataType(_dtype(index)).bits) - 1)
+        for part in _inside(index):
+            if isinstance(part, _SUMS):
+                bound = self._analyzer.const_int_bound(part)
+                if bound.max_value >= min(limit, _SURE) or bound.min_value < -min(limit, _SURE):
+                    return True
+        return False
+
+    def _without_overflow(self, index: tirx.Expr) -> tirx.Expr | None:
+        """That no sum or product of an index is beyond its type, where that is not sure."""
+        if not self._may_overflow(index):
+            return None
+        if int(tvm.DataType(_dtype(index)).bits) < 64:
+            return _in_type(index, "int64") == index.astype("int64")
+        wide = _in_type(index, "float64")
+        limit = tirx.const(float(_SURE), "float64")
+        return tirx.And(wide < limit, wide > -limit)
+
+    def _failure(self, does: str, index: tirx.Expr, size: tirx.Expr) -> tirx.Expr:
+        return tirx.call_extern("int32", _FAILED, self._name, StringImm(does), index, size)
+
+    def _under(self, condition: tirx.Expr, made: Callable[[], tirx.Expr | tirx.Stmt]) -> tirx.Expr | tirx.Stmt:
+        """What `made` returns, while conditions hold that say nothing of memory, which may change."""
+        known = [part for part in _conjuncts(condition) if _is_pure(part) and _lanes(part) == 1]
+        if not known:
+            return made()
+        with self._analyzer.constraint_scope(_all(known)):
+            return made()
+
+
+@dataclass(frozen=True)
+class _Check:
+    """What must hold, and what notes that it does not: an int32 that is 0."""
+
+    holds: tirx.Expr
+    failed: tirx.Expr
+
+    def guarding(self, value: tirx.Expr) -> tirx.Expr:
+        """The value, or zeros."""
+        scalar, lanes = _dtype(value).partition("x")[0], _lanes(value)
+        zero = self.failed
+        if scalar == "bool":
+            zero = zero != 0
+        elif scalar != "int32":
+            zero = zero.astype("float32").astype(scalar) if "float" in scalar else zero.astype(scalar)
+        return tirx.if_then_else(self.holds, value, tirx.Broadcast(zero, lanes) if lanes > 1 else zero)
+
+
+def _nothing_failed() -> tirx.Expr:
+    return tirx.call_extern("int32", _RUN_FAILED) == 0
+
+
+def _name(call: Call) -> str:
+    return str(getattr(call.op, "name", ""))
+
+
+def _dtype(expr: tirx.Expr) -> str:
+    return str(expr.expr_ty().dtype)
+
+
+def _lanes(expr: tirx.Expr) -> int:
+    return int(tvm.DataType(_dtype(expr)).lanes)
+
+
+def _is_integer(expr: tirx.Expr, any_lanes: bool = False) -> bool:
+    dtype = _dtype(expr) if hasattr(expr.ty, "dtype") else ""
+    return dtype.startswith(("int", "uint")) and (any_lanes or _lanes(expr) == 1)
+
+
+def _all(conditions: Sequence[tirx.Expr]) -> tirx.Expr:
+    return reduce(tirx.And, conditions)
+
+
+def _extent(tensor: tirx.Var) -> tirx.Expr | None:
+    """How many items a flat tensor has; None where it is a view that does not say."""
+    size = math.prod(tensor.shape[1:], start=tensor.shape[0]) if len(tensor.shape) else tirx.IntImm("int64", 1)
+    return None if isinstance(size, tirx.IntImm) and int(size) >= _ANYWHERE else size
+
+
+def _ends(index: tirx.Expr) -> list[tirx.Expr]:
+    """The numbers of a vector of indices that all others are between."""
+    if isinstance(index, tirx.Ramp):
+        return [index.base, index.base + index.stride * tirx.const(int(index.lanes) - 1, _dtype(index.base))]
+    return [index.value] if isinstance(index, tirx.Broadcast) else _parts(index)
+
+
+def _parts(value: tirx.Expr) -> list[tirx.Expr]:
+    """The lanes of a vector."""
+    if isinstance(value, tirx.Broadcast):
+        return [value.value]
+    lanes = _lanes(value)
+    return [tirx.Shuffle([value], [lane]) for lane in range(lanes)] if lanes > 1 else [value]
+
+
+def _moved(index: tirx.Expr, by: tirx.Expr) -> tirx.Expr:
+    if isinstance(index, tirx.Ramp):
+        return tirx.Ramp(index.base + by, index.stride, index.lanes)
+    return index + (tirx.Broadcast(by, _lanes(index)) if _lanes(index) > 1 else by)
+
+
+def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
+    match condition:
+        case tirx.And():
+            return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+        case Call() if _name(condition) == _LIKELY:
+            return _conjuncts(condition.args[0])
+        case tirx.Not() if isinstance(condition.a, Call) and _name(condition.a) == _LIKELY:
+            return [tirx.Not(condition.a.args[0])]
+    return [condition]
+
+
+def _is_pure(expr: tirx.Expr) -> bool:
+    """Whether an expression is always the same number: it reads no memory, and calls nothing."""
+    return not any(
+        isinstance(part, TensorLoad) or (isinstance(part, Call) and _name(part) not in (*_IF_THEN_ELSE, _LIKELY))
+        for part in _inside(expr)
+    )
+
+
+def _takes_work(index: tirx.Expr) -> bool:
+    """Whether an index is to be computed once, and compared and used then."""
+    is_vector = _lanes(index) > 1 and not isinstance(index, tirx.Ramp | tirx.Broadcast | tirx.Var)
+    return is_vector or not _is_pure(index)
+
+
+def _known_part(value: tirx.Expr) -> tirx.Expr:
+    """Of a name that TVM does not replace by its value, as a minimum with the largest integer is, the value."""
+    if isinstance(value, Call) and _name(value) == _LLVM and len(value.args) == 3:
+        return value.args[2]
+    return value
+
+
+def _inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
+    """The expression and all of those inside."""
+    waiting = [expr]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting += _operands(part)
+
+
+def _operands(expr: tirx.Expr) -> list[tirx.Expr]:
+    match expr:
+        case tirx.IntImm() | tirx.FloatImm() | tirx.Var() | StringImm():
+            return []
+        case Call():
+            return [arg for arg in expr.args if isinstance(arg, tirx.Expr)]
+        case TensorLoad():
+            return list(expr.indices)
+        case tirx.Select():
+            return [expr.condition, expr.true_value, expr.false_value]
+        case tirx.Cast() | tirx.Broadcast():
+            return [expr.value]
+        case tirx.Ramp():
+            return [expr.base, expr.stride]
+        case tirx.Shuffle():
+            return list(expr.vectors)
+        case tirx.Let():
+            return [expr.value, expr.body]
+        case tirx.Not():
+            return [expr.a]
+    return [expr.a, expr.b] if hasattr(expr, "b") else []
+
+
+def _rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """The expression with `change` applied to each one right inside it; itself if nothing changes."""
+    before = _operands(expr)
+    after = [change(part) for part in before]
+    if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
+        return expr
+    match expr:
+        case Call():
+            made = iter(after)
+            args = [next(made) if isinstance(arg, tirx.Expr) else arg for arg in expr.args]
+            return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
+        case TensorLoad():
+            return tirx.BufferLoad(expr.source, after)
+        case tirx.Select():
+            return tirx.Select(*after)
+        case tirx.Cast():
+            return tirx.Cast(_dtype(expr), *after)
+        case tirx.Broadcast():
+            return tirx.Broadcast(*after, expr.lanes)
+        case tirx.Ramp():
+            return tirx.Ramp(*after, expr.lanes)
+        case tirx.Shuffle():
+            return tirx.Shuffle(after, expr.indices)
+    return type(expr)(*after)
+
+
+def _in_type(expr: tirx.Expr, dtype: str) -> tirx.Expr:
+    """An index, computed in a wider type."""
+    match expr:
+        case tirx.FloorDiv() | tirx.FloorMod() if dtype == "float64":
+            whole, divisor = _in_type(expr.a, dtype), _in_type(expr.b, dtype)
+            quotient = tirx.floor(whole / divisor)
+            return quotient if isinstance(expr, tirx.FloorDiv) else whole - quotient * divisor
+        case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.Min() | tirx.Max() | tirx.FloorDiv() | tirx.FloorMod():
+            return type(expr)(_in_type(expr.a, dtype), _in_type(expr.b, dtype))
+    return expr.astype(dtype)

@@ -1,0 +1,126 @@
+"""Libraries whose kernels look at every place that they read or write (`nnefc compile --checked`): mistakes that were
+made on purpose are found, and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm_ffi
+from click.testing import CliRunner
+from emulation import MACHINES, refused_by
+from onnx import TensorProto, helper, numpy_helper
+from tvm import tirx
+
+import nnefc
+from nnefc.backends import cpu
+from nnefc.cli import main
+from nnefc.diagnostics import CompileError
+from nnefc.loader import RunError
+
+RNG = np.random.default_rng(43)
+X = RNG.standard_normal((2, 5, 13, 11)).astype(np.float32)
+KNOWN = {"b": 2, "h": 13, "w": 11}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolution, the mean of the image, and a matrix product."""
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1], name="edges"),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"], name="mean"),
+        helper.make_node("Softmax", ["p"], ["y"], axis=1, name="classes"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 5, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(RNG.standard_normal((19, 5, 3, 3)).astype(np.float32), "k")],
+    )
+    path = tmp_path_factory.mktemp("checked") / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+    return path
+
+
+@contextmanager
+def mistaken(change: Callable[[tirx.For], tirx.For], kernel: str = "") -> Iterator[None]:
+    """Every kernel, or that of a rule, gets its loops changed after it has its schedule."""
+    lower_kernel = cpu.lower_kernel
+
+    def wrong(func: tirx.PrimFunc, *arguments: object) -> object:
+        made = lower_kernel(func, *arguments)
+        if kernel and str(func.attrs["nnefc.rule"]) != kernel:
+            return made
+        return replace(made, func=tvm_ffi.structural_map(made.func, (tirx.For, change)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "lower_kernel", wrong)
+        yield
+
+
+def longer(loop: tirx.For) -> tirx.For:
+    """A loop with one round more."""
+    if loop.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL):
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent + 1, loop.kind, loop.body, annotations=loop.annotations)
+
+
+@pytest.mark.parametrize("shape", [KNOWN, None], ids=["known", "open"])
+def test_results_are_those_of_other_libraries(model: Path, shape: dict[str, int] | None) -> None:
+    checked = nnefc.compile(model, checked=True, shape=shape)
+    assert checked.checks is not None
+    assert checked.checks.proved > 100
+    assert bool(checked.checks.checked) == (shape is None)  # all is proved where sizes are known
+    wanted = nnefc.compile(model, shape=shape).run({"x": X})
+    with checked.load(threads=2) as library:
+        assert np.array_equal(library.run({"x": X})["y"], wanted["y"])
+
+
+@pytest.mark.parametrize("shape", [KNOWN, None], ids=["known", "open"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_schedule_whose_loops_are_too_long_is_found(model: Path, shape: dict[str, int] | None, threads: int) -> None:
+    with mistaken(longer):
+        artifact = nnefc.compile(model, checked=True, shape=shape)
+    with artifact.load(threads=threads) as library, pytest.raises(RunError) as caught:
+        library.run({"x": X})
+    assert "the kernel pad writes padded[" in str(caught.value)
+    assert "which has 1950 items, in node 'edges' (Conv)" in str(caught.value)
+
+
+def test_the_kernel_that_errs_is_named_and_what_it_computes(model: Path) -> None:
+    with mistaken(longer, "WindowsRule"):
+        artifact = nnefc.compile(model, checked=True, shape=KNOWN)
+    with artifact.load(threads=1) as library:
+        for _ in range(2):  # a session goes on after a failure
+            with pytest.raises(RunError, match=r"in node 'mean' \(GlobalAveragePool\)"):
+                library.run({"x": X})
+
+
+@pytest.mark.parametrize("name", ["aarch64", "armv7"])
+def test_other_machines_find_it_too(model: Path, name: str) -> None:
+    machine = next(machine for machine in MACHINES if machine.name == name)
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    with mistaken(longer):
+        artifact = nnefc.compile(model, machine.target, checked=True, shape=KNOWN)
+    assert "the kernel pad writes padded[" in refused_by(machine, artifact)
+
+
+def test_libraries_say_that_they_check(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.so"
+    made = CliRunner().invoke(main, ["compile", str(model), "-o", str(out), "--checked", "-v"])
+    assert made.exit_code == 0, made.output
+    assert "accesses, the others are proved" in made.output
+    assert "every divisor" in CliRunner().invoke(main, ["inspect", str(out)]).output
+
+
+def test_gpus_have_tools_of_their_own(model: Path) -> None:
+    with pytest.raises(CompileError, match="compute-sanitizer"):
+        nnefc.compile(model, "cuda", checked=True, shape=KNOWN)
