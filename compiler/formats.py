@@ -23,7 +23,7 @@ from nnefc.turns import in_turn
 
 __all__ = ["Format", "ShapeLike", "format_of", "load_network", "load_operator_files", "load_outline"]
 
-ShapeLike: TypeAlias = "SupportsIndex | Sequence[ShapeLike] | None"
+ShapeLike: TypeAlias = "SupportsIndex | str | Sequence[ShapeLike] | None"
 """What users give as a shape: sizes, or one size alone; of a sequence of ONNX's the shapes of its items, and None
 for an optional input that is not there."""
 

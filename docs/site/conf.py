@@ -23,12 +23,13 @@ copyright = "the authors of nnefc"  # Sphinx's name for it
 version = release = version_of("nnefc")
 html_title = f"nnefc {version}"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "c_header"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "c_header"]
 root_doc = "docs/site/index"
 include_patterns = [
     "*.md",
     "benchmarks/results/**.md",
     "docs/**",
+    "examples/**.ipynb",
     "examples/**.md",
 ]
 exclude_patterns = ["docs/site/extra/**", "docs/site/static/**"]
@@ -41,6 +42,13 @@ html_show_copyright = False
 
 # Pages are also read as they are: links between them name headings as other programs that show Markdown do.
 myst_heading_anchors = 4
+
+# Notebooks are kept without outputs, and run while the site is made; a cell that fails is an error.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_execution_show_tb = True
+
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.header"]  # a page may begin below its first heading
 highlight_language = "none"

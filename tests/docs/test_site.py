@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import nnefc
 ROOT = Path(__file__).parents[2]
 
 pytest.importorskip("sphinx")
-pytest.importorskip("myst_parser")
+pytest.importorskip("myst_nb")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,28 @@ def test_the_references_have_all_that_is_public(site: Path) -> None:
 
     for command in main.commands:
         assert f'id="nnefc-{command}"' in cli
+
+
+NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+SHOWN = {
+    "first_network": ("<caption>Artifact digits", "<caption>Model digits", "a 0, by", "pictures are read right"),
+    "sizes_and_precisions": ("multiples of 8 for", "int8:", "of its size is noise"),
+    "where_the_time_goes": ('class="boxes"', "ContractionRule", "pieces", "outside of kernels"),
+}
+"""What cells show, by notebook."""
+
+
+def test_notebooks_are_kept_without_what_their_cells_show() -> None:
+    assert {path.stem for path in NOTEBOOKS} == set(SHOWN)
+    for path in NOTEBOOKS:
+        cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells), path
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_site_shows_what_cells_of_notebooks_show(site: Path, name: str) -> None:
+    page = (site / "examples" / "notebooks" / f"{name}.html").read_text()
+    assert [words for words in SHOWN[name] if words not in page] == []
 
 
 def test_comments_of_a_header_stay_with_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
