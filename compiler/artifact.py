@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnefc.diagnostics import CompileError
+from nnefc.evaluation import external_calls
 from nnefc.library_graph import graph_of_library
 from nnefc.loader import Model, listed, load
 from nnefc.loader.notebook import face_html
@@ -225,7 +226,8 @@ def build(
     description = replace(described[0], target=target.name)
     if several:
         most = {name: max(getattr(level, name) for level in described) for name in ("workspace_bytes", "scratch_bytes")}
-        description = replace(description, levels=tuple(described), **most)
+        called = any(level.is_called for level in described)
+        description = replace(description, levels=tuple(described), is_called=called, **most)
     constants = _constants(network, last, description.constant_bytes)
     code = LevelsCode(tuple(code for code in codes if isinstance(code, MachineCode))) if several else codes[0]
     return Artifact(description, target, levels[0][1][0].plan.lower_bound, code, constants)
@@ -245,9 +247,18 @@ def _level(
         scratch_bytes=max(program.scratch_bytes for program in programs),
         cpu_features=_features(target.host, programs),
         kernels=tuple(_described_kernel(timed) for program in programs for timed in program.timed),
+        is_called=network.has_text or any(map(_calls_runtime, programs)),
     )
     description = _with_specializations(description, programs, special) if special.networks else description
     return _only_specialized(description) if special.only else description
+
+
+_CALLED = {"nnefc_kernel_error", "nnefc_run_failed"}  # functions of the runtime that ask which session runs
+
+
+def _calls_runtime(program: Lowered) -> bool:
+    """Whether a program notes failures, or asks for them."""
+    return any(_CALLED & external_calls(func) for func in program.module.functions.values())
 
 
 def _described_kernel(timed: TimedKernel) -> KernelDescription:
@@ -344,7 +355,8 @@ def _description(
         constant_bytes=whole.constant_bytes + _initial_bytes(network, whole),
         state_bytes=whole.state_bytes,
         state_initial_offset=whole.constant_bytes,
-        variables=network.variables,
+        variables=() if target.host.small else network.variables,
+        small=target.host.small,
         index_limits=tuple((name, most) for name, most in index_limits(network).items() if name not in network.texts),
         device=device,
         dimensions=tuple(DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in dimensions),

@@ -65,6 +65,7 @@ def compile(
     target: str = "llvm",
     *,
     multi: bool = False,
+    small: bool = False,
     random_weights: int | None = None,
     shape: Mapping[str, ShapeLike] | None = None,
     values: Mapping[str, Any] | None = None,
@@ -100,6 +101,8 @@ def compile(
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
         multi: whether the library has code for each level of the target's instruction set, from the target on, and
             chooses among them when it is loaded.
+        small: whether the library shall be small rather than fast: it has one thread, no messages, no names of trained
+            values, no tables for debuggers, and no algorithm whose constants are larger than the model's.
         random_weights: a seed; variables without a file get random values from it.
         shape: shapes of inputs, by name, and sizes of ONNX's named dimensions, for models that leave them open:
             `{"image": (1, 3, 224, 224)}`, `{"batch": 1}`. The others stay open, on CPUs; those in a range are given as
@@ -174,6 +177,11 @@ def compile(
     machine = parse_any_target(
         f"{target} {MULTI}" if multi else target, *(() if precision == INT8 else (precision, keep_wide))
     )
+    if small:
+        machine = machine.made_small()
+        if profile or checked:
+            what = "time" if profile else "check"
+            raise CompileError(f"a small library does not {what} its kernels", hint="leave out one of the two options")
     load_operator_files(operators)
     with _without_collections():
         with progress.phase("read"):

@@ -45,7 +45,7 @@ from nnefc.passes.tir.announced_rounds import with_announced_rounds
 from nnefc.passes.tir.float_extremes import use_float_extremes, with_float_extremes
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_rounding
-from nnefc.passes.tir.kernels import BARE, THREADS, Kernel, lower_kernel
+from nnefc.passes.tir.kernels import ALONE, BARE, THREADS, Frames, Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.lane_sums import use_lane_sums
 from nnefc.passes.tir.loop_pointers import with_loop_pointers
@@ -88,7 +88,7 @@ class CpuBackend(Backend):
 
         def contractions(modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
             algorithms = (
-                FastAlgorithms() if strict or not target.hosted else choose_algorithms(modules, target, memory_budget)
+                FastAlgorithms() if strict or target.runs_alone else choose_algorithms(modules, target, memory_budget)
             )
             return [
                 *([] if strict else [("join attention", JoinAttention(target))]),
@@ -167,7 +167,13 @@ class CpuBackend(Backend):
             func = with_added_roundings(func)
         if self.target.rounds_products_once:
             func = with_multiplied_quotients(func)
-        return func, lower_kernel(func, sizes, once, THREADS if self.target.hosted else BARE)
+        return func, lower_kernel(func, sizes, once, self._frames)
+
+    @property
+    def _frames(self) -> Frames:
+        if not self.target.hosted:
+            return BARE
+        return ALONE if self.target.small else THREADS
 
     def memory(self) -> Memory:
         return HostMemory(self.target.size_type)

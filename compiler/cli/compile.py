@@ -32,6 +32,12 @@ __all__ = ["compile_model"]
     default=None,
     help="Make one library for a kind of processor, x86-64 or 64-bit Arm, with code for each level of them.",
 )
+@click.option(
+    "--small",
+    is_flag=True,
+    default=None,
+    help="Make the library small rather than fast: one thread, no messages of errors but their numbers.",
+)
 @model_options
 @click.option(
     "--max-error",

@@ -40,7 +40,7 @@ from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import bounds, dimension, expression, is_known, substituted
 from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 
-__all__ = ["BARE", "THREADS", "Frames", "Kernel", "lower_kernel"]
+__all__ = ["ALONE", "BARE", "THREADS", "Frames", "Kernel", "lower_kernel"]
 
 _ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
 
@@ -62,6 +62,9 @@ class Frames:
 
 THREADS = Frames(4 << 10, 64 << 10, scratch=True)
 """Of an operating system, some of whose C libraries give threads 128 KiB."""
+
+ALONE = Frames(4 << 10, 64 << 10, scratch=False)
+"""Of an operating system, for libraries of one thread."""
 
 BARE = Frames(256, 1 << 10, scratch=False)
 """Of programs without one."""

@@ -288,6 +288,8 @@ class LibraryDescription:
         part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
         kernels: in the order of their places, if the library times them.
         checked: whether its kernels look at every place that they read or write.
+        small: whether it is compiled for size: one thread, no messages, no names of trained values.
+        is_called: whether the network's code calls the runtime, to say that it has failed or to ask whether.
         levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
             on. What it says itself is what it says on the oldest, but for the target and the memory, the most of all.
     """
@@ -325,6 +327,8 @@ class LibraryDescription:
     part_dimensions: tuple[int, ...] = ()
     kernels: tuple[KernelDescription, ...] = ()
     checked: bool = False
+    small: bool = False
+    is_called: bool = True
     levels: tuple[LibraryDescription, ...] = ()
 
     @property

@@ -9,6 +9,7 @@ from pathlib import Path
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.private_symbols import for_windows, hide_mach_o, keep
 from nnefc.targets.link.seal import add_seal
+from nnefc.targets.link.small_elf import without_section_table, without_unwind_tables
 from nnefc.targets.link.wasm_memory import note_memory
 from nnefc.targets.machine.system import FileFormat
 
@@ -51,6 +52,7 @@ class Linking:
         alone: how zig links them first; if a function is missing then, it links them as the others say. None if only
             that is possible.
         finish: what is done then to the file of the library, in which these constants are.
+        small: the same for libraries that are compiled for size; None if nothing is different.
     """
 
     compile_flags: tuple[str, ...]
@@ -60,6 +62,7 @@ class Linking:
     prepare: Callable[[bytes], bytes] = keep
     alone: Alone | None = None
     finish: Callable[[Path, Constants | None], object] = _left_as_it_is
+    small: Linking | None = None
 
 
 def _for_linker(*flags: str) -> list[str]:
@@ -90,13 +93,20 @@ def _shared_names(library: str, names: Sequence[str], folder: Path) -> list[str]
     return _wasm_names(library, (*names, "nnefc_lend", "nnefc_lent", "nnefc_run_lent", "nnefc_may_wait"), folder)
 
 
-_ELF = Linking(
+def _cut_and_sealed(library: Path, _constants: Constants | None) -> None:
+    """What a small library's file becomes: it does not compare its constants itself, so one checksum is of all."""
+    without_section_table(library)
+    add_seal(library, None)
+
+
+_PLAIN_ELF = Linking(
     compile_flags=("-fPIC", "-ffunction-sections", "-fdata-sections"),
     link_flags=(
         "-shared",
         "-s",
         "-Wl,--gc-sections",
         "-Wl,--build-id=none",
+        "-Wl,--hash-style=gnu",
         "-Wl,--no-undefined",
         "-Wl,-Bsymbolic",
     ),
@@ -104,6 +114,20 @@ _ELF = Linking(
     name_flags=_elf_names,
     alone=Alone(libraries=("-lc", "-lm", "-lpthread")),
     finish=add_seal,
+)
+_ELF = replace(
+    _PLAIN_ELF,
+    small=replace(
+        _PLAIN_ELF,
+        compile_flags=(
+            *_PLAIN_ELF.compile_flags,
+            "-fno-unwind-tables",
+            "-fno-asynchronous-unwind-tables",
+            "-fno-stack-protector",
+        ),
+        prepare=without_unwind_tables,
+        finish=_cut_and_sealed,
+    ),
 )
 _MACH_O = Linking(
     compile_flags=("-fPIC",),
@@ -165,7 +189,9 @@ LINKING: Mapping[FileFormat, Linking] = {
 }
 
 
-def linking_for(form: FileFormat, zig_cpu: str = "baseline") -> Linking:
+def linking_for(form: FileFormat, zig_cpu: str = "baseline", small: bool = False) -> Linking:
     """How libraries of a format are linked, for a processor by zig's name of it: modules of WebAssembly that several
-    threads run are linked in their own way."""
-    return _SHARED_WASM if form is FileFormat.WASM and "+atomics" in zig_cpu else LINKING[form]
+    threads run are linked in their own way. `small` says that the library is compiled for size."""
+    if form is FileFormat.WASM and "+atomics" in zig_cpu:
+        return _SHARED_WASM
+    return (LINKING[form].small if small else None) or LINKING[form]

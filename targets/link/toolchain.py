@@ -38,7 +38,7 @@ from nnefc.targets.description.library import (
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_constants import append_constants
 from nnefc.targets.link.elf_symbols import hide_symbols
-from nnefc.targets.link.linking import LINKING, Linking, linking_for
+from nnefc.targets.link.linking import Linking, linking_for
 from nnefc.targets.link.runtime_objects import runtime_objects
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
 from nnefc.targets.machine.system import FileFormat, format_of
@@ -61,6 +61,13 @@ RUNTIME = Path(__file__).parents[1] / "runtime"
 
 _CONSTANTS = RUNTIME / "constants.S"
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
+
+# In small libraries small/pool.c is in their place.
+_OF_THREADS = {"pieces.c", "pool.c", "processors.c", "stopped.c", "workers.c"}
+_OF_CALLS = {"tvm_hooks.c", "per_thread.c"}  # only where the network's code calls the runtime
+
+_FEW_BYTES = 1 << 20
+"""Constants of fewer bytes are linked as other data are: apart, they would take a page more than they have."""
 
 _COMPILE_FLAGS = ("-std=c11", "-Os", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
 
@@ -95,19 +102,25 @@ def link_library(
     if constants is not None:
         description = replace(description, checksum=constants.checksum)
     form, compiler = format_of(zig_target), compiler_for(zig_target, zig_cpu, cc)
+    if form not in _RUNTIMES[description.device].formats:
+        raise CompileError(
+            f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
+            hint="choose a host that runs Linux",
+        )
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
-            inputs = _inputs(folder, objects, description, form, () if cc else compiler)
-            left_out = form is FileFormat.ELF and not cc  # other linkers may lay it out otherwise
+            linking = linking_for(form, zig_cpu, description.small)
+            inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
+            few = form is FileFormat.ELF and constants is not None and constants.size < _FEW_BYTES
+            left_out = form is FileFormat.ELF and not cc and not few  # other linkers may lay it out otherwise
             if constants is not None and left_out:
                 inputs += [f"-DNNEFC_CONSTANT_BYTES={constants.size}", str(_CONSTANTS)]
             elif constants is not None:
-                inputs.append(_constants_object(folder, constants, compiler))
-            ways = [_with_everything(description, form)]
+                inputs.append(_constants_object(folder, constants, compiler, few))
+            ways = [_with_everything(description, linking)]
             if not cc:
-                ways = [*_alone(folder, description, form, compiler), *ways]
-            linking = linking_for(form, zig_cpu)
+                ways = [*_alone(folder, description, linking, compiler), *ways]
             _link(folder, inputs, description, output, linking, compiler, ways, constants, left_out)
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
@@ -149,18 +162,18 @@ def _link(
         library.replace(output)
 
 
-def _with_everything(description: LibraryDescription, form: FileFormat) -> list[str]:
+def _with_everything(description: LibraryDescription, linking: Linking) -> list[str]:
     """Linked with all that the compiler has for the target."""
-    return [*LINKING[form].libraries, *_RUNTIMES[description.device].libraries]
+    return [*linking.libraries, *_RUNTIMES[description.device].libraries]
 
 
 def _alone(
-    folder: Path, description: LibraryDescription, form: FileFormat, compiler: Sequence[str]
+    folder: Path, description: LibraryDescription, linking: Linking, compiler: Sequence[str]
 ) -> Iterator[list[str]]:
     """Linked with what the system itself has, where libraries of the format can be."""
-    alone = LINKING[form].alone
+    alone = linking.alone
     if alone is not None:
-        objects = _runtime_objects([RUNTIME / name for name in alone.sources], description, form, compiler, folder)
+        objects = _runtime_objects([RUNTIME / name for name in alone.sources], description, linking, compiler, folder)
         libraries = [*alone.libraries, *_RUNTIMES[description.device].libraries]
         yield ["-nostdlib", *alone.flags, *map(str, objects), *libraries]
 
@@ -197,12 +210,13 @@ def link_object(
     try:
         with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
             folder = Path(name)
-            inputs = _inputs(folder, objects, description, FileFormat.ELF, () if cc else compiler)
+            linking = linking_for(FileFormat.ELF, small=description.small)
+            inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
             if constants is not None:
-                inputs.append(_constants_object(folder, constants, compiler))
+                inputs.append(_constants_object(folder, constants, compiler, constants.size < _FEW_BYTES))
             flags = [
                 *_compile_flags(description),
-                *LINKING[FileFormat.ELF].compile_flags,
+                *linking.compile_flags,
                 "-g0",
                 "-r",
                 "-Wl,--strip-debug",
@@ -220,47 +234,42 @@ def archive(members: Sequence[Path], output: Path) -> None:
 
 
 def _inputs(
-    folder: Path, objects: Sequence[Path], description: LibraryDescription, form: FileFormat, own: Sequence[str]
+    folder: Path, objects: Sequence[Path], description: LibraryDescription, linking: Linking, own: Sequence[str]
 ) -> list[str]:
     """Everything that a library is made of but its constants, as sources and objects.
 
     The runtime is objects if `own`, zig's command, is given, and sources for another compiler.
     """
-    if form not in _RUNTIMES[description.device].formats:
-        raise CompileError(
-            f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
-            hint="choose a host that runs Linux",
-        )
     models = []
     for name, text in model_sources(description).items():
         models.append(folder / name)
         models[-1].write_text(text, encoding="utf-8")
     runtime = runtime_sources(description)
     if own:
-        runtime = _runtime_objects(runtime, description, form, own, folder)
+        runtime = _runtime_objects(runtime, description, linking, own, folder)
     inputs = [*map(str, runtime), *map(str, models)]
     for number, path in enumerate(objects):
         if path.suffix != ".o":  # a source of the network's own
             inputs.append(str(path))
             continue
         prepared = folder / f"network{number}.o"
-        prepared.write_bytes(LINKING[form].prepare(path.read_bytes()))
+        prepared.write_bytes(linking.prepare(path.read_bytes()))
         inputs.append(str(prepared))
     return inputs
 
 
 def _runtime_objects(
-    sources: Sequence[Path], description: LibraryDescription, form: FileFormat, compiler: Sequence[str], folder: Path
+    sources: Sequence[Path], description: LibraryDescription, linking: Linking, compiler: Sequence[str], folder: Path
 ) -> list[Path]:
-    command = [*compiler, *_compile_flags(description), *LINKING[form].compile_flags, "-g0"]
+    command = [*compiler, *_compile_flags(description), *linking.compile_flags, "-g0"]
     return runtime_objects(sources, RUNTIME, command, folder) if sources else []
 
 
-def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str]) -> str:
-    """The constants as an object; returns its path."""
+def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str], few: bool) -> str:
+    """The constants as an object, in a page of their own or, if they are few, not; returns its path."""
     image, content = folder / "constants.o", constants.save(folder / "constants.bin")
-    definition = f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"'
-    run_compiler([*compiler, definition, "-c", str(_CONSTANTS), "-o", str(image)], folder)
+    definitions = [f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"', *["-DNNEFC_FEW_CONSTANTS"] * few]
+    run_compiler([*compiler, *definitions, "-c", str(_CONSTANTS), "-o", str(image)], folder)
     return str(image)
 
 
@@ -270,18 +279,22 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
     profile = ["-DNNEFC_PROFILE"] * bool(description.kernels)
     levels = ["-DNNEFC_LEVELS"] * bool(description.levels)
     levels += ["-DNNEFC_CHECKED"] * description.checked
-    return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels]
+    small = ["-DNNEFC_SMALL", *["-DNNEFC_CALLED"] * description.is_called] if description.small else []
+    return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels, *small]
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:
     """The runtime's C files that a library consists of."""
     device = _RUNTIMES[description.device]
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
+    if description.small:
+        left_out |= _OF_THREADS if description.is_called else _OF_THREADS | _OF_CALLS
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
     folders += ["profile"] * bool(description.kernels) + ["levels"] * bool(description.levels)
     folders += ["checked"] * description.checked
+    folders += ["small"] * description.small
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
     return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
 

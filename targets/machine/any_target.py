@@ -50,6 +50,13 @@ class AnyTarget(Protocol):
     def with_wide(self, contractions: Sequence[str]) -> AnyTarget:
         """The same machine, with contractions that multiply float32 whatever its precision is."""
 
+    def made_small(self) -> AnyTarget:
+        """The same machine, for which code shall be small rather than fast.
+
+        Raises:
+            CompileError: it does not have such code.
+        """
+
 
 _PARSERS = {"cuda": ("nnefc.targets.machine.cuda_target", "parse_cuda_target")}
 """The first word of a target that is no CPU, and what reads the text."""

@@ -108,6 +108,17 @@ class CudaTarget:
         """The same GPUs, with contractions that multiply float32 whatever the precision is."""
         return replace(self, keep_wide=tuple(contractions))
 
+    def made_small(self) -> CudaTarget:
+        """GPUs have no use for small code.
+
+        Raises:
+            CompileError: always.
+        """
+        raise CompileError(
+            f"code for the target {self.name!r} is not made small",
+            hint="that is for processors: leave the option out",
+        )
+
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` that a thread loads at once."""
         return max(1, self.load_bytes * 8 // bits_of(dtype))

@@ -80,6 +80,7 @@ class Target:
         emulates_tiles: whether functions in C stand for that unit's instructions, for tests on machines without it.
         block_bytes: width of the blocks of numbers that layouts are made of, at least that of a vector register; 0 for
             one as wide.
+        small: whether code shall be small rather than fast.
         levels: if a library shall have code for several kinds of processors, each of them, from the oldest on.
     """
 
@@ -105,6 +106,7 @@ class Target:
     tiles: tuple[str, ...] = ()
     emulates_tiles: bool = False
     block_bytes: int = 0
+    small: bool = False
     levels: tuple[Target, ...] = ()
 
     backend = "cpu"
@@ -171,6 +173,15 @@ class Target:
         """The same machine, with contractions that multiply float32 whatever its precision is."""
         levels = tuple(level.with_wide(contractions) for level in self.levels)
         return replace(self, keep_wide=tuple(contractions), levels=levels)
+
+    def made_small(self) -> Target:
+        """The same machine, for which code shall be small rather than fast."""
+        return replace(self, small=True, levels=tuple(level.made_small() for level in self.levels))
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether its libraries have one thread, and their code nothing of a runtime's."""
+        return self.small or not self.hosted
 
     def widens(self, dtype: str) -> bool:
         """Whether vectors of `dtype`, at most 16 bits wide, become float32 in one or two instructions."""

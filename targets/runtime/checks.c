@@ -12,6 +12,7 @@
 
 static const nnefc_description *const description = &nnefc_this_model.description;
 
+#ifndef NNEFC_SMALL
 nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -19,6 +20,7 @@ nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ..
     va_end(arguments);
     return status;
 }
+#endif
 
 /* Whose threads these are, and where they run. */
 static nnefc_status check_threads(const nnefc_options *options, char *error) {

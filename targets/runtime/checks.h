@@ -5,8 +5,17 @@
 #include "engine.h"
 #include "nnefc.h"
 
-/* Writes a message into `error` and returns the status, so that a check is one statement. */
+/* Writes a message into `error` and returns the status, so that a check is one statement. Compiled for size, there are no
+ * messages. */
+#ifdef NNEFC_SMALL
+__attribute__((format(printf, 3, 4))) static inline nnefc_status nnefc_fail(nnefc_status status, char *error,
+                                                                            const char *format, ...) {
+    (void)error, (void)format;
+    return status;
+}
+#else
 __attribute__((format(printf, 3, 4))) nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ...);
+#endif
 
 /* The number of threads to use, from the options, the environment or the machine, in this order; and whether the options say of
  * threads what can be. */

@@ -1,6 +1,7 @@
 /* The trained values, as one read-only section of their own: from the file whose name, in quotes, is NNEFC_CONSTANTS; or
  * room in memory for NNEFC_CONSTANT_BYTES that are not there yet, apart from everything else by a page of the largest size.
- * On x86-64 the section is marked large: the linker then keeps it out of the 2 GB that code reaches directly. */
+ * On x86-64 the section is marked large: the linker then keeps it out of the 2 GB that code reaches directly. What is so small
+ * that a page would be a part of it (NNEFC_FEW_CONSTANTS) is with the other read-only data. */
 #if defined(__APPLE__)
     .section __TEXT,__nnefc
     .p2align 12
@@ -41,12 +42,18 @@ nnefc_constants:
 #else
 #if defined(__wasm__)
     .section .rodata.nnefc,"",@
+#elif defined(NNEFC_FEW_CONSTANTS)
+    .section .rodata.nnefc,"a",%progbits
 #elif defined(__x86_64__)
     .section .lrodata.nnefc,"al",%progbits
 #else
     .section .rodata.nnefc,"a",%progbits
 #endif
+#if defined(NNEFC_FEW_CONSTANTS)
+    .p2align 6
+#else
     .p2align 12
+#endif
     .globl nnefc_constants
     .hidden nnefc_constants
 #if defined(__wasm__)

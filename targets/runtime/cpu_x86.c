@@ -13,70 +13,89 @@
 
 enum cpu_register { EAX, EBX, ECX, EDX };
 
+/* Where the processor says so: a leaf, a subleaf, a register. Small numbers: without pointers, the table below needs no relocations. */
+enum where { BASIC_C, MORE_B, MORE_C, MORE_D, LATER_A, LATER_D, APX_B, AMD_C };
+
+static const struct {
+    uint32_t leaf;
+    uint8_t subleaf, in;
+} places[] = {
+    [BASIC_C] = {1, 0, ECX},
+    [MORE_B] = {7, 0, EBX},
+    [MORE_C] = {7, 0, ECX},
+    [MORE_D] = {7, 0, EDX},
+    [LATER_A] = {7, 1, EAX},
+    [LATER_D] = {7, 1, EDX},
+    [APX_B] = {0x29, 0, EBX},
+    [AMD_C] = {0x80000001u, 0, ECX},
+};
+
 /* State that the operating system must save and restore for the instructions to be usable: bits of XCR0. */
-enum { ANY_STATE = 0x0, AVX_STATE = 0x6, AVX512_STATE = 0xe6, TILE_STATE = 0x60000, APX_STATE = 0x80000 };
+enum { AVX_BITS = 0x6 };
+enum state { ANY_STATE, AVX_STATE, AVX512_STATE, TILE_STATE, APX_STATE };
+
+static const uint32_t state_bits[] = {
+    [ANY_STATE] = 0x0, [AVX_STATE] = AVX_BITS, [AVX512_STATE] = 0xe6, [TILE_STATE] = 0x60000, [APX_STATE] = 0x80000,
+};
 
 /* Those with two lines need both. */
 static const struct {
-    const char *name;
-    uint32_t leaf, subleaf;
-    enum cpu_register in;
-    uint32_t bit;
-    uint32_t state;
+    char name[16];
+    uint8_t where, bit, state;
 } features[] = {
-    {"sse3", 1, 0, ECX, 0, ANY_STATE},
-    {"ssse3", 1, 0, ECX, 9, ANY_STATE},
-    {"fma", 1, 0, ECX, 12, AVX_STATE},
-    {"sse4.1", 1, 0, ECX, 19, ANY_STATE},
-    {"sse4.2", 1, 0, ECX, 20, ANY_STATE},
-    {"movbe", 1, 0, ECX, 22, ANY_STATE},
-    {"popcnt", 1, 0, ECX, 23, ANY_STATE},
-    {"avx", 1, 0, ECX, 28, AVX_STATE},
-    {"f16c", 1, 0, ECX, 29, AVX_STATE},
-    {"bmi", 7, 0, EBX, 3, ANY_STATE},
-    {"avx2", 7, 0, EBX, 5, AVX_STATE},
-    {"bmi2", 7, 0, EBX, 8, ANY_STATE},
-    {"avx512f", 7, 0, EBX, 16, AVX512_STATE},
-    {"avx512dq", 7, 0, EBX, 17, AVX512_STATE},
-    {"avx512ifma", 7, 0, EBX, 21, AVX512_STATE},
-    {"avx512cd", 7, 0, EBX, 28, AVX512_STATE},
-    {"avx512bw", 7, 0, EBX, 30, AVX512_STATE},
-    {"avx512vl", 7, 0, EBX, 31, AVX512_STATE},
-    {"avx512vbmi", 7, 0, ECX, 1, AVX512_STATE},
-    {"avx512vbmi2", 7, 0, ECX, 6, AVX512_STATE},
-    {"gfni", 7, 0, ECX, 8, ANY_STATE},
-    {"avx512vnni", 7, 0, ECX, 11, AVX512_STATE},
-    {"avx512bitalg", 7, 0, ECX, 12, AVX512_STATE},
-    {"avx512vpopcntdq", 7, 0, ECX, 14, AVX512_STATE},
-    {"avx512fp16", 7, 0, EDX, 23, AVX512_STATE},
-    {"amx-bf16", 7, 0, EDX, 22, TILE_STATE},
-    {"amx-tile", 7, 0, EDX, 24, TILE_STATE},
-    {"amx-int8", 7, 0, EDX, 25, TILE_STATE},
-    {"avxvnni", 7, 1, EAX, 4, AVX_STATE},
-    {"avx512bf16", 7, 1, EAX, 5, AVX512_STATE},
-    {"avxifma", 7, 1, EAX, 23, AVX_STATE},
-    {"avxvnniint8", 7, 1, EDX, 4, AVX_STATE},
-    {"avxneconvert", 7, 1, EDX, 5, AVX_STATE},
-    {"avxvnniint16", 7, 1, EDX, 10, AVX_STATE},
-    {"avx10.1", 7, 1, EDX, 19, AVX512_STATE},
-    {"avx10.2", 7, 1, EDX, 19, AVX512_STATE},
-    {"egpr", 7, 1, EDX, 21, APX_STATE},
-    {"push2pop2", 7, 1, EDX, 21, APX_STATE},
-    {"ppx", 7, 1, EDX, 21, APX_STATE},
-    {"cf", 7, 1, EDX, 21, APX_STATE},
-    {"ccmp", 7, 1, EDX, 21, APX_STATE},
-    {"ccmp", 0x29, 0, EBX, 0, APX_STATE},
-    {"ndd", 7, 1, EDX, 21, APX_STATE},
-    {"ndd", 0x29, 0, EBX, 0, APX_STATE},
-    {"nf", 7, 1, EDX, 21, APX_STATE},
-    {"nf", 0x29, 0, EBX, 0, APX_STATE},
-    {"zu", 7, 1, EDX, 21, APX_STATE},
-    {"zu", 0x29, 0, EBX, 0, APX_STATE},
-    {"lzcnt", 0x80000001u, 0, ECX, 5, ANY_STATE},
-    {"sse4a", 0x80000001u, 0, ECX, 6, ANY_STATE},
-    {"xop", 0x80000001u, 0, ECX, 11, AVX_STATE},
-    {"fma4", 0x80000001u, 0, ECX, 16, AVX_STATE},
-    {"tbm", 0x80000001u, 0, ECX, 21, ANY_STATE},
+    {"sse3", BASIC_C, 0, ANY_STATE},
+    {"ssse3", BASIC_C, 9, ANY_STATE},
+    {"fma", BASIC_C, 12, AVX_STATE},
+    {"sse4.1", BASIC_C, 19, ANY_STATE},
+    {"sse4.2", BASIC_C, 20, ANY_STATE},
+    {"movbe", BASIC_C, 22, ANY_STATE},
+    {"popcnt", BASIC_C, 23, ANY_STATE},
+    {"avx", BASIC_C, 28, AVX_STATE},
+    {"f16c", BASIC_C, 29, AVX_STATE},
+    {"bmi", MORE_B, 3, ANY_STATE},
+    {"avx2", MORE_B, 5, AVX_STATE},
+    {"bmi2", MORE_B, 8, ANY_STATE},
+    {"avx512f", MORE_B, 16, AVX512_STATE},
+    {"avx512dq", MORE_B, 17, AVX512_STATE},
+    {"avx512ifma", MORE_B, 21, AVX512_STATE},
+    {"avx512cd", MORE_B, 28, AVX512_STATE},
+    {"avx512bw", MORE_B, 30, AVX512_STATE},
+    {"avx512vl", MORE_B, 31, AVX512_STATE},
+    {"avx512vbmi", MORE_C, 1, AVX512_STATE},
+    {"avx512vbmi2", MORE_C, 6, AVX512_STATE},
+    {"gfni", MORE_C, 8, ANY_STATE},
+    {"avx512vnni", MORE_C, 11, AVX512_STATE},
+    {"avx512bitalg", MORE_C, 12, AVX512_STATE},
+    {"avx512vpopcntdq", MORE_C, 14, AVX512_STATE},
+    {"avx512fp16", MORE_D, 23, AVX512_STATE},
+    {"amx-bf16", MORE_D, 22, TILE_STATE},
+    {"amx-tile", MORE_D, 24, TILE_STATE},
+    {"amx-int8", MORE_D, 25, TILE_STATE},
+    {"avxvnni", LATER_A, 4, AVX_STATE},
+    {"avx512bf16", LATER_A, 5, AVX512_STATE},
+    {"avxifma", LATER_A, 23, AVX_STATE},
+    {"avxvnniint8", LATER_D, 4, AVX_STATE},
+    {"avxneconvert", LATER_D, 5, AVX_STATE},
+    {"avxvnniint16", LATER_D, 10, AVX_STATE},
+    {"avx10.1", LATER_D, 19, AVX512_STATE},
+    {"avx10.2", LATER_D, 19, AVX512_STATE},
+    {"egpr", LATER_D, 21, APX_STATE},
+    {"push2pop2", LATER_D, 21, APX_STATE},
+    {"ppx", LATER_D, 21, APX_STATE},
+    {"cf", LATER_D, 21, APX_STATE},
+    {"ccmp", LATER_D, 21, APX_STATE},
+    {"ccmp", APX_B, 0, APX_STATE},
+    {"ndd", LATER_D, 21, APX_STATE},
+    {"ndd", APX_B, 0, APX_STATE},
+    {"nf", LATER_D, 21, APX_STATE},
+    {"nf", APX_B, 0, APX_STATE},
+    {"zu", LATER_D, 21, APX_STATE},
+    {"zu", APX_B, 0, APX_STATE},
+    {"lzcnt", AMD_C, 5, ANY_STATE},
+    {"sse4a", AMD_C, 6, ANY_STATE},
+    {"xop", AMD_C, 11, AVX_STATE},
+    {"fma4", AMD_C, 16, AVX_STATE},
+    {"tbm", AMD_C, 21, ANY_STATE},
 };
 
 /* What the processor is asked by; tests have others, with answers of their own. */
@@ -105,7 +124,7 @@ static uint32_t saved_state(void) {
     if (!(ask(1, 0).in[ECX] >> 27 & 1)) return 0; /* the system has not enabled XGETBV */
     uint32_t state = NNEFC_XGETBV();
 #if defined(__APPLE__)
-    if ((state & AVX_STATE) == AVX_STATE) state |= AVX512_STATE; /* macOS begins to save it when a thread first uses it */
+    if ((state & AVX_BITS) == AVX_BITS) state |= state_bits[AVX512_STATE]; /* macOS begins to save it when a thread first uses it */
 #endif
     return state;
 }
@@ -117,9 +136,9 @@ bool nnefc_cpu_has(const char *feature) {
     bool known = false;
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         if (strcmp(feature, features[i].name) != 0) continue;
-        answer a = ask(features[i].leaf, features[i].subleaf);
-        if (!(a.in[features[i].in] >> features[i].bit & 1)) return false;
-        if ((state & features[i].state) != features[i].state) return false;
+        answer a = ask(places[features[i].where].leaf, places[features[i].where].subleaf);
+        uint32_t needed = state_bits[features[i].state];
+        if (!(a.in[places[features[i].where].in] >> features[i].bit & 1) || (state & needed) != needed) return false;
         known = true;
     }
     return known && (strcmp(feature, "avx10.2") != 0 || avx10_version() >= 2);

@@ -8,7 +8,11 @@
 #include "open/outputs.h"
 #endif
 
+#ifdef NNEFC_SMALL
+enum { NNEFC_ERROR_BYTES = 1 }; /* there are no texts */
+#else
 enum { NNEFC_ERROR_BYTES = 512 };
+#endif
 
 typedef struct nnefc_engine nnefc_engine;
 

@@ -216,7 +216,8 @@ NNEFC_API nnefc_status nnefc_create(const nnefc_options *options, nnefc_session 
 
 /* Compares the trained values that are in the library with their checksum, which takes as long as reading all of them; they may
  * have been damaged on the way to this machine. Those in a weights file are compared by nnefc_create. Returns
- * NNEFC_BAD_WEIGHTS, with a message by nnefc_last_error(NULL). */
+ * NNEFC_BAD_WEIGHTS, with a message by nnefc_last_error(NULL). Libraries compiled with --small compare nothing: their file has
+ * one checksum at its end. */
 NNEFC_API nnefc_status nnefc_check(void);
 
 /* Destroys a session: waits for runs that were started, joins its threads and frees its memory. Null does nothing.
@@ -311,7 +312,7 @@ NNEFC_API nnefc_status nnefc_copy_states(nnefc_session *session, nnefc_session *
 /* The message of the session's last call, in English; "" if it succeeded. For null: the message of the calling thread's
  * last nnefc_create or nnefc_check, or of an nnefc_destroy that failed after it. Valid until the next call on the session; for null,
  * until the thread's next such call or 8 failures of other threads. NNEFC_BUSY does not change the message, which
- * belongs to the other thread. */
+ * belongs to the other thread. Libraries compiled with --small answer "". */
 NNEFC_API const char *nnefc_last_error(const nnefc_session *session);
 
 /* "ok", "bad argument", ...; "unknown status" for others. */

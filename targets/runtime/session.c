@@ -13,6 +13,7 @@
 #include "pool.h"
 #include "system.h"
 
+#ifndef NNEFC_SMALL
 enum { KEPT_ERRORS = 8 }; /* one page of memory */
 
 /* Why nnefc_create or nnefc_destroy failed: the last failures in the process, and whose they are. */
@@ -21,6 +22,7 @@ static struct {
     char text[NNEFC_ERROR_BYTES];
 } create_errors[KEPT_ERRORS];
 static atomic_uint create_failures;
+#endif
 
 static const nnefc_description *const description = &nnefc_this_model.description;
 
@@ -49,6 +51,12 @@ const char *nnefc_status_name(nnefc_status status) {
     return index < sizeof names / sizeof *names ? names[index] : "unknown status";
 }
 
+#ifdef NNEFC_SMALL
+const char *nnefc_last_error(const nnefc_session *session) {
+    (void)session;
+    return "";
+}
+#else
 const char *nnefc_last_error(const nnefc_session *session) {
     if (session != NULL) return session->error;
     uintptr_t thread = nnefc_this_thread();
@@ -56,8 +64,13 @@ const char *nnefc_last_error(const nnefc_session *session) {
         if (atomic_load(&create_errors[i].thread) == thread) return create_errors[i].text;
     return "";
 }
+#endif
 
 static nnefc_status check_cpu(char *error) {
+#ifdef NNEFC_SMALL
+    for (uint32_t i = 0; i < description->cpu_feature_count; i++)
+        if (!nnefc_cpu_has(description->cpu_features[i])) return NNEFC_UNSUPPORTED_CPU;
+#else
     char missing[NNEFC_ERROR_BYTES / 2] = "";
     size_t used = 0;
     for (uint32_t i = 0; i < description->cpu_feature_count && used < sizeof missing; i++) {
@@ -68,6 +81,7 @@ static nnefc_status check_cpu(char *error) {
     if (used > 0)
         return nnefc_fail(NNEFC_UNSUPPORTED_CPU, error, "compiled for %s, but this processor lacks %s", description->target,
                           missing);
+#endif
     for (uint32_t i = 0; i < description->cpu_feature_count; i++)
         if (!nnefc_cpu_permit(description->cpu_features[i]))
             return nnefc_fail(NNEFC_UNSUPPORTED_CPU, error, "compiled for %s, but the system does not let this process use %s",
@@ -132,6 +146,9 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
 
 /* Keeps what a call had to say that leaves no session behind, in place of what the thread's last such call had. */
 static nnefc_status answered(nnefc_status status, const char *error) {
+#ifdef NNEFC_SMALL
+    (void)error;
+#else
     uintptr_t thread = nnefc_this_thread();
     for (int i = 0; i < KEPT_ERRORS; i++) {
         uintptr_t owner = thread;
@@ -142,6 +159,7 @@ static nnefc_status answered(nnefc_status status, const char *error) {
     atomic_store(&create_errors[place].thread, 0);
     memcpy(create_errors[place].text, error, NNEFC_ERROR_BYTES);
     atomic_store(&create_errors[place].thread, thread);
+#endif
     return status;
 }
 
@@ -155,9 +173,11 @@ nnefc_status nnefc_check(void) {
     nnefc_choose_level();
     char error[NNEFC_ERROR_BYTES] = "";
     nnefc_status status = NNEFC_OK;
+#ifndef NNEFC_SMALL
     if (nnefc_this_model.weights == NULL && description->constant_bytes > 0 &&
         nnefc_checksum(nnefc_this_model.constants, description->constant_bytes) != nnefc_this_model.checksum)
         status = nnefc_fail(NNEFC_BAD_WEIGHTS, error, "the trained values in the library are damaged: their checksum is wrong");
+#endif
     return answered(status, error);
 }
 

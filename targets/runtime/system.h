@@ -18,14 +18,14 @@
 #endif
 
 /* Whether there is more than the calling thread. */
-#if defined(__wasi__) && !defined(NNEFC_WORKERS)
+#if defined(NNEFC_SMALL) || (defined(__wasi__) && !defined(NNEFC_WORKERS))
 enum { nnefc_has_threads = false };
 #else
 enum { nnefc_has_threads = true };
 #endif
 
-/* Whether there are environment variables. */
-#if defined(__wasi__)
+/* Whether environment variables are read. */
+#if defined(NNEFC_SMALL) || defined(__wasi__)
 enum { nnefc_has_environment = false };
 #else
 enum { nnefc_has_environment = true };

@@ -34,6 +34,13 @@
 
 enum { VERSION = 2, HEADER_BYTES = 4096, NAME_OFFSET = 32, NAME_BYTES = 256, BLOCK = 64, PATH_BYTES = 4096 };
 
+#ifdef NNEFC_SMALL
+__attribute__((format(printf, 3, 4))) static inline nnefc_status refuse(char *error, size_t error_bytes, const char *format,
+                                                                        ...) {
+    (void)error, (void)error_bytes, (void)format;
+    return NNEFC_BAD_WEIGHTS;
+}
+#else
 __attribute__((format(printf, 3, 4))) static nnefc_status refuse(char *error, size_t error_bytes, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -41,6 +48,7 @@ __attribute__((format(printf, 3, 4))) static nnefc_status refuse(char *error, si
     va_end(arguments);
     return NNEFC_BAD_WEIGHTS;
 }
+#endif
 
 static const char magic[8] = {'N', 'N', 'E', 'F', 'C', 'W', 'T', 'S'};
 

@@ -40,8 +40,9 @@ def machine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def library(machine: str, tmp_path: Path) -> ElfFile:
-    """The sample's constants in a library for each machine."""
+def library(machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ElfFile:
+    """The sample's constants in a library for each machine, as if they were many."""
+    monkeypatch.setattr("nnefc.targets.link.toolchain._FEW_BYTES", 0)
     source, part, path = (tmp_path / name for name in ("network.c", "network.o", "model.so"))
     source.write_text(NETWORK)
     command = [*zig(), "cc", "-target", machine]
