@@ -34,7 +34,7 @@ _LEVEL = "NNEFC_LEVEL"
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelTimes:
     """A level's library, and the level in that of all: milliseconds, and bytes without and with the constants."""
 
     name: str
@@ -69,7 +69,7 @@ def in_turns(workers: Mapping[str, Worker], rounds: int, seconds: float) -> dict
     return {name: 1e3 * statistics.median(found) for name, found in times.items()}
 
 
-def measure(network: str, rounds: int, seconds: float) -> tuple[Path, float, list[Level]]:
+def measure(network: str, rounds: int, seconds: float) -> tuple[Path, float, list[LevelTimes]]:
     """The library of all levels, the bytes of it that are no constants, and its levels."""
     twins = write_twins(MODELS, network)
     library, file = MODELS / f"{network}_levels.so", twins.onnx.with_suffix(".npz")
@@ -92,7 +92,7 @@ def measure(network: str, rounds: int, seconds: float) -> tuple[Path, float, lis
             for worker in workers.values():
                 worker.close()
         size = own.stat().st_size
-        levels.append(Level(level, found["own"], found["shared"], size - alone["constant_bytes"], size))
+        levels.append(LevelTimes(level, found["own"], found["shared"], size - alone["constant_bytes"], size))
     return library, code, levels
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -17,11 +19,11 @@ from nnefc.passes.plan.entry import counted_sizes, entry_symbol
 from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 
-__all__ = ["Level", "lowered_levels"]
+__all__ = ["LevelPrograms", "lowered_levels"]
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelPrograms:
     """What a library runs on one kind of processor.
 
     Attributes:
@@ -45,7 +47,7 @@ def lowered_levels(
     profile: bool,
     observe: Observer,
     generators: ExitStack,
-) -> list[Level]:
+) -> list[LevelPrograms]:
     """The programs of each level of `backend`, from the oldest processors on; all share one pool of constants.
 
     A kernel that computes as one of an older level does, in vectors of the same registers, is that one. A level of
@@ -55,19 +57,24 @@ def lowered_levels(
         place: of each program, but for its symbol.
         profile: whether kernels are timed.
         observe: called after each phase.
-        generators: where the code generators are entered, which begin to work at once.
+        generators: where the code generators are entered, which begin to work at once; all with the same threads.
     """
-    levels: list[Level] = []
+    levels: list[LevelPrograms] = []
     compiled: dict[int, CompiledKernels] = {}
+    threads = ThreadPoolExecutor(os.cpu_count())
+    generators.callback(threads.shutdown, cancel_futures=True)
     for level in backend.levels:
-        generator = generators.enter_context(CodeGenerator(level.target.host))
+        generator = generators.enter_context(CodeGenerator(level.target.host, threads=threads))
         own = replace(place, symbol=entry_symbol(len(levels)), timed=[] if profile else None)
+        width = level.target.host.vector_bytes
         if len(backend.levels) > 1:
-            width = level.target.host.vector_bytes
-            own = replace(own, compiled=compiled.setdefault(width, CompiledKernels()))
+            own = replace(own, compiled=compiled.get(width, CompiledKernels()).copy())
         programs = _programs(network, special, level, strict, memory_budget, own, observe, generator)
-        if not any(_are_equal(programs, other.programs) for other in levels):
-            levels.append(Level(level, generator, programs))
+        if any(_are_equal(programs, other.programs) for other in levels):
+            continue  # and what it would have compiled is known to nobody
+        levels.append(LevelPrograms(level, generator, programs))
+        if own.compiled is not None:
+            compiled[width] = own.compiled
     return levels
 
 

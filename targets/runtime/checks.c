@@ -33,7 +33,7 @@ static nnefc_status check_threads(const nnefc_options *options, char *error) {
                           "processors are for threads that the session starts, but parallel_for is given");
     for (int32_t i = 1; options->processors != NULL && i < options->threads; i++)
         if (!nnefc_may_run_on(options->processors[i]))
-            return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "processors[%d] is %d, which is none that this thread may run on",
+            return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "processors[%d] is %d, which is none that this process may run on",
                               (int)i, (int)options->processors[i]);
     return NNEFC_OK;
 }

@@ -395,7 +395,7 @@ nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, ui
     pool->keep_subnormals = options->keep_subnormals != 0;
     pool->parallel_for = options->parallel_for;
     pool->parallel_for_pool = options->parallel_for_pool;
-    pool->watches = threads <= nnefc_processor_count();
+    pool->watches = nnefc_has_processors(options->processors, threads);
     for (uint32_t i = 0; i < threads; i++) {
         nnefc_worker *worker = &pool->slots[i].worker;
         pool->slots[i].processor = options->processors != NULL ? options->processors[i] : -1;

@@ -109,19 +109,8 @@ static uint32_t quota(void) {
 
 uint32_t nnefc_processor_count(void) { return least(affinity(), quota()); }
 
-/* Makes the set of a processor alone, of so many bytes, for CPU_FREE; null for a number that no system has. */
-static cpu_set_t *only(int32_t processor, size_t *bytes) {
-    if (processor < 0 || processor >= 1 << 20) return NULL;
-    size_t capacity = processor < 1024 ? 1024 : (size_t)processor + 1;
-    cpu_set_t *set = CPU_ALLOC(capacity);
-    if (set == NULL) return NULL;
-    *bytes = CPU_ALLOC_SIZE(capacity);
-    CPU_ZERO_S(*bytes, set);
-    CPU_SET_S((size_t)processor, *bytes, set);
-    return set;
-}
-
-bool nnefc_may_run_on(int32_t processor) {
+/* Whether a processor is one of those that the calling thread may run on. */
+static bool is_in_own_set(int32_t processor) {
     for (size_t capacity = 1024; processor >= 0 && capacity <= 1u << 20; capacity *= 4) {
         cpu_set_t *set = CPU_ALLOC(capacity);
         if (set == NULL) break;
@@ -134,6 +123,18 @@ bool nnefc_may_run_on(int32_t processor) {
     return false;
 }
 
+/* Makes the set of a processor alone, of so many bytes, for CPU_FREE; null for a number that no system has. */
+static cpu_set_t *only(int32_t processor, size_t *bytes) {
+    if (processor < 0 || processor >= 1 << 20) return NULL;
+    size_t capacity = processor < 1024 ? 1024 : (size_t)processor + 1;
+    cpu_set_t *set = CPU_ALLOC(capacity);
+    if (set == NULL) return NULL;
+    *bytes = CPU_ALLOC_SIZE(capacity);
+    CPU_ZERO_S(*bytes, set);
+    CPU_SET_S((size_t)processor, *bytes, set);
+    return set;
+}
+
 bool nnefc_run_only_on(int32_t processor) {
     size_t bytes = 0;
     cpu_set_t *set = only(processor, &bytes);
@@ -141,6 +142,35 @@ bool nnefc_run_only_on(int32_t processor) {
     bool done = sched_setaffinity(0, bytes, set) == 0;
     CPU_FREE(set);
     return done;
+}
+
+static void *try_to_run(void *argument) {
+    int32_t *processor = argument;
+    if (!nnefc_run_only_on(*processor)) *processor = -1;
+    return NULL;
+}
+
+/* Tried, for no set says it: the calling thread's own is smaller where that is bound. */
+bool nnefc_may_run_on(int32_t processor) {
+    pthread_t thread;
+    if (processor < 0) return false;
+    if (!nnefc_start_thread(&thread, try_to_run, &processor)) return true; /* that there are no threads, the pool will say */
+    pthread_join(thread, NULL);
+    return processor >= 0;
+}
+
+static bool may_run_on_another_than(const int32_t *processors, uint32_t count) {
+    uint32_t own = affinity();
+    for (uint32_t i = 0; i < count; i++) own -= is_in_own_set(processors[i]) ? 1 : 0;
+    return own > 0;
+}
+
+bool nnefc_has_processors(const int32_t *processors, uint32_t threads) {
+    if (processors == NULL) return threads <= nnefc_processor_count();
+    for (uint32_t i = 1; i < threads; i++)
+        for (uint32_t j = 1; j < i; j++)
+            if (processors[i] == processors[j]) return false;
+    return threads <= quota() && may_run_on_another_than(processors + 1, threads - 1);
 }
 
 #elif defined(_WIN32)
@@ -179,4 +209,9 @@ bool nnefc_may_run_on(int32_t processor) {
 }
 
 bool nnefc_run_only_on(int32_t processor) { return nnefc_may_run_on(processor); }
+
+bool nnefc_has_processors(const int32_t *processors, uint32_t threads) {
+    (void)processors; /* which no system takes but Linux */
+    return threads <= nnefc_processor_count();
+}
 #endif

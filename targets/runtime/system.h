@@ -35,8 +35,12 @@ enum { nnefc_has_environment = true };
  * than the quota of its container allows, rounded up. */
 uint32_t nnefc_processor_count(void);
 
-/* Whether the calling thread may run on a processor, by its number, 0 or more; false where a system binds no threads. */
+/* Whether a new thread of the process may run on a processor, by its number, 0 or more; false where a system binds no threads. */
 bool nnefc_may_run_on(int32_t processor);
+
+/* Whether so many threads, the calling one among them, have a processor each: by `processors` all but the calling one are bound
+ * to one, unless it is null. */
+bool nnefc_has_processors(const int32_t *processors, uint32_t threads);
 
 /* Lets the calling thread run on that one alone; false if it may not. */
 bool nnefc_run_only_on(int32_t processor);

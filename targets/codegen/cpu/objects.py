@@ -6,7 +6,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -49,13 +49,16 @@ class CodeGenerator:
         checks: those of the kernels, when all have become code.
     """
 
-    def __init__(self, target: Target, suffix: str = "o") -> None:
+    def __init__(self, target: Target, suffix: str = "o", threads: ThreadPoolExecutor | None = None) -> None:
+        """`threads` are those of several generators, of which each would else have as many as there are processors."""
         self._target = target
         self._suffix = suffix
-        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._threads = threads or ThreadPoolExecutor(os.cpu_count())
+        self._owns_threads = threads is None
         self._folder = tempfile.TemporaryDirectory(prefix="nnefc-")  # of all files: some systems remove folders slowly
         self._waiting: list[tirx.PrimFunc] = []
         self._parts: list[Future[tuple[bytes, Checks]]] = []
+        self._all: list[Future[tuple[bytes, Checks]]] = []  # those of entries too
         self.checks = Checks()
 
     def __enter__(self) -> CodeGenerator:
@@ -64,7 +67,11 @@ class CodeGenerator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        for one in self._all:
+            one.cancel()
+        wait(self._all)
+        if self._owns_threads:
+            self._threads.shutdown(cancel_futures=True)
         self._folder.cleanup()
 
     def add(self, kernel: tirx.PrimFunc) -> None:
@@ -89,7 +96,8 @@ class CodeGenerator:
 
     def _compiled(self, functions: Sequence[tirx.PrimFunc], name: str) -> Future[tuple[bytes, Checks]]:
         path = Path(self._folder.name) / f"{name}.{self._suffix}"
-        return self._pool.submit(_compiled, functions, self._target, path)
+        self._all.append(self._threads.submit(_compiled, functions, self._target, path))
+        return self._all[-1]
 
 
 @dataclass(frozen=True)

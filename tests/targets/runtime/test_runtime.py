@@ -262,10 +262,29 @@ def test_threads_run_on_the_processors_that_they_are_given(sample: Sample) -> No
     assert sample.dll.nnefc_destroy(session) == OK
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs: Linux and two processors"
+)
+def test_a_bound_thread_gives_workers_other_processors(sample: Sample) -> None:
+    own = sorted(os.sched_getaffinity(0))
+    before = set(os.listdir("/proc/self/task"))
+    os.sched_setaffinity(0, own[:1])
+    try:
+        status, session = sample.create(2, processors=(c_int32 * 2)(own[0], own[1]))
+    finally:
+        os.sched_setaffinity(0, own)
+    assert status == OK, sample.error(None)
+    (worker,) = set(os.listdir("/proc/self/task")) - before
+    assert os.sched_getaffinity(int(worker)) == {own[1]}
+    assert sample.run(session) == OK
+    assert sample.right()
+    assert sample.dll.nnefc_destroy(session) == OK
+
+
 @pytest.mark.parametrize(
     ("threads", "options", "said"),
     [
-        (2, {"processors": (c_int32 * 2)(0, 1 << 20)}, "processors[1] is 1048576, which is none that this thread may"),
+        (2, {"processors": (c_int32 * 2)(0, 1 << 20)}, "processors[1] is 1048576, which is none that this process may"),
         (2, {"processors": (c_int32 * 2)(0, -1)}, "processors[1] is -1, which is none"),
         (
             0,

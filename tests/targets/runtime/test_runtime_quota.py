@@ -13,6 +13,8 @@ from runtime_samples import ZIG_CC
 
 from nnefc.targets.link.toolchain import RUNTIME
 
+SYSTEM = RUNTIME / "system.c"  # whose threads processors.c starts
+
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="needs: Linux")
 
 
@@ -31,7 +33,7 @@ def workers(folder: Path, own_groups: str, files: dict[str, str]) -> int:
         f'#include "{RUNTIME / "processors.c"}"\n'
     )
     command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}"]
-    subprocess.run([*command, *places, str(source), "-o", str(library)], check=True)
+    subprocess.run([*command, *places, str(source), str(SYSTEM), "-o", str(library)], check=True)
     count = ctypes.CDLL(str(library)).nnefc_processor_count
     count.restype = ctypes.c_uint32
     return int(count())
@@ -88,5 +90,5 @@ def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
     (tmp_path / "all.c").write_text(f"#include {source}\n")
     command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}"]
     nowhere = [f'-DNNEFC_OWN_GROUPS="{tmp_path / "none"}"']
-    subprocess.run([*command, *nowhere, str(tmp_path / "all.c"), "-o", str(library)], check=True)
+    subprocess.run([*command, *nowhere, str(tmp_path / "all.c"), str(SYSTEM), "-o", str(library)], check=True)
     assert ctypes.CDLL(str(library)).nnefc_processor_count() == len(os.sched_getaffinity(0))

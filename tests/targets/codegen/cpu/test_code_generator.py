@@ -4,6 +4,7 @@ import ctypes
 import random
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,13 @@ def test_kernels_of_open_sizes_are_spread_over_more_objects() -> None:
                 generator.add(kernel.with_attrs(attrs))
             counts.append(len(generator.finish()))
     assert counts == [2, 3]
+
+
+def test_generators_with_the_same_threads_stop_each_for_itself() -> None:
+    cases = gathers(4)
+    with ThreadPoolExecutor(1) as threads, CodeGenerator(target("llvm"), threads=threads) as kept:
+        with CodeGenerator(target("llvm"), threads=threads) as stopped:
+            for number, case in enumerate(cases):
+                stopped.add(case.func(f"stopped{number}"))
+        (code,) = kept.finish(cases[0].func("kept"))
+    assert b"kept" in code
