@@ -94,6 +94,7 @@ class KernelUse:
         aligned: whether all operands begin at multiples of the backend's alignment.
         sizes: what it is written with that is known at run time.
         checked: whether it looks at every place that it reads or writes.
+        observe: if there is one, called after each step on its way to code with its name and the kernel as it is then.
     """
 
     name: str
@@ -103,6 +104,7 @@ class KernelUse:
     aligned: bool
     sizes: Sequence[tirx.Var] = ()
     checked: bool = False
+    observe: Callable[[str, tirx.PrimFunc], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,7 @@ class Backend(ABC):
         takes_text: whether a network may compute with strings.
         takes_profile: whether a library can time its kernels.
         takes_checks: whether kernels can look at every place that they read or write.
+        shows_steps: whether `lower` lets kernels be observed on their way to code.
     """
 
     target: AnyTarget
@@ -258,6 +261,7 @@ class Backend(ABC):
     takes_text = False
     takes_profile = False
     takes_checks = False
+    shows_steps = False
 
     @property
     def levels(self) -> Sequence[Backend]:

@@ -10,17 +10,26 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+import tvm_ffi
 from onnx_models import graph, info, model, node, save, tensor
 from runtime_samples import sample_library
-from tvm import relax
+from tvm import relax, tirx
 
 import nnefc
+from nnefc.backends import backend_of
+from nnefc.cli.compare import comparison_lines
 from nnefc.comparison.compare import compare
+from nnefc.comparison.kernels import kernel_steps
+from nnefc.comparison.passes import outputs_after_each
 from nnefc.diagnostics import CompileError
 from nnefc.differences import difference
+from nnefc.formats import load_network
 from nnefc.passes import pipeline
+from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.graph.rewriter import Rewriter, is_call
+from nnefc.passes.tir import kernels
 from nnefc.quantizer import observing
+from nnefc.targets.machine.any_target import parse_any_target
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples" / "digits" / "model.nnef"
@@ -195,3 +204,33 @@ def test_differences_are_over_the_largest_value() -> None:
     assert difference(np.array(["a", "b"], object), np.array(["a", "b"], object)).relative == 0
     assert difference(np.zeros((0, 3)), np.zeros((0, 3))).relative == 0
     assert difference(np.array([255], np.uint8), np.array([1], np.uint8)).largest == 254
+
+
+def test_each_pass_and_each_step_of_a_kernel_is_computed(path: Path) -> None:
+    network, backend = load_network(path), backend_of(parse_any_target("native"))
+    backend.check()
+    given = {"x": np.random.default_rng(5).standard_normal((2, 3, 9, 7)).astype(np.float32)}
+    after = dict(outputs_after_each(network, backend, given, False, MEMORY_BUDGET))
+    assert next(iter(after)) == "network"
+    assert "fuse" in after
+    assert all(difference(found["y"], after["network"]["y"]).relative < 1e-5 for found in after.values())
+    steps = list(kernel_steps(network, backend, given, False, MEMORY_BUDGET))
+    assert {"ContractionRule", "flatten", "pointers"} <= {step.step for step in steps}
+    assert all(step.difference.relative < 1e-5 for step in steps)
+
+
+def test_a_wrong_step_of_a_kernel_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_last_round(stmt: tirx.Stmt, _rest: tirx.ForKind) -> tirx.Stmt:
+        def shorter(loop: tirx.For) -> tirx.For:
+            if not isinstance(loop.extent, tirx.IntImm) or int(loop.extent) != 11:
+                return loop
+            return tirx.For(loop.loop_var, loop.min, loop.extent - 1, loop.kind, loop.body)
+
+        return tvm_ffi.structural_map(stmt, (tirx.For, shorter))
+
+    monkeypatch.setattr(kernels, "with_whole_vectors", without_last_round)
+    found = compare(path, passes=True)
+    assert not found.is_close
+    assert (found.wrong_pass, found.wrong_step and found.wrong_step.step) == (None, "whole vectors")
+    assert found.record()["wrong_step"][1] == "whole vectors"
+    assert "the first step after which a kernel is wrong: whole vectors" in "\n".join(comparison_lines(found))

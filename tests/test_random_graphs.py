@@ -23,7 +23,9 @@ def graph_of(seed: int, steps: int) -> Graph:
     return walk.graph()
 
 
-@pytest.mark.parametrize(("seed", "way"), [(1, "default"), (2, "open"), (3, "threads"), (4, "nnef"), (5, "strict")])
+@pytest.mark.parametrize(
+    ("seed", "way"), [(1, "default"), (2, "open"), (3, "threads"), (4, "nnef"), (5, "strict"), (6, "passes")]
+)
 def test_graphs_agree_with_float64(seed: int, way: str) -> None:
     outcome = compare(graph_of(seed, 5), [WAYS[way]])
     assert not outcome.findings

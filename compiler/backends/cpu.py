@@ -67,6 +67,7 @@ class CpuBackend(Backend):
     takes_specializations = True
     takes_text = True
     takes_checks = True
+    shows_steps = True
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -126,7 +127,7 @@ class CpuBackend(Backend):
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         once = bool(kernel.in_place.overwritable)
-        func, lowered = self._lowered(kernel.kernel, kernel.sizes, once)
+        func, lowered = self._lowered(kernel.kernel, kernel.sizes, once, kernel.observe)
         ones = sizes_of_one_row(kernel.kernel)
         if ones:
             rest = [var for var in kernel.sizes if var not in ones]
@@ -138,10 +139,14 @@ class CpuBackend(Backend):
             _, version = self._lowered(few[0], kernel.sizes, once)
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
                 lowered = with_version(lowered, version, has_few_rows(few[1]))
-        instructed = with_float_extremes(lowered.func, self.target)
-        instructed = with_loop_pointers(
-            with_announced_rounds(with_llvm_functions(instructed, self.target), self.target)
-        )
+        extremes = with_llvm_functions(with_float_extremes(lowered.func, self.target), self.target)
+        announced = with_announced_rounds(extremes, self.target)
+        instructed = with_loop_pointers(announced)
+        if kernel.observe is not None:
+            kernel.observe("pointers", with_llvm_functions(lowered.func, self.target))
+            kernel.observe("float extremes", extremes)
+            kernel.observe("announced rounds", announced)
+            kernel.observe("loop pointers", instructed)
         if kernel.checked:
             instructed = instructed.with_attr(CHECKED, True)
         uses_tiles = any(tile_calls(lowered.func.body)) and not self.target.emulates_tiles
@@ -154,20 +159,38 @@ class CpuBackend(Backend):
             features=self.target.tiles if uses_tiles else (),
         )
 
-    def _lowered(self, kernel: KernelAnalysis, sizes: Sequence[tirx.Var], once: bool) -> tuple[tirx.PrimFunc, Kernel]:
+    def _lowered(
+        self,
+        kernel: KernelAnalysis,
+        sizes: Sequence[tirx.Var],
+        once: bool,
+        observe: Callable[[str, tirx.PrimFunc], None] | None = None,
+    ) -> tuple[tirx.PrimFunc, Kernel]:
         """A kernel with its schedule, and lowered; `once`: see :func:`lower_kernel`."""
-        func = with_dot_sums(scheduled(kernel, CPU_RULES, self.target))
-        if not self.target.widens("float16"):
+
+        def observed(step: str, func: tirx.PrimFunc) -> None:
+            if observe is not None:
+                observe(step, with_llvm_functions(func, self.target))
+
+        target = self.target
+        func = with_dot_sums(scheduled(kernel, CPU_RULES, target))
+        observed(str(func.attrs.get("nnefc.rule", "schedule")), func)
+        if not target.widens("float16"):
             func = with_integer_conversions(func)
-        if not self.target.hosted:
-            func = with_integer_rounding(func, self.target.features)
-        if self.target.converts_rounding is not None:
-            func = with_rounding_conversions(func, self.target.converts_rounding)
-        if not self.target.rounds:
+            observed("integer conversions", func)
+        if not target.hosted:
+            func = with_integer_rounding(func, target.features)
+            observed("integer rounding", func)
+        if target.converts_rounding is not None:
+            func = with_rounding_conversions(func, target.converts_rounding)
+            observed("rounding conversions", func)
+        if not target.rounds:
             func = with_added_roundings(func)
-        if self.target.rounds_products_once:
+            observed("added roundings", func)
+        if target.rounds_products_once:
             func = with_multiplied_quotients(func)
-        return func, lower_kernel(func, sizes, once, self._frames)
+            observed("multiplied quotients", func)
+        return func, lower_kernel(func, sizes, once, self._frames, observed)
 
     @property
     def _frames(self) -> Frames:

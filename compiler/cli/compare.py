@@ -140,7 +140,7 @@ def _words(found: Comparison) -> Sequence[str]:
         if found.tensors and first in found.outputs:
             lines.append("no tensor on the way is: the fault is in what is different where these are outputs too")
     if found.asked_passes and any(not output.difference.relative <= found.bound for output in found.outputs):
-        lines.append(_of_passes(found.wrong_pass))
+        lines.append(_of_passes(found))
     return lines
 
 
@@ -150,9 +150,13 @@ def _count(found: Comparison) -> str:
     return f"{len(found.tensors):,} tensors and {len(found.outputs):,} outputs, {far:,} of them too far away"
 
 
-def _of_passes(wrong: str | None) -> str:
-    if wrong is None:
-        return "after every pass over the graph the outputs are right: what follows is schedules, memory and code"
-    if wrong == "network":
+def _of_passes(found: Comparison) -> str:
+    if found.wrong_pass == "network":
         return "the outputs are wrong before the first pass: look at how the model is read"
-    return f"the first pass after which the outputs are wrong: {wrong}"
+    if found.wrong_pass is not None:
+        return f"the first pass after which the outputs are wrong: {found.wrong_pass}"
+    step = found.wrong_step
+    right = "after every pass over the graph the outputs are right"
+    if step is None:
+        return f"{right}, and no step of a kernel was found to be wrong"
+    return f"{right}; the first step after which a kernel is wrong: {step.step}, of the kernel {step.kernel}"

@@ -16,6 +16,7 @@ from nnefc.artifact import Artifact
 from nnefc.backends import backend_of
 from nnefc.calibration import Calibration
 from nnefc.comparison.engines import Built, Engine, Onnxruntime, Plain, ran
+from nnefc.comparison.kernels import KernelStep, kernel_steps
 from nnefc.comparison.passes import check_plain, first_wrong_pass
 from nnefc.comparison.plain import cannot_be_plain
 from nnefc.diagnostics import CompileError
@@ -79,6 +80,8 @@ class Comparison:
         left_out: tensors of the model that are known inside of kernels alone, or to one side alone.
         wrong_pass: the first pass after which the outputs are wrong; None if they are right after all, or if nobody
             asked.
+        wrong_step: of a kernel, the first after which its results are wrong, if all passes are right and the backend
+            shows steps.
         asked_passes: whether somebody did.
     """
 
@@ -88,6 +91,7 @@ class Comparison:
     outputs: tuple[ComparedTensor, ...]
     left_out: int = 0
     wrong_pass: str | None = None
+    wrong_step: KernelStep | None = None
     asked_passes: bool = False
 
     @property
@@ -109,6 +113,7 @@ class Comparison:
             "close": self.is_close,
             "first": None if first is None else first.name,
             "wrong_pass": self.wrong_pass,
+            "wrong_step": None if self.wrong_step is None else [self.wrong_step.kernel, self.wrong_step.step],
             "left_out": self.left_out,
             "outputs": [_record(tensor) for tensor in self.outputs],
             "tensors": [_record(tensor) for tensor in self.tensors],
@@ -200,12 +205,16 @@ def compare(
             f"the reference has none of the outputs {', '.join(found)}",
             hint=f"it has {', '.join(wanted) or 'none that are tensors'}: was the library compiled of this model?",
         )
-    wrong_pass = None
+    wrong_pass = wrong_step = None
     if fixed is not None and not _is_close(found, wanted, bound):
+        backend = backend_of(machine)
         wrong_pass = first_wrong_pass(
-            fixed, backend_of(machine), arrays, lambda own: _is_close(own, wanted, bound), strict, memory_budget
+            fixed, backend, arrays, lambda own: _is_close(own, wanted, bound), strict, memory_budget
         )
-    return Comparison(name, bound, tuple(tensors), tuple(outputs), left, wrong_pass, passes)
+        if wrong_pass is None and backend.shows_steps:
+            steps = kernel_steps(fixed, backend, arrays, strict, memory_budget)
+            wrong_step = next((step for step in steps if not step.difference.relative <= bound), None)
+    return Comparison(name, bound, tuple(tensors), tuple(outputs), left, wrong_pass, wrong_step, passes)
 
 
 @dataclass(frozen=True)

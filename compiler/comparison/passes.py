@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from nnefc.passes.backend import Backend
 from nnefc.passes.pipeline import optimized
 from nnefc.turns import in_turn
 
-__all__ = ["check_plain", "first_wrong_pass"]
+__all__ = ["check_plain", "first_wrong_pass", "outputs_after_each"]
 
 Array = np.ndarray[Any, Any]
 
@@ -37,6 +37,19 @@ def check_plain(network: Network) -> None:
         )
 
 
+def outputs_after_each(
+    network: Network, backend: Backend, inputs: Mapping[str, Array], strict: bool, memory_budget: float
+) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    """The network's outputs after each pass that changes it, by the name of the pass; first those of "network".
+
+    Args:
+        network: see :func:`check_plain`.
+    """
+    with in_turn(), backend.target.host.to_tvm():
+        for name, module in _after_each(network, backend, strict, memory_budget):
+            yield name, _outputs(network, module, backend, inputs, strict, memory_budget)
+
+
 def first_wrong_pass(
     network: Network,
     backend: Backend,
@@ -55,23 +68,31 @@ def first_wrong_pass(
     Returns:
         the name of the pass; "network" if what the front end made is wrong already; None if no pass is at fault.
     """
-    own = backend.graph_passes(strict, memory_budget).computations
-    given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
-
-    def is_right_after(module: tvm.IRModule) -> bool:
-        found = PlainEvaluation(module, given, own=own).results(len(network.outputs))
-        return is_right(dict(zip(network.outputs, found, strict=True)))
-
     with in_turn(), backend.target.host.to_tvm():
         modules = _after_each(network, backend, strict, memory_budget)
         right, wrong = -1, len(modules)
         while wrong - right > 1:
             middle = (right + wrong) // 2
-            if is_right_after(modules[middle][1]):
+            if is_right(_outputs(network, modules[middle][1], backend, inputs, strict, memory_budget)):
                 right = middle
             else:
                 wrong = middle
     return modules[wrong][0] if wrong < len(modules) else None
+
+
+def _outputs(
+    network: Network,
+    module: tvm.IRModule,
+    backend: Backend,
+    inputs: Mapping[str, Array],
+    strict: bool,
+    memory_budget: float,
+) -> Mapping[str, Array]:
+    """What the network's module after a pass gives."""
+    own = backend.graph_passes(strict, memory_budget).computations
+    given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
+    found = PlainEvaluation(module, given, own=own).results(len(network.outputs))
+    return dict(zip(network.outputs, found, strict=True))
 
 
 def _after_each(

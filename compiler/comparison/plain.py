@@ -19,7 +19,7 @@ from nnefc.passes.graph.rewriter import constant
 from nnefc.passes.pipeline import legalizations
 from nnefc.passes.schedule.border import fill_border
 
-__all__ = ["PlainEvaluation", "cannot_be_plain"]
+__all__ = ["PlainEvaluation", "cannot_be_plain", "one_by_one"]
 
 Array = np.ndarray[Any, Any]
 
@@ -49,6 +49,11 @@ class _OneByOne:
         return 1
 
 
+def one_by_one(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel without a schedule, as TVM makes code of it."""
+    return fill_border(s_tir.Schedule(kernel), _OneByOne())
+
+
 class PlainEvaluation:
     """One run of a module, from its first binding to its last.
 
@@ -69,9 +74,7 @@ class PlainEvaluation:
         plain = relax.transform.LegalizeOps(legalizations(own or {}), ["relax.matmul"])(module)
         self._main = plain["main"]
         self._kernels = {
-            gv: fill_border(s_tir.Schedule(func), _OneByOne())
-            for gv, func in plain.functions.items()
-            if isinstance(func, tirx.PrimFunc)
+            gv: one_by_one(func) for gv, func in plain.functions.items() if isinstance(func, tirx.PrimFunc)
         }
         self._bindings = [binding for block in self._main.body.blocks for binding in block.bindings]
         self._known: dict[relax.Var, Any] = {

@@ -8,7 +8,7 @@ inside parallel loops stay, and live on the stack if they are small, else in a w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -98,7 +98,11 @@ class Kernel:
 
 
 def lower_kernel(
-    func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = (), once: bool = False, frames: Frames = THREADS
+    func: tirx.PrimFunc,
+    sizes: Sequence[tirx.Var] = (),
+    once: bool = False,
+    frames: Frames = THREADS,
+    observe: Callable[[str, tirx.PrimFunc], None] = lambda _name, _func: None,
 ) -> Kernel:
     """Lower a scheduled kernel to flat loops over raw pointers.
 
@@ -106,21 +110,17 @@ def lower_kernel(
         sizes: what it is written with that is known at run time, which become its last parameters.
         once: whether its result may be where an operand is, so that it computes nothing again.
         frames: what it may have on the stack.
+        observe: called after each pass with its name and the kernel as it is then.
     """
     func, own = with_workspace_parameters(func if frames.scratch else with_serial_loops(func))
     every = [*sizes, *(var for var, _ in named_sizes(func))]
     func = with_decided_extremes(_COMPACT(tvm.IRModule({"main": func}))["main"], every)
     func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], every)
-    body, chooses = with_streamed_panels(with_prefetched_panels(func.body)), _chooses(func.body)
-    if sizes:
-        axes = tiled_axes(func)
-        body = with_remainders(body, axes, once)
-        body = with_shared_tiles(body, axes) if JOINED_ROWS in func.attrs else body
-        body = with_masked_vectors(with_bound_quotients(body), axes)
-        body = with_bound_offsets(body)
-    rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
-    body = with_loaded_lanes(with_lane_sums(with_row_pairs(with_matrix_tiles(body))))
-    body = with_aligned_frames(with_whole_vectors(body, rest))
+    observe("flatten", func)
+    body, chooses = func.body, _chooses(func.body)
+    for name, change in _passes(func, sizes, once):
+        body = change(body)
+        observe(name, tirx.PrimFunc(func.params, body, func.ret_type, func.attrs))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func, frames)
     if not frames.scratch:
@@ -155,6 +155,29 @@ def lower_kernel(
     for var, size in reversed(named_sizes(func)):  # callers know the kernel's parameters alone
         offset = substituted(offset, {var: dimension(size)})
     return Kernel(lowered.without_attr("global_symbol"), offset, _scratch_bytes(func.body))
+
+
+def _passes(
+    func: tirx.PrimFunc, sizes: Sequence[tirx.Var], once: bool
+) -> Iterator[tuple[str, Callable[[tirx.Stmt], tirx.Stmt]]]:
+    """What changes the statements of a flat kernel, in order, by name."""
+    yield "prefetched panels", with_prefetched_panels
+    yield "streamed panels", with_streamed_panels
+    if sizes:
+        axes = tiled_axes(func)
+        yield "remainders", lambda body: with_remainders(body, axes, once)
+        if JOINED_ROWS in func.attrs:
+            yield "shared tiles", lambda body: with_shared_tiles(body, axes)
+        yield "bound quotients", with_bound_quotients
+        yield "masked vectors", lambda body: with_masked_vectors(body, axes)
+        yield "bound offsets", with_bound_offsets
+    yield "matrix tiles", with_matrix_tiles
+    yield "row pairs", with_row_pairs
+    yield "lane sums", with_lane_sums
+    yield "loaded lanes", with_loaded_lanes
+    rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
+    yield "whole vectors", lambda body: with_whole_vectors(body, rest)
+    yield "aligned frames", with_aligned_frames
 
 
 def _chooses(stmt: tirx.Stmt) -> bool:

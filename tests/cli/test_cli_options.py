@@ -17,6 +17,8 @@ class Recorder:
     """Stands for nnefc.compile: keeps what it was called with and returns something that exports."""
 
     inputs = outputs = ()
+    checks = None
+    trials = ()
     description = SimpleNamespace(constant_bytes=3, workspace_bytes=0)
 
     def __init__(self) -> None:

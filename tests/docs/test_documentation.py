@@ -140,13 +140,15 @@ def test_the_page_on_serving(folder: Path, library: Path) -> None:
 
 
 def test_the_page_on_looking_inside(folder: Path) -> None:
-    view, compare = blocks(ROOT / "docs" / "how-to" / "look-inside.md", "sh")
+    view, compare, checked = blocks(ROOT / "docs" / "how-to" / "look-inside.md", "sh")
     run(["sh", "-e", "-c", view], folder)
     assert "as compiled" in (folder / "digits.html").read_text()
     output = run(["sh", "-e", "-c", compare], folder)
     assert re.search(
         r"^compared with each operator by itself: \d+ tensors and 1 outputs, 0 of them too far", output, re.M
     )
+    run(["sh", "-e", "-c", checked], folder)
+    assert "every divisor" in run([f"{Path(sys.executable).parent}/nnefc", "inspect", "digits.so"], folder)
 
 
 def test_the_page_on_conversion(folder: Path) -> None:

@@ -22,7 +22,7 @@ from nnefc.targets.codegen.cpu.checks import Checks, counted_checks, with_checks
 from nnefc.targets.codegen.cpu.masks import with_masks
 from nnefc.targets.machine.target import Target
 
-__all__ = ["CODE_SUFFIXES", "CodeGenerator", "MachineCode"]
+__all__ = ["CODE_SUFFIXES", "CodeGenerator", "MachineCode", "pipeline_of"]
 
 CODE_SUFFIXES = {"llvm-ir": "ll", "asm": "s"}
 """Texts that the code may be written as, and how their files end."""
@@ -160,13 +160,18 @@ def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) ->
     module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
     is_open = any(OF_OPEN_SIZES in func.attrs for func in module.functions.values())
     is_checked = any(CHECKED in func.attrs for func in module.functions.values())
-    pipeline = _PIPELINES[target.pointer_bits, is_open, is_checked]
+    pipeline = pipeline_of(target, is_open, is_checked)
     with counted_checks() as checks:
         library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=pipeline)
     library.mod.write_to_file(str(path), path.suffix[1:])
     content = path.read_bytes()
     path.unlink()
     return content, checks
+
+
+def pipeline_of(target: Target, is_open: bool = False, is_checked: bool = False) -> str:
+    """What TVM calls the way of flat functions to LLVM."""
+    return _PIPELINES[target.pointer_bits, is_open, is_checked]
 
 
 def _lowering(pointer_bits: int, is_open: bool, is_checked: bool) -> tuple[tvm.transform.Pass, object, object]:

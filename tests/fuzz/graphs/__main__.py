@@ -57,6 +57,7 @@ def run_batch(first: int, count: int, steps: int, ways: list[Way], found: Path) 
                     "refused": outcome.refused,
                     "doubtful": [*outcome.doubtful, *(f.way for f in outcome.findings if f not in findings)],
                     "findings": [[f.way, f.what, f.peer] for f in findings],
+                    "validated": outcome.validated,
                 }
             ),
             flush=True,
@@ -109,7 +110,7 @@ def lines_of(first: int, count: int, steps: int, ways: tuple[str, ...], found: P
             text = errors.read()[-600:]
         if first < last:
             what = f"ended with {process.returncode}: {text}"
-            nothing = {"operators": [], "agreed": [], "refused": {}, "doubtful": []}
+            nothing = {"operators": [], "agreed": [], "refused": {}, "doubtful": [], "validated": []}
             yield {"seed": seed, **nothing, "findings": [["", what, ""]]}
             first = seed + 1
 
@@ -133,11 +134,13 @@ def main(minutes: float, seed: int, steps: int, ways: tuple[str, ...], found: Pa
     operators: collections.Counter[str] = collections.Counter()
     refusals: collections.Counter[str] = collections.Counter()
     doubtful: collections.Counter[str] = collections.Counter()
+    validated: collections.Counter[str] = collections.Counter()
     while time.monotonic() - started < 60 * minutes:
         for line in lines_of(seed, _BATCH, steps, tuple(way.name for way in chosen), found):
             graphs += 1
             agreed.update(line["agreed"])
             operators.update(line["operators"])
+            validated.update(line["validated"])
             doubtful.update(line["operators"] if line["doubtful"] else ())
             refusals.update(f"{way}: {reason}" for way, reason in line["refused"].items())
             for way, what, peer in line["findings"]:
@@ -147,6 +150,8 @@ def main(minutes: float, seed: int, steps: int, ways: tuple[str, ...], found: Pa
         seed += _BATCH
     click.echo(f"{graphs} graphs, {findings} findings, {len(operators)} operators, {sum(operators.values())} nodes")
     click.echo(f"agreed: {dict(agreed)}")
+    if validated:
+        click.echo(f"passes and steps of kernels validated: {validated.total()}, {dict(validated.most_common())}")
     click.echo(f"never tried: {', '.join(sorted(SPACES.keys() - operators.keys())) or 'none'}")
     click.echo(f"in graphs where onnxruntime and nnefc agree against the reference: {dict(doubtful.most_common(8))}")
     for reason, count in refusals.most_common(25):

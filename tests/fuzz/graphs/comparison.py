@@ -16,7 +16,15 @@ from bounds import Bounds, bounds_of
 from walk import Graph
 
 import nnefc
+from nnefc.backends import backend_of
+from nnefc.comparison.kernels import kernel_steps
+from nnefc.comparison.passes import check_plain, outputs_after_each
+from nnefc.formats import load_network
+from nnefc.passes.backend import MEMORY_BUDGET
+from nnefc.targets.machine.any_target import parse_any_target
 
+_KERNEL_BOUND = 1e-4
+"""What a kernel's results may be from those of another order of its sums, over the largest of them."""
 _KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "boolean"}
 
 __all__ = ["WAYS", "Finding", "Outcome", "Way", "compare", "difference"]
@@ -35,6 +43,7 @@ class Way:
         threads: of the session.
         open_sizes: whether the inputs' sizes are left open.
         nnef: whether the graph is written as NNEF first.
+        validates: whether it is not run, but computed after each pass, and each kernel after each of its steps.
     """
 
     name: str
@@ -43,6 +52,7 @@ class Way:
     threads: int = 1
     open_sizes: bool = False
     nnef: bool = False
+    validates: bool = False
 
 
 WAYS = {
@@ -56,6 +66,7 @@ WAYS = {
         Way("x86-64", "x86-64"),
         Way("x86-64-v3", "x86-64-v3"),
         Way("nnef", nnef=True),
+        Way("passes", validates=True),
     )
 }
 
@@ -84,23 +95,29 @@ class Outcome:
         refused: the reason of each way that refuses it.
         doubtful: the ways that agree with onnxruntime, but not with the reference, in which there are errors, too.
         findings: the others.
+        validated: the passes and steps after which the graph, or one of its kernels, was computed and found right.
     """
 
     agreed: tuple[str, ...]
     refused: Mapping[str, str]
     doubtful: tuple[str, ...]
     findings: tuple[Finding, ...]
+    validated: tuple[str, ...] = ()
 
 
 def compare(graph: Graph, ways: Sequence[Way]) -> Outcome:
     """Compile and run a graph in each way, and compare with the reference."""
     bounds = bounds_of(graph)
     agreed, refused, doubtful, findings = [], {}, [], []
+    validated: list[str] = []
     for way in ways:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", nnefc.ModelWarning)
-                results = run(graph, way)
+                results = validate(graph, validated) if way.validates else run(graph, way)
+        except Wrong as error:
+            findings.append(Finding(way.name, str(error), ""))
+            continue
         except (nnefc.CompileError, nnefc.ModelWarning) as error:
             refused[way.name] = str(error).partition("\n")[0]
             continue
@@ -123,7 +140,7 @@ def compare(graph: Graph, ways: Sequence[Way]) -> Outcome:
             doubtful.append(way.name)
         else:
             findings.append(Finding(way.name, what, side))
-    return Outcome(tuple(agreed), refused, tuple(doubtful), tuple(findings))
+    return Outcome(tuple(agreed), refused, tuple(doubtful), tuple(findings), tuple(validated))
 
 
 def _around(peer: Arrays, bounds: Mapping[str, Bounds]) -> dict[str, Bounds]:
@@ -153,6 +170,43 @@ def run(graph: Graph, way: Way) -> Arrays:
             found = model.run({n: v.astype(kinds[n]) for n, v in graph.feeds().items()})  # NNEF has but one integer
     names = [tensor.name for tensor in graph.outputs]
     return dict(zip(names, found.values(), strict=True)) if way.nnef else {name: found[name] for name in names}
+
+
+class Wrong(Exception):
+    """A pass, or a step of a kernel, changes what is computed."""
+
+
+def validate(graph: Graph, validated: list[str]) -> Arrays:
+    """Compute a graph after each pass, and each of its kernels after each step; the results after the last pass.
+
+    Args:
+        validated: what was looked at and found right is added to it.
+
+    Raises:
+        Wrong: what makes results wrong, or other ones by more than rounding.
+    """
+    bounds = bounds_of(graph)
+    with tempfile.TemporaryDirectory() as name:
+        source = Path(name) / "graph.onnx"
+        onnx.save(graph.model(), source)
+        network = load_network(source)
+    check_plain(network)
+    backend = backend_of(parse_any_target("native"))
+    backend.check()
+    results: Arrays = {}
+    wrong_before = ""
+    for step, found in outputs_after_each(network, backend, graph.feeds(), False, MEMORY_BUDGET):
+        wrong = difference(found, bounds)
+        if wrong and not wrong_before and results:
+            raise Wrong(f"after the pass {step}: {wrong}")
+        wrong_before, results = wrong, found
+        validated.append(step)
+    for kernel in kernel_steps(network, backend, graph.feeds(), False, MEMORY_BUDGET):
+        apart = kernel.difference
+        if not (apart.relative <= _KERNEL_BOUND or (kernel.is_integer and apart.largest <= 1)):
+            raise Wrong(f"after the step {kernel.step} the kernel {kernel.kernel} gives others: {apart}")
+        validated.append(kernel.step)
+    return results
 
 
 def difference(results: Arrays, bounds: Mapping[str, Bounds]) -> str:
