@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from rich.console import Console
 
 __all__ = ["Phases"]
+
+_LOG = logging.getLogger("nnefc")
 
 
 class _Words:
@@ -21,11 +24,33 @@ class _Words:
         return self._text()
 
 
+class _Notes(logging.Handler):
+    """What the package's log is told, while a phase goes on."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._told = told
+        self._level = logging.NOTSET
+
+    def begin(self) -> None:
+        self._level = _LOG.level
+        _LOG.setLevel(logging.INFO)
+        _LOG.addHandler(self)
+
+    def end(self) -> None:
+        _LOG.removeHandler(self)
+        _LOG.setLevel(self._level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._told(record.getMessage())
+
+
 class Phases:
     """One line a phase: its name and its seconds. Phases inside a phase are indented under it, after it.
 
     On a terminal the running phase shows as a spinner, with its seconds and how many kernels are done; elsewhere only
-    the finished lines are written.
+    the finished lines are written. What nnefc notes meanwhile to its log, such as why a step takes long, is on a line
+    of its own.
     """
 
     def __init__(self, console: Console) -> None:
@@ -33,6 +58,7 @@ class Phases:
         self._running: list[str] = []
         self._inner: list[tuple[int, str, float]] = []
         self._done = ""
+        self._notes = _Notes(self._note)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -40,6 +66,8 @@ class Phases:
         self._running.append(name)
         place = len(self._inner)
         start = time.perf_counter()
+        if depth == 0:
+            self._notes.begin()
         try:
             if depth == 0 and self._console.is_terminal:
                 self._done = ""
@@ -51,7 +79,11 @@ class Phases:
             self._running.pop()
             self._inner.insert(place, (depth, name, time.perf_counter() - start))
             if depth == 0:
+                self._notes.end()
                 self._write()
+
+    def _note(self, text: str) -> None:
+        self._console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
 
     def kernels(self, done: int, count: int) -> None:
         """How many kernels of all have their code."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Sequence
@@ -20,7 +21,12 @@ from nnefc.targets.link.zig import run_compiler, user_cache, zig
 
 __all__ = ["runtime_objects"]
 
+_LOG = logging.getLogger(__name__)
+
 _CHECKSUM_BYTES, _SIZE_BYTES = 32, 8
+
+_NOTE = "compiling the runtime and the C library: once for each kind of machine"
+_NOTE_WITHOUT_CACHE = "compiling the runtime: each time, for there is no cache that can be written"
 
 
 def runtime_objects(sources: Sequence[Path], headers: Path, command: Sequence[str], folder: Path) -> list[Path]:
@@ -41,6 +47,7 @@ def runtime_objects(sources: Sequence[Path], headers: Path, command: Sequence[st
     objects = [folder / f"runtime_{source.stem}.o" for source in sources]
     kept = _kept(_digest(sources, headers, command))
     if kept is None or not _unpacked(kept, objects):
+        _LOG.info(_NOTE if kept is not None else _NOTE_WITHOUT_CACHE)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             words = [*command, f"-I{headers}", "-c"]
             for _ in pool.map(lambda s, o: run_compiler([*words, str(s), "-o", str(o)], folder), sources, objects):

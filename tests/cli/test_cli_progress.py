@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 
 import pytest
@@ -39,6 +40,19 @@ def test_a_line_a_phase_with_its_seconds() -> None:
 def test_the_lines_stay_on_a_terminal() -> None:
     shown = phases_shown(terminal=True)
     assert shown.index("read the model") < shown.index("optimize") < shown.index("  fold constants")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_why_a_step_takes_long_is_told_when_it_begins(terminal: bool) -> None:
+    text = io.StringIO()
+    phases = Phases(Console(file=text, force_terminal=terminal, width=40))
+    log = logging.getLogger("nnefc.targets.link")
+    with phases.phase("link"):
+        log.info("compiling a library of C: once for each kind of machine")
+        log.debug("nobody asked")
+        assert "compiling a library of C: once for each kind of machine\n" in text.getvalue()
+    log.info("between phases")
+    assert text.getvalue().count("link ") and "between" not in text.getvalue() and "nobody" not in text.getvalue()
 
 
 def test_a_failing_phase_is_shown_and_its_error_goes_on() -> None:

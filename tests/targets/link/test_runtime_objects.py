@@ -52,10 +52,12 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     return Runtime(tmp_path, monkeypatch)
 
 
-def test_they_are_compiled_once_and_the_same_each_time(runtime: Runtime) -> None:
+def test_they_are_compiled_once_and_the_same_each_time(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "nnefc")
     first = runtime.make("a")
     assert (runtime.make("b"), runtime.compiled) == (first, 2)
     assert first[0] != first[1]
+    assert caplog.messages == ["compiling the runtime and the C library: once for each kind of machine"]
 
 
 @pytest.mark.parametrize("changed", ["one.c", "value.h"])
