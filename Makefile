@@ -8,6 +8,7 @@
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
 #   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
 #   make lint       ruff and mypy
+#   make dist       the wheels, the archive of the sources and their digests, in dist
 #   make docs       the documentation as a site, in build/site, to be read without a network
 #   make clean      remove everything that the goals above made, .venv included
 
@@ -25,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all test-gpu fuzz bench lint docs clean
+.PHONY: run chat test test-all test-gpu fuzz bench lint docs dist clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -57,6 +58,9 @@ lint: $(VENV)/installed-dev
 	@rm -rf build/lib build/bdist.* build/lint
 	@$(PIP) install --no-deps --target build/lint .
 	@cd build/lint && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml -p nnefc
+
+dist: $(VENV)/installed-dist
+	@$(BIN)/python packaging/release.py dist
 
 docs: $(VENV)/installed-docs
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -c docs/site . build/site

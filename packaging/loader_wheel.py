@@ -9,8 +9,6 @@ whole wheel; those that need the compiler say so. A module is in it if one of `R
 from __future__ import annotations
 
 import ast
-import base64
-import hashlib
 import re
 import sys
 import tomllib
@@ -25,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "docs"))
 
 from draw_architecture import modules  # noqa: E402
+from wheel_file import pack_wheel  # noqa: E402
 
 __all__ = ["contents", "table", "write_wheel"]
 
@@ -48,8 +47,6 @@ WHOLE = ("nnefc.cli", "nnefc.loader", "nnefc.pages", "nnefc.serving")
 
 EXTRAS = ("serve",)
 """What a device may want besides: of the whole wheel's extras."""
-
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same files make the same wheel
 
 
 def contents() -> dict[str, Path]:
@@ -130,18 +127,7 @@ def write_wheel(folder: Path) -> Path:
         f"{info}/entry_points.txt": b"[console_scripts]\nnnefc = nnefc.__main__:main\n",
         f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
     }
-    record = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in files.items()]
-    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"nnefc-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED)
-    return path
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return pack_wheel(files, folder / f"nnefc-{version}-py3-none-any.whl")
 
 
 def _metadata(version: str) -> str:
