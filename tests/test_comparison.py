@@ -219,6 +219,17 @@ def test_each_pass_and_each_step_of_a_kernel_is_computed(path: Path) -> None:
     assert all(step.difference.relative < 1e-5 for step in steps)
 
 
+def test_scans_are_computed_after_each_pass(tmp_path: Path) -> None:
+    nodes = [node("CumSum", ["x", "axis"], ["y"])]
+    made = model(graph(nodes, [info("x", (1, 9, 24))], [info("y", (1, 9, 24))], [tensor("axis", 1, np.int64)]))
+    network, backend = load_network(save(made, tmp_path)), backend_of(parse_any_target("native"))
+    backend.check()
+    given = {"x": np.random.default_rng(6).standard_normal((1, 9, 24)).astype(np.float32)}
+    after = dict(outputs_after_each(network, backend, given, False, MEMORY_BUDGET))
+    assert all(np.allclose(found["y"], given["x"].cumsum(1), atol=1e-5) for found in after.values())
+    assert all(s.difference.relative < 1e-5 for s in kernel_steps(network, backend, given, False, MEMORY_BUDGET))
+
+
 def test_a_wrong_step_of_a_kernel_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_last_round(stmt: tirx.Stmt, _rest: tirx.ForKind) -> tirx.Stmt:
         def shorter(loop: tirx.For) -> tirx.For:

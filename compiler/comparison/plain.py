@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 
 from nnefc.evaluation import evaluate, external_calls
 from nnefc.network import Network, control_index
 from nnefc.passes.graph.rewriter import constant
 from nnefc.passes.pipeline import legalizations
 from nnefc.passes.schedule.border import fill_border
+from nnefc.passes.schedule.schedules import schedule_of
 
 __all__ = ["PlainEvaluation", "cannot_be_plain", "one_by_one"]
 
@@ -51,7 +52,7 @@ class _OneByOne:
 
 def one_by_one(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
     """A kernel without a schedule, as TVM makes code of it."""
-    return fill_border(s_tir.Schedule(kernel), _OneByOne())
+    return fill_border(schedule_of(kernel), _OneByOne()).without_attr("global_symbol")
 
 
 class PlainEvaluation:
