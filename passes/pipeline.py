@@ -65,6 +65,7 @@ __all__ = [
     "optimized",
     "simplifications",
     "through_graph_passes",
+    "use_own_operators",
     "without_code",
 ]
 
@@ -167,6 +168,15 @@ def optimized(
     return through_graph_passes(network, computations(own, list(_modules(network))), observe)
 
 
+def use_own_operators() -> None:
+    """Make TVM know the operators of kernels that are this compiler's own, in this process."""
+    use_vector_math()
+    use_dot_products()
+    use_packed_items()
+    use_two_digits()
+    use_words()
+
+
 def without_code(network: Network, receive: Receiver, place: Place) -> Lowered:
     """A network of whose sizes only those of programs beside it have code: its face, and room for their workspaces."""
     program = face_of(network)
@@ -235,11 +245,7 @@ def lower(
     Raises:
         CompileError: an operation has no lowering.
     """
-    use_vector_math()
-    use_dot_products()
-    use_packed_items()
-    use_two_digits()
-    use_words()
+    use_own_operators()
     with backend.target.host.to_tvm():
         network = optimized(network, backend, observe, strict, memory_budget)
 

@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from nnefc.evaluation import evaluate, external_calls
 from nnefc.network import Network, control_index
 from nnefc.passes.graph.rewriter import constant
-from nnefc.passes.pipeline import legalizations
+from nnefc.passes.pipeline import legalizations, use_own_operators
 from nnefc.passes.schedule.border import fill_border
 from nnefc.passes.schedule.schedules import schedule_of
 
@@ -72,6 +72,7 @@ class PlainEvaluation:
         wanted: Collection[str] = (),
         own: Mapping[str, Any] | None = None,
     ) -> None:
+        use_own_operators()
         plain = relax.transform.LegalizeOps(legalizations(own or {}), ["relax.matmul"])(module)
         self._main = plain["main"]
         self._kernels = {

@@ -1,8 +1,8 @@
 """Elementary functions of float32 as polynomials, which run on whole vectors; libm's run on one value at a time.
 
 The largest errors over all finite arguments, in units of the last place, are measured by the tests: exp 2, log 1,
-log1p 3, tanh 8, sigmoid 3, erf 8. Powers of e below 2⁻¹²⁵ (2.4e-38) become zero. The coefficients were fitted here, by
-iterated weighted least squares on Chebyshev points.
+log1p 3, atanh 4, tanh 8, sigmoid 3, erf 8. Powers of e below 2⁻¹²⁵ (2.4e-38) become zero. The coefficients were fitted
+here, by iterated weighted least squares on Chebyshev points.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import tirx
 
-__all__ = ["VECTOR_FUNCTIONS", "erf", "exp", "exp_of_negative", "log", "log1p", "sigmoid", "tanh", "use_vector_math"]
+__all__ = [
+    "VECTOR_FUNCTIONS",
+    "atanh",
+    "erf",
+    "exp",
+    "exp_of_negative",
+    "log",
+    "log1p",
+    "sigmoid",
+    "tanh",
+    "use_vector_math",
+]
 
 _LOG2E = 1.44269504088896341
 _LN2_HIGH = 0.693359375  # few bits, so that n · _LN2_HIGH is exact
@@ -186,6 +197,18 @@ def log1p(x: tirx.Expr) -> tirx.Expr:
     return _named(x + _like(x, 1.0), "u", of_sum)
 
 
+def atanh(x: tirx.Expr) -> tirx.Expr:
+    """The inverse hyperbolic tangent: log1p(2 |x| / (1 − |x|)) / 2 with the sign of x."""
+
+    def of_magnitude(m: tirx.Expr) -> tirx.Expr:
+        twice = _named((m + m) / (_like(x, 1.0) - m), "v", log1p)
+        sign = tirx.bitwise_and(tirx.reinterpret(_typed(x, "int32"), x), _like(x, -(1 << 31), "int32"))
+        bits = tirx.reinterpret(_typed(x, "int32"), twice * _like(x, 0.5))
+        return tirx.reinterpret(_typed(x, "float32"), tirx.bitwise_or(bits, sign))
+
+    return _named(tirx.Max(x, _like(x, 0.0) - x), "m", of_magnitude)
+
+
 def _odd_rational(x: tirx.Expr, limit: float, above: Sequence[float], below: Sequence[float]) -> tirx.Expr:
     def of_clamped(c: tirx.Expr) -> tirx.Expr:
         ratio = _named(c * c, "u", lambda u: c * _polynomial(above, u) / _polynomial(below, u))
@@ -227,7 +250,7 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
     return _named(tirx.Max(_like(x, low), tirx.Min(_like(x, high), x)), "c", of_clamped)  # in this order for NaN
 
 
-_FUNCTIONS = {"exp": exp, "log": log, "log1p": log1p, "tanh": tanh, "erf": erf, "sigmoid": sigmoid}
+_FUNCTIONS = {"exp": exp, "log": log, "log1p": log1p, "atanh": atanh, "tanh": tanh, "erf": erf, "sigmoid": sigmoid}
 
 VECTOR_FUNCTIONS = frozenset(f"tirx.{name}" for name in _FUNCTIONS)
 """Operators of TIR that become polynomials with names for their parts."""

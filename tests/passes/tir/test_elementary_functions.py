@@ -119,3 +119,17 @@ def test_logarithms_outside_of_their_domain() -> None:
         (result,) = model.run(built.inputs).values()
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(result, np.log(x))
+
+
+def test_small_arguments_of_the_inverse_tangent_keep_their_places() -> None:
+    x = np.concatenate([np.geomspace(1e-30, 0.999, 4001), -np.geomspace(1e-30, 0.999, 4001), [0, -0.0, 1, -1, 2]])
+    x = x.astype(np.float32)
+    with np.errstate(all="ignore"):
+        exact = np.arctanh(x.astype(float))
+    built = build([Case([x], lambda graph, v: graph.emit(relax.op.atanh(v.expr), exact))])
+    (found,) = compile_network(built.network, target("llvm")).run(built.inputs).values()
+    found, usual = found.reshape(-1), np.isfinite(exact) & (exact != 0)
+    assert np.max(np.abs(found[usual] - exact[usual]) / np.spacing(np.abs(exact[usual]).astype(np.float32))) <= 4
+    assert np.array_equal(found[-5:-1], exact[-5:-1])
+    assert np.array_equal(np.signbit(found[-5:-3]), [False, True])
+    assert np.isnan(found[-1])
