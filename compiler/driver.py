@@ -157,12 +157,12 @@ def compile(
         given = {
             name: value for name, value in arguments.items() if name not in ("precision", "max_error", "calibrate")
         }
-        return narrowest(
-            lambda name: compile(**given, precision=name, calibrate=calibrate if name == INT8 else None),
-            target,
-            calibrate,
-            max_error,
-        )
+
+        def tried(name: str) -> Artifact:
+            with (progress or _Silent()).phase(f"try {name}"):
+                return compile(**given, precision=name, calibrate=calibrate if name == INT8 else None)
+
+        return narrowest(tried, target, calibrate, max_error)
     if max_error is not None or (calibrate is not None and precision != INT8):
         raise CompileError(
             "max_error is for precision auto, and calibrate for precision auto and int8",

@@ -66,12 +66,12 @@ class Phases:
         self._running.append(name)
         place = len(self._inner)
         start = time.perf_counter()
+        self._done = ""
         if depth == 0:
             self._notes.begin()
         try:
             if depth == 0 and self._console.is_terminal:
-                self._done = ""
-                with self._console.status(_Words(lambda: f"{name}{self._done}, {time.perf_counter() - start:.0f} s …")):
+                with self._console.status(_Words(lambda: self._spoken(time.perf_counter() - start))):
                     yield
             else:
                 yield
@@ -81,6 +81,10 @@ class Phases:
             if depth == 0:
                 self._notes.end()
                 self._write()
+
+    def _spoken(self, seconds: float) -> str:
+        """What runs, from the outermost phase to the innermost one."""
+        return f"{': '.join(self._running)}{self._done}, {seconds:.0f} s …"
 
     def _note(self, text: str) -> None:
         self._console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import time
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import onnx
 import pytest
 from emulation import run_on, with_glibc
 from numpy_reference import convolve
+from rich.console import Console
 from small_networks import Net
 
 import nnefc
 from nnefc import narrowest
 from nnefc.artifact import Artifact
+from nnefc.cli.progress import Phases
 from nnefc.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription
 
@@ -293,7 +296,11 @@ def test_auto_takes_what_is_within_the_error(
     assert "-precision=" in loose.target.name and "-precision=" not in tight.target.name
     with pytest.raises(CompileError, match=r"no random values of the input input0: float32\[rows, 128\]"):
         nnefc.compile(path, precision="auto")
-    assert "-precision=" in nnefc.compile(path, precision="auto", shape={"rows": 3}).target.name
+    text = io.StringIO()
+    phases = Phases(Console(file=text))
+    made = nnefc.compile(path, precision="auto", shape={"rows": 3}, progress=phases)
+    assert "-precision=" in made.target.name
+    assert text.getvalue().startswith("try fp32 ") and f"\ntry {made.trials[1].precision} " in text.getvalue()
 
 
 def test_auto_says_what_it_needs(classifier: tuple[Path, dict[str, np.ndarray]]) -> None:

@@ -64,7 +64,10 @@ def test_the_spinner_tells_how_many_kernels_are_done() -> None:
     with phases.phase("lower"):
         phases.kernels(12, 80)
         phases._console.print("what is printed moves the spinner down: it is drawn again")
+        with phases.phase("fuse"):
+            phases._console.print("again")
     assert "lower, 12 of 80 kernels, 0 s" in text.getvalue()
+    assert "lower: fuse, 0 s" in text.getvalue()
 
 
 def test_the_package_tells_its_version() -> None:
