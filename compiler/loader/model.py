@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from ctypes import c_int64, c_void_p
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from .arrays import address_of, as_array, copied, counted, returned, source_of, target_for
-from .checks import check_overlap, refuse_nan
-from .forks import keep_lock
+from .arrays import address_of, source_of
 from .generation import Reader, Sampler, generated, generated_side_by_side
-from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
-from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is_host, shape_of
-from .interface import OK, InputStruct, OutputStruct
 from .library import Library
 from .notebook import face_html
 from .profile import KernelTime, Piece, kernel_times, traced
-from .strings import decoded
-from .tensors import DTYPES, MOST_LISTED, LoadError, RunError, Tensor, check_names, listed
+from .session import Session
+from .tensors import DTYPES, MOST_LISTED, RunError, Tensor, check_names, listed
 
 __all__ = ["Model", "load"]
 
@@ -89,20 +80,7 @@ class Model:
         processors: Sequence[int] | None = None,
     ) -> None:
         self._library = library
-        self._lock: threading.Lock
-        keep_lock(self, threading.Lock)
-        self._session: c_void_p | None = None
-        self._session = library.create(threads, device, flush_subnormals, processors)
-        try:
-            self._gpu = None if library.device == "cpu" else Gpu(device)
-        except RunError as error:
-            raise LoadError(str(error)) from error
-        self._number = device
-        self._flush_subnormals = flush_subnormals
-        self._sized: _Sized | None = None
-        self._run_native = library.dll.nnefc_run
-        self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
-        self._result_pointers = (c_void_p * len(library.outputs))()
+        self._session = Session(library, threads, device, flush_subnormals, processors)
         self.name = library.name
         self.target = library.target
         self.compiler = library.compiler
@@ -110,10 +88,6 @@ class Model:
         self.outputs = library.outputs
         self.states = library.states
         self.dimensions = library.dimensions
-        self._is_open = library.is_open
-        self._is_counted = library.is_counted
-        self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
-        self._finds_sizes = library.finds_sizes
         self.workspace_bytes = library.workspace_bytes
         self.constant_bytes = library.constant_bytes
         self.state_bytes = library.state_bytes
@@ -122,7 +96,7 @@ class Model:
         self.labels = library.labels
         self.source = library.source
         self.weights = library.weights
-        self.device = "cpu" if self._gpu is None else f"{library.device}:{device}"
+        self.device = "cpu" if library.device == "cpu" else f"{library.device}:{device}"
         self.device_bytes = library.device_bytes
 
     def __call__(
@@ -148,7 +122,7 @@ class Model:
         targets = out if out is None or isinstance(out, (str, tuple, list)) else [out]
         if targets is not None and not isinstance(targets, str) and len(targets) != len(self.outputs):
             raise RunError(f"out has {len(targets)} arrays, but the model has {len(self.outputs)} outputs")
-        results = self._run(values, targets, stream, check_nan)
+        results = self._session.run(values, targets, stream, check_nan)
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(
@@ -172,15 +146,12 @@ class Model:
         elif out is not None:
             check_names("output", out, self.outputs, complete=False)
             targets = [out.get(tensor.name) for tensor in self.outputs]
-        results = self._run([inputs[tensor.name] for tensor in self.inputs], targets, stream, check_nan)
+        results = self._session.run([inputs[tensor.name] for tensor in self.inputs], targets, stream, check_nan)
         return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
 
     def synchronize(self) -> None:
         """Wait for runs that were started on streams, and raise their errors."""
-        with self._lock:
-            session = self._open()
-            if self._gpu is not None:
-                self._library.check(self._library.dll.nnefc_synchronize(session), session)
+        self._session.synchronize()
 
     def reserve(self, sizes: Mapping[str, int] | None = None) -> None:
         """Allocate memory for all open dimensions up to these sizes, by name, so that later calls need no more of it.
@@ -190,29 +161,17 @@ class Model:
         Raises:
             RunError: the network has no such dimension, or does not take the size; or there is not as much memory.
         """
-        names = [dimension.name for dimension in self.dimensions]
-        for name in sizes or {}:
-            if name not in names:
-                known = f"its open dimensions are {', '.join(names)}" if names else "all its sizes are known"
-                raise RunError(f'the model has no open dimension "{name}": {known}')
-        wanted = [(sizes or {}).get(dimension.name, dimension.most) for dimension in self.dimensions]
-        with self._lock:
-            session = self._open()
-            if wanted:
-                self._sized = None  # without memory the session loses its sizes
-                numbers = (c_int64 * len(wanted))(*wanted)
-                self._library.check(self._library.dll.nnefc_reserve(session, numbers, 0), session)
+        self._session.reserve(sizes or {})
 
     def reset(self) -> None:
         """Restore the initial values of the states."""
-        with self._lock:
-            self._library.check(self._library.dll.nnefc_reset(self._open()), self._open())
+        self._session.call("nnefc_reset")
 
     def read_state(self, name: str) -> np.ndarray:
         """A copy of a state, by its name in `states`."""
         number, tensor = self._state(name)
         array = np.empty(tensor.shape, DTYPES[tensor.dtype])
-        self._move_state("nnefc_get_state", number, array)
+        self._session.call("nnefc_get_state", number, address_of(array))
         return array
 
     def write_state(self, name: str, value: Any) -> None:
@@ -223,15 +182,14 @@ class Model:
         """
         number, tensor = self._state(name)
         array = np.asarray(value, DTYPES[tensor.dtype] if isinstance(value, int) else None)
-        self._move_state("nnefc_set_state", number, source_of(tensor, array, "state"))
+        source = source_of(tensor, array, "state")
+        self._session.call("nnefc_set_state", number, address_of(source))
 
     def fork(self, *, threads: int | None = None) -> Model:
         """Another session of the same network, whose states are those that this one has now."""
         made = self.session(threads=threads)
         if self.states:
-            with self._lock:
-                copy = self._library.function("nnefc_copy_states")
-                self._library.check(copy(made._open(), self._open()), made._open())
+            self._session.copy_states_to(made._session)
         return made
 
     def generate(
@@ -311,12 +269,12 @@ class Model:
         Raises:
             RunError: the library does not take the times of its kernels.
         """
-        self._open()
+        self._session.open()
         return kernel_times(self._timing_library().dll)
 
     def forget_profile(self) -> None:
         """Begin anew to take the times of kernels."""
-        self._open()
+        self._session.open()
         self._timing_library().dll.nnefc_profile_reset()
 
     def trace(self, inputs: Mapping[str, Any], *, most: int = 1 << 20) -> list[Piece]:
@@ -328,10 +286,7 @@ class Model:
         Raises:
             RunError: the library does not take the times of its kernels, there are more pieces, or as :meth:`run`.
         """
-        dll = self._timing_library().dll
-        if not hasattr(dll, "nnefc_profile_trace"):
-            raise RunError(f"the library of {self.name} is older than traces: compile the model again")
-        return traced(dll, lambda: self.run(inputs), most)
+        return traced(self._timing_library().function("nnefc_profile_trace"), lambda: self.run(inputs), most)
 
     def _timing_library(self) -> Library:
         if not self._library.takes_times:
@@ -340,17 +295,13 @@ class Model:
 
     def session(self, *, threads: int | None = None, device: int | None = None) -> Model:
         """Another session of the same network, with its own states, for another thread or on another GPU."""
-        self._open()
-        number = self._number if device is None else device
-        return Model(self._library, threads, number, self._flush_subnormals)
+        self._session.open()
+        number = self._session.number if device is None else device
+        return Model(self._library, threads, number, self._session.flush_subnormals)
 
     def close(self) -> None:
         """Free the session. The library is unloaded when its last session is closed. Closing twice does nothing."""
-        with self._lock:
-            session, self._session = self._session, None
-            self._gpu = None
-            if session is not None:
-                self._library.destroy(session)
+        self._session.close()
 
     def __enter__(self) -> Model:
         return self
@@ -359,7 +310,8 @@ class Model:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_session", None) is not None:
+        session: Session | None = getattr(self, "_session", None)
+        if session is not None and session.is_open:
             with suppress(RunError):  # a session that a fork caught in a run cannot be freed in the child
                 self.close()
 
@@ -383,21 +335,11 @@ class Model:
         ]
         return face_html(f"Model {self.name} for {self.target}", kinds, facts)
 
-    def _open(self) -> c_void_p:
-        if self._session is None:
-            raise RunError(f"the model {self.name} is closed: load it again")
-        return self._session
-
     def _state(self, name: str) -> tuple[int, Tensor]:
         for number, tensor in enumerate(self.states):
             if tensor.name == name:
                 return number, tensor
         raise RunError(f'the model has no state "{name}"; its states are {listed(self.states)}')
-
-    def _move_state(self, function: str, number: int, array: np.ndarray) -> None:
-        with self._lock:
-            session = self._open()
-            self._library.check(self._library.function(function)(session, number, address_of(array)), session)
 
     def _usage(self) -> str:
         """How arrays are given, by name and by position."""
@@ -418,192 +360,6 @@ class Model:
         check_names("input", given, self.inputs, complete=True)
         return [given[tensor.name] for tensor in self.inputs]
 
-    def _run(self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool) -> list[Any]:
-        """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here."""
-        if self._gpu is not None:
-            return self._run_on_gpu(self._gpu, values, out, stream, check_nan)
-        if stream is not None or isinstance(out, str):
-            self._open()
-            raise RunError(f"the model {self.name} runs on processors: it has neither streams nor outputs on a device")
-        if self._is_open:
-            return self._run_resized(values, out, check_nan)
-        sources = list(map(source_of, self.inputs, values))
-        results = list(map(target_for, self.outputs, out or [None] * len(self.outputs)))
-        if out is not None:
-            check_overlap(self.inputs, sources, self.outputs, results)
-        if check_nan:
-            refuse_nan("input", self.inputs, sources)
-        with self._lock:
-            session = self._open()
-            self._source_pointers[:] = list(map(address_of, sources))
-            self._result_pointers[:] = list(map(address_of, results))
-            status = self._run_native(session, self._source_pointers, self._result_pointers)
-            if status != OK:
-                self._library.check(status, session)
-            if self._gives_text:
-                results = list(map(decoded, self.outputs, results))
-        if check_nan:
-            refuse_nan("output", self.outputs, results, self._cause_of_nan())
-        return results if out is None else returned(out, results)
-
-    def _run_resized(self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool) -> list[Any]:
-        """The same for a network with open dimensions: the inputs say how large they are this time."""
-        arrays = list(map(as_array, self.inputs, values))
-        shapes, sized = [array.shape for array in arrays], self._sized
-        if sized is None or sized.shapes != shapes:
-            inputs = tuple(Tensor(t.name, t.dtype, array.shape) for t, array in zip(self.inputs, arrays, strict=True))
-        else:
-            inputs = sized.inputs
-        sources = list(map(source_of, inputs, arrays))
-        if check_nan:
-            refuse_nan("input", inputs, sources)
-        if self._finds_sizes:
-            places = [(address_of(source), source.nbytes) for source in sources]
-            return self._run_sized(inputs, places, out, check_nan)
-        with self._lock:
-            session, sized = self._open(), self._sized  # another thread may have been here
-            outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
-            results = list(map(target_for, outputs, out or [None] * len(outputs)))
-            if out is not None:
-                check_overlap(inputs, sources, outputs, results)
-            self._source_pointers[:] = list(map(address_of, sources))
-            self._result_pointers[:] = list(map(address_of, results))
-            status = self._run_native(session, self._source_pointers, self._result_pointers)
-            if status != OK:
-                self._library.check(status, session)
-            if self._is_counted:
-                shapes = self._shapes_of_outputs()
-                outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
-            if self._gives_text:
-                results = list(map(decoded, outputs, results))
-            if self._is_counted:
-                results = list(map(counted, results, shapes))
-        if check_nan:
-            refuse_nan("output", outputs, results, self._cause_of_nan())
-        return results if out is None or self._is_counted else returned(out, results)
-
-    def _run_sized(
-        self,
-        inputs: tuple[Tensor, ...],
-        places: Sequence[tuple[int, int]],
-        out: Sequence[Any] | str | None,
-        check_nan: bool,
-    ) -> list[Any]:
-        """The same where only a run tells how large outputs are: copies of what it leaves in the session's memory.
-
-        `places` are addresses and bytes of the inputs.
-        """
-        if out is not None and any(given is not None for given in out):
-            raise RunError(f"only a run tells how large the outputs of {self.name} are: it takes no arrays for them")
-        shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self.inputs, strict=True)]
-        given = (InputStruct * max(1, len(inputs)))()
-        for item, (address, size), shape in zip(given, places, shapes, strict=False):
-            item.data, item.bytes, item.shape = address, size, ctypes.addressof(shape)
-        with self._lock:
-            session, found = self._open(), (OutputStruct * max(1, len(self.outputs)))()
-            self._library.check(self._library.dll.nnefc_run_sized(session, given, found), session)
-            results = [copied(*pair) for pair in zip(self.outputs, found, strict=False)]
-        if check_nan:
-            refuse_nan("output", self.outputs, results, self._cause_of_nan())
-        return results
-
-    def _numbers(self, tensor: Tensor, own: Tensor) -> Any:
-        """The shape of an input as C has it."""
-        if len(tensor.shape) != len(own.shape):
-            raise RunError(f'input "{own.name}" has the shape {list(tensor.shape)}, but the model has {own}')
-        return (c_int64 * max(1, len(tensor.shape)))(*tensor.shape)
-
-    def _resize(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Tell the session the inputs' shapes; returns the outputs with the shapes that follow."""
-        session, dll = self._open(), self._library.dll
-        shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self.inputs, strict=True)]
-        pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
-        self._sized = None
-        self._library.check(dll.nnefc_resize(session, pointers), session)
-        outputs = tuple(
-            Tensor(t.name, t.dtype, shape) for t, shape in zip(self.outputs, self._shapes_of_outputs(), strict=True)
-        )
-        if not self._is_counted:
-            self._sized = _Sized([tensor.shape for tensor in inputs], inputs, outputs)
-        return outputs
-
-    def _shapes_of_outputs(self) -> list[tuple[int, ...]]:
-        """Those that they have now; before a run as large as they may be, where only the data tell."""
-        session, shape_of = self._open(), self._library.dll.nnefc_output_shape
-        found = (shape_of(session, index) for index in range(len(self.outputs)))
-        return [tuple(shape[: len(t.shape)]) for t, shape in zip(self.outputs, found, strict=True)]
-
-    def _cause_of_nan(self) -> str:
-        """Said of an output with NaN; inputs have none then."""
-        states = "; a state may have it from an earlier run: reset() brings back the start" if self.states else ""
-        return f", though no input has one{states}"
-
-    def _run_on_gpu(
-        self, gpu: Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
-    ) -> list[Any]:
-        """The same, with arrays in the memory of the host or of the GPU."""
-        if check_nan and stream is not None:
-            raise RunError("check_nan looks at outputs, and a run on a stream has only begun: leave one of them out")
-        if isinstance(out, str) and out != "device":
-            raise RunError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
-        handle = None if stream is None else stream_handle(stream)
-        inputs, is_open = self.inputs, self._is_open
-        if is_open:
-            values = [as_array(t, value) if is_host(value) else value for t, value in zip(inputs, values, strict=True)]
-            inputs = tuple(Tensor(t.name, t.dtype, shape_of(v)) for t, v in zip(inputs, values, strict=True))
-        if self._finds_sizes and handle is not None:
-            raise RunError(f"only a run tells how large the outputs of {self.name} are: it is waited for, on no stream")
-        sources = [gpu_source(gpu, *pair, handle) for pair in zip(inputs, values, strict=True)]
-        if self._finds_sizes:
-            if check_nan:
-                refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
-            if any(not span.is_host for span in sources):
-                gpu.synchronize(DEFAULT_STREAM)
-            return self._run_sized(inputs, [(span.address, span.bytes) for span in sources], out, check_nan)
-        if self._is_counted and not isinstance(out, str) and not all(map(is_host, out or [])):
-            raise RunError(
-                f"only a run tells how large the outputs of {self.name} are: out takes arrays of the host, or 'device'"
-            )
-        with self._lock if is_open else nullcontext():  # between setting the sizes and running nobody may set others
-            outputs = self._resize(inputs) if is_open else self.outputs
-            results, targets = gpu_results(gpu, outputs, out, handle)
-            check_apart(inputs, sources, outputs, targets)
-            if handle is None and any(not span.is_host for span in (*sources, *targets)):
-                gpu.synchronize(DEFAULT_STREAM)  # where their libraries have been told that they are needed
-            if check_nan:
-                refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
-            with nullcontext() if is_open else self._lock:
-                self._start_on_gpu(sources, targets, handle)
-            if self._is_counted:
-                shapes = self._shapes_of_outputs()
-                outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
-                results = list(map(counted_on_gpu, results, shapes))
-        if check_nan:
-            made = [gpu.host_array(*pair) for pair in zip(outputs, targets, strict=True)]
-            refuse_nan("output", outputs, list(map(counted, made, (t.shape for t in outputs))), self._cause_of_nan())
-        return results if out is None or isinstance(out, str) or self._is_counted else returned(out, results)
-
-    def _start_on_gpu(self, sources: Sequence[Span], targets: Sequence[Span], handle: int | None) -> None:
-        """Run, or begin to run on a stream, between these arrays."""
-        session = self._open()
-        self._source_pointers[:] = [span.address for span in sources]
-        self._result_pointers[:] = [span.address for span in targets]
-        if handle is None:
-            status = self._run_native(session, self._source_pointers, self._result_pointers)
-        else:
-            enqueue = self._library.dll.nnefc_enqueue
-            status = enqueue(session, self._source_pointers, self._result_pointers, handle)
-        self._library.check(status, session)
-
 
 def _numbers_of(end: int | Sequence[int]) -> list[int]:
     return [end] if isinstance(end, int) else list(end)
-
-
-@dataclass(frozen=True)
-class _Sized:
-    """The sizes of a session with open dimensions: the inputs' shapes, and inputs and outputs as they are with them."""
-
-    shapes: list[tuple[int, ...]]
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]

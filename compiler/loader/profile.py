@@ -60,18 +60,18 @@ class Piece:
     seconds: float
 
 
-def traced(dll: CDLL, run: Callable[[], object], most: int) -> list[Piece]:
-    """The pieces of a run, in the order in which they began, of an opened library with the function for that.
+def traced(trace: Callable[[int | None, int], int], run: Callable[[], object], most: int) -> list[Piece]:
+    """The pieces of a run, in the order in which they began; `trace` is a library's `nnefc_profile_trace`.
 
     Raises:
         RunError: there are more than `most`, or `run` raises it.
     """
     room = np.empty(most, _PIECE)
-    dll.nnefc_profile_trace(room.ctypes.data, most)
+    trace(room.ctypes.data, most)
     try:
         run()
     finally:
-        count = dll.nnefc_profile_trace(None, 0)
+        count = trace(None, 0)
     if count > most:
         raise RunError(f"the run has {count:,} pieces, more than {most:,}: let there be room for more")
     found = room[:count]

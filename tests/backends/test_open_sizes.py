@@ -258,8 +258,9 @@ def test_sessions_are_told_sizes_when_they_change_alone(monkeypatch: pytest.Monk
     """Also after a refusal, after which a session has no sizes, and in the session of another one's."""
     model = open_model("layers of perceptrons, softmax")
     told = []
-    real_resize = type(model)._resize
-    monkeypatch.setattr(type(model), "_resize", lambda self, inputs: told.append(1) or real_resize(self, inputs))
+    session = type(model._session)
+    real_resize = session._resize
+    monkeypatch.setattr(session, "_resize", lambda self, inputs: told.append(1) or real_resize(self, inputs))
     a, b = np.ones((5, 33), np.float32), np.ones((6, 33), np.float32)
     assert [model(x).shape[0] for x in (a, a, b, b, a)] == [5, 5, 6, 6, 5]
     assert len(told) == 3
@@ -319,4 +320,4 @@ def test_sizes_beyond_what_a_tensor_may_have_are_refused() -> None:
 
 def resize(model: Model, shapes: Sequence[tuple[int, ...]]) -> None:
     tensors = tuple(type(t)(t.name, t.dtype, shape) for t, shape in zip(model.inputs, shapes, strict=True))
-    model._resize(tensors)
+    model._session._resize(tensors)

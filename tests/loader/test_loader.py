@@ -553,7 +553,7 @@ slow = x.copy()
 slow[0] = -5  # 0.3 s
 thread = threading.Thread(target=model, args=(slow,))
 thread.start()
-while not model._lock.locked():
+while not model._session._lock.locked():
     pass
 time.sleep(0.1)
 if os.fork() == 0:

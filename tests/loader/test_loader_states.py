@@ -68,11 +68,11 @@ def test_what_does_not_fit_is_refused(model: nnefc.Model) -> None:
         model.write_state("n", np.zeros(1))
     for function in ("nnefc_get_state", "nnefc_set_state"):
         call = model._library.function(function)
-        assert call(model._session, 2, X.ctypes.data) == 1
-        assert call(model._session, 0, None) == 1
+        assert call(model._session.open(), 2, X.ctypes.data) == 1
+        assert call(model._session.open(), 0, None) == 1
         assert call(None, 0, X.ctypes.data) == 1
-    assert model._library.dll.nnefc_copy_states(model._session, None) == 1
-    assert model._library.dll.nnefc_copy_states(model._session, model._session) == 0
+    assert model._library.dll.nnefc_copy_states(model._session.open(), None) == 1
+    assert model._library.dll.nnefc_copy_states(model._session.open(), model._session.open()) == 0
     with pytest.raises(nnefc.RunError, match="one input of tokens"):
         model.generate([1], most=1)
 

@@ -152,7 +152,7 @@ class View(ctypes.Structure):
 
 def test_elements_that_are_no_strings_are_refused(copied: Path) -> None:
     with nnefc.compile(copied).load(threads=1) as library:
-        run, session = library._library.dll.nnefc_run, library._session
+        run, session = library._library.dll.nnefc_run, library._session.open()
         outputs, equal = (View * 2)(), (ctypes.c_bool * 2)()
         for size, status in ((1, 1), (1 << 63, 1), (0, 0)):
             inputs = (View * 2)(View(b"fine", 4), View(None, size))

@@ -1,0 +1,325 @@
+"""A session of a loaded network, as its library has it: what it remembers between runs, and the runs."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from ctypes import c_int64, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+from .arrays import address_of, as_array, copied, counted, returned, source_of, target_for
+from .checks import check_overlap, refuse_nan
+from .forks import keep_lock
+from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
+from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is_host, shape_of
+from .interface import OK, InputStruct, OutputStruct
+from .library import Library
+from .strings import decoded
+from .tensors import LoadError, RunError, Tensor
+
+__all__ = ["Session"]
+
+
+class Session:
+    """A session, which runs one call after the other, whatever thread they come from.
+
+    Attributes:
+        library: what it is a session of.
+        number: the GPU's, as NVIDIA's driver counts.
+        flush_subnormals: whether runs treat subnormal numbers as zero.
+        gpu: None for a network that runs on processors.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        threads: int | None,
+        number: int,
+        flush_subnormals: bool,
+        processors: Sequence[int] | None = None,
+    ) -> None:
+        """Make it; the arguments are those of :func:`load`.
+
+        Raises:
+            LoadError: it cannot be made, or there is no such GPU.
+        """
+        self.library, self.number, self.flush_subnormals = library, number, flush_subnormals
+        self._lock: threading.Lock
+        keep_lock(self, threading.Lock)
+        self._handle: c_void_p | None = None
+        self._handle = library.create(threads, number, flush_subnormals, processors)
+        try:
+            self.gpu = None if library.device == "cpu" else Gpu(number)
+        except RunError as error:
+            raise LoadError(str(error)) from error
+        self._sized: _Sized | None = None
+        self._run_native = library.dll.nnefc_run
+        self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
+        self._result_pointers = (c_void_p * len(library.outputs))()
+        self._inputs, self._outputs = library.inputs, library.outputs
+        self._is_open, self._is_counted, self._finds_sizes = library.is_open, library.is_counted, library.finds_sizes
+        self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._handle is not None
+
+    def open(self) -> c_void_p:
+        """What C calls it by.
+
+        Raises:
+            RunError: it is closed.
+        """
+        if self._handle is None:
+            raise RunError(f"the model {self.library.name} is closed: load it again")
+        return self._handle
+
+    def close(self) -> None:
+        """Free it. Closing twice does nothing."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            self.gpu = None
+            if handle is not None:
+                self.library.destroy(handle)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the library on the session and further arguments, between runs.
+
+        Raises:
+            RunError: it is closed, the library has no such function, or it fails.
+        """
+        with self._lock:
+            handle = self.open()
+            self.library.check(self.library.function(name)(handle, *arguments), handle)
+
+    def copy_states_to(self, other: Session) -> None:
+        """Give another session of the library, which nobody uses yet, the states that this one has."""
+        with self._lock:
+            copy = self.library.function("nnefc_copy_states")
+            self.library.check(copy(other.open(), self.open()), other.open())
+
+    def synchronize(self) -> None:
+        """Wait for runs that were started on streams, and raise their errors."""
+        if self.gpu is None:
+            self.open()
+        else:
+            self.call("nnefc_synchronize")
+
+    def reserve(self, sizes: Mapping[str, int]) -> None:
+        """Allocate memory for all open dimensions up to sizes by name, or up to the greatest where none is given.
+
+        Raises:
+            RunError: the network has no such dimension, or does not take the size; or there is not as much memory.
+        """
+        dimensions = self.library.dimensions
+        names = [dimension.name for dimension in dimensions]
+        for name in sizes:
+            if name not in names:
+                known = f"its open dimensions are {', '.join(names)}" if names else "all its sizes are known"
+                raise RunError(f'the model has no open dimension "{name}": {known}')
+        wanted = [sizes.get(dimension.name, dimension.most) for dimension in dimensions]
+        with self._lock:
+            handle = self.open()
+            if wanted:
+                self._sized = None  # without memory the session loses its sizes
+                numbers = (c_int64 * len(wanted))(*wanted)
+                self.library.check(self.library.dll.nnefc_reserve(handle, numbers, 0), handle)
+
+    def run(self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool) -> list[Any]:
+        """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here."""
+        if self.gpu is not None:
+            return self._run_on_gpu(self.gpu, values, out, stream, check_nan)
+        if stream is not None or isinstance(out, str):
+            self.open()
+            raise RunError(
+                f"the model {self.library.name} runs on processors: it has neither streams nor outputs on a device"
+            )
+        if self._is_open:
+            return self._run_resized(values, out, check_nan)
+        sources = list(map(source_of, self._inputs, values))
+        results = list(map(target_for, self._outputs, out or [None] * len(self._outputs)))
+        if out is not None:
+            check_overlap(self._inputs, sources, self._outputs, results)
+        if check_nan:
+            refuse_nan("input", self._inputs, sources)
+        with self._lock:
+            session = self.open()
+            self._source_pointers[:] = list(map(address_of, sources))
+            self._result_pointers[:] = list(map(address_of, results))
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+            if status != OK:
+                self.library.check(status, session)
+            if self._gives_text:
+                results = list(map(decoded, self._outputs, results))
+        if check_nan:
+            refuse_nan("output", self._outputs, results, self._cause_of_nan())
+        return results if out is None else returned(out, results)
+
+    def _run_resized(self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool) -> list[Any]:
+        """The same for a network with open dimensions: the inputs say how large they are this time."""
+        arrays = list(map(as_array, self._inputs, values))
+        shapes, sized = [array.shape for array in arrays], self._sized
+        if sized is None or sized.shapes != shapes:
+            inputs = tuple(Tensor(t.name, t.dtype, array.shape) for t, array in zip(self._inputs, arrays, strict=True))
+        else:
+            inputs = sized.inputs
+        sources = list(map(source_of, inputs, arrays))
+        if check_nan:
+            refuse_nan("input", inputs, sources)
+        if self._finds_sizes:
+            places = [(address_of(source), source.nbytes) for source in sources]
+            return self._run_sized(inputs, places, out, check_nan)
+        with self._lock:
+            session, sized = self.open(), self._sized  # another thread may have been here
+            outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
+            results = list(map(target_for, outputs, out or [None] * len(outputs)))
+            if out is not None:
+                check_overlap(inputs, sources, outputs, results)
+            self._source_pointers[:] = list(map(address_of, sources))
+            self._result_pointers[:] = list(map(address_of, results))
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+            if status != OK:
+                self.library.check(status, session)
+            if self._is_counted:
+                shapes = self._shapes_of_outputs()
+                outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
+            if self._gives_text:
+                results = list(map(decoded, outputs, results))
+            if self._is_counted:
+                results = list(map(counted, results, shapes))
+        if check_nan:
+            refuse_nan("output", outputs, results, self._cause_of_nan())
+        return results if out is None or self._is_counted else returned(out, results)
+
+    def _run_sized(
+        self,
+        inputs: tuple[Tensor, ...],
+        places: Sequence[tuple[int, int]],
+        out: Sequence[Any] | str | None,
+        check_nan: bool,
+    ) -> list[Any]:
+        """The same where only a run tells how large outputs are: copies of what it leaves in the session's memory.
+
+        `places` are addresses and bytes of the inputs.
+        """
+        if out is not None and any(given is not None for given in out):
+            raise RunError(
+                f"only a run tells how large the outputs of {self.library.name} are: it takes no arrays for them"
+            )
+        shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self._inputs, strict=True)]
+        given = (InputStruct * max(1, len(inputs)))()
+        for item, (address, size), shape in zip(given, places, shapes, strict=False):
+            item.data, item.bytes, item.shape = address, size, ctypes.addressof(shape)
+        with self._lock:
+            session, found = self.open(), (OutputStruct * max(1, len(self._outputs)))()
+            self.library.check(self.library.dll.nnefc_run_sized(session, given, found), session)
+            results = [copied(*pair) for pair in zip(self._outputs, found, strict=False)]
+        if check_nan:
+            refuse_nan("output", self._outputs, results, self._cause_of_nan())
+        return results
+
+    def _numbers(self, tensor: Tensor, own: Tensor) -> Any:
+        """The shape of an input as C has it."""
+        if len(tensor.shape) != len(own.shape):
+            raise RunError(f'input "{own.name}" has the shape {list(tensor.shape)}, but the model has {own}')
+        return (c_int64 * max(1, len(tensor.shape)))(*tensor.shape)
+
+    def _resize(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Tell the session the inputs' shapes; returns the outputs with the shapes that follow."""
+        session, dll = self.open(), self.library.dll
+        shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self._inputs, strict=True)]
+        pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
+        self._sized = None
+        self.library.check(dll.nnefc_resize(session, pointers), session)
+        outputs = tuple(
+            Tensor(t.name, t.dtype, shape) for t, shape in zip(self._outputs, self._shapes_of_outputs(), strict=True)
+        )
+        if not self._is_counted:
+            self._sized = _Sized([tensor.shape for tensor in inputs], inputs, outputs)
+        return outputs
+
+    def _shapes_of_outputs(self) -> list[tuple[int, ...]]:
+        """Those that they have now; before a run as large as they may be, where only the data tell."""
+        session, shape_of = self.open(), self.library.dll.nnefc_output_shape
+        found = (shape_of(session, index) for index in range(len(self._outputs)))
+        return [tuple(shape[: len(t.shape)]) for t, shape in zip(self._outputs, found, strict=True)]
+
+    def _cause_of_nan(self) -> str:
+        """Said of an output with NaN; inputs have none then."""
+        states = (
+            "; a state may have it from an earlier run: reset() brings back the start" if self.library.states else ""
+        )
+        return f", though no input has one{states}"
+
+    def _run_on_gpu(
+        self, gpu: Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
+    ) -> list[Any]:
+        """The same, with arrays in the memory of the host or of the GPU."""
+        if check_nan and stream is not None:
+            raise RunError("check_nan looks at outputs, and a run on a stream has only begun: leave one of them out")
+        if isinstance(out, str) and out != "device":
+            raise RunError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
+        handle = None if stream is None else stream_handle(stream)
+        inputs, is_open = self._inputs, self._is_open
+        if is_open:
+            values = [as_array(t, value) if is_host(value) else value for t, value in zip(inputs, values, strict=True)]
+            inputs = tuple(Tensor(t.name, t.dtype, shape_of(v)) for t, v in zip(inputs, values, strict=True))
+        if self._finds_sizes and handle is not None:
+            raise RunError(
+                f"only a run tells how large the outputs of {self.library.name} are: it is waited for, on no stream"
+            )
+        sources = [gpu_source(gpu, *pair, handle) for pair in zip(inputs, values, strict=True)]
+        if self._finds_sizes:
+            if check_nan:
+                refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
+            if any(not span.is_host for span in sources):
+                gpu.synchronize(DEFAULT_STREAM)
+            return self._run_sized(inputs, [(span.address, span.bytes) for span in sources], out, check_nan)
+        if self._is_counted and not isinstance(out, str) and not all(map(is_host, out or [])):
+            raise RunError(
+                f"only a run tells how large the outputs of {self.library.name} are: out takes arrays of the host, or "
+                "'device'"
+            )
+        with self._lock if is_open else nullcontext():  # between setting the sizes and running nobody may set others
+            outputs = self._resize(inputs) if is_open else self._outputs
+            results, targets = gpu_results(gpu, outputs, out, handle)
+            check_apart(inputs, sources, outputs, targets)
+            if handle is None and any(not span.is_host for span in (*sources, *targets)):
+                gpu.synchronize(DEFAULT_STREAM)  # where their libraries have been told that they are needed
+            if check_nan:
+                refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
+            with nullcontext() if is_open else self._lock:
+                self._start_on_gpu(sources, targets, handle)
+            if self._is_counted:
+                shapes = self._shapes_of_outputs()
+                outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
+                results = list(map(counted_on_gpu, results, shapes))
+        if check_nan:
+            made = [gpu.host_array(*pair) for pair in zip(outputs, targets, strict=True)]
+            refuse_nan("output", outputs, list(map(counted, made, (t.shape for t in outputs))), self._cause_of_nan())
+        return results if out is None or isinstance(out, str) or self._is_counted else returned(out, results)
+
+    def _start_on_gpu(self, sources: Sequence[Span], targets: Sequence[Span], handle: int | None) -> None:
+        """Run, or begin to run on a stream, between these arrays."""
+        session = self.open()
+        self._source_pointers[:] = [span.address for span in sources]
+        self._result_pointers[:] = [span.address for span in targets]
+        if handle is None:
+            status = self._run_native(session, self._source_pointers, self._result_pointers)
+        else:
+            enqueue = self.library.dll.nnefc_enqueue
+            status = enqueue(session, self._source_pointers, self._result_pointers, handle)
+        self.library.check(status, session)
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """The sizes of a session with open dimensions: the inputs' shapes, and inputs and outputs as they are with them."""
+
+    shapes: list[tuple[int, ...]]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
