@@ -1,30 +1,36 @@
-"""How often pretrained networks say the same in integers as in float32, by nnefc's quantizer and by onnxruntime's.
+"""How often trained networks say the same in narrow precisions as in float32.
 
+`ppocr_cls` classifies a line of text: it is upright, or upside down.
 `ppocr4_rec` reads a line of text: of each column of the picture it says which of 6,625 characters is there, or none.
 `ddddocr_det` finds characters in a picture: a box, and how sure it is, at each place of three grids.
 
-Both quantizers get the same pictures and settings: ranges by the least and the largest value, a scale for each output
-channel of the weights. onnxruntime runs what both have written.
+Integers are made by two quantizers, with the same pictures and settings: ranges by the least and the largest value, a
+scale for each output channel of the weights. onnxruntime runs what its own has written, nnefc all else.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
+from integer_models import onnxruntime_quantizes
 from onnx import version_converter
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from pictures import line_of_text, scattered_digits
+from report import table
 
 import nnefc
 
-__all__ = ["PRETRAINED", "agreement_table"]
+__all__ = ["PRETRAINED", "agreement_table", "digits_table"]
+
+_DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
+_PRECISIONS = ("bf16", "fp16")
+_FORMS = (*_PRECISIONS, "int8", "int8 by onnxruntime")
 
 _CALIBRATION, _TESTS = 16, 16
 _OPSET = 13  # the first that has scales for channels
@@ -58,8 +64,17 @@ def _line(rng: np.random.Generator) -> np.ndarray:
     return np.repeat(line_of_text(rng, 48, 320)[None, None] * 2 - 1, 3, 1).astype(np.float32)
 
 
+def _turned_line(rng: np.random.Generator) -> np.ndarray:
+    line = line_of_text(rng, 48, 192)
+    return np.repeat((line[::-1, ::-1] if rng.random() < 0.5 else line)[None, None] * 2 - 1, 3, 1).astype(np.float32)
+
+
 def _scene(rng: np.random.Generator) -> np.ndarray:
     return scattered_digits(rng, _SIDE)[None] * np.float32(255)
+
+
+def _same_class(wide: np.ndarray, narrow: np.ndarray) -> tuple[int, int]:
+    return int(wide[0].argmax() == narrow[0].argmax()), 1
 
 
 def _same_characters(wide: np.ndarray, narrow: np.ndarray) -> tuple[int, int]:
@@ -106,41 +121,49 @@ def _overlap(one: np.ndarray, other: np.ndarray) -> float:
 
 
 PRETRAINED = {
+    "ppocr_cls": Pretrained("x", (1, 3, 48, 192), _turned_line, _same_class, "which way up a line of text is"),
     "ppocr4_rec": Pretrained("x", (1, 3, 48, 320), _line, _same_characters, "characters of a line of text"),
     "ddddocr_det": Pretrained("images", (1, 3, _SIDE, _SIDE), _scene, _same_boxes, "boxes around characters"),
 }
 
 
-class _Pictures(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, name: str, pictures: Sequence[np.ndarray]) -> None:
-        self._left: Iterator[dict[str, np.ndarray]] = iter([{name: picture} for picture in pictures])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._left, None)
-
-
 def agreement_table(folder: Path, scratch: Path) -> list[str]:
     """A table of the networks of `folder`; models are written into `scratch`."""
-    lines = [
-        "| network | answers | nnefc | onnxruntime | noise nnefc | noise onnxruntime |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    rows = []
     for name, network in PRETRAINED.items():
         same, noise = zip(*_compared(folder / f"{name}.onnx", network, scratch), strict=True)
-        cells = [*(f"{100 * share:.1f} %" for share in same), *(f"{100 * share:.1f} %" for share in noise)]
-        lines.append(f"| {name} | {network.answers} | {' | '.join(cells)} |")
-    return lines
+        rows.append([name, network.answers, *(f"{100 * share:.1f} %" for share in (*same, *noise))])
+    return table(["network", "answers", *_FORMS, *(f"noise {form}" for form in _FORMS)], rows)
+
+
+def digits_table() -> list[str]:
+    """How many digits the example's network reads right in each precision, and how many as in float32."""
+    test = np.load(_DIGITS / "test.npz")
+    images = test["images"].astype(np.float32) / 16
+    answers = {}
+    for precision in ("fp32", *_PRECISIONS, "int8"):
+        data = {"image": images[:_CALIBRATION]} if precision == "int8" else None
+        with nnefc.compile(_DIGITS / "model.nnef", precision=precision, calibrate=data).load() as model:
+            answers[precision] = np.array([int(model(image[None]).argmax()) for image in images])
+    right = [f"{100 * np.mean(found == test['labels']):.1f} %" for found in answers.values()]
+    same = [f"{100 * np.mean(found == answers['fp32']):.1f} %" for found in answers.values()]
+    return table(["", *answers], [["right", *right], ["as in float32", *same]])
 
 
 def _compared(model: Path, network: Pretrained, scratch: Path) -> Iterator[tuple[float, float]]:
-    """By each quantizer: the share of the answers that stay, and the noise in the result, over its size."""
+    """Of each of `_FORMS`: the share of the answers that stay, and the noise in the result, over its size."""
     rng = np.random.default_rng(1)
     pictures = [network.picture(rng) for _ in range(_CALIBRATION + _TESTS)]
     known, others = pictures[:_CALIBRATION], pictures[_CALIBRATION:]
     source = _of_fixed_size(model, network, scratch)
-    wide = _results(source, network, others)
-    for path in (_by_nnefc(source, network, known), _by_onnxruntime(source, network, known)):
-        narrow = _results(path, network, others)
+    wide = _by_onnxruntime(source, network, others)
+    integers = source.with_suffix(".onnxruntime.onnx")
+    onnxruntime_quantizes(source, integers, [{network.input: picture} for picture in known])
+    for narrow in (
+        *(_by_nnefc(source, network, others, precision=precision) for precision in _PRECISIONS),
+        _by_nnefc(source, network, others, precision="int8", calibrate={network.input: np.stack(known)}),
+        _by_onnxruntime(integers, network, others),
+    ):
         counts = [network.same(one, other) for one, other in zip(wide, narrow, strict=True)]
         squares = [
             (np.square(a.astype(np.float64) - b).sum(), np.square(a.astype(np.float64)).sum())
@@ -165,28 +188,13 @@ def _of_fixed_size(model: Path, network: Pretrained, scratch: Path) -> Path:
     return simple
 
 
-def _by_nnefc(source: Path, network: Pretrained, pictures: Sequence[np.ndarray]) -> Path:
-    result = source.with_suffix(".nnefc.onnx")
-    nnefc.quantize(source, result, calibrate={network.input: np.stack(pictures)})
-    return result
+def _by_nnefc(source: Path, network: Pretrained, pictures: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
+    """What nnefc computes of each."""
+    with nnefc.compile(source, **options).load() as library:
+        return [next(iter(library.run({network.input: picture}).values())).copy() for picture in pictures]
 
 
-def _by_onnxruntime(source: Path, network: Pretrained, pictures: Sequence[np.ndarray]) -> Path:
-    result = source.with_suffix(".onnxruntime.onnx")
-    logging.disable(logging.WARNING)
-    quantize_static(
-        str(source),
-        str(result),
-        _Pictures(network.input, pictures),
-        quant_format=QuantFormat.QDQ,
-        per_channel=True,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-    )
-    return result
-
-
-def _results(model: Path, network: Pretrained, pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _by_onnxruntime(model: Path, network: Pretrained, pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What onnxruntime computes of each."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -12,7 +12,7 @@ import click
 from conditions import Watch, page, write_page
 from measure import Latency, Plan
 from models.networks import NAMES
-from report import table
+from report import table, time_spelled
 from worker import EngineError
 
 from nnefc.diagnostics import CompileError
@@ -39,7 +39,7 @@ def times(rows: Sequence[Row], engines: Sequence[str], ratios: Mapping[str, Call
         cells = []
         for row in rows:
             found = row.latency[threads]
-            medians = [f"{found[name].median:.2f}" if name in found else "" for name in engines]
+            medians = [time_spelled(found[name].median) if name in found else "" for name in engines]
             cells.append([row.network, *medians, *(f"{of(row, threads):.2f}" for of in ratios.values())])
         means = [f"{statistics.geometric_mean([of(row, threads) for row in rows]):.2f}" for of in ratios.values()]
         cells.append(["geometric mean", *[""] * len(engines), *means])

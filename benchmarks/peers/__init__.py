@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -11,10 +12,11 @@ from typing import Protocol
 import numpy as np
 
 __all__ = [
+    "INT8",
+    "INT8_PEERS",
     "NARROW",
     "NARROW_PEERS",
     "PEERS",
-    "QUANTIZED",
     "STATIC",
     "STRICT",
     "TRACT_NNEF",
@@ -77,16 +79,18 @@ STATIC = "nnefc of known sizes"
 """nnefc with a library for the sizes of the run alone, beside one for all sizes."""
 NARROW = {"nnefc bf16": "bf16", "nnefc fp16": "fp16"}
 """nnefc in narrow precisions."""
-QUANTIZED = {"nnefc int8": _nnefc, "onnxruntime int8": _onnxruntime}
-"""Engines with networks in integers of 8 bits; only who names them measures them."""
+INT8 = "nnefc int8"
+"""nnefc with a network in integers of 8 bits."""
+INT8_PEERS = ("onnxruntime int8", "openvino int8")
+"""Others with such a network in files of several quantizers, whose names are a list in a .json file beside them. They
+run the faster one; OpenVINO computes what is left of floats in float32 or bfloat16, whichever is faster."""
 PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "tract": _tract}
 TRACT_NNEF = "tract, of NNEF"
 """tract with a model of its own dialect."""
 OTHER_FORMATS = {
     "ncnn": _ncnn,
     TRACT_NNEF: _tract_nnef,
-    **dict.fromkeys((STRICT, STATIC, *NARROW), _nnefc),
-    **QUANTIZED,
+    **dict.fromkeys((STRICT, STATIC, *NARROW, INT8), _nnefc),
 }
 """Engines that read no ONNX files: only who names them measures them."""
 NARROW_PEERS = {"openvino bf16": "bf16", "openvino f16": "f16"}
@@ -97,6 +101,14 @@ def make_peer(name: str, model: Path, threads: int) -> Peer:
     """The engine `name` with `model` loaded: a compiled library for nnefc, ncnn's param file, ONNX for the others."""
     if name in NARROW_PEERS:
         return partial(_openvino(), hint=NARROW_PEERS[name])(model, threads)
+    if name in INT8_PEERS:
+        from peers.fastest_form import FastestForm
+
+        files = [model.with_name(file) for file in json.loads(model.read_text())]
+        if name == INT8_PEERS[0]:
+            return FastestForm([partial(_onnxruntime(), file, threads) for file in files])
+        hints = ("f32", "bf16")
+        return FastestForm([partial(_openvino(), file, threads, hint) for file in files for hint in hints])
     return {**PEERS, **OTHER_FORMATS}[name]()(model, threads)
 
 

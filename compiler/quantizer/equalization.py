@@ -35,10 +35,15 @@ _HOMOGENEOUS = ("nn.relu", "nn.leakyrelu", "nn.max_pool1d", "nn.max_pool2d", "nn
 
 @dataclass
 class Values:
-    """Trained values in place of a network's, by the variables of the layers and of the sums with a bias."""
+    """Trained values in place of a network's, by the variables of the layers and of the sums with a bias.
+
+    Attributes:
+        scales: what the channels of a tensor that a layer reads are divided by, by that tensor.
+    """
 
     weights: dict[relax.Var, Array] = field(default_factory=dict)
     biases: dict[relax.Var, Array] = field(default_factory=dict)
+    scales: dict[relax.Var, Array] = field(default_factory=dict)
 
 
 def has_pairs(graph: Graph) -> bool:
@@ -64,6 +69,7 @@ def equalized(
     weights = {layer.var: layer.weights.astype(np.float64) for pair in pairs for layer in pair}
     biases = {layer.var: layer.bias.astype(np.float64) for pair in pairs for layer in pair if layer.bias is not None}
     seen = {two.data: np.maximum(-ranges[two.data].low, ranges[two.data].high) for _, two in pairs}
+    found = Values(scales={two.data: np.ones_like(seen[two.data]) for _, two in pairs})
     for _ in range(1 if per_channel else _SWEEPS):
         for one, two in pairs:
             before = seen[two.data] if per_channel else _of_outputs(one, weights[one.var])
@@ -73,7 +79,7 @@ def equalized(
                 biases[one.var] = biases[one.var] / one.along_result(scale)
             weights[two.var] = weights[two.var] * _along_inputs(two, scale)
             seen[two.data] = seen[two.data] / scale
-    found = Values()
+            found.scales[two.data] = found.scales[two.data] * scale
     for layer in {layer for pair in pairs for layer in pair}:
         found.weights[layer.var] = weights[layer.var].astype(np.float32)
         if layer.bias_var is not None:

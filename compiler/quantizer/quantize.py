@@ -2,8 +2,8 @@
 
 Activations are uint8 with one scale a tensor, weights int8 with one a tensor or a channel, biases whole steps of both.
 
-1. What only scales and shifts is folded into weights; channels between layers are equalized.
-2. The ranges of what layers read are taken from runs of the network, and scales from these.
+1. What only scales and shifts is folded into weights. The ranges of what layers read are taken from runs.
+2. Channels between layers are equalized, which divides their ranges; scales follow from these.
 3. Each layer is computed in floats and in integers on the same data: the mean difference of each output channel
    corrects the bias, and what is left is the layer's noise.
 """
@@ -158,8 +158,7 @@ class _Planner:
         """All steps."""
         ranges = self._ranges()
         if self._options.equalize and has_pairs(self._graph):
-            self._equalize({var: seen[1] for var, seen in ranges.items()})
-            ranges = self._ranges()
+            ranges = self._equalized(ranges)
         reads = self._reads({var: seen[0] for var, seen in ranges.items()})
         layers = [
             planned(layer, reads.get(layer.var), layer.bias, self._options.per_channel) for layer in self._graph.layers
@@ -192,37 +191,50 @@ class _Planner:
         return [layer for layer in self._graph.layers if layer.var not in self._wide]
 
     def _ranges(self) -> dict[relax.Var, tuple[Range, Range]]:
-        """Of what each layer reads, by that: the range of the tensor that is stored for it, and its own."""
-        read = list(dict.fromkeys(layer.data for layer in self._layers()))
+        """Of what each layer reads, by that: the range of the tensor that is stored for it, and its own, by channel.
+
+        A tensor of another rank is stored for several channels at once: its range is one for all.
+        """
         axes = {layer.data: 1 if not layer.is_product else len(shape_of(layer.data)) - 1 for layer in self._layers()}
-        tensors = {var: self._graph.stored(var) for var in read}
+        stored = {var: self._graph.stored(var) for var in axes}
+
+        def channels(var: relax.Var) -> int | None:
+            return axes[var] if len(shape_of(var)) == len(shape_of(stored[var])) else None
+
+        asked = list(dict.fromkeys([*axes.items(), *((stored[var], channels(var)) for var in axes)]))
 
         def made(_: relax.BlockBuilder) -> list[relax.Expr]:
-            asked = []
-            for var in read:
-                others = [axis for axis in range(len(shape_of(var))) if axis != axes[var]]
-                asked += [relax.op.min(var, others), relax.op.max(var, others)]
-                asked += [relax.op.min(tensors[var]), relax.op.max(tensors[var])]
-            return asked
+            ends = []
+            for var, axis in asked:
+                others = None if axis is None else [other for other in range(len(shape_of(var))) if other != axis]
+                ends += [relax.op.min(var, others), relax.op.max(var, others)]
+            return ends
 
-        found: dict[relax.Var, tuple[Range, Range]] = {}
+        found: dict[tuple[relax.Var, int | None], Range] = {}
         for values in observed(self._network, made, self._compiled, self._samples):
-            for number, var in enumerate(read):
-                low, high, least, most = values[4 * number : 4 * number + 4]
-                if var not in found:
-                    found[var] = Range(least, most), Range(low, high)
+            for number, place in enumerate(asked):
+                low, high = values[2 * number : 2 * number + 2]
+                if place in found:
+                    found[place].join(low, high)
                 else:
-                    found[var][0].join(least, most)
-                    found[var][1].join(low, high)
-        return found
+                    found[place] = Range(low, high)
+        return {var: (found[stored[var], channels(var)], found[var, axis]) for var, axis in axes.items()}
 
-    def _equalize(self, ranges: Mapping[relax.Var, Range]) -> None:
-        """The network with other trained values."""
+    def _equalized(self, ranges: Mapping[relax.Var, tuple[Range, Range]]) -> dict[relax.Var, tuple[Range, Range]]:
+        """The network with other trained values, and the ranges that these make."""
         wide = {layer.name: self._wide[layer.var] for layer in self._graph.layers if layer.var in self._wide}
-        values = equalized(self._graph, ranges, self._options.per_channel, self._wide)
+        own = {var: seen[1] for var, seen in ranges.items()}
+        values = equalized(self._graph, own, self._options.per_channel, self._wide)
+        before = self._layers()
         self._network = replace(self._network, module=with_values(self._network.module, values))
         self._graph = Graph(self._network.module)
         self._wide = {layer.var: wide[layer.name] for layer in self._graph.layers if layer.name in wide}
+        made = {}
+        for old, new in zip(before, self._layers(), strict=True):
+            scale = values.scales.get(old.data)
+            stored, seen = ranges[old.data]
+            made[new.data] = (stored, seen) if scale is None else (stored.divided(scale), seen.divided(scale))
+        return made
 
     def _reads(self, ranges: Mapping[relax.Var, Range]) -> dict[relax.Var, Read]:
         """How each layer's operand is quantized, by the layer's variable."""

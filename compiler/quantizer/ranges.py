@@ -33,6 +33,10 @@ class Range:
         """Take in another run."""
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
+    def divided(self, scale: Array) -> Range:
+        """That of the channels divided by factors above zero."""
+        return Range(self.low / scale, self.high / scale)
+
     @property
     def whole(self) -> tuple[float, float]:
         """Over all channels; zero is always in it."""

@@ -1,10 +1,15 @@
-"""How answers of networks are compared: boxes and characters."""
+"""How answers of networks are compared: classes, boxes and characters; and which form of a network a peer runs."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pytest
 from agreement import PRETRAINED
+from peers.fastest_form import FastestForm
 from pictures import line_of_text, scattered_digits
 
 
@@ -30,6 +35,27 @@ def test_characters_are_compared_where_float32_reads_some() -> None:
     wide[0, range(4), [0, 3, 4, 5]] = 1
     narrow[0, range(4), [1, 3, 4, 0]] = 1
     assert PRETRAINED["ppocr4_rec"].same(wide, narrow) == (2, 3)
+
+
+def test_classes_are_compared_by_the_largest_value() -> None:
+    same = PRETRAINED["ppocr_cls"].same
+    assert same(np.array([[0.4, 0.6]]), np.array([[0.1, 0.2]])) == (1, 1)
+    assert same(np.array([[0.4, 0.6]]), np.array([[0.6, 0.4]])) == (0, 1)
+
+
+def test_an_engine_runs_the_form_that_takes_the_least_time() -> None:
+    class Form:
+        version = "1"
+
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
+
+        def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            time.sleep(self.seconds)
+            return [np.array(self.seconds)]
+
+    engine = FastestForm([partial(Form, seconds) for seconds in (0.02, 0.001, 0.03)])
+    assert [float(engine.run({})[0]) for _ in range(2)] == [0.001, 0.001]
 
 
 @pytest.mark.parametrize("seed", [0, 1])

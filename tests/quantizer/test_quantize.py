@@ -24,6 +24,7 @@ from nnefc.quantizer.layers import Graph, Layer
 from nnefc.quantizer.quantize import (
     QuantizationOptions,
     QuantizationPlan,
+    _Planner,
     input_types,
     plan_quantization,
     quantized,
@@ -155,6 +156,19 @@ def test_equalized_channels_have_the_same_results(network: Network) -> None:
         assert len(values.weights) == 3  # of the bottleneck, whose layers follow each other
         changed = replace(simple, module=with_values(simple.module, values))
         np.testing.assert_allclose(results(changed, data), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_ranges_of_an_equalized_network_are_those_that_runs_of_it_have(network: Network, per_channel: bool) -> None:
+    samples = samples_of(inputs(3, 3, 17, 17), input_types(network))
+    planner = _Planner(simplified(network), samples, QuantizationOptions(per_channel=per_channel), compiled)
+    before = planner._ranges()
+    found, seen = planner._equalized(before), planner._ranges()
+    assert found.keys() == seen.keys() != before.keys()
+    for var, ranges in seen.items():
+        for one, other in zip(found[var], ranges, strict=True):
+            np.testing.assert_allclose((one.low.min(), one.high.max()), (other.low.min(), other.high.max()), rtol=1e-4)
+        np.testing.assert_allclose(found[var][1].high, ranges[1].high, rtol=1e-4, atol=1e-5)
 
 
 def test_equalized_weights_have_the_same_range_on_both_sides(network: Network) -> None:
