@@ -1,5 +1,5 @@
-"""The command line: `nnefc compile | compare | convert | quantize | run | bench | profile | serve | inspect |
-view | targets`.
+"""The command line: `nnefc compile | compare | convert | quantize | run | bench | profile | serve | sign | verify |
+inspect | view | targets`.
 
 Every option is a keyword of the same name in Python.
 
@@ -22,6 +22,7 @@ from nnefc.cli.profile import profile_library
 from nnefc.cli.quantize import quantize_model
 from nnefc.cli.run import run_library
 from nnefc.cli.serve import serve_libraries
+from nnefc.cli.sign import sign_library, verify_library
 from nnefc.cli.targets import list_targets
 from nnefc.cli.view import view_model
 
@@ -45,6 +46,8 @@ for command in (
     bench_libraries,
     profile_library,
     serve_libraries,
+    sign_library,
+    verify_library,
     inspect_file,
     view_model,
     list_targets,

@@ -15,7 +15,7 @@ from typing import Any
 
 from .tensors import LoadError
 
-__all__ = ["check_file", "labels_of"]
+__all__ = ["check_file", "labels_of", "weights_beside"]
 
 # sys.platform → whose libraries load. Not platform.system(), which asks a service of Windows' that may not answer.
 _SYSTEMS = {"android": "Linux", "darwin": "macOS", "linux": "Linux", "win32": "Windows"}
@@ -180,12 +180,22 @@ _RECORD = b"\x89nnefc record\r\n\x01"  # of the description that stands in the f
 
 def labels_of(path: Path) -> dict[str, tuple[int | str, ...]]:
     """What the columns of outputs stand for: of all that a library says of itself, this is in the text alone."""
+    return {name: tuple(labels) for name, labels in _text_of(path, b'"labels"').get("labels", {}).items()}
+
+
+def weights_beside(path: Path) -> Path | None:
+    """The weights file that a library looks for in its folder, told without loading it; None if it needs none."""
+    name = _text_of(path, b'"weights"').get("weights")
+    return path.with_name(name) if isinstance(name, str) and name else None
+
+
+def _text_of(path: Path, wanted: bytes) -> dict[str, Any]:
+    """What a library says of itself as text; nothing if this is not in it."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         start = content.find(_RECORD) + len(_RECORD)
         if start < len(_RECORD):
             return {}
         (length,) = struct.unpack_from("<I", content, start)
         text = content[start + 4 : start + 4 + length]
-    if b'"labels"' not in text:
-        return {}
-    return {name: tuple(labels) for name, labels in json.loads(text).get("labels", {}).items()}
+    said = json.loads(text) if wanted in text else {}
+    return said if isinstance(said, dict) else {}

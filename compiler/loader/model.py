@@ -29,6 +29,7 @@ def load(
     device: int = 0,
     flush_subnormals: bool = True,
     processors: Sequence[int] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Load a compiled network.
 
@@ -43,12 +44,19 @@ def load(
             can take several times as long.
         processors: the numbers of those that the session's threads run on, one for each thread; the first stands for
             the calling thread, which runs where it runs. With Linux alone.
+        key: a public key, a PEM file: the library must have been signed by the private one (`nnefc sign`). Nobody else
+            may write to its folder meanwhile.
 
     Raises:
-        LoadError: there is no such file, it is not a compiled network, it is for another machine, processor or version
-            of the interface, or there is no GPU of this number that can run it.
+        LoadError: there is no such file, it is not as it was signed, it is not a compiled network, it is for another
+            machine, processor or version of the interface, or there is no GPU of this number that can run it.
     """
-    library = Library(Path(path), None if weights is None else Path(weights))
+    place = None if weights is None else Path(weights)
+    if key is not None:
+        from .signature import check_signature
+
+        check_signature(Path(path), Path(key), place)
+    library = Library(Path(path), place)
     return Model(library, threads, device, flush_subnormals, processors)
 
 

@@ -21,6 +21,7 @@ from relax_programs import target
 from runtime_samples import CPP, ZIG_CC
 from tvm import relax, te
 
+from nnefc.loader import load
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
@@ -109,7 +110,7 @@ def test_the_cpp_program_of_the_page_on_deploying(folder: Path, library: Path) -
 
 
 def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Path) -> None:
-    (commands,) = blocks(ROOT / "docs" / "deployment.md", "sh")
+    commands, _ = blocks(ROOT / "docs" / "deployment.md", "sh")
     (program,) = blocks(ROOT / "docs" / "deployment.md", "c")
     run(["sh", "-e", "-c", commands], folder)
     (folder / "main.c").write_text(program)
@@ -117,6 +118,16 @@ def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Pat
     first, second = run(["./main"], folder).splitlines()
     assert first == second
     assert first.startswith("digits: 0.")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs: openssl")
+def test_the_page_on_deploying_signs(folder: Path, library: Path) -> None:
+    _, commands = blocks(ROOT / "docs" / "deployment.md", "sh")
+    signed = folder / "signed"
+    signed.mkdir()
+    shutil.copy(library, signed / "digits.so")
+    assert run(["sh", "-e", "-c", commands], signed).splitlines()[-1] == "digits.so is as it was signed"
+    load(signed / "digits.so", key=signed / "key.pub.pem").close()
 
 
 def test_the_page_on_serving(folder: Path, library: Path) -> None:

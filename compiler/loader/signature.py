@@ -1,0 +1,136 @@
+"""Signed libraries: a file `NAME.so.sig` beside a library says who vouches for it and for its weights file.
+
+    {"nnefc signature": 1, "library": "<SHA-256>", "weights": "<SHA-256, or empty>", "signature": "<Ed25519, base64>"}
+
+What is signed is the same without the signature, as :func:`_message` has it. The names of the files may change.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from .files import check_file, weights_beside
+from .tensors import LoadError
+
+__all__ = ["check_signature", "sign_library"]
+
+_MOST_BYTES = 4096
+
+
+def sign_library(library: Path, key: Path, weights: Path | None = None, password: bytes | None = None) -> Path:
+    """Write the signature of a library, by a private key in a PEM file; returns its path.
+
+    Args:
+        library: the file.
+        key: Ed25519, in PKCS #8, as `openssl genpkey -algorithm ed25519` writes it.
+        weights: the library's weights file; None: the one in its folder, if it needs one.
+        password: of the key's file, if it is encrypted.
+
+    Raises:
+        LoadError: a file that cannot be read or written, or another kind of key.
+    """
+    ed25519, serialization = _cryptography()
+    try:
+        private = serialization.load_pem_private_key(_read(key), password)
+    except (ValueError, TypeError) as error:
+        raise LoadError(f"{key} is no private key that can be read: {error}") from error
+    if not isinstance(private, ed25519.Ed25519PrivateKey):
+        raise LoadError(f"{key} is a key of another kind: make one with openssl genpkey -algorithm ed25519 -out {key}")
+    check_file(library)
+    weights = weights or weights_beside(library)
+    digests = _digest(library), "" if weights is None else _digest(weights)
+    signed = base64.b64encode(private.sign(_message(*digests))).decode()
+    said = {"nnefc signature": 1, "library": digests[0], "weights": digests[1], "signature": signed}
+    path = library.with_name(f"{library.name}.sig")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(json.dumps(said) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise LoadError(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
+def check_signature(library: Path, key: Path, weights: Path | None = None) -> None:
+    """Check a library, and its weights file if it has one, against the signature beside it.
+
+    Args:
+        library: the file.
+        key: the public key, a PEM file as `openssl pkey -pubout` writes it.
+        weights: as for :func:`sign_library`.
+
+    Raises:
+        LoadError: there is no signature, it was made by another key, or the files are not those that were signed.
+    """
+    ed25519, serialization = _cryptography()
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        public = serialization.load_pem_public_key(_read(key))
+    except ValueError as error:
+        raise LoadError(f"{key} is no public key that can be read: {error}") from error
+    if not isinstance(public, ed25519.Ed25519PublicKey):
+        raise LoadError(f"{key} is a key of another kind than those that sign libraries, Ed25519")
+    path = library.with_name(f"{library.name}.sig")
+    if not path.exists():
+        raise LoadError(f"{library} is not signed: there is no {path.name} beside it; nnefc sign makes one")
+    digests, signature = _parsed(path)
+    try:
+        public.verify(signature, _message(*digests))
+    except InvalidSignature:
+        raise LoadError(f"{path} was not made by the key of {key}, or was changed since") from None
+    files = [(library, digests[0])]
+    weights = weights or weights_beside(library)
+    if weights is not None:
+        files.append((weights, digests[1]))
+    for file, digest in files:
+        if _digest(file) != digest:
+            raise LoadError(f"{file} is not the file that was signed: it was changed, or the signature is another's")
+
+
+def _message(library: str, weights: str) -> bytes:
+    return f"nnefc signature 1\nlibrary {library}\nweights {weights}\n".encode()
+
+
+def _parsed(path: Path) -> tuple[tuple[str, str], bytes]:
+    try:
+        said = json.loads(_read(path))
+        if said["nnefc signature"] != 1:
+            raise LoadError(f"{path} is a signature of a later version: use a later nnefc")
+        digests = said["library"], said["weights"]
+        if not all(isinstance(digest, str) and len(digest) in (0, 64) for digest in digests):
+            raise ValueError
+        return digests, base64.b64decode(said["signature"], validate=True)
+    except (ValueError, TypeError, KeyError, RecursionError, binascii.Error):
+        raise LoadError(f"{path} is not a signature that nnefc made") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES)
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _cryptography() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise LoadError("signatures need the package cryptography: pip install 'nnefc[sign]'") from error
+    return ed25519, serialization
