@@ -20,22 +20,28 @@ from nnefc.diagnostics import CompileError
 
 __all__ = ["compile_one"]
 
-_HOW = ("strict", "precision", "target", "multi")  # options of how to compile, not of what
+_HOW = ("strict", "precision", "target", "multi", "checked")  # options of how to compile, not of what
 
 
 def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[str, float]:
-    """Compile; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes."""
+    """Compile; seconds, constant_bytes, workspace_bytes, multiply_adds and parameter_bytes.
+
+    With checks of accesses, how many are proved and checked besides.
+    """
     import_tvm()
     from nnefc.formats import load_network
     from nnefc.inspection import inspect_network
 
     compiler = nnefc.compile  # imports, of TVM above all, are not compilation
     start = time.perf_counter()
-    compiler(model, **options).export(library)
+    artifact = compiler(model, **options)
+    artifact.export(library)
     seconds = time.perf_counter() - start
     with nnefc.load(library, threads=1) as loaded:
         sizes = {"constant_bytes": loaded.constant_bytes, "workspace_bytes": loaded.workspace_bytes}
     of_network = {name: value for name, value in options.items() if name not in _HOW}
+    if artifact.checks is not None:
+        sizes |= {"proved": artifact.checks.proved, "checked": artifact.checks.checked}
     found = inspect_network(load_network(model, **of_network))
     sizes |= {"multiply_adds": found.multiply_adds, "parameter_bytes": found.parameter_bytes}
     return {"seconds": seconds} | sizes

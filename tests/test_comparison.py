@@ -230,6 +230,11 @@ def test_scans_are_computed_after_each_pass(tmp_path: Path) -> None:
     assert all(s.difference.relative < 1e-5 for s in kernel_steps(network, backend, given, False, MEMORY_BUDGET))
 
 
+def test_inputs_of_which_the_shape_alone_is_used_are_no_obstacle(tmp_path: Path) -> None:
+    made = model(graph([node("EyeLike", ["x"], ["y"])], [info("x", (5, 3))], [info("y", (5, 3))]))
+    assert compare(save(made, tmp_path), reference="plain").is_close
+
+
 def test_a_wrong_step_of_a_kernel_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_last_round(stmt: tirx.Stmt, _rest: tirx.ForKind) -> tirx.Stmt:
         def shorter(loop: tirx.For) -> tirx.For:

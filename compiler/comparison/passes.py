@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from nnefc.comparison.plain import PlainEvaluation, cannot_be_plain
 from nnefc.diagnostics import CompileError
@@ -102,7 +103,7 @@ def _after_each(
     modules: list[tuple[str, tvm.IRModule]] = []
 
     def observe(name: str, module: tvm.IRModule) -> None:
-        if not modules or not module.same_as(modules[-1][1]):
+        if not modules or not tvm_ffi.structural_equal(module, modules[-1][1]):
             modules.append((name, module))
 
     optimized(network, backend, observe, strict, memory_budget)

@@ -105,7 +105,8 @@ class PlainEvaluation:
 
     def _uses(self) -> dict[relax.Var, int]:
         """The last binding that reads each variable; results are kept to the end."""
-        last = {binding.var: place for place, binding in enumerate(self._bindings)}
+        last = dict.fromkeys(self._main.params, -1)
+        last |= {binding.var: place for place, binding in enumerate(self._bindings)}
         for place, binding in enumerate(self._bindings):
             last.update(dict.fromkeys(relax.analysis.free_vars(binding.value), place))
         last.update(dict.fromkeys(relax.analysis.free_vars(self._main.body.body), len(self._bindings)))

@@ -66,6 +66,8 @@ WAYS = {
         Way("x86-64", "x86-64"),
         Way("x86-64-v3", "x86-64-v3"),
         Way("nnef", nnef=True),
+        Way("checked", options=(("checked", True),)),
+        Way("checked open", options=(("checked", True),), open_sizes=True, threads=2),
         Way("passes", validates=True),
     )
 }
