@@ -13,6 +13,7 @@ _NAMES = {
     "pmaddwd": "pmaddwd, of bytes widened to 16 bits",
     "wasm_dot": "i32x4.dot_i16x8_s, of bytes widened to 16 bits",
     "half_pairs": "multiply-adds of float16",
+    "half_product": "multiply-adds of float16",
 }
 
 

@@ -11,7 +11,7 @@ from tvm import tirx
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
-from nnefc.passes.graph.choose_precision import CPU_MOVES, uses_on
+from nnefc.passes.graph.choose_precision import moves_on, uses_on
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
 from nnefc.passes.graph.compute_in_single import ComputeInSingle
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
@@ -38,6 +38,7 @@ from nnefc.passes.schedule.cpu.few_rows import (
     with_sizes,
     with_version,
 )
+from nnefc.passes.schedule.cpu.half_sums import with_half_sums
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.added_roundings import with_added_roundings
@@ -48,6 +49,7 @@ from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_roundin
 from nnefc.passes.tir.kernels import ALONE, BARE, THREADS, Frames, Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.lane_sums import use_lane_sums
+from nnefc.passes.tir.loaded_groups import with_loaded_groups
 from nnefc.passes.tir.loop_pointers import with_loop_pointers
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
@@ -123,7 +125,7 @@ class CpuBackend(Backend):
             return ()
         check_names(modules, self.target.keep_wide)
         use = uses_on(self.target, dtype, algorithms)
-        return [("use narrow floats", UseNarrowFloats(dtype, use, CPU_MOVES, self.target.keep_wide))]
+        return [("use narrow floats", UseNarrowFloats(dtype, use, moves_on(self.target, dtype), self.target.keep_wide))]
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         once = bool(kernel.in_place.overwritable)
@@ -139,13 +141,20 @@ class CpuBackend(Backend):
             _, version = self._lowered(few[0], kernel.sizes, once)
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
                 lowered = with_version(lowered, version, has_few_rows(few[1]))
-        extremes = with_llvm_functions(with_float_extremes(lowered.func, self.target), self.target)
+        extremes = with_float_extremes(lowered.func, self.target)
         announced = with_announced_rounds(extremes, self.target)
-        instructed = with_loop_pointers(announced)
+        # of checked libraries each load is looked at by itself
+        grouped = announced if kernel.checked else with_loaded_groups(announced)
+        instructed = with_loop_pointers(with_llvm_functions(grouped, self.target))
         if kernel.observe is not None:
-            kernel.observe("pointers", with_llvm_functions(lowered.func, self.target))
-            kernel.observe("float extremes", extremes)
-            kernel.observe("announced rounds", announced)
+            steps = {
+                "pointers": lowered.func,
+                "float extremes": extremes,
+                "announced rounds": announced,
+                "loaded groups": grouped,
+            }
+            for step, made in steps.items():
+                kernel.observe(step, with_llvm_functions(made, self.target))
             kernel.observe("loop pointers", instructed)
         if kernel.checked:
             instructed = instructed.with_attr(CHECKED, True)
@@ -173,7 +182,7 @@ class CpuBackend(Backend):
                 observe(step, with_llvm_functions(func, self.target))
 
         target = self.target
-        func = with_dot_sums(scheduled(kernel, CPU_RULES, target))
+        func = with_half_sums(with_dot_sums(scheduled(kernel, CPU_RULES, target)))
         observed(str(func.attrs.get("nnefc.rule", "schedule")), func)
         if not target.widens("float16"):
             func = with_integer_conversions(func)

@@ -12,10 +12,12 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
     vdpbf16ps(sum, left, right)   left, right: 2 × bfloat16              AVX-512 BF16
     bfdot(sum, left, right)       left, right: 2 × bfloat16              64-bit Arm with bfloat16
     smlad(sum, left, right)       left, right: 4 × int8, or uint8        Arm's DSP extension, two terms at a time
-    half_pairs(sum, left, right)  left, right: 2 × float16               AVX-512 FP16, 64-bit Arm with half floats
+    half_pairs(sum, left, right)  left, right: 2 × float16               AVX-512 FP16
+    half_product(sum, left, right)  left, right: float16                 64-bit Arm with half floats
 
 Sums of floats are float32. Only those of `half_pairs` are two float16 in its place, one of each term, as vectors of
 float16 are multiplied and added: no more than `HALF_SUM` products go into one, then `half_sum` makes float32 of both.
+Where vectors are multiplied by lanes of others, a sum of `half_product` is one float16: `schedule/cpu/half_sums.py`.
 
 Each is an operator of TIR that vectorizes; single ones are computed by ordinary arithmetic, on any machine.
 
@@ -39,14 +41,18 @@ from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.targets.machine.target import Target
 
 __all__ = [
+    "HALF_PART",
     "HALF_SUM",
+    "HALF_TOTAL",
     "DotProduct",
     "Multiplication",
     "accumulated",
     "byte_product",
     "convert",
+    "half_multiply_add",
     "instructions",
     "is_dot_product",
+    "is_half_product",
     "is_widening",
     "llvm_text",
     "multiplication_of",
@@ -57,6 +63,7 @@ __all__ = [
     "pair_product",
     "pair_speed",
     "spreading",
+    "sums_in_halves",
     "use_dot_products",
     "whole_sum",
 ]
@@ -65,6 +72,10 @@ __all__ = [
 HALF_SUM = 32
 """Products that are summed up in float16 at most. Of random terms, the error is then 0.4 thousandths of the sum, half
 of what rounding the operands to bfloat16 makes it."""
+
+HALF_PART, HALF_TOTAL = 64, 64
+"""Products of a part of a sum in float16, and parts that are added up in float16, at most. Of random terms, the error
+is 0.6 thousandths of a sum of 32 to 1,024 products, and 0.8 of longer ones, as that of rounding to bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,7 @@ class DotProduct:
         long: LLVM's functions that multiply eight bytes, and that add neighbours among eight numbers of 16 bits, if the
             operator is made of these. `accumulates` is of the second then.
         joined: whether 16 bits hold the sum of two of its products.
+        single: whether its operands are items, which are not packed.
     """
 
     name: str
@@ -90,11 +102,12 @@ class DotProduct:
     sums: str = "int32"
     long: tuple[str, str] | None = None
     joined: bool = False
+    single: bool = False
 
     @property
     def terms(self) -> int:
         """Products of two packed operands."""
-        return 32 // bits_of(self.left)
+        return 1 if self.single else 32 // bits_of(self.left)
 
     def __call__(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
         """The sum of the products of two packed operands."""
@@ -148,10 +161,25 @@ _UMLAD = DotProduct("nnefc.umlad", "uint8", "uint8", ())
 _WIDENING_PAIRS = {_SMLAD.name: "llvm.arm.sxtb16", _UMLAD.name: "llvm.arm.uxtb16"}
 _BYTES = "nnefc.byte_product"
 _HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
+_HALF_PRODUCT = DotProduct("nnefc.half_product", "float16", "float16", (), sums="float32", single=True)
 _HALF_SUM = "nnefc.half_sum"
-_HALF_PARTS = range(HALF_SUM // 4, HALF_SUM + 1)  # lengths of sums in float16
+_HALF_ADD = "nnefc.half_multiply_add"
+_HALF_SUMS = {_HALF_PAIRS.name: HALF_SUM, _HALF_PRODUCT.name: HALF_PART}
 _LONG = (_SMULL, _SMLAL, _UMULL, _VMULL_S8, _VMLAL_S8, _VMULL_U8)
-_PRODUCTS = (_VPDPBUSD, _PMADDWD, _WASM_DOT, _SDOT, _UDOT, _SMLAD, _UMLAD, *_LONG, _VDPBF16PS, _BFDOT, _HALF_PAIRS)
+_PRODUCTS = (
+    _VPDPBUSD,
+    _PMADDWD,
+    _WASM_DOT,
+    _SDOT,
+    _UDOT,
+    _SMLAD,
+    _UMLAD,
+    *_LONG,
+    _VDPBF16PS,
+    _BFDOT,
+    _HALF_PAIRS,
+    _HALF_PRODUCT,
+)
 _ALL = {product.name: product for product in _PRODUCTS}
 _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
 
@@ -176,7 +204,7 @@ _FLOAT_MACHINES: dict[str, tuple[tuple[str, frozenset[str], DotProduct], ...]] =
     ),
     "float16": (
         ("x86_64", frozenset({"avx512fp16", "avx512vl"}), _HALF_PAIRS),
-        ("aarch64", frozenset({"fullfp16"}), _HALF_PAIRS),
+        ("aarch64", frozenset({"fullfp16"}), _HALF_PRODUCT),
     ),
 }
 
@@ -219,12 +247,22 @@ class Multiplication:
 
     def is_cut(self, items: int) -> bool:
         """Whether a sum of so many products can be made in parts that are short enough for its type."""
-        steps = -(-items // self.terms)
-        return self.dot is not _HALF_PAIRS or steps <= HALF_SUM or any(steps % part == 0 for part in _HALF_PARTS)
+        steps, longest = -(-items // self.terms), self._longest
+        return not longest or steps <= longest or any(steps % n == 0 for n in range(longest // 4, longest + 1))
+
+    @property
+    def _longest(self) -> int:
+        """Steps of a sum in a half float, at most; 0 for sums of other types."""
+        return 0 if self.dot is None else _HALF_SUMS.get(self.dot.name, 0)
+
+    @property
+    def lane(self) -> str:
+        """A type of the size that a sum has in a vector."""
+        return "float16" if self.dot is _HALF_PRODUCT else "int32"
 
     def filled(self, items: int) -> int:
         """`items`, or as many as there are with zeros after them: whole steps, in parts if that is needed."""
-        unit = self.terms if self.is_cut(items) else self.terms * HALF_SUM // 2
+        unit = self.terms if self.is_cut(items) else self.terms * self._longest // 2
         return -(-items // unit) * unit
 
     def of_values(self, weights: np.ndarray) -> Multiplication:
@@ -275,6 +313,7 @@ def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] 
 
 
 _SUMMING = 10  # products in float16 that would be made while the sums of one part become float32
+_ADDING = 2  # the same where they are added up in float16
 
 
 _TILE_PRODUCTS = 16**3 * 2  # of bfloat16, by two whole tiles
@@ -290,7 +329,15 @@ def pair_speed(target: Target) -> float:
     if pairs is _VDPBF16PS and "amx-bf16" in target.tiles:
         vectors = _TILE_PRODUCTS / target.costs.tile_cycles / target.lanes("float32")
         return _TILE_SHARE * vectors / target.costs.multiply_adds
-    return max(1.0, 2 * target.costs.bf16_dots if dtype == "bfloat16" else 2 * HALF_SUM / (HALF_SUM + _SUMMING))
+    if dtype == "bfloat16":
+        return max(1.0, 2 * target.costs.bf16_dots)
+    part, adding = (HALF_PART, _ADDING) if pairs is _HALF_PRODUCT else (HALF_SUM, _SUMMING)
+    return 2 * part / (part + adding)
+
+
+def sums_in_halves(target: Target) -> bool:
+    """Whether a vector of float16 is multiplied and added to as one of float32 is: each item to a sum of its own."""
+    return _pairs_of(target, "float16") is _HALF_PRODUCT
 
 
 def _pairs_of(target: Target, dtype: str) -> DotProduct | None:
@@ -336,6 +383,16 @@ def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:
 def of_halves(call: tirx.Expr) -> bool:
     """Whether `call` adds to a sum of two float16."""
     return is_dot_product(call) and bool(call.op.name == _HALF_PAIRS.name)
+
+
+def is_half_product(expr: tirx.Expr | None) -> bool:
+    """Whether `expr` is a product whose sum is one float16."""
+    return is_dot_product(expr) and bool(expr.op.name == _HALF_PRODUCT.name)
+
+
+def half_multiply_add(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
+    """The sum of `total` and a product, all float16, rounded once."""
+    return tirx.call_intrin("float16", _HALF_ADD, total, left, right)
 
 
 def whole_sum(total: tirx.Expr) -> tirx.Expr:
@@ -411,11 +468,14 @@ def use_dot_products() -> None:
         lowering = _multiplied_halves if product is _HALF_PAIRS else _lowering(product)
         if product.long is not None:
             lowering = _long_products(product, product.long)
+        if product.single:
+            lowering = _wide_product
         register_pure_operator(product.name, "a sum of products of narrow numbers", lowering)
     register_pure_operator(_BYTES, "the product of two bytes", _byte_products)
     for dtype, name in _WIDENED.items():
         register_pure_operator(name, f"two {dtype} as two int16", _widening(dtype))
     register_pure_operator(_HALF_SUM, "the sum of two float16", _sum_of_halves)
+    register_pure_operator(_HALF_ADD, "a sum of float16 and one product", _added_product)
 
 
 def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
@@ -478,6 +538,20 @@ def _multiplied_halves(call: tvm.ir.Call) -> tirx.Expr:
     total, left, right = (tirx.reinterpret(f"float16x{2 * lanes}", arg) for arg in call.args)
     made = tirx.call_llvm_pure_intrin(f"float16x{2 * lanes}", f"llvm.fma.v{2 * lanes}f16", left, right, total)
     return tirx.reinterpret(str(call.expr_ty().dtype), made)
+
+
+def _wide_product(call: tvm.ir.Call) -> tirx.Expr:
+    """In float32."""
+    total, left, right = call.args
+    dtype = str(total.expr_ty().dtype)
+    return total + left.astype(dtype) * right.astype(dtype)
+
+
+def _added_product(call: tvm.ir.Call) -> tirx.Expr:
+    total, left, right = call.args
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    name = f"llvm.fma.v{lanes}f16" if lanes > 1 else "llvm.fma.f16"
+    return tirx.call_llvm_pure_intrin(str(call.expr_ty().dtype), name, left, right, total)
 
 
 def _sum_of_halves(call: tvm.ir.Call) -> tirx.Expr:

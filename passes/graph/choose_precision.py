@@ -5,18 +5,26 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from nnefc.passes.compute.dot_product import pair_speed
+from nnefc.passes.compute.dot_product import pair_speed, sums_in_halves
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.passes.graph.use_narrow_floats import MOVES, Chooser, Use
 from nnefc.targets.machine.target import Target
 
-__all__ = ["CPU_MOVES", "uses_on"]
-
-CPU_MOVES = tuple(name for name in MOVES if name != "nn.relu" and "pool" not in name)
-"""What moves half floats on a CPU: arithmetic is done in float32 on the way to what is stored."""
+__all__ = ["moves_on", "uses_on"]
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+
+
+_ADDITIONS = ("add", "clip")
+"""Of arithmetic in float32, what rounds a result that is stored in float16 no further than by as much again."""
+
+
+def moves_on(target: Target, dtype: str) -> tuple[str, ...]:
+    """What moves half floats: without their arithmetic, all that has some is done in float32 on the way to memory."""
+    if dtype == "float16" and sums_in_halves(target):
+        return *MOVES, *_ADDITIONS
+    return tuple(name for name in MOVES if name != "nn.relu" and "pool" not in name)
 
 
 def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
@@ -37,7 +45,7 @@ def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
         if not is_call(call, *_CONVOLUTIONS):
             return Use.NONE
         groups = int(call.attrs.groups)
-        if groups > 1 and weights.shape[1] == 1:
+        if groups > 1 and weights.shape[1] == 1 and not (dtype == "float16" and sums_in_halves(target)):
             return Use.NONE  # a filter of its own for each channel: no sums of pairs
         return multiplied if fast else Use.STORED
 

@@ -26,14 +26,14 @@ def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication
 
 
 def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
-    """Converted data, packed along their last axis, whose size must be a multiple of the terms."""
-    if how.dot is None:
+    """Converted data, packed along their last axis, a multiple of the terms; single items as they are."""
+    if how.terms == 1:
         return data
     attrs = {FUSION: OpPattern.OPAQUE, SAME_BYTES: True}
     return emit_te(builder, packed_dot_operands, data, name="dot_operands", attrs=attrs)
 
 
 def packed_weights(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:
-    """Constant weights, packed along an axis; as they are without an instruction."""
+    """Constant weights, packed along an axis; single items as they are."""
     items = weights.astype(how.stored or how.weights)
-    return items if how.dot is None else packed_array(items, axis, how.terms)
+    return items if how.terms == 1 else packed_array(items, axis, how.terms)

@@ -230,19 +230,18 @@ class _Narrower(Rewriter):
         return relax.Call(call.op, [moved(arg) for arg in call.args], call.attrs)
 
 
-_TERMS = 64  # of a sum that is made in half floats
-_LARGEST_SUM = (
-    8.0  # of so many weights: what it may be multiplied by is below the half float's largest number by as much
-)
+_TERMS = 4096  # of a sum that is made in half floats
+_SUMS = (0.125, 32.0)  # of so many weights: data may be below the half float's largest number by as much
 
 
 def _scale_of(columns: np.ndarray) -> np.ndarray:
-    """A power of two for each row of `columns`, which makes its largest weights sum up to `_LARGEST_SUM` or half."""
+    """A power of two for each row of `columns`, by which its largest weights sum up to what is in `_SUMS`."""
     sizes = np.abs(columns.astype(np.float32))
     count = min(_TERMS, sizes.shape[1])
     largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:].sum(axis=1)
     usual = np.isfinite(largest) & (largest > 0)
-    exponent = np.floor(np.log2(_LARGEST_SUM / np.where(usual, largest, _LARGEST_SUM)))
+    usual &= (largest < _SUMS[0]) | (largest > _SUMS[1])
+    exponent = np.floor(np.log2(_SUMS[1] / np.where(usual, largest, _SUMS[1])))
     scale: np.ndarray = np.exp2(np.clip(exponent, -100, 100)).astype(np.float32)
     return scale
 

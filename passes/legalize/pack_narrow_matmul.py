@@ -55,7 +55,7 @@ class _Packer(Rewriter):
         how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
         if is_constant(right):
             how = how.of_values(array_of(right))
-        size, columns, rows = self._target.block_lanes("int32"), shape_of(right)[-1], shape_of(left)[-2]
+        size, columns, rows = self._target.block_lanes(how.lane), shape_of(right)[-1], shape_of(left)[-2]
         packed = self._packed(right, size, how)
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         # tiles of the last rows are shorter
@@ -94,7 +94,7 @@ class _Packer(Rewriter):
             return constant(pack_right_array(packed_weights(np.pad(weights, [(0, more), (0, 0)]), 0, how), size))
         if str(right.ty.dtype) != how.weights:
             right = self.builder.emit(relax.op.astype(right, how.weights))
-        if how.dot is None:
+        if how.terms == 1:
             return emit_te(self.builder, lambda t: pack_right(t, size), right, name="pack_right")
         return emit_te(self.builder, lambda t: pack_dot_matrix(t, size, how.terms), right, name="pack_dot_operands")
 

@@ -28,7 +28,7 @@ __all__ = ["BY_LANE", "with_loaded_lanes"]
 BY_LANE = "nnefc.by_lane"
 """Annotation of the innermost loop of a sum: how many numbers a vector holds by whose lanes others are multiplied."""
 
-_BITS = 32  # of a number, or of several that are multiplied at once
+_BITS = 128  # of a vector
 
 
 def with_loaded_lanes(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -61,37 +61,50 @@ def _by_lane(loop: tirx.For) -> tirx.For:
     if any(True for _ in conditions_of(store.value)):  # what is not read on a condition may not be there
         return loop
     together = math.gcd(_extent(loop), lanes)
-    if together > 1 and _neighbours(store, vector, loop):
-        return _along_the_sum(loop, nest[1:], store, together)
+    if together > 1 and _neighbours(store, vector, loop, lanes):
+        return _along_the_sum(loop, nest[1:], store, together, lanes)
     for row in nest[1:-1]:
-        if row.kind == tirx.ForKind.UNROLLED and _extent(row) >= lanes and _neighbours(store, vector, row):
+        if row.kind == tirx.ForKind.UNROLLED and _extent(row) >= lanes and _neighbours(store, vector, row, lanes):
             last = tirx.const(_extent(row) - lanes, str(row.loop_var.ty.dtype))
             first = tirx.min(row.loop_var // lanes * lanes, last)
-            return _nested(nest[:-1], _loading(store, vector, row, first, lanes))
+            return _nested(nest[:-1], _loading(store, vector, row, first, lanes, lanes))
     return loop
 
 
-def _along_the_sum(loop: tirx.For, inner: list[tirx.For], store: tirx.BufferStore, lanes: int) -> tirx.For:
-    """Several items of the sum in a round, from one vector each."""
+def _along_the_sum(
+    loop: tirx.For, inner: list[tirx.For], store: tirx.BufferStore, together: int, lanes: int
+) -> tirx.For:
+    """`together` items of the sum in a round, from one vector each, of which one has room for `lanes`."""
     var, zero = loop.loop_var, tirx.const(0, str(loop.loop_var.ty.dtype))
-    part = tirx.For(tirx.Var(f"{var.name}_lane", str(var.ty.dtype)), zero, lanes + zero, tirx.ForKind.UNROLLED, store)
-    moved = {var: var * lanes + part.loop_var}
+    part = tirx.For(
+        tirx.Var(f"{var.name}_lane", str(var.ty.dtype)), zero, together + zero, tirx.ForKind.UNROLLED, store
+    )
+    moved = {var: var * together + part.loop_var}
     store = tirx.BufferStore(
         store.buffer, substituted(store.value, moved), [substituted(index, moved) for index in store.indices]
     )
     rounds = tirx.For(
-        var, loop.min, _extent(loop) // lanes + zero, loop.kind, store, loop.thread_binding, loop.annotations, loop.step
+        var,
+        loop.min,
+        _extent(loop) // together + zero,
+        loop.kind,
+        store,
+        loop.thread_binding,
+        loop.annotations,
+        loop.step,
     )
-    return _nested([rounds, part, *inner[:-1]], _loading(store, inner[-1], part, zero, lanes))
+    return _nested([rounds, part, *inner[:-1]], _loading(store, inner[-1], part, zero, together, lanes))
 
 
-def _loading(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, first: tirx.Expr, lanes: int) -> tirx.Stmt:
+def _loading(
+    store: tirx.BufferStore, vector: tirx.For, along: tirx.For, first: tirx.Expr, together: int, lanes: int
+) -> tirx.Stmt:
     """The vector statement on numbers from vectors, which begin with what is read when the loop is at `first`."""
     known, bound = [], []
-    for load in _neighbours(store, vector, along):
+    for load in _neighbours(store, vector, along, lanes):
         start = substituted(load.indices[0], {along.loop_var: first})
         one = tirx.const(1, str(start.expr_ty().dtype))
-        loaded = tirx.BufferLoad(load.source, [tirx.Ramp(start, one, lanes)])
+        loaded = tirx.BufferLoad(load.source, [tirx.Ramp(start, one, together)])
         factor = tirx.Var(f"{load.source.name}_lane", str(load.source.dtype))
         bound.append(tirx.Bind(factor, tirx.Shuffle([loaded], [along.loop_var - first])))
         known.append((load, factor))
@@ -99,13 +112,13 @@ def _loading(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, first: 
     return tirx.SeqStmt([*bound, _nested([vector], made)])
 
 
-def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For) -> list[TensorLoad]:
-    """The scalars of 32 bits that a vector statement reads, the next one in the next round of a loop."""
+def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lanes: int) -> list[TensorLoad]:
+    """The scalars, so many of which fill a vector, that a statement reads, the next one in the next round of a loop."""
     return [
         load
         for load in loads_of(store.value)
         if not load.source.same_as(store.buffer)
-        and bits_of(str(load.source.dtype)) == _BITS
+        and bits_of(str(load.source.dtype)) * lanes == _BITS
         and vector.loop_var not in variables_of(load.indices)
         and linear_steps(load.indices[0], [along.loop_var]) == [1]
     ]

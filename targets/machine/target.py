@@ -65,6 +65,7 @@ class Target:
         by_lane: whether it multiplies a vector by any one lane of another.
         long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
             numbers of 32.
+        loaded_vectors: how many that follow each other in memory one instruction loads at most.
         costs: what instructions on such vectors, and memory, cost on its cores.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
@@ -96,6 +97,7 @@ class Target:
     fused: bool = True
     by_lane: bool = False
     long_products: bool = False
+    loaded_vectors: int = 1
     threads: bool = True
     hosted: bool = True
     zig_cpu: str = "baseline"
@@ -441,6 +443,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         fused=vectors.fused,
         by_lane=vectors.by_lane,
         long_products=vectors.long_products,
+        loaded_vectors=vectors.loaded,
         costs=costs,
         threads=system.threads or _SHARED_MEMORY in features,
         hosted=system.hosted,

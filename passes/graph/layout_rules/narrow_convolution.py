@@ -124,7 +124,7 @@ def _operands(
     layout = layouts.layout_of(data)
     if layout is None or layout == Blocked.of(groups * inputs, layouts.size, groups):
         return None
-    if how.dot is None or in_tiles(how, layouts.target):
+    if how.terms == 1 or in_tiles(how, layouts.target):
         return None
     table = operands_of_groups(layout.order, groups, how.terms)
     items = table.shape[1] * how.terms
@@ -203,7 +203,7 @@ def _few_channels(
     joined = packed_data(layouts.builder, whole, how)
     bits = 32 // how.terms
     word = sum((value & ((1 << bits) - 1)) << (bits * term) for term in range(how.terms))
-    around = value if how.dot is None else word - (1 << 32 if word >> 31 else 0)
+    around = value if how.terms == 1 else word - (1 << 32 if word >> 31 else 0)
     return layouts.padded(joined, sliding.before, sliding.after, around)
 
 
@@ -221,6 +221,12 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
         return layouts.having(layouts.kernel(convolve_words, source, packed, *given, name=name), layout)
     if takes_pairs(layouts.target, filters):
         return _in_pairs(layouts, Padded(data, padded.value), filters, sliding, layout)
+    if str(filters.dtype) == "float16":
+        how = multiplication_of(layouts.target, str(data.ty.dtype), "float16")
+        packed = to_constant(arrange_array(filters, 0, layout.order, layouts.size))
+        source = layouts.padded(data, before, after, padded.value)
+        given, name = (sliding.strides, sliding.dilation, how.product), "half_depthwise_convolution"
+        return layouts.having(layouts.kernel(convolve_depthwise, source, packed, *given, name=name), layout)
     # wide ones take fewer instructions, and much of a small memory
     how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
     of_pairs = pair_product(layouts.target)

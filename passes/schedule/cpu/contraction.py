@@ -20,9 +20,10 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.compute.dot_product import spreading
+from nnefc.passes.compute.dot_product import HALF_TOTAL, spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
+from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import (
     FEW,
@@ -37,6 +38,7 @@ from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
 from nnefc.passes.tir.expressions import variables_of
+from nnefc.passes.tir.loaded_groups import TOGETHER
 from nnefc.passes.tir.loaded_lanes import BY_LANE
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
@@ -64,7 +66,7 @@ class ContractionRule:
             return None
         target = target.for_sums(step.dtype, roles.sums)
         vector = roles.only_right[-1]
-        lanes = _vector_length(step, vector, target.lanes(step.dtype))
+        lanes = _vector_length(step, vector, target.lanes(type_of_sums(step)))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
             return None
         if step.producers:
@@ -113,6 +115,12 @@ class ContractionRule:
             epilogue = sch.get_sblock(name)
         else:
             parts = sum_in_parts(sch, block)
+        sums = step_of(sch, block if parts is None else parts)
+        halves = type_of_sums(sums) != sums.dtype
+        if halves:
+            sch.annotate(block if parts is None else parts, HALF_SUMS, True)
+            if parts is not None and step_of(sch, block).reduced[0].size <= HALF_TOTAL:
+                sch.annotate(block, HALF_SUMS, True)
         loops = sch.get_loops(block)
 
         vector_outer, lane = sch.split(loops[vector], [None, lanes])
@@ -153,7 +161,9 @@ class ContractionRule:
         if apart is not None:
             sch.annotate(reduced[-1], NEXT_PANEL, apart)
         if target.by_lane and not roles.steps and not spread:
-            sch.annotate(reduced[-1], BY_LANE, target.lanes("float32"))
+            sch.annotate(reduced[-1], BY_LANE, target.lanes("float16" if halves else "float32"))
+            if halves and target.loaded_vectors > 1:
+                sch.annotate(reduced[-1], TOGETHER, target.loaded_vectors)
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round

@@ -17,7 +17,7 @@ import math
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.compute.dot_product import HALF_SUM, of_halves
+from nnefc.passes.compute.dot_product import HALF_PART, HALF_SUM, is_half_product, of_halves
 from nnefc.passes.compute.long_sums import LONGEST_PART
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count
@@ -66,8 +66,11 @@ def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
         return None  # integers are exact
     loops = sch.get_loops(block)[-len(step.reduced) :]
     sizes = [trip_count(sch, loop) for loop in loops]
-    if of_halves(step.value.b if isinstance(step.value, tirx.Add) else None):
+    product = step.value.b if isinstance(step.value, tirx.Add) else None
+    if of_halves(product):
         cut = part_of_sum(sizes, HALF_SUM, HALF_SUM // 4)
+    elif is_half_product(product):
+        cut = part_of_sum(sizes, HALF_PART, HALF_PART // 4)
     else:
         cut = part_of_sum(sizes, int(step.node.annotations.get(LONGEST_PART, _LONGEST)))
     if cut is None:

@@ -15,7 +15,9 @@ from tvm.ir.expr import TensorRegion
 
 from nnefc.passes.compute.depthwise_pairs import WHOLE_BLOCKS
 from nnefc.passes.compute.depthwise_words import SHARING
+from nnefc.passes.compute.dot_product import HALF_PART
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
 from nnefc.passes.schedule.schedules import (
     covers_result,
     epilogue_into_one_block,
@@ -55,7 +57,7 @@ class WindowsRule:
         if step.producers or len(step.spatial) < 2 or not step.axes[0].is_spatial:
             return None
         channels = step.spatial[-1]
-        lanes = vector_lanes(channels.size, target.lanes(step.dtype))
+        lanes = vector_lanes(channels.size, target.lanes(type_of_sums(step)))
         if channels.size % lanes:
             return None
         registers = target.for_sums(step.dtype).vector_registers
@@ -93,6 +95,8 @@ class WindowsRule:
         if is_known(window_size) and window_size <= _LARGEST_UNROLLED:
             for loop in window:
                 sch.unroll(loop)
+        if type_of_sums(step) != step.dtype and is_known(window_size) and window_size <= HALF_PART:
+            sch.annotate(block, HALF_SUMS, True)
         start = sch.decompose_reduction(block, window[0])
         for part in (start, epilogue):
             *others, last = sch.get_loops(part)
