@@ -16,7 +16,8 @@ filter is transformed in float64.
 The products may be those of bfloat16: transforms are computed in float32, and U and V are rounded once. Of random
 values, V of F(2 × 2) has 4 times the variance of d, and the rounding errors of the 9 products in a result add up to
 25/9 times the variance of those of the direct sum: the error is 5/3 times as large. F(2 × 4) makes it 2.8 times as
-large, F(4 × 4) 4.8 times.
+large, F(4 × 4) 4.8 times. Where vectors compute in float16, which rounds to an eighth of that, all of it is, up to
+F(2 × 4); the coefficients of data and products are exact in it too.
 """
 
 from __future__ import annotations

@@ -10,10 +10,17 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks
-from nnefc.passes.compute.dot_product import multiplication_of, pair_speed
+from nnefc.passes.compute.dot_product import multiplication_of, pair_speed, sums_in_halves
 from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.compute.winograd import Tile
-from nnefc.passes.graph.choose_convolution import NARROW_TILES, TILES, Shape, winograd_bytes, winograd_saving
+from nnefc.passes.graph.choose_convolution import (
+    HALF_TILES,
+    NARROW_TILES,
+    TILES,
+    Shape,
+    winograd_bytes,
+    winograd_saving,
+)
 from nnefc.passes.graph.choose_product import constant_factor, strassen_bytes, strassen_saving
 from nnefc.passes.graph.fast_algorithms import Candidate, FastAlgorithms, most_saving
 from nnefc.passes.graph.layout_rules.convolution import Sliding, result_sizes, sliding_of
@@ -111,11 +118,14 @@ def _convolution(call: relax.Call, rate: float, speed: float, target: Target) ->
     )
 
 
-def _narrows_tiles(target: Target) -> bool:
-    """Whether transformed tiles may be in the half float: one with the range of float32, for they are sums, and
-    multiplied pair by pair."""
+def _narrow_tiles(target: Target) -> tuple[Tile, ...]:
+    """Which tiles may be in the half float: in one that vectors compute with, or in one with the range of float32, for
+    they are sums, and multiplied pair by pair."""
     dtype = target.half_float
-    return dtype == "bfloat16" and not in_tiles(multiplication_of(target, dtype, dtype), target)
+    if dtype == "float16" and sums_in_halves(target):
+        return HALF_TILES
+    pairs = dtype == "bfloat16" and not in_tiles(multiplication_of(target, dtype, dtype), target)
+    return NARROW_TILES if pairs else ()
 
 
 def _deconvolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
@@ -157,8 +167,8 @@ def _by_winograd(
         sliding.groups,
     )
     forms = [(tile, 1.0) for tile in TILES]
-    if speed > 1 and _narrows_tiles(target):
-        forms += [(tile, speed) for tile in NARROW_TILES]
+    if speed > 1:
+        forms += [(tile, speed) for tile in _narrow_tiles(target)]
     for tile, of_tiles in forms:
         saved = winograd_saving(shape, tile, rate, target, (speed, of_tiles))
         added = winograd_bytes(shape, tile, size, of_tiles)

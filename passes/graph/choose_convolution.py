@@ -11,13 +11,16 @@ from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.sizes import Size
 from nnefc.targets.machine.target import Target
 
-__all__ = ["NARROW_TILES", "TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
+__all__ = ["HALF_TILES", "NARROW_TILES", "TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
 
 TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2), (4, 4))
 """Results that Winograd's algorithm may compute together."""
 
 NARROW_TILES: tuple[Tile, ...] = ((2, 2),)
 """The same of products of bfloat16: larger tiles round too much (`passes/compute/winograd.py`)."""
+
+HALF_TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2))
+"""The same of float16, in which transforms are computed too."""
 
 # Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
 # both, counted in `passes/compute/winograd.py`.
@@ -69,8 +72,11 @@ def winograd_saving(
     direct += 9 * filters * _item_bytes(direct_speed) / constants_rate / 2  # half of it hides behind the arithmetic
     vectors, points = (shape.in_blocks + shape.out_blocks) * tiles, points_of(tile)
     cost = points * tiles * pairs / costs.multiply_adds / speed
-    cost += vectors * _transform_arithmetic(tile) * _TRANSFORM_WAITING * size / lanes / costs.multiply_adds
-    exchanged = points * tiles * size * (shape.in_blocks * _item_bytes(speed) + shape.out_blocks * 4)
+    halves = speed > 1 and target.half_float == "float16"
+    in_vector = 2 * lanes if halves else lanes
+    cost += vectors * _transform_arithmetic(tile) * _TRANSFORM_WAITING * size / in_vector / costs.multiply_adds
+    made = 2 if halves else 4  # bytes of a product
+    exchanged = points * tiles * size * (shape.in_blocks * _item_bytes(speed) + shape.out_blocks * made)
     cost += 2 * exchanged / _exchange_rate(exchanged, target)
     cost += points * filters * _item_bytes(speed) / constants_rate  # the transformed filter, once a run
     return min(direct - cost, 0) if direct <= _LEAST_GAIN * cost else direct - cost

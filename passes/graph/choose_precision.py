@@ -36,6 +36,8 @@ def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
         """Sums of pairs of float16 are made in float16."""
         if weights is None or weights.dtype.itemsize == 1 or not target.widens(dtype):
             return Use.NONE  # bytes are narrower still
+        if algorithms.narrows(weights) and dtype == "float16":
+            return Use.READ
         if algorithms.tile(weights) is not None or algorithms.by_strassen(weights):
             return Use.NONE
         if is_call(call, "matmul"):

@@ -39,6 +39,7 @@ __all__ = [
     "at_the_ends",
     "check_names",
     "narrowable",
+    "powers_for",
     "summing_in_single",
 ]
 
@@ -69,6 +70,7 @@ class Use(Enum):
 
     NONE = auto()
     STORED = auto()  # its weights are stored in them
+    READ = auto()  # its data are
     MULTIPLIED = auto()
     SUMMED = auto()  # multiplied, and summed up in them for a while
 
@@ -140,6 +142,9 @@ class _Narrower(Rewriter):
                 made: relax.Expr = summing_in_single([self._as_half(call.args[0]), right], call)
             case Use.SUMMED:
                 made = self._summed(var, call)
+            case Use.READ:
+                data = self._widened(self._as_half(call.args[0]))
+                made = relax.Call(call.op, [data, call.args[1]], call.attrs, call.ty_args, call.span)
             case Use.STORED:
                 made = self._with_stored_weights(var, call)
             case _ if var in self.narrow and is_call(call, *self._moves):
@@ -155,7 +160,7 @@ class _Narrower(Rewriter):
         weights = self._weights(self._definitions[var])
         assert weights is not None
         channels = weights.ndim - 1 if is_call(call, "matmul") else 0
-        scale = _scale_of(np.moveaxis(weights, channels, 0).reshape(weights.shape[channels], -1))
+        scale = powers_for(np.moveaxis(weights, channels, 0).reshape(weights.shape[channels], -1), *_SUMS)
         along = [-1 if axis == channels else 1 for axis in range(weights.ndim)]
         right = self._narrowed(weights.astype(np.float32) * scale.reshape(along))
         made = summing_in_single([self._as_half(call.args[0]), right], call)
@@ -201,7 +206,7 @@ class _Narrower(Rewriter):
         for binding in reversed(self._bindings):
             call = binding.value
             moved = binding.var in found and is_call(call, *self._moves) and self._fits(call)
-            if moved or self.uses.get(binding.var) in (Use.MULTIPLIED, Use.SUMMED):
+            if moved or self.uses.get(binding.var) in (Use.MULTIPLIED, Use.SUMMED, Use.READ):
                 found.update(arg for arg in operands(call) if isinstance(arg, relax.Var) and _is_single(arg))
         return found
 
@@ -234,14 +239,15 @@ _TERMS = 4096  # of a sum that is made in half floats
 _SUMS = (0.125, 32.0)  # of so many weights: data may be below the half float's largest number by as much
 
 
-def _scale_of(columns: np.ndarray) -> np.ndarray:
-    """A power of two for each row of `columns`, by which its largest weights sum up to what is in `_SUMS`."""
+def powers_for(columns: np.ndarray, least: float, most: float) -> np.ndarray:
+    """A power of two for each row of `columns`, by which its largest weights sum up to `most` or half; 1 where they sum
+    up to what is between `least` and `most`."""
     sizes = np.abs(columns.astype(np.float32))
     count = min(_TERMS, sizes.shape[1])
     largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:].sum(axis=1)
     usual = np.isfinite(largest) & (largest > 0)
-    usual &= (largest < _SUMS[0]) | (largest > _SUMS[1])
-    exponent = np.floor(np.log2(_SUMS[1] / np.where(usual, largest, _SUMS[1])))
+    usual &= (largest < least) | (largest > most)
+    exponent = np.floor(np.log2(most / np.where(usual, largest, most)))
     scale: np.ndarray = np.exp2(np.clip(exponent, -100, 100)).astype(np.float32)
     return scale
 

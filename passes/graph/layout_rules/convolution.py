@@ -37,6 +37,7 @@ from nnefc.passes.graph.packed_operands import packed_data, packed_weights
 from nnefc.passes.graph.patterns import OpPattern
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.passes.graph.use_narrow_floats import powers_for
 from nnefc.sizes import item_count, typical
 
 __all__ = [
@@ -237,8 +238,11 @@ def _by_winograd(
     tile, dtype = winograd.tile, winograd.dtype
     rows, columns = tiles_of(height, tile[0]), tiles_of(width, tile[1])
     wider = (sliding.after[0] + rows * tile[0] - height, sliding.after[1] + columns * tile[1] - width)
-    padded = layouts.padded(layouts.blocked(data), sliding.before, wider)
     weights = transform_filter(pack_filter(filters, layouts.size, layouts.size, 1), tile)
+    source = layouts.blocked(data)
+    if dtype == "float16":
+        return _winograd_in_halves(layouts, source, weights, sliding, wider, tile, (height, width), filters.shape[0])
+    padded = layouts.padded(source, sliding.before, wider)
     opaque = OpPattern.OPAQUE
     if dtype is None:
         tiles: relax.Expr = layouts.emit(transform_input, padded, rows, columns, tile, pattern=opaque)
@@ -251,6 +255,47 @@ def _by_winograd(
         products = layouts.kernel(multiply_tiles, operands, packed, how.product, name="multiply_tiles")
     result = layouts.kernel(transform_output, products, batch, height, width, tile, name="transform_output")
     return layouts.as_blocked(result, filters.shape[0])
+
+
+_LARGEST_TERMS = (0.125, 8.0)
+"""What the largest transformed weights of a channel sum up to: transformed data are up to 9 times as large as data."""
+
+
+def _winograd_in_halves(
+    layouts: LayoutRewriter,
+    data: relax.Expr,
+    weights: np.ndarray,
+    sliding: Sliding,
+    wider: tuple[int, ...],
+    tile: Tile,
+    sizes: tuple[int, int],
+    outputs: int,
+) -> relax.Expr:
+    """The same, computed in float16, by transformed weights `[points, O blocks, I blocks, i, o]` of float32.
+
+    Args:
+        sizes: of the result.
+    """
+    height, width = sizes
+    batch = shape_of(data)[0]
+    points, outer, _, _, lanes = weights.shape
+    terms = np.moveaxis(weights, (1, 4), (0, 1)).reshape(outer * lanes, points, -1)
+    largest = np.abs(terms).sum(axis=2).max(axis=1)
+    scale = powers_for(largest[:, None], *_LARGEST_TERMS).reshape(outer, 1, 1, lanes)
+    half = layouts.builder.emit(relax.op.astype(data, "float16"))
+    padded = layouts.padded(half, sliding.before, wider)
+    counts = tiles_of(height, tile[0]), tiles_of(width, tile[1])
+    tiles = layouts.emit(transform_input, padded, *counts, tile, pattern=OpPattern.OPAQUE)
+    how = multiplication_of(layouts.target, "float16", "float16")
+    packed = to_constant((weights * scale).astype(np.float16))
+    products = layouts.kernel(multiply_tiles, tiles, packed, how.product, name="multiply_tiles")
+    narrow = layouts.builder.emit(relax.op.astype(products, "float16"))
+    made = layouts.kernel(transform_output, narrow, batch, height, width, tile, name="transform_output")
+    result = layouts.builder.emit(relax.op.astype(made, "float32"))
+    if np.any(scale != 1):
+        back = to_constant((1 / scale).reshape(1, outer, 1, 1, lanes).astype(np.float32))
+        result = layouts.builder.emit(relax.op.multiply(result, back))
+    return layouts.as_blocked(result, outputs)
 
 
 RULES: dict[str, LayoutRule] = {"nn.conv1d": _from_call, "nn.conv2d": _from_call, "nn.conv3d": _from_call}
