@@ -4,13 +4,18 @@
 
 Emulators say nothing of time: results are compared, and instructions of one inference counted, of onnxruntime's too if
 its library for 64-bit Arm is given, as in the wheel for it, and a folder with what that needs: `lib/libstdc++.so.6` and
-the C library. Without names it takes NETWORKS and COUNTED, and writes benchmarks/results/emulated.md.
+the C library. Without names it takes NETWORKS and COUNTED, and writes benchmarks/results/emulated.md. Rows are computed
+in as many processes as there are processors: counts are exact whatever else runs.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,12 +108,25 @@ def difference(model: Path, machine: Machine) -> float:
     )
 
 
-def row(network: str, model: Path, machine: Machine) -> str:
-    """A line of the table; a target without its emulator has one too, which says so."""
+def row(network: str, model: Path, name: str) -> str:
+    """A line of the table for a machine of `MACHINES`; one without its emulator has one too, which says so."""
+    from emulation import MACHINES
+
+    machine = next(each for each in MACHINES if each.name == name)
     command = " ".join(part for part in machine.command if not part.startswith(("/", "-L")))
     kind = "shared library" if machine.opened else "module" if command == "node" else "static program"
     found = f"not run: needs {machine.missing}" if machine.missing else f"{difference(model, machine):.1e}"
     return f"| {network} | `{machine.target}` | {command}, {kind} | {found} |"
+
+
+def _made(rows: list[tuple[Callable[..., str], *tuple[object, ...]]]) -> list[str]:
+    """What functions return for the arguments after them, each called in some process; in order."""
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
+        lines = []
+        for made in [processes.submit(*each) for each in rows]:
+            lines.append(made.result())
+            click.echo(lines[-1], err=True)
+    return lines
 
 
 @click.command()
@@ -119,19 +137,20 @@ def main(networks: tuple[str, ...], library: str | None, root: str | None) -> No
     """Compare NETWORKS, or a choice of them, and count their instructions."""
     from emulation import MACHINES
 
-    lines = list(_HEAD)
-    for network in networks or NETWORKS:
-        model = write_twins(_ROOT / "build" / "models", network).onnx
-        for machine in MACHINES:
-            lines.append(row(network, model, machine))
-            click.echo(lines[-1], err=True)
-    lines += _COUNTED_HEAD
+    models = {
+        network: write_twins(_ROOT / "build" / "models", network).onnx
+        for network in dict.fromkeys(networks or (*NETWORKS, *COUNTED))
+    }
     for network in networks or COUNTED:
-        model = write_twins(_ROOT / "build" / "models", network).onnx
-        for target, (_, kinds) in _COUNTED_ON.items():
-            for numbers in kinds:
-                lines.append(counted(network, model, target, numbers, library, root))
-                click.echo(lines[-1], err=True)
+        quantized(models[network])  # once, before processes want it
+    runs = [(row, network, models[network], each.name) for network in networks or NETWORKS for each in MACHINES]
+    counts = [
+        (counted, network, models[network], target, numbers, library, root)
+        for network in networks or COUNTED
+        for target, (_, kinds) in _COUNTED_ON.items()
+        for numbers in kinds
+    ]
+    lines = [*_HEAD, *_made(runs), *_COUNTED_HEAD, *_made(counts)]
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:

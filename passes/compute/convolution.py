@@ -87,10 +87,15 @@ def convolve(
 
 
 def convolve_wider(
-    data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int], width: int
+    data: te.Tensor,
+    weights: te.Tensor,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    width: int,
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
     """As :func:`convolve` in one group, of data with more columns than needed; the result has `width` columns."""
-    whole = convolve(data, weights, strides, dilation, 1)
+    whole = convolve(data, weights, strides, dilation, 1, product)
     *outer, _, block = whole.shape
     return te.compute((*outer, width, block), lambda *index: whole(*index), name="columns")
 

@@ -109,6 +109,11 @@ class DotProduct:
         """Products of two packed operands."""
         return 1 if self.single else 32 // bits_of(self.left)
 
+    @property
+    def spreading(self) -> float:
+        """What it takes to load an operand and to make its halves, in products of four lanes: four instructions."""
+        return 0.0 if self.long is None else 4 / 3 if self.joined else 1.0
+
     def __call__(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
         """The sum of the products of two packed operands."""
         return tirx.call_intrin(self.sums, self.name, tirx.const(0, self.sums), left, right)
@@ -365,8 +370,7 @@ def is_dot_product(expr: tirx.Expr) -> bool:
 def spreading(total: tirx.Expr) -> float:
     """What a sum takes to bring an operand in the form that is multiplied, in products of four lanes."""
     call = total.b if isinstance(total, tirx.Add) else total
-    product = _ALL[call.op.name] if is_dot_product(call) else None
-    return 2 / (3 if product.joined else 4) if product is not None and product.long is not None else 0.0
+    return _ALL[call.op.name].spreading if is_dot_product(call) else 0.0
 
 
 def is_widening(expr: tirx.Expr) -> bool:
@@ -387,7 +391,7 @@ def of_halves(call: tirx.Expr) -> bool:
 
 def is_half_product(expr: tirx.Expr | None) -> bool:
     """Whether `expr` is a product whose sum is one float16."""
-    return is_dot_product(expr) and bool(expr.op.name == _HALF_PRODUCT.name)
+    return expr is not None and is_dot_product(expr) and bool(expr.op.name == _HALF_PRODUCT.name)
 
 
 def half_multiply_add(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:

@@ -114,18 +114,22 @@ def _exchange_rate(size: int, target: Target) -> float:
     return (costs.l2_bytes_per_cycle if size <= costs.l2_bytes else costs.l3_bytes_per_cycle) / 2
 
 
-def columns_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
+def columns_to_add(height: int, width: int, vectors: int, target: Target, spread: float = 0.0) -> int:
     """How many columns a result needs more, to be cut off again, so that tiles of registers divide it well; often 0.
 
     A prime width leaves tiles of one column, which wait for loads most of the time.
+
+    Args:
+        vectors: of output channels that a tile may have.
+        spread: see :meth:`nnefc.passes.schedule.cpu.tile_sizes.Tile.cycles`.
     """
 
     if isinstance(width, Size):
         return 0  # the last tile of an open width is made of smaller ones
 
     def cycles(extra: int) -> float:
-        tile = choose_tile(height, width + extra, out_blocks, target)
-        return (width + extra) / tile.share(target)
+        tile = choose_tile(height, width + extra, vectors, target, spread=spread)
+        return (width + extra) / tile.share(target, spread=spread)
 
     best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)
     return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0

@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.element_types import bits_of
+from nnefc.passes.tir.expressions import conditions_of
 
 __all__ = ["TOGETHER", "group_texts", "with_loaded_groups"]
 
@@ -59,8 +60,8 @@ def _grouped(loop: tirx.For) -> tirx.Stmt:
     kind = tirx.ForKind.UNROLLED if short else loop.kind
     plain = tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body, loop.thread_binding, annotations, loop.step)
     body = _straight(plain if short else loop.body)
-    if body is None:
-        return plain
+    if body is None or any(True for part in body for _ in conditions_of(part.value)):
+        return plain  # what is not read on a condition may not be there
     made = tirx.SeqStmt(list(_with_groups(body, most)))
     if short:
         return made
@@ -121,12 +122,15 @@ def _with_groups(parts: Sequence[tirx.Stmt], most: int) -> Iterator[tirx.Stmt]:
 
         def read(load: TensorLoad, loaded: list[tirx.Stmt] = loaded) -> tirx.Expr:
             place = _place(load)
-            at = None if place is None else _line_of(load.source, place[0], lines)
-            group = None if place is None or at is None else groups.get((at, place[1]))
+            if place is None:
+                return load
+            first, number = place
+            at = _line_of(load.source, first, lines)
+            group = None if at is None else groups.get((at, number))
             if group is None:
                 return load
             loaded += group.load()
-            return group.vector(place[1])
+            return group.vector(number)
 
         value = tvm_ffi.structural_map(part.value, (TensorLoad, read))
         yield from loaded

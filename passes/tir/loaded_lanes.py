@@ -28,7 +28,7 @@ __all__ = ["BY_LANE", "with_loaded_lanes"]
 BY_LANE = "nnefc.by_lane"
 """Annotation of the innermost loop of a sum: how many numbers a vector holds by whose lanes others are multiplied."""
 
-_BITS = 128  # of a vector
+_BITS, _WORD = 128, 32  # of a vector, and at most of a number, or of several that are multiplied at once
 
 
 def with_loaded_lanes(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -74,7 +74,7 @@ def _by_lane(loop: tirx.For) -> tirx.For:
 def _along_the_sum(
     loop: tirx.For, inner: list[tirx.For], store: tirx.BufferStore, together: int, lanes: int
 ) -> tirx.For:
-    """`together` items of the sum in a round, from one vector each, of which one has room for `lanes`."""
+    """`together` items of the sum in a round, of the `lanes` that are loaded at once."""
     var, zero = loop.loop_var, tirx.const(0, str(loop.loop_var.ty.dtype))
     part = tirx.For(
         tirx.Var(f"{var.name}_lane", str(var.ty.dtype)), zero, together + zero, tirx.ForKind.UNROLLED, store
@@ -113,12 +113,12 @@ def _loading(
 
 
 def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lanes: int) -> list[TensorLoad]:
-    """The scalars, so many of which fill a vector, that a statement reads, the next one in the next round of a loop."""
+    """The scalars, several of which are loaded at once, that a statement reads, the next one in the next round."""
     return [
         load
         for load in loads_of(store.value)
         if not load.source.same_as(store.buffer)
-        and bits_of(str(load.source.dtype)) * lanes == _BITS
+        and bits_of(str(load.source.dtype)) == min(_BITS // lanes, _WORD)
         and vector.loop_var not in variables_of(load.indices)
         and linear_steps(load.indices[0], [along.loop_var]) == [1]
     ]

@@ -44,6 +44,7 @@ def products(rng: np.random.Generator) -> Iterator[tuple[str, str, str, tuple[in
         yield "ConvInteger", data, weights, (1, inputs, size + 2, size), shape, 1, False
         yield "ConvInteger", data, weights, (1, 24, 9, 9), (24, 1, 3, 3), 24, False
         yield "ConvInteger", data, weights, (1, 16, 4, 7), (16, 16, 1, 1), 1, True
+        yield "ConvInteger", data, weights, (1, 32, 6, 13), (24, 32, 3, 3), 1, False  # 13 results and one to drop
     for data, weights in (("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")):
         rows, depth, columns = (int(n) for n in rng.integers(1, 50, 3))
         yield "MatMulInteger", data, weights, (rows, depth), (depth, columns), 1, False

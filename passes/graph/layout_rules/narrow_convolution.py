@@ -9,23 +9,27 @@ of the weights of each output channel. Padding that a `nn.pad` before the convol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.kernel_calls import emit_te
+from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.channel_order import (
     arrange_array,
     convolve_gathered,
     gathered_filters,
     operands_of_groups,
 )
-from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
+from nnefc.passes.compute.convolution import convolve, convolve_depthwise, convolve_wider, pack_filter
 from nnefc.passes.compute.depthwise_pairs import convolve_pairs, takes_pairs
 from nnefc.passes.compute.depthwise_words import convolve_words, words_of
 from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
+from nnefc.passes.graph.choose_convolution import columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import Sliding, integers, result_sizes, split_padding
 from nnefc.passes.graph.layout_rules.summed_convolution import Padded, merged_groups, summed_convolution
@@ -81,27 +85,36 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs) or in_tiles(how, layouts.target)
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
         source = _few_channels(layouts, padded.data, sliding, how, value)
-        in_blocks = False
+        in_blocks, wider = False, None
     else:
         data = padded.data
         if layouts.layout_of(data) is None:  # in long vectors; blocked data are converted where they are made
             data = converted(layouts.builder, data, how)
         data = layouts.laid_out(data, Blocked.of(groups * inputs, layouts.size, groups))
         data = converted(layouts.builder, data, how)
-        source = packed_data(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
+        sizes = (1, *result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[2:], sliding))
+        added = _columns_to_add(layouts, sizes[-2:], outputs, how) if groups == 1 else 0
+        after = (*sliding.after[:-1], sliding.after[-1] + added * sliding.strides[-1])
+        source = packed_data(layouts.builder, layouts.padded(data, sliding.before, after, value), how)
+        wider = sizes[-1] if added else None
     block_in = layouts.size // how.terms if in_blocks else 0
-    packed = pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups)
-    result = layouts.kernel(
-        convolve,
-        source,
-        to_constant(packed),
-        sliding.strides,
-        sliding.dilation,
-        groups,
-        how.product,
-        name="integer_convolution",
-    )
+    packed = to_constant(pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups))
+    steps, name = (sliding.strides, sliding.dilation), "integer_convolution"
+    if wider is None:
+        result = layouts.kernel(convolve, source, packed, *steps, groups, how.product, name=name)
+    else:
+        result = layouts.kernel(convolve_wider, source, packed, *steps, wider, how.product, name=name)
     return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, how)
+
+
+def _columns_to_add(layouts: LayoutRewriter, sizes: Sequence[int], outputs: int, how: Multiplication) -> int:
+    """Columns that a result of these sizes needs more, where bringing data in form takes as long as products."""
+    spread = 0.0 if how.dot is None else how.dot.spreading
+    if not spread:
+        return 0
+    in_block = layouts.size // layouts.target.lanes("int32")
+    vectors = in_block if in_block > 1 else blocks(outputs, layouts.size)
+    return columns_to_add(sizes[0], sizes[1], vectors, layouts.target, spread)
 
 
 def _with_offset(layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray, how: Multiplication) -> relax.Expr:
@@ -225,8 +238,9 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
         how = multiplication_of(layouts.target, str(data.ty.dtype), "float16")
         packed = to_constant(arrange_array(filters, 0, layout.order, layouts.size))
         source = layouts.padded(data, before, after, padded.value)
-        given, name = (sliding.strides, sliding.dilation, how.product), "half_depthwise_convolution"
-        return layouts.having(layouts.kernel(convolve_depthwise, source, packed, *given, name=name), layout)
+        steps, name = (sliding.strides, sliding.dilation), "half_depthwise_convolution"
+        made = layouts.kernel(convolve_depthwise, source, packed, *steps, how.product, name=name)
+        return layouts.having(made, layout)
     # wide ones take fewer instructions, and much of a small memory
     how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
     of_pairs = pair_product(layouts.target)

@@ -50,6 +50,9 @@ __all__ = ["ContractionRule"]
 
 _CACHE_LINE = 64  # bytes, of all processors with vectors as long
 
+_SPREAD_AT_ONCE = 2
+"""Words whose halves are brought in form from one load: of more, LLVM keeps so many halves that sums are spilled."""
+
 _SHORT = 3
 """Rounds of the innermost loop that are written out on small cores."""
 
@@ -160,8 +163,9 @@ class ContractionRule:
             sch.annotate(fused, STREAMED, True)
         if apart is not None:
             sch.annotate(reduced[-1], NEXT_PANEL, apart)
-        if target.by_lane and not roles.steps and not spread:
-            sch.annotate(reduced[-1], BY_LANE, target.lanes("float16" if halves else "float32"))
+        if target.by_lane and not roles.steps:
+            lanes_at_once = target.lanes("float16" if halves else "float32")
+            sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
             if halves and target.loaded_vectors > 1:
                 sch.annotate(reduced[-1], TOGETHER, target.loaded_vectors)
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:

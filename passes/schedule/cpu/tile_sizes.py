@@ -29,6 +29,7 @@ __all__ = [
 
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
 _MOST_ROWS = 32
+_OF_LANES = 0.6  # of what it takes to bring a value in form: where it is a lane of a vector that has three others
 _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
 _TILE_CYCLES = 20  # of a tile besides the steps of its sum, and so many more for each register:
 _REGISTER_CYCLES = 2
@@ -64,7 +65,8 @@ class Tile:
         bringing a value or a vector in the form that is multiplied `spread` multiply-adds.
         """
         costs, rows = target.costs, self.outer_rows * self.rows
-        work = ((rows + steps) * self.columns + spread * (rows + self.columns)) / costs.multiply_adds
+        spread_rows = _OF_LANES * rows if target.by_lane else rows
+        work = ((rows + steps) * self.columns + spread * (spread_rows + self.columns)) / costs.multiply_adds
         numbers = target.lanes("float32") * costs.loads if target.by_lane else costs.broadcasts
         loading = rows / numbers + self.columns / costs.loads
         streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
@@ -89,7 +91,7 @@ class Tile:
         rows = self.outer_rows * self.rows
         used = rows * self.columns + self.columns + (rows if target.by_lane else 1)
         if spread:  # two halves of each vector, two of a value, and products on their way
-            used = rows * self.columns + 2 * self.columns + 6
+            used = rows * self.columns + 2 * self.columns + 6 + (rows if target.by_lane else 0)
         return used <= registers and self.columns <= most_columns
 
 
