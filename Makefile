@@ -5,6 +5,7 @@
 #   make test       the tests, in two processes (WORKERS=n for another number)
 #   make test-all   the same and the slow ones: whole networks, minutes
 #   make fuzz       random graphs through the compiler, compared with float64 (MINUTES=n)
+#   make stress     the runtime's threads, under sanitizers and in all orders of steps (MINUTES=n)
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
 #   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
 #   make lint       ruff and mypy
@@ -26,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all test-gpu fuzz bench lint docs dist clean
+.PHONY: run chat test test-all test-gpu fuzz stress bench lint docs dist clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -47,6 +48,9 @@ test-gpu: $(VENV)/installed-test
 
 fuzz: $(VENV)/installed-test
 	@$(BIN)/python tests/fuzz/graphs --minutes $(MINUTES) --seed $$(date +%s)
+
+stress: $(VENV)/installed-test
+	@$(BIN)/python tests/fuzz/runtime_stress.py --minutes $(MINUTES) --seed $$(date +%s)
 
 bench: $(VENV)/installed-bench
 	@$(BIN)/python benchmarks/run.py $(BENCH)

@@ -378,6 +378,17 @@ static void free_memory(nnefc_pool *pool) {
     nnefc_free_aligned(pool);
 }
 
+/* All or none. */
+static bool make_locks(nnefc_pool *pool) {
+    if (pthread_mutex_init(&pool->mutex, NULL) != 0) return false;
+    if (pthread_cond_init(&pool->work, NULL) == 0) {
+        if (pthread_cond_init(&pool->finished, NULL) == 0) return true;
+        pthread_cond_destroy(&pool->work);
+    }
+    pthread_mutex_destroy(&pool->mutex);
+    return false;
+}
+
 nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, uint64_t scratch_bytes) {
     if (scratch_bytes > SIZE_MAX / 2 / NNEFC_MAX_THREADS) return NULL;
     uint64_t stride = round_up(scratch_bytes, LINE);
@@ -405,9 +416,10 @@ nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, ui
         worker->scratch.bytes = scratch_bytes;
         worker->scratch.base = stride > 0 ? pool->scratch + i * stride : NULL;
     }
-    pthread_mutex_init(&pool->mutex, NULL);
-    pthread_cond_init(&pool->work, NULL);
-    pthread_cond_init(&pool->finished, NULL);
+    if (!make_locks(pool)) {
+        free_memory(pool);
+        return NULL;
+    }
     bool started = start_threads(pool);
     if (started) warm_up(pool);
     if (started && !atomic_load(&pool->refused)) return pool;

@@ -127,7 +127,7 @@ bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument
 #include <unistd.h>
 
 int64_t nnefc_nanoseconds(void) {
-    struct timespec now;
+    struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }

@@ -6,6 +6,7 @@ import functools
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,19 @@ from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_CC, ZIG_CPP, const
 from nnefc.targets.link.toolchain import RUNTIME, model_source
 
 COMPILERS = ("gcc", "clang")
+ARM = "aarch64-linux-gnu-gcc"
+ON_ARM = ("setarch", "-R", "qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
+"""What runs a program for Arm; the sanitizer of threads wants addresses that are not random."""
+
+THREADS = "-fsanitize=thread"
 RUNTIME_SOURCES = sorted(RUNTIME.glob("*.c"))
 
 
 @functools.cache
 def can_link_and_run(compiler: str, flag: str) -> bool:
     """Whether the compiler is here and makes a running program with the flag: sanitizers need their own libraries."""
-    if shutil.which(compiler) is None:
+    runs = ON_ARM if compiler == ARM else ()
+    if not all(map(shutil.which, (compiler, *runs[:1], *runs[2:3]))):
         return False
     program = Path(constants_file(b"", f"probe-{compiler}-{flag.strip('-').replace(',', '-')}"))
     made = subprocess.run(
@@ -28,7 +35,7 @@ def can_link_and_run(compiler: str, flag: str) -> bool:
         input=b"int main(void) { return 0; }",
         capture_output=True,
     )
-    return made.returncode == 0 and subprocess.run([str(program)], capture_output=True).returncode == 0
+    return made.returncode == 0 and subprocess.run([*runs, str(program)], capture_output=True).returncode == 0
 
 
 def needs(compiler: str, flag: str) -> None:
@@ -41,11 +48,12 @@ def build_stress(command: list[str], folder: Path) -> Path:
     model = folder / "model.c"
     model.write_text(model_source(SAMPLE))
     program = folder / "stress"
-    sources = [*RUNTIME_SOURCES, model, C_SOURCES / "network.c", C_SOURCES / "stress.c", RUNTIME / "constants.S"]
+    own = [C_SOURCES / name for name in ("network.c", "stress.c", "storm.c")]
+    sources = [*RUNTIME_SOURCES, model, *own, RUNTIME / "constants.S"]
     definition = f'-DNNEFC_CONSTANTS="{constants_file(CONSTANTS, "stress.bin")}"'
     flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{RUNTIME}", definition]
     made = subprocess.run(
-        [*command, *flags, *map(str, sources), "-lm", "-o", str(program)], capture_output=True, text=True
+        [*command, *flags, *map(str, sources), "-lm", "-ldl", "-o", str(program)], capture_output=True, text=True
     )
     assert made.returncode == 0, made.stderr
     return program
@@ -59,12 +67,31 @@ def test_stress_finds_nothing_under_a_sanitizer(compiler: str, sanitizer: str, t
     program = build_stress([compiler, "-O1", flag, "-fno-sanitize-recover=all"], tmp_path)
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+    passes_a_storm(program)
+
+
+@pytest.mark.slow
+def test_threads_race_for_nothing_on_an_emulated_arm(tmp_path: Path) -> None:
+    needs(ARM, THREADS)
+    program = build_stress([ARM, "-O1", THREADS, "-fno-sanitize-recover=all"], tmp_path)
+    passes_a_storm(program, runs=ON_ARM)
+
+
+def passes_a_storm(program: Path, *libraries: str, runs: Sequence[str] = ()) -> None:
+    """Sessions, forks, signals and moved threads at random; `make stress` runs more of it."""
+    command = [*runs, str(program), "0.7", "1", *libraries]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("ok\n")
 
 
 def test_stress_passes_when_built_like_a_library(tmp_path: Path) -> None:
     program = build_stress([*ZIG_CC, "-O2"], tmp_path)
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+    passes_a_storm(program)
+    copies = [shutil.copy(sample_library(), tmp_path / f"{number}.so") for number in range(2)]
+    passes_a_storm(program, *map(str, copies))
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

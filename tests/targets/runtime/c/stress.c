@@ -1,29 +1,13 @@
-/* Uses a session in every way that nnefc.h allows, from many threads; for builds with sanitizers. Prints "ok". */
-#include <math.h>
+/* Uses a session in every way that nnefc.h allows, from many threads; for builds with sanitizers. With SECONDS SEED [LIBRARY …]
+ * in random ways for so long, through libraries that are opened and closed if there are any: files of the same network. Prints "ok". */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "nnefc.h"
+#include "sessions.h"
 
-enum { COUNT = 1024, RUNS = 200, CALLERS = 4 };
+enum { RUNS = 200, CALLERS = 4 };
 
-extern const uint8_t nnefc_constants[]; /* this program is linked with the runtime itself */
-
-#define CHECK(condition)                                                        \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
-
-typedef struct tensors {
-    float x[COUNT], y[COUNT];
-    int64_t count;
-} tensors;
+static const nnefc_interface linked = NNEFC_INTERFACE(nnefc);
 
 static nnefc_session *create(int32_t threads) {
     nnefc_options options = {0};
@@ -34,25 +18,7 @@ static nnefc_session *create(int32_t threads) {
     return session;
 }
 
-static nnefc_status run(nnefc_session *session, tensors *t) {
-    const void *inputs[] = {t->x};
-    void *outputs[] = {t->y, &t->count};
-    return nnefc_run(session, inputs, outputs);
-}
-
-static void fill(tensors *t, float first, float value) {
-    for (int i = 0; i < COUNT; i++) t->x[i] = value + (float)i, t->y[i] = NAN;
-    t->x[0] = first;
-    t->count = -1;
-}
-
-static int right(const tensors *t) {
-    float weights[COUNT];
-    memcpy(weights, nnefc_constants, sizeof weights);
-    for (int i = 0; i < COUNT; i++)
-        if (t->y[i] != t->x[i] * weights[i]) return 0;
-    return 1;
-}
+static nnefc_status run(nnefc_session *session, tensors *t) { return run_with(&linked, session, t); }
 
 /* A session of its own, run many times. */
 static void *own_session(void *argument) {
@@ -118,7 +84,12 @@ static void failures(void) {
     CHECK(nnefc_destroy(NULL) == NNEFC_OK);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 2) {
+        storm(atof(argv[1]), strtoull(argv[2], NULL, 10), argc - 3, argv + 3);
+        puts("ok");
+        return 0;
+    }
     for (int32_t threads = 1; threads <= 4; threads++) in_threads(own_session, &threads);
     shared = create(2);
     in_threads(shared_session, NULL);
