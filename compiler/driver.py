@@ -66,6 +66,7 @@ def compile(
     *,
     multi: bool = False,
     small: bool = False,
+    patches: bool = False,
     random_weights: int | None = None,
     shape: Mapping[str, ShapeLike] | None = None,
     values: Mapping[str, Any] | None = None,
@@ -101,6 +102,7 @@ def compile(
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
         multi: whether the library has code for each level of the target's instruction set, from the target on, and
             chooses among them when it is loaded.
+        patches: whether the first layers are computed a few rows at a time, where that makes the workspace smaller.
         small: whether the library shall be small rather than fast: it has one thread, no messages, no names of trained
             values, no tables for debuggers, and no algorithm whose constants are larger than the model's.
         random_weights: a seed; variables without a file get random values from it.
@@ -177,6 +179,8 @@ def compile(
     machine = parse_any_target(
         f"{target} {MULTI}" if multi else target, *(() if precision == INT8 else (precision, keep_wide))
     )
+    if patches:
+        machine = machine.with_patches()
     if small:
         machine = machine.made_small()
         if profile or checked:

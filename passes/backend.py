@@ -250,6 +250,7 @@ class Backend(ABC):
         takes_specializations: whether a library may have code of its own for some sizes.
         takes_text: whether a network may compute with strings.
         takes_profile: whether a library can time its kernels.
+        patches: whether the first layers are computed a few rows at a time.
         takes_checks: whether kernels can look at every place that they read or write.
         shows_steps: whether `lower` lets kernels be observed on their way to code.
     """
@@ -260,6 +261,7 @@ class Backend(ABC):
     takes_specializations = False
     takes_text = False
     takes_profile = False
+    patches = False
     takes_checks = False
     shows_steps = False
 

@@ -46,6 +46,7 @@ from nnefc.passes.legalize.views import VIEWS
 from nnefc.passes.plan.compiled_kernels import CompiledKernels
 from nnefc.passes.plan.entry import ENTRY, SIZES, counted_sizes, entry_function, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
+from nnefc.passes.plan.patches import in_patches
 from nnefc.passes.plan.program import Buffer, Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
@@ -252,6 +253,8 @@ def lower(
     # Phase 6. Analyse each kernel: what the memory plan may do with its operands, and what schedule suits it.
     place = place or Place()
     program = program_of(network, place.pool)
+    if backend.patches:
+        program = in_patches(program)
     open_dimensions = [d.var for d in network.open_dimensions] + [c.var for c in network.unlimited_counts]
     results = {step.kernel: len(step.writes) for step in kernel_steps(program)}
     unaligned = set(called_with_items(program, backend.alignment))

@@ -73,6 +73,7 @@ class CpuBackend(Backend):
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.patches = target.patches
         self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
 
     @property

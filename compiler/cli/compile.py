@@ -33,6 +33,12 @@ __all__ = ["compile_model"]
     help="Make one library for a kind of processor, x86-64 or 64-bit Arm, with code for each level of them.",
 )
 @click.option(
+    "--patches",
+    is_flag=True,
+    default=None,
+    help="Compute the first layers a few rows at a time, so that a run needs less memory, mostly on microcontrollers.",
+)
+@click.option(
     "--small",
     is_flag=True,
     default=None,

@@ -9,7 +9,7 @@ into the middle of P, and no copy is left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import s_tir, tirx
@@ -40,15 +40,31 @@ class Border:
 
 def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx.PrimFunc:
     """The kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
+    note = {BORDER: [int64(width) for width in (*border.before, border.value)]}
+    return _copy(shape, border.around(shape), border.before, dtype, note)
+
+
+def write_beginning(shape: Sequence[Dimension], target: Sequence[Dimension], dtype: str) -> tirx.PrimFunc:
+    """The kernel `(X, Y)` that copies X, of this shape, to where Y begins; the rest of Y is left as it is."""
+    return _copy(shape, target, [0] * len(shape), dtype, {})
+
+
+def _copy(
+    shape: Sequence[Dimension],
+    around: Sequence[Dimension],
+    before: Sequence[int],
+    dtype: str,
+    note: Mapping[str, Sequence[tirx.Expr]],
+) -> tirx.PrimFunc:
+    """The kernel that copies a tensor into one of the shape `around`, `before` its elements."""
     sizes = [expression(size) for size in shape]
     data = tirx.decl_buffer(sizes, dtype, "data", layout=None)
-    padded = tirx.decl_buffer([expression(size) for size in border.around(shape)], dtype, "padded", layout=None)
+    padded = tirx.decl_buffer([expression(size) for size in around], dtype, "padded", layout=None)
     axes = [_axis(size, f"v{i}") for i, size in enumerate(sizes)]
     source = [axis.var for axis in axes]
-    target = [v + int64(low) if low else v for v, low in zip(source, border.before, strict=True)]
+    target = [v + int64(low) if low else v for v, low in zip(source, before, strict=True)]
     copy = tirx.BufferStore(padded, data[tuple(source)], target)
-    note = {BORDER: [int64(width) for width in (*border.before, border.value)]}
-    step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=note)
+    step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=dict(note))
     loops = [tirx.Var(f"i{i}", "int64") for i in range(len(sizes))]
     body: tirx.Stmt = s_tir.SBlockRealize(loops, True, step)
     for loop, size in reversed(list(zip(loops, sizes, strict=True))):

@@ -23,11 +23,15 @@ _TRANSPOSED = ("uint8", "int8", "int32")
 _ALONE = {FUSION: OpPattern.OPAQUE}
 
 
-def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int) -> relax.Var:
-    """`[N, C, *spatial]` → `[N, blocks, *spatial, size]`."""
+def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int, by_rows: bool = False) -> relax.Var:
+    """`[N, C, *spatial]` → `[N, blocks, *spatial, size]`.
+
+    Args:
+        by_rows: whether rows shall be computable alone: no vectors that go on from row to row.
+    """
     batch, channels, *spatial = shape_of(data)
     positions = math.prod(spatial)
-    if not _has_tiles(data, positions, size):
+    if by_rows or not _has_tiles(data, positions, size):
         return emit_te(builder, lambda t: block(t, size), data, name="block")
     flat = seen_as(builder, data, (batch * channels * positions,))
     moved = emit_te(

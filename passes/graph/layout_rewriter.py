@@ -136,7 +136,7 @@ class LayoutRewriter(Rewriter):
 
     def _arranged(self, expr: relax.Expr, wanted: Blocked) -> relax.Var:
         if self._is_ordered(wanted):
-            return to_blocks(self.builder, expr, self.size)
+            return to_blocks(self.builder, expr, self.size, self.target.patches)
         return self.emit(arrange, expr, constant(np.asarray(wanted.order, np.int32)), self.size)
 
     def _rearranged(self, expr: relax.Expr, own: Blocked, wanted: Blocked) -> relax.Var:

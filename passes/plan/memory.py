@@ -151,6 +151,8 @@ def plan_memory(
         if not isinstance(step, Step)
     }
     aliases = _Aliases()
+    for view, (whole, offset) in program.views.items():
+        aliases.join(view, whole, offset)
     steps = _without_views(program, in_place, alignment, aliases, counts)
     storages = _Storages(program, in_place, aliases, _lifetimes(program, steps, aliases)).after(steps)
     workspaces = {

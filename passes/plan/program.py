@@ -125,7 +125,8 @@ class Program:
     """All steps in order, and which buffers the network's results are.
 
     Bodies of choices and loops are programs too; the constants and kernels of all are those of the outermost. The
-    counts are sizes that only the data tell, by the buffers that have them.
+    counts are sizes that only the data tell, by the buffers that have them; the views are buffers that lie in others,
+    so many bytes from where these begin.
     """
 
     steps: tuple[Step | ChoiceStep | LoopStep, ...]
@@ -136,6 +137,7 @@ class Program:
     constants: tuple[np.ndarray, ...]
     kernels: dict[tvm.ir.GlobalVar, tirx.PrimFunc]
     counts: Mapping[Buffer, Count] = field(default_factory=dict)
+    views: Mapping[Buffer, tuple[Buffer, int]] = field(default_factory=dict)
 
     @property
     def limits(self) -> dict[tirx.Var, Dimension]:

@@ -50,6 +50,13 @@ class AnyTarget(Protocol):
     def with_wide(self, contractions: Sequence[str]) -> AnyTarget:
         """The same machine, with contractions that multiply float32 whatever its precision is."""
 
+    def with_patches(self) -> AnyTarget:
+        """The same machine, on which the first layers are computed a few rows at a time.
+
+        Raises:
+            CompileError: it cannot do so.
+        """
+
     def made_small(self) -> AnyTarget:
         """The same machine, for which code shall be small rather than fast.
 

@@ -108,6 +108,17 @@ class CudaTarget:
         """The same GPUs, with contractions that multiply float32 whatever the precision is."""
         return replace(self, keep_wide=tuple(contractions))
 
+    def with_patches(self) -> CudaTarget:
+        """GPUs have memory for whole tensors.
+
+        Raises:
+            CompileError: always.
+        """
+        raise CompileError(
+            f"code for the target {self.name!r} computes whole tensors",
+            hint="patches are for processors: leave the option out",
+        )
+
     def made_small(self) -> CudaTarget:
         """GPUs have no use for small code.
 

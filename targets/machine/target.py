@@ -82,6 +82,7 @@ class Target:
         block_bytes: width of the blocks of numbers that layouts are made of, at least that of a vector register; 0 for
             one as wide.
         small: whether code shall be small rather than fast.
+        patches: whether the first layers are computed a few rows at a time, for less memory.
         levels: if a library shall have code for several kinds of processors, each of them, from the oldest on.
     """
 
@@ -109,6 +110,7 @@ class Target:
     emulates_tiles: bool = False
     block_bytes: int = 0
     small: bool = False
+    patches: bool = False
     levels: tuple[Target, ...] = ()
 
     backend = "cpu"
@@ -179,6 +181,10 @@ class Target:
     def made_small(self) -> Target:
         """The same machine, for which code shall be small rather than fast."""
         return replace(self, small=True, levels=tuple(level.made_small() for level in self.levels))
+
+    def with_patches(self) -> Target:
+        """The same machine, on which the first layers are computed a few rows at a time."""
+        return replace(self, patches=True, levels=tuple(level.with_patches() for level in self.levels))
 
     @property
     def runs_alone(self) -> bool:

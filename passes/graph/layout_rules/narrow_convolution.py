@@ -210,9 +210,8 @@ def _few_channels(
 
     Padding comes last: packed operands are moved faster than bytes.
     """
-    whole = to_blocks(
-        layouts.builder, converted(layouts.builder, data, how), -(-shape_of(data)[1] // how.terms) * how.terms
-    )
+    filled = -(-shape_of(data)[1] // how.terms) * how.terms
+    whole = to_blocks(layouts.builder, converted(layouts.builder, data, how), filled, layouts.target.patches)
     joined = packed_data(layouts.builder, whole, how)
     bits = 32 // how.terms
     word = sum((value & ((1 << bits) - 1)) << (bits * term) for term in range(how.terms))

@@ -64,7 +64,7 @@ def _by_rows(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, slidi
     reached = ceil_div((width - 1) * sliding.strides[-1] * channels + filled_up(taps * channels), channels)
     before, after = sliding.before, sliding.after
     missing = reached - (shape_of(padded.data)[-1] + before[-1] + after[-1])
-    pixels = to_blocks(layouts.builder, padded.data, channels)
+    pixels = to_blocks(layouts.builder, padded.data, channels, layouts.target.patches)
     around = layouts.padded(pixels, before, (*after[:-1], after[-1] + max(missing, 0)), padded.value)
     batch, _, *spatial, _ = shape_of(around)
     rows = seen_as(layouts.builder, around, (batch, *spatial[:-1], spatial[-1] * channels))
