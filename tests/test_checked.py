@@ -84,14 +84,14 @@ def test_results_are_those_of_other_libraries(model: Path, shape: dict[str, int]
 
 
 @pytest.mark.parametrize("shape", [KNOWN, None], ids=["known", "open"])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_schedule_whose_loops_are_too_long_is_found(model: Path, shape: dict[str, int] | None, threads: int) -> None:
+def test_a_schedule_whose_loops_are_too_long_is_found(model: Path, shape: dict[str, int] | None) -> None:
     with mistaken(longer):
         artifact = nnefc.compile(model, checked=True, shape=shape)
-    with artifact.load(threads=threads) as library, pytest.raises(RunError) as caught:
-        library.run({"x": X})
-    assert "the kernel pad writes padded[" in str(caught.value)
-    assert "which has 1950 items, in node 'edges' (Conv)" in str(caught.value)
+    for threads in (1, 3):
+        with artifact.load(threads=threads) as library, pytest.raises(RunError) as caught:
+            library.run({"x": X})
+        assert "the kernel pad writes padded[" in str(caught.value)
+        assert "which has 1950 items, in node 'edges' (Conv)" in str(caught.value)
 
 
 def test_the_kernel_that_errs_is_named_and_what_it_computes(model: Path) -> None:
