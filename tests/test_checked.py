@@ -94,6 +94,20 @@ def test_a_schedule_whose_loops_are_too_long_is_found(model: Path, shape: dict[s
         assert "which has 1950 items, in node 'edges' (Conv)" in str(caught.value)
 
 
+def test_products_of_open_sizes_without_limits_are_checked_for_overflow(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("ArgMin", ["x"], ["y"], axis=1)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["a", "b", "c", "d", "e"])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+    x = X.reshape(2, 5, 13, 1, 11)
+    found = nnefc.compile(path, checked=True).run({"x": x})["y"]
+    assert np.array_equal(found, x.argmin(1, keepdims=True))
+
+
 def test_the_kernel_that_errs_is_named_and_what_it_computes(model: Path) -> None:
     with mistaken(longer, "WindowsRule"):
         artifact = nnefc.compile(model, checked=True, shape=KNOWN)
