@@ -10,6 +10,7 @@ answers as float32 does. Without names it measures all networks and writes resul
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ import nnefc
 
 TITLE = "How exact networks are in each precision"
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
+_AT_A_TIME = 2  # networks; they are quantized and compiled in processes of their own
 _EXPLANATION = [
     "Against float64: the largest error over the largest value, and the root of the mean square error over that of the",
     "values; of the worst output. Weights and inputs are random, so that deep networks in integers lose more than",
@@ -112,9 +114,10 @@ def body(rows: list[Row], pretrained: Path | None) -> list[str]:
 def main(networks: tuple[str, ...], pretrained: Path | None) -> None:
     """Compare NETWORKS, or all of them."""
     rows = []
-    for network in networks or NAMES:
-        rows.append(measure(network))
-        click.echo(f"{network}: {rows[-1].error}", err=True)
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        for row in pool.map(measure, networks or NAMES):
+            rows.append(row)
+            click.echo(f"{row.network}: {row.error}", err=True)
     conditions, lines = Conditions.now(), body(rows, pretrained)
     click.echo(page(TITLE, conditions, lines))
     if not networks:
