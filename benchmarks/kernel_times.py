@@ -17,21 +17,19 @@ from tvm import tirx
 from nnefc.backends import backend_of
 from nnefc.evaluation import external_calls
 from nnefc.network import Network
-from nnefc.passes.compute.dot_product import use_dot_products
-from nnefc.passes.compute.vector_math import use_vector_math
-from nnefc.passes.pipeline import optimized
-from nnefc.passes.plan.program import Buffer, Kind, Program, program_of
+from nnefc.passes.backend import KernelUse
+from nnefc.passes.pipeline import optimized, use_own_operators
+from nnefc.passes.plan.entry import exported
+from nnefc.passes.plan.program import Buffer, Kind, Program, kernel_steps, program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
-from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import in_place_of
-from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.machine.target import Target
 
 __all__ = ["KernelTime", "kernel_times"]
 
 BUDGET = 0.15  # seconds for each kernel
+_ANNOUNCED = "nnefc_rounds"
 
 
 @dataclass(frozen=True)
@@ -58,20 +56,25 @@ class KernelTime:
 
 def kernel_times(network: Network, target: Target, strict: bool = False) -> list[KernelTime]:
     """The kernels of `network`, the costliest first; without those that report errors."""
-    use_vector_math()
-    use_dot_products()
+    backend = backend_of(target)
+    backend.check()
+    use_own_operators()
     with target.to_tvm():
-        network = optimized(network, backend_of(target), lambda _name, _module: None, strict)
+        network = optimized(network, backend, lambda _name, _module: None, strict)
     program = program_of(network)
-    reads = {step.kernel.name_hint: step.reads for step in program.steps}
-    calls = Counter(step.kernel.name_hint for step in program.steps)
-    timed = {gv: KernelAnalysis(func) for gv, func in program.kernels.items() if _is_timed(func)}
-    sources = {gv: scheduled(kernel, CPU_RULES, target) for gv, kernel in timed.items()}
-    kernels = {gv: lower_kernel(func) for gv, func in sources.items()}
-    library = _compiled({gv.name_hint: kernel.func for gv, kernel in kernels.items()}, target)
+    steps = list(kernel_steps(program))
+    reads = {step.kernel.name_hint: step.reads for step in steps}
+    calls = Counter(step.kernel.name_hint for step in steps)
+    results = {step.kernel: len(step.writes) for step in steps}
+    kernels = {}
+    for gv, func in program.kernels.items():
+        if _is_timed(func):
+            kernel = KernelAnalysis(func)
+            kernels[gv] = backend.lower(KernelUse(gv.name_hint, kernel, results[gv], in_place_of(kernel), aligned=True))
+    library = _compiled({gv.name_hint: kernel.host for gv, kernel in kernels.items()}, target)
     found = []
     for gv, kernel in kernels.items():
-        source = sources[gv]
+        source = kernel.scheduled
         sizes = [_bytes(param) for param in source.params]
         operands = [_operand(read, program) for read in reads[gv.name_hint]]
         rest = [_random(size) for size in [*sizes[len(operands) :], kernel.workspace_bytes]]
@@ -80,7 +83,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
                 name=gv.name_hint,
                 rule=str(source.attrs["nnefc.rule"]),
                 calls=calls[gv.name_hint],
-                seconds=_least(library[gv.name_hint], [*operands, *rest][: len(kernel.func.params)]),
+                seconds=_least(library[gv.name_hint], [*operands, *rest][: len(kernel.host.params)]),
                 flops=float(arithmetic_of(program.kernels[gv])),
                 bytes=sum(sizes),
                 shapes=tuple(tuple(int(length) for length in param.shape) for param in source.params),
@@ -97,15 +100,21 @@ def _is_timed(func: tirx.PrimFunc) -> bool:
 
 def _compiled(kernels: dict[str, tirx.PrimFunc], target: Target) -> Any:
     """Kernels have the calling convention of C; functions around them can be called from here."""
-    functions = {}
+    functions = {_ANNOUNCED: exported(_nothing_announced(), _ANNOUNCED)}
     for name, kernel in kernels.items():
-        private = tvm.ir.GlobalVar(f"private_{name}")
+        symbol = str(kernel.attrs["global_symbol"])
         params = [tirx.Var(param.name, param.ty) for param in kernel.params]
-        call = tirx.Evaluate(tvm.ir.Call(private, params, ret_ty="int32"))
-        functions[private] = kernel
-        functions[tvm.ir.GlobalVar(name)] = tirx.PrimFunc(params, call).with_attr("global_symbol", name)
+        call = tirx.Evaluate(tirx.call_extern("int32", symbol, *params))
+        functions[symbol] = kernel
+        functions[name] = tirx.PrimFunc(params, call).with_attr("global_symbol", name)
     with tvm.transform.PassContext(config={"tirx.disable_storage_rewrite": True}):
         return tvm.compile(tvm.IRModule(functions), target=target.to_tvm())
+
+
+def _nothing_announced() -> tirx.PrimFunc:
+    """What kernels call before their parallel loops: in a library, its runtime."""
+    params = [tirx.Var(name, "int64") for name in ("rounds", "cycles")]
+    return tirx.PrimFunc(params, tirx.Return(tirx.IntImm("int32", 0)), ret_type=tvm.ir.PrimType("int32"))
 
 
 def _bytes(buffer: tirx.Var) -> int:

@@ -155,7 +155,7 @@ def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
     words = (
         f"<p>The line is what this machine did in NumPy: {1e-9 * roofs.operations:,.0f} GFLOP/s in a product of "
         f"matrices of float32, and {1e-9 * roofs.bytes:,.1f} GB/s in a copy of what no cache holds. Kernels in "
-        "integers, and those whose operands are in caches, may be above it.</p>"
+        "integers or half floats, and those whose operands are in caches, may be above it.</p>"
     )
     return _svg(365, "".join(parts)) + words
 

@@ -145,16 +145,18 @@ def convolve_gathered(
 
     Args:
         data: `[N, blocks, *spatial, b]`, of numbers or of packed dot operands.
-        weights: `[groups · O blocks, 1, *k, I, b']`, as :func:`.convolution.pack_filter` makes them.
+        weights: `[groups · O blocks, I, *k, 1, b']`, as :func:`.convolution.pack_filter` makes them of blocks of one
+            channel. Channels come first: one after the other is then read in few rows of `data` at a time.
         table: `[groups, I]`, the slot in `data` of each item that a group reads.
         product: of an item of the data and one of the weights.
 
     Returns:
         `[N, groups · O blocks, *spatial, b']`.
     """
-    outer, _, *kernel, inputs, lanes = weights.shape
+    outer, inputs, *kernel, _, lanes = weights.shape
     rank, size = len(kernel), data.shape[-1]
-    of_group = int(outer) // int(table.shape[0])
+    groups = int(table.shape[0])
+    of_group = int(outer) // groups
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
     channel = te.reduce_axis((0, inputs), "channel")
@@ -163,8 +165,8 @@ def convolve_gathered(
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, lane = rest
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
-        slot = table(o // of_group, channel)
+        slot = table(0 if groups == 1 else o // of_group, channel)
         value = data(n, slot // size, *at, slot % size)
-        return te.sum(product(value, weights(o, 0, *taps, channel, lane)), axis=[*taps, channel])
+        return te.sum(product(value, weights(o, channel, *taps, 0, lane)), axis=[channel, *taps])
 
     return te.compute((data.shape[0], outer, *spatial, lanes), element, name="convolution")

@@ -64,6 +64,7 @@ __all__ = [
     "pair_speed",
     "spreading",
     "sums_in_halves",
+    "terms_of",
     "use_dot_products",
     "whole_sum",
 ]
@@ -365,6 +366,11 @@ def convert(data: te.Tensor, dtype: str) -> te.Tensor:
 def is_dot_product(expr: tirx.Expr) -> bool:
     """Whether `expr` is a call of one of the operators; its operands: the sum, the left and the right one."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in _ALL
+
+
+def terms_of(call: tirx.Expr) -> int:
+    """Products that a dot product sums up."""
+    return _ALL[call.op.name].terms
 
 
 def spreading(total: tirx.Expr) -> float:

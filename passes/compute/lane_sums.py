@@ -1,4 +1,4 @@
-"""Sums of products of bytes, sixteen of which one instruction multiplies and adds to a sum.
+"""Sums of products of bytes, a vector of which one instruction multiplies and adds to a sum.
 
 Its operands are vectors along the sum, see `passes/tir/lane_sums.py`: the reduced axis comes last in both factors.
 A few sums have the same data: their weights lie side by side, one vector of each, in the order in which they are read.
@@ -25,17 +25,24 @@ __all__ = [
     "vector_items",
 ]
 
-_LENGTHS = (16, 8, 4)
+
+def _lengths(vector: int) -> tuple[int, int, int]:
+    """Bytes that are multiplied at once: of 8 bits, or widened to 16 and to 32, the most first."""
+    return vector, vector // 2, vector // 4
 
 
-def vector_items(count: int, same_sign: bool = True) -> int:
-    """How many neighbours one instruction takes where there are `count`; 1 if these do not fill vectors."""
-    return next((n for n in _LENGTHS if count % n == 0 and (same_sign or n < _LENGTHS[0])), 1)
+def vector_items(count: int, vector: int, same_sign: bool = True) -> int:
+    """How many neighbours one instruction takes where there are `count`; 1 if these do not fill vectors.
+
+    Args:
+        vector: bytes of one, see `Target.summed_bytes`.
+    """
+    return next((n for n in _lengths(vector) if count % n == 0 and (same_sign or n < vector)), 1)
 
 
-def filled_up(count: int) -> int:
-    """`count`, or as many as there are with zeros behind them that fill the last vector."""
-    whole = next((n for n in reversed(_LENGTHS) if n >= count), _LENGTHS[0])
+def filled_up(count: int, vector: int) -> int:
+    """`count`, or as many as there are with zeros behind them that fill the last vector of so many bytes."""
+    whole = next((n for n in reversed(_lengths(vector)) if n >= count), vector)
     return -(-count // whole) * whole
 
 
@@ -73,12 +80,12 @@ def convolve_lanes(
     return te.compute((data.shape[0], outer, *spatial, tiles * together), element, name="convolution")
 
 
-def pack_rows(filters: np.ndarray, block_out: int) -> np.ndarray:
+def pack_rows(filters: np.ndarray, block_out: int, vector: int) -> np.ndarray:
     """`[O, I, *k, taps]` → `[O blocks, *k, items, block_out]`: the items of a row of the filter, all channels of a tap
-    side by side, filled up with zeros to whole vectors."""
+    side by side, filled up with zeros to whole vectors of so many bytes."""
     outputs, inputs, *kernel, taps = filters.shape
     rows = np.moveaxis(filters, 1, -1).reshape(outputs, *kernel, taps * inputs)
-    more = filled_up(taps * inputs) - taps * inputs
+    more = filled_up(taps * inputs, vector) - taps * inputs
     rows = np.pad(rows, [(0, -outputs % block_out), *[(0, 0)] * len(kernel), (0, more)])
     return np.moveaxis(rows.reshape(-1, block_out, *rows.shape[1:]), 1, -1)
 

@@ -76,8 +76,10 @@ def winograd_saving(
     in_vector = 2 * lanes if halves else lanes
     cost += vectors * _transform_arithmetic(tile) * _TRANSFORM_WAITING * size / in_vector / costs.multiply_adds
     made = 2 if halves else 4  # bytes of a product
-    exchanged = points * tiles * size * (shape.in_blocks * _item_bytes(speed) + shape.out_blocks * made)
-    cost += 2 * exchanged / _exchange_rate(exchanged, target)
+    exchanged = [
+        points * tiles * size * width for width in (shape.in_blocks * _item_bytes(speed), shape.out_blocks * made)
+    ]
+    cost += sum(2 * part / _exchange_rate(part, sum(exchanged), target) for part in exchanged)
     cost += points * filters * _item_bytes(speed) / constants_rate  # the transformed filter, once a run
     return min(direct - cost, 0) if direct <= _LEAST_GAIN * cost else direct - cost
 
@@ -105,13 +107,18 @@ def winograd_bytes(shape: Shape, tile: Tile, size: int, speed: float = 1) -> int
     return _item_bytes(speed) * shape.out_blocks * size * added
 
 
-def _exchange_rate(size: int, target: Target) -> float:
+def _exchange_rate(size: int, both: int, target: Target) -> float:
     """Bytes in a cycle that are written to a tensor of so many bytes, and later read.
 
     A write to an outer cache takes three times as long as a read: the line comes in, and goes out again.
+
+    Args:
+        both: bytes of the transformed data and of the products, which are in the second cache together.
     """
-    costs = target.costs
-    return (costs.l2_bytes_per_cycle if size <= costs.l2_bytes else costs.l3_bytes_per_cycle) / 2
+    return (
+        target.costs.bytes_per_cycle(both if both <= target.costs.l2_bytes else max(size, target.costs.l2_bytes + 1))
+        / 2
+    )
 
 
 def columns_to_add(height: int, width: int, vectors: int, target: Target, spread: float = 0.0) -> int:

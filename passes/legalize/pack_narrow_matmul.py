@@ -74,9 +74,9 @@ class _Packer(Rewriter):
 
     def _summed(self, left: relax.Expr, right: np.ndarray) -> relax.Expr:
         """By instructions that multiply two vectors along the rows of `left` and sum up the products."""
-        depth, columns = right.shape
-        missing = 0 if vector_items(depth) >= _SIDE_BY_SIDE else filled_up(depth) - depth
-        items = vector_items(depth + missing, same_sign=str(left.ty.dtype) == str(right.dtype))
+        (depth, columns), vector = right.shape, self._target.summed_bytes
+        missing = 0 if vector_items(depth, vector) >= _SIDE_BY_SIDE else filled_up(depth, vector) - depth
+        items = vector_items(depth + missing, vector, same_sign=str(left.ty.dtype) == str(right.dtype))
         packed = pack_columns(np.pad(right, [(0, missing), (0, 0)]), self._target.lanes("int32"), items)
         return emit_te(
             self.builder,

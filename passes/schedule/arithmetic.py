@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import tvm
+import tvm_ffi
 from tvm import tirx
+from tvm.ir.expr import Call
 
+from nnefc.passes.compute.dot_product import is_dot_product, terms_of
 from nnefc.passes.schedule.schedules import open_sizes_of
 
 __all__ = ["arithmetic_of"]
@@ -12,10 +15,25 @@ __all__ = ["arithmetic_of"]
 
 def arithmetic_of(kernel: tirx.PrimFunc) -> int:
     """Additions, multiplications and other operations of one call, of a kernel without a schedule; 0 where they depend
-    on sizes known at run time, and of kernels written in vectors, which move data only."""
+    on sizes known at run time, and of kernels written in vectors, which move data only.
+
+    Of a dot product each term counts, with its addition.
+    """
     if open_sizes_of(kernel):
         return 0
+    body = tvm_ffi.structural_map(kernel.body, (Call, _term_by_term))
+    counted = tirx.PrimFunc(kernel.params, body, kernel.ret_type, kernel.attrs)
     try:
-        return int(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": kernel})))
+        return int(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": counted})))
     except (tvm.error.InternalError, ValueError, TypeError, OverflowError):
         return 0
+
+
+def _term_by_term(call: Call) -> tirx.Expr:
+    """As many multiplications and additions as a dot product has, of its operands; any other call as it is."""
+    if not is_dot_product(call):
+        return call
+    _, left, right = call.args
+    dtype = call.expr_ty().dtype
+    term = left.astype(dtype) * right.astype(dtype)
+    return sum([term] * (terms_of(call) - 1), term)

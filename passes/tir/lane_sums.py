@@ -30,7 +30,7 @@ LANE_SUM = "nnefc.lane_sum"
 
 _NAME = "nnefc.lane_sum"
 _CHOICE = "nnefc.chosen_sum"
-_VECTOR_BITS = 128
+_VECTOR_BITS = 128  # of Helium
 
 
 def with_lane_sums(stmt: tirx.Stmt) -> tirx.Stmt:

@@ -1,30 +1,34 @@
-"""All that a product of one tile of rows reads, asked for one round of its parallel loop ahead.
+"""All that a product of one row reads, asked for a few rounds ahead.
 
     for panel in parallel:                       # annotated
         for block:
-            prefetch(scales[panel + 1, block])
+            prefetch(scales[panel, block + 40])
             for word:
-                prefetch(B[panel + 1, block, word])
+                prefetch(B[panel, block + 40, word])
                 …
 
-Such a product reads each panel once, from memory. What processors ask for ahead by themselves goes on where a column
-ends, which is not where the next panel begins, and they do not follow many short columns at once.
+Such a product reads its matrix once, from memory, and panels of one vector lie one after the other: what is so many
+rounds ahead of the end of a panel is the beginning of the next one. Processors ask for too little ahead by themselves
+where so much is computed with a line. What is asked for beyond the end of the matrix is nobody's, and no access.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.tir.expressions import loads_of, number, substituted, variables_of
+from nnefc.element_types import bits_of
+from nnefc.passes.tir.expressions import linear_steps, loads_of, number, substituted, variables_of
+from nnefc.sizes import ceil_div
 
 __all__ = ["STREAMED", "with_streamed_panels"]
 
 STREAMED = "nnefc.streamed"
-"""Annotation of a parallel loop, each round of which reads other vectors than all before."""
+"""Annotation of a parallel loop, each round of which reads other vectors than all before: bytes to ask for ahead."""
 
 _LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
 
@@ -34,7 +38,8 @@ def with_streamed_panels(stmt: tirx.Stmt) -> tirx.Stmt:
     match stmt:
         case tirx.For() if STREAMED in stmt.annotations:
             kept = {key: value for key, value in stmt.annotations.items() if key != STREAMED}
-            return _rebuilt(stmt, _asking(stmt.body, stmt), kept)
+            ahead = int(stmt.annotations[STREAMED])
+            return _rebuilt(stmt, _in_panels(stmt.body, stmt, ahead), kept)
         case tirx.For():
             return _rebuilt(stmt, with_streamed_panels(stmt.body), stmt.annotations)
         case tirx.SeqStmt():
@@ -44,48 +49,84 @@ def with_streamed_panels(stmt: tirx.Stmt) -> tirx.Stmt:
     return stmt
 
 
-def _asking(stmt: tirx.Stmt, panels: tirx.For) -> tirx.Stmt:
-    """The same with what its serial loops ask for."""
+def _in_panels(stmt: tirx.Stmt, panels: tirx.For, ahead: int) -> tirx.Stmt:
+    """The same with what its outermost serial loops ask for."""
     match stmt:
         case tirx.SeqStmt():
-            return tirx.SeqStmt([_asking(part, panels) for part in stmt.seq])
+            return tirx.SeqStmt([_in_panels(part, panels, ahead) for part in stmt.seq])
         case tirx.AttrStmt():
-            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _asking(stmt.body, panels))
+            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _in_panels(stmt.body, panels, ahead))
         case tirx.For() if stmt.kind in _LOOPS:
-            found = {f"{load.source.name}{load.indices}": load for load in _addresses(stmt.body, panels, [], stmt)}
-            read, second, data = number(0), number(2), number(1)
+            of_round = _bytes_of_round(stmt, panels)
+            return (
+                _asking(stmt, panels, {stmt.loop_var: stmt.loop_var + ceil_div(ahead, of_round)}) if of_round else stmt
+            )
+    return stmt
+
+
+def _bytes_of_round(blocks: tirx.For, panels: tirx.For) -> int:
+    """How far the tensor that is read fastest is read in a round; 0 if nothing is read so."""
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(blocks, (tirx.BufferStore, stores.append))
+    both = {panels.loop_var, blocks.loop_var}
+    loads = [load for store in stores for load in loads_of(store.value) if both <= variables_of(load.indices)]
+    steps = [(linear_steps(load.indices[0], [blocks.loop_var]), load) for load in loads]
+    return max((by[0] * bits_of(str(load.source.dtype)) // 8 for by, load in steps if by is not None), default=0)
+
+
+def _asking(stmt: tirx.Stmt, panels: tirx.For, later: Mapping[tirx.Var, tirx.Expr]) -> tirx.Stmt:
+    """The same with what its serial loops ask for, of rounds that are that much later."""
+    match stmt:
+        case tirx.SeqStmt():
+            return tirx.SeqStmt([_asking(part, panels, later) for part in stmt.seq])
+        case tirx.AttrStmt():
+            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _asking(stmt.body, panels, later))
+        case tirx.For() if stmt.kind in _LOOPS:
+            loads = _addresses(stmt.body, {panels.loop_var, stmt.loop_var, *later}, later, [])
+            found = {f"{load.source.name}{load.indices}": load for load in loads}
+            read, nearest, data = number(0), number(3), number(1)
             asked = [
-                tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), read, second, data))
+                tirx.Evaluate(
+                    tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), read, nearest, data)
+                )
                 for load in found.values()
             ]
-            body = _asking(stmt.body, panels)
+            body = _asking(stmt.body, panels, later)
             return _rebuilt(stmt, tirx.SeqStmt([*asked, body]) if asked else body, stmt.annotations)
     return stmt
 
 
-def _addresses(stmt: tirx.Stmt, panels: tirx.For, unrolled: list[tirx.For], around: tirx.For) -> Iterator[tirx.Expr]:
-    """What the next round reads in whole vectors in one round of the loop `around`, but not in loops in it."""
+def _addresses(
+    stmt: tirx.Stmt, needed: Set[tirx.Var], later: Mapping[tirx.Var, tirx.Expr], unrolled: list[tirx.For]
+) -> Iterator[TensorLoad]:
+    """What is read later in whole vectors in one round of a loop, but not in serial loops in it.
+
+    Args:
+        needed: variables that places depend on.
+        unrolled: the loops around the statement inside of that one.
+    """
     match stmt:
         case tirx.SeqStmt():
             for part in stmt.seq:
-                yield from _addresses(part, panels, unrolled, around)
+                yield from _addresses(part, needed, later, unrolled)
         case tirx.AttrStmt():
-            yield from _addresses(stmt.body, panels, unrolled, around)
+            yield from _addresses(stmt.body, needed, later, unrolled)
         case tirx.For() if stmt.kind not in _LOOPS:
-            yield from _addresses(stmt.body, panels, [*unrolled, stmt], around)
+            yield from _addresses(stmt.body, needed, later, [*unrolled, stmt])
         case tirx.BufferStore() if unrolled and unrolled[-1].kind == tirx.ForKind.VECTORIZED:
             for load in loads_of(stmt.value):
-                yield from _of_load(load, panels, unrolled, around)
+                yield from _of_load(load, needed, later, unrolled)
 
 
-def _of_load(load: TensorLoad, panels: tirx.For, unrolled: list[tirx.For], around: tirx.For) -> Iterator[tirx.Expr]:
+def _of_load(
+    load: TensorLoad, needed: Set[tirx.Var], later: Mapping[tirx.Var, tirx.Expr], unrolled: list[tirx.For]
+) -> Iterator[TensorLoad]:
     (index,) = load.indices
     used = variables_of([index])
-    if not {panels.loop_var, around.loop_var, unrolled[-1].loop_var} <= used:
+    if not needed | {unrolled[-1].loop_var} <= used:
         return
     loops = [loop for loop in unrolled[:-1] if loop.loop_var in used]
-    following = tirx.min(panels.loop_var + 1, panels.min + panels.extent - 1)
-    place = {panels.loop_var: following, unrolled[-1].loop_var: unrolled[-1].min}
+    place = {**later, unrolled[-1].loop_var: unrolled[-1].min}
     for rounds in itertools.product(*(range(int(loop.extent)) for loop in loops)):
         own = {loop.loop_var: loop.min + n for loop, n in zip(loops, rounds, strict=True)}
         yield tirx.BufferLoad(load.source, [substituted(index, place | own)])

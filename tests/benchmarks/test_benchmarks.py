@@ -22,7 +22,11 @@ from peers import STRICT
 from report import markdown, write_report
 from worker import EngineError
 
+from nnefc.backends import backend_of
 from nnefc.formats import load_network
+from nnefc.passes.pipeline import optimized, use_own_operators
+from nnefc.passes.plan.program import program_of
+from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.targets.machine.target import parse_target
 
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
@@ -148,6 +152,38 @@ def test_every_kernel_of_a_network_with_fixed_sizes_is_timed(tmp_path: Path) -> 
     found = kernel_times.kernel_times(network, parse_target("llvm"))
     assert {kernel.shapes[-1] for kernel in found} == {(5, 4), (3, 4)}
     assert all(kernel.seconds > 0 for kernel in found)
+
+
+def write_product(folder: Path) -> Path:
+    """A network of one product of matrices."""
+    path = folder / "product.onnx"
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (32, 64))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    weights = numpy_helper.from_array(np.ones((64, 48), np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", inputs, outputs, [weights])
+    onnx.save(helper.make_model(graph, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["llvm -mcpu=x86-64-v3", "llvm -mcpu=znver4 -precision=bf16", "llvm -mcpu=sapphirerapids -precision=fp16"]
+)
+def test_products_of_pairs_are_as_much_arithmetic_as_those_of_numbers(name: str, tmp_path: Path) -> None:
+    model = write_product(tmp_path)
+    backend = backend_of(parse_target(name))
+    use_own_operators()
+    with backend.target.host.to_tvm():
+        network = optimized(load_network(model), backend, lambda _name, _module: None)
+    scaling = 32 * 48  # of results, for float16
+    most = max(map(arithmetic_of, program_of(network).kernels.values()))
+    assert 0 <= most - 2 * 32 * 64 * 48 <= scaling
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_kernels_of_narrow_types_are_timed(precision: str, tmp_path: Path) -> None:
+    network = load_network(write_product(tmp_path))
+    found = kernel_times.kernel_times(network, parse_target("llvm").with_precision(precision))
+    assert found and all(kernel.seconds > 0 for kernel in found)
 
 
 def test_measuring_compiles_runs_every_engine_and_compares(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
     groups = sliding.groups // together
     layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
-    packed = to_constant(pack_filter(merge_groups(filters, groups, together), 0, layouts.size, groups))
+    packed = to_constant(pack_filter(merge_groups(filters, groups, together), 1, layouts.size, groups))
     packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     table = to_constant(layout.slots.reshape(groups, -1))
     result = layouts.kernel(

@@ -161,7 +161,7 @@ def _gathered(
     result = layouts.kernel(
         convolve_gathered,
         packed_data(layouts.builder, around, how),
-        to_constant(pack_filter(arranged, 0, layouts.size, len(table))),
+        to_constant(pack_filter(arranged, 1, layouts.size, len(table))),
         to_constant(np.maximum(table, 0)),
         sliding.strides,
         sliding.dilation,

@@ -60,8 +60,8 @@ def summed_convolution(layouts: LayoutRewriter, padded: Padded, filters: np.ndar
 
 def _by_rows(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding, width: int) -> relax.Var:
     """Of plain data; behind each row are pixels that a vector reaches."""
-    channels, taps = filters.shape[1], filters.shape[-1]
-    reached = ceil_div((width - 1) * sliding.strides[-1] * channels + filled_up(taps * channels), channels)
+    channels, taps, vector = filters.shape[1], filters.shape[-1], layouts.target.summed_bytes
+    reached = ceil_div((width - 1) * sliding.strides[-1] * channels + filled_up(taps * channels, vector), channels)
     before, after = sliding.before, sliding.after
     missing = reached - (shape_of(padded.data)[-1] + before[-1] + after[-1])
     pixels = to_blocks(layouts.builder, padded.data, channels, layouts.target.patches)
@@ -69,7 +69,7 @@ def _by_rows(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, slidi
     batch, _, *spatial, _ = shape_of(around)
     rows = seen_as(layouts.builder, around, (batch, *spatial[:-1], spatial[-1] * channels))
     given = (channels, sliding.strides, sliding.dilation, width)
-    packed = _in_tiles(layouts, pack_rows(filters, layouts.size))
+    packed = _in_tiles(layouts, pack_rows(filters, layouts.size, vector))
     return layouts.kernel(convolve_rows, rows, packed, *given, name="integer_convolution")
 
 

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.element_types import bits_of
 from nnefc.passes.compute.dot_product import HALF_TOTAL, spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
@@ -43,12 +44,19 @@ from nnefc.passes.tir.loaded_lanes import BY_LANE
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
 from nnefc.passes.tir.streamed_panels import STREAMED
-from nnefc.sizes import Size, is_known, typical
+from nnefc.sizes import Size, dimension, is_known, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["ContractionRule"]
 
-_CACHE_LINE = 64  # bytes, of all processors with vectors as long
+_CACHE_LINE = 64
+"""Bytes of a line of the cache: of all processors with vectors as long, and of nearly all with shorter ones.
+
+Where lines are others, two orders of the same loops differ little; only for vectors as long is something fetched ahead.
+"""
+
+_SHARE_AHEAD = 4
+"""Of the first cache, that is filled with what is asked for ahead."""
 
 _SPREAD_AT_ONCE = 2
 """Words whose halves are brought in form from one load: of more, LLVM keeps so many halves that sums are spilled."""
@@ -92,6 +100,7 @@ class ContractionRule:
             if tiled is None:
                 return None
             sch, block, epilogue = tiled
+        first = step_of(sch, block)
         sizes = [trip_count(sch, loop) for loop in sch.get_loops(block)]
         terms = math.prod(sizes[axis] for axis in roles.reduced)
         vectors = sizes[vector] // lanes
@@ -99,7 +108,8 @@ class ContractionRule:
         columns = vectors if column == vector else sizes[column]
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
-        tiled, spread = None, spreading(step_of(sch, block).value)
+        tiled, spread = None, spreading(first.value)
+        streamed = bool(roles.steps) and not rows and target.vector_bytes == _CACHE_LINE
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
             if FEW in attrs:
@@ -108,7 +118,9 @@ class ContractionRule:
                 usual = USUAL_PICTURES if JOINED_ROWS in attrs else USUAL_EXTENTS
                 tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps, usual)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
-        if tiled is None:
+        if streamed:
+            tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
+        elif tiled is None:
             tile = choose_tile(outer_size, size, columns, target, roles.steps, spread)
         else:
             sch, block, epilogue = tiled
@@ -140,7 +152,10 @@ class ContractionRule:
         outer = [loops[axis] for axis in roles.both] + right + left
         if len(right) > 1 and column == vector and vectors > tile.columns and target.vector_bytes < _CACHE_LINE:
             outer.append(outer.pop(outer.index(right[-1])))  # parts of a line of B one after the other, for one tile
-        apart = _panels_apart(sch, right, left, terms, tile, target)
+        once = _reads_rows_once(first, roles, tile, target)
+        if once:
+            outer = [loops[axis] for axis in roles.both] + left + right
+        apart = None if once else _panels_apart(sch, right, left, terms, tile, target)
         sch.reorder(*outer, *reduced, *row_loops, column_inner, lane)
         sch.reverse_compute_at(epilogue, outer[-1])
         if not covers_result(sch, epilogue):
@@ -159,10 +174,12 @@ class ContractionRule:
             if roles.steps:
                 sch.unroll(reduced[-1])  # items of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
-        if roles.steps and not rows and target.vector_bytes == _CACHE_LINE:
-            sch.annotate(fused, STREAMED, True)
+        if streamed:
+            sch.annotate(fused, STREAMED, target.costs.l1_bytes // _SHARE_AHEAD)
         if apart is not None:
-            sch.annotate(reduced[-1], NEXT_PANEL, apart)
+            # LLVM would take what is loaded out of a loop of one round, to before what it asks for: too much at once
+            several = [loop for loop in reduced if trip_count(sch, loop) != 1]
+            sch.annotate(several[-1] if several else reduced[-1], NEXT_PANEL, apart)
         if target.by_lane and not roles.steps:
             lanes_at_once = target.lanes("float16" if halves else "float32")
             sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
@@ -209,6 +226,35 @@ def _panels_apart(
     if not left or tiles[1] < 2 or panels < 2 or size <= costs.l1_bytes or target.vector_bytes < _CACHE_LINE:
         return None
     return tiles[0] if loading <= rows * tile.columns / costs.multiply_adds else None
+
+
+def _reads_rows_once(step: Step, roles: Contraction, tile: Tile, target: Target) -> bool:
+    """Whether the loop over panels of B is inside of those over tiles of rows.
+
+    So it is where the second cache holds all panels, but not what they are multiplied by, which would come from outer
+    caches or memory once for each panel.
+    """
+    columns = {step.axes[axis].var for axis in roles.only_right}
+    size = {
+        load.source: (
+            bool(columns & variables_of(load.indices)),
+            math.prod(map(typical, map(dimension, load.source.shape))),
+        )
+        for load in step.loads
+        if not load.source.same_as(step.result)
+    }
+    share = math.prod(typical(step.sizes[axis]) for axis in roles.both)
+    rows, panels = (
+        sum(
+            count * bits_of(str(source.dtype)) // 8 for source, (of_panels, count) in size.items() if of_panels == which
+        )
+        // share
+        for which in (False, True)
+    )
+    several = math.prod(typical(step.sizes[axis]) for axis in roles.only_right) > tile.columns * target.lanes(
+        step.dtype
+    )
+    return several and panels <= target.costs.l2_bytes // 2 and rows > target.costs.l2_bytes
 
 
 def _vector_length(step: Step, vector: int, lanes: int) -> int:

@@ -43,7 +43,7 @@ class LaneSumsRule:
 
     def _schedule(self, sch: s_tir.Schedule, step: Step, same_sign: bool, target: Target) -> s_tir.Schedule | None:
         block, lanes = sch.get_sblock(step.name), target.lanes("int32")
-        items = vector_items(step.reduced[-1].size, same_sign)
+        items = vector_items(step.reduced[-1].size, target.summed_bytes, same_sign)
         if items == 1 or step.spatial[-1].size % lanes:
             return None
         epilogue = epilogue_into_one_block(sch, block)

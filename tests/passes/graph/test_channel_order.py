@@ -5,13 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from relax_programs import Case, Graph, Value, build, check, program, summary, target
+from tvm import te
 
 from nnefc.driver import compile_network
-from nnefc.passes.compute.channel_order import arrange_array, gathered_filters, merge_groups, operands_of_groups
+from nnefc.passes.compute.channel_order import (
+    arrange_array,
+    convolve_gathered,
+    gathered_filters,
+    merge_groups,
+    operands_of_groups,
+)
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.blocked_layout import EMPTY, FOREIGN, Blocked
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
+from nnefc.passes.schedule.analysis import KernelAnalysis
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:
@@ -306,3 +314,22 @@ def test_strict_compilation_keeps_an_infinity_in_its_group() -> None:
     with compile_network(built.network, target("llvm"), strict=True).load(threads=1) as model:
         (result,) = model.run(built.inputs).values()
     assert np.isfinite(result[:, 2:]).all()
+
+
+def test_one_group_reads_its_channels_for_all_results_at_once() -> None:
+    """After a concatenation of parts that end within a block: what is read depends on pixels alone."""
+    shapes = (1, 4, 9, 9, 16), (2, 48, 3, 3, 1, 16)
+    data, weights = (te.placeholder(shape) for shape in shapes)
+    table = te.placeholder((1, 48), "int32")
+    func = te.create_prim_func([data, weights, table, convolve_gathered(data, weights, table, (2, 2), (1, 1))])
+    (step,) = KernelAnalysis(func).reductions
+    assert step.contraction is not None and not step.contraction.both
+    assert [step.sizes[axis] for axis in step.contraction.reduced] == [48, 3, 3]
+
+
+def test_a_convolution_of_parts_that_end_within_a_block_is_right() -> None:
+    def make(graph: Graph, x: Value, y: Value) -> Value:
+        parts = [graph.convolve(part, filters(24, 5, 3, 3)) for part in (x, y)]
+        return graph.convolve(graph.concatenate(parts, axis=1), filters(40, 48, 3, 3), strides=2)
+
+    check([Case([values(1, 5, 20, 23), values(1, 5, 20, 23, seed=1)], make, 1e-4)], "llvm")

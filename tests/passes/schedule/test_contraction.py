@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from relax_programs import Case, build, network_of, opened, program, target
 from tvm import s_tir, te, tirx
+from tvm.sym import Analyzer
 
 from nnefc.backends import backend_of
 from nnefc.passes.compute.matmul import multiply_packed
@@ -19,6 +21,7 @@ from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.tile_sizes import USUAL_EXTENTS, USUAL_PICTURES, Tile, choose_open_tile, choose_tile
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.schedule.schedules import OPEN_SIZES
+from nnefc.passes.tir.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.remainders import tiled_axes
 from nnefc.sizes import OpenSize, Range, Size, dimension, ranges
 from nnefc.targets.machine.target import Target
@@ -123,10 +126,40 @@ def test_winograd_multiplies_whole_blocks_of_channels_and_pays_only_where_most_o
     machine = target("llvm -mcpu=x86-64-v4")
 
     def pays(inputs: int) -> bool:
-        shape = Shape(1, 224, 224, inputs, -(-inputs // 16), 4, (3, 3), (1, 1), (1, 1), 1)
+        shape = Shape(1, 112, 112, inputs, -(-inputs // 16), 4, (3, 3), (1, 1), (1, 1), 1)
         return winograd_saving(shape, (4, 4), machine.costs.memory_bytes_per_cycle, machine) > 0
 
     assert [pays(inputs) for inputs in (1, 3, 32, 64)] == [False, False, True, True]
+
+
+def test_winograd_counts_what_the_third_cache_does_not_hold_as_memory() -> None:
+    machine = target("llvm -mcpu=znver5")
+    small = replace(machine, costs=replace(machine.costs, l3_bytes=16 << 20))
+    for size, equal in ((112, True), (224, False)):
+        shape = Shape(1, size, size, 64, 4, 4, (3, 3), (1, 1), (1, 1), 1)
+        assert (winograd_saving(shape, (4, 4), 9, small) == winograd_saving(shape, (4, 4), 9, machine)) == equal
+
+
+@pytest.mark.parametrize(("size", "once"), [(160, True), (40, False)])
+def test_pictures_that_no_second_cache_holds_are_read_once_for_all_panels(size: int, once: bool) -> None:
+    """The rounds of a tile of rows follow each other, or those of a panel."""
+    weights = np.ones((192, 32, 1, 1), np.float32)
+    case = Case([np.ones((1, 32, size, size), np.float32)], lambda g, x: g.convolve(x, weights))
+    seen: dict[str, tvm.IRModule] = {}
+    lower(build([case]).network, backend_of(target("llvm -mcpu=znver5")), seen.__setitem__)
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    found: list[s_tir.SBlockRealize | tirx.For] = []
+    tvm_ffi.structural_walk(func.body, ((s_tir.SBlockRealize, tirx.For), found.append))
+    (update,) = [
+        node for node in found if getattr(node, "block", None) and str(node.block.name_hint) == "convolution_update"
+    ]
+    (rounds,) = [node.loop_var for node in found if getattr(node, "kind", None) == tirx.ForKind.PARALLEL]
+    axes = dict(zip((str(axis.var.name) for axis in update.block.iter_vars), update.iter_values, strict=True))
+    zeros = dict.fromkeys(variables_of([axes["v_o"]]), int64(0))
+    first, second = (
+        Analyzer().simplify(substituted(axes["v_o"], zeros | {rounds: int64(count)})) for count in range(2)
+    )
+    assert (int(first) != int(second)) == once
 
 
 def test_windows_along_open_rows_share_what_they_overlap_in() -> None:
