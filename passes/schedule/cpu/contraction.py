@@ -183,7 +183,8 @@ class ContractionRule:
         if target.by_lane and not roles.steps:
             lanes_at_once = target.lanes("float16" if halves else "float32")
             sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
-            if halves and target.loaded_vectors > 1:
+            # LLVM finds pairs of float32 by itself, of which larger groups leave too few registers for sums
+            if halves or (sums.dtype == "int32" and not spread):
                 sch.annotate(reduced[-1], TOGETHER, target.loaded_vectors)
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
