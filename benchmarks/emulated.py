@@ -1,11 +1,12 @@
 """Whole networks on every target that can be run here, under its emulator, beside onnxruntime.
 
-    python benchmarks/emulated.py [--onnxruntime LIBRARY --root FOLDER] [NETWORK ...]
+    python benchmarks/emulated.py [--onnxruntime LIBRARY] [--root FOLDER] [NETWORK ...]
 
 Emulators say nothing of time: results are compared, and instructions of one inference counted, of onnxruntime's too if
-its library for 64-bit Arm is given, as in the wheel for it, and a folder with what that needs: `lib/libstdc++.so.6` and
-the C library. Without names it takes NETWORKS and COUNTED, and writes benchmarks/results/emulated.md. Rows are computed
-in as many processes as there are processors: counts are exact whatever else runs.
+its library for 64-bit Arm is given, as in the wheel for it; what that needs, `lib/libstdc++.so.6` and the C library, is
+where Debian's libstdc++6-arm64-cross puts it, or in another folder. Without names it takes NETWORKS and COUNTED, and
+writes benchmarks/results/emulated.md. Rows are computed in as many processes as there are processors: counts are exact
+whatever else runs.
 """
 
 from __future__ import annotations
@@ -72,8 +73,21 @@ vectors, which quantized networks have: "Assertion `ctx->insn_start != NULL' fai
 
 _MILLION = 1e6
 
+_PARTS = {"cortex-a76": "0xd0b", "cortex-a53": "0xd03"}
+"""Arm's numbers of processors, which onnxruntime reads from /proc/cpuinfo: QEMU would show it this machine's."""
 
-def counted(network: str, model: Path, target: str, numbers: str, library: str | None, root: str | None) -> str:
+
+def _root(folder: Path, target: str, libraries: str) -> str:
+    """A folder that the emulator takes files from before it takes the machine's."""
+    (folder / "proc").mkdir()
+    (folder / "lib").symlink_to(Path(libraries) / "lib")
+    lines = ["CPU implementer : 0x41", "CPU architecture: 8", f"CPU part : {_PARTS[target]}"]
+    processors = ["\n".join([f"processor : {number}", *lines]) for number in range(os.cpu_count() or 1)]
+    (folder / "proc" / "cpuinfo").write_text("\n\n".join(processors) + "\n", encoding="ascii")
+    return str(folder)
+
+
+def counted(network: str, model: Path, target: str, numbers: str, library: str | None, root: str) -> str:
     """A line of the table of instructions."""
     emulator, _ = _COUNTED_ON[target]
     source = quantized(model) if numbers == "int8" else model
@@ -86,9 +100,10 @@ def counted(network: str, model: Path, target: str, numbers: str, library: str |
         own = instructions(emulator, [str(program("first_run", zig_target)), str(path), "1"])
     other = "–"
     if library is not None and emulator[0] == _ARM64[0] and numbers != "float16":
-        there = (emulator[0], "-L", root or emulator[2], *emulator[3:])
         command = [str(program("first_run_onnxruntime", zig_target)), library, str(source), "1"]
-        other = f"{instructions(there, command) / _MILLION:.0f}"
+        with tempfile.TemporaryDirectory(prefix="nnefc-root-") as folder:
+            there = (emulator[0], "-L", _root(Path(folder), target, root), *emulator[3:])
+            other = f"{instructions(there, command) / _MILLION:.0f}"
     return f"| {network} | {numbers} | `{target}` | {own / _MILLION:.0f} | {other} |"
 
 
@@ -131,9 +146,9 @@ def _made(rows: list[tuple[Callable[..., str], *tuple[object, ...]]]) -> list[st
 
 @click.command()
 @click.option("--onnxruntime", "library", help="Its library for 64-bit Arm.")
-@click.option("--root", help="A folder with the C and C++ libraries that it needs.")
+@click.option("--root", default=_ARM64[2], help="A folder with the C and C++ libraries that it needs, in lib.")
 @click.argument("networks", nargs=-1, type=click.Choice(NAMES))
-def main(networks: tuple[str, ...], library: str | None, root: str | None) -> None:
+def main(networks: tuple[str, ...], library: str | None, root: str) -> None:
     """Compare NETWORKS, or a choice of them, and count their instructions."""
     from emulation import MACHINES
 
