@@ -52,6 +52,7 @@ from nnefc.passes.tir.lane_sums import use_lane_sums
 from nnefc.passes.tir.loaded_groups import with_loaded_groups
 from nnefc.passes.tir.loop_pointers import with_loop_pointers
 from nnefc.passes.tir.matrix_tiles import tile_calls
+from nnefc.passes.tir.rolled_loops import with_rolled_loops
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.attributes import CHECKED
@@ -146,7 +147,8 @@ class CpuBackend(Backend):
         announced = with_announced_rounds(extremes, self.target)
         # of checked libraries each load is looked at by itself
         grouped = announced if kernel.checked else with_loaded_groups(announced)
-        instructed = with_loop_pointers(with_llvm_functions(grouped, self.target))
+        pointed = with_loop_pointers(with_llvm_functions(grouped, self.target))
+        instructed = with_rolled_loops(pointed)
         if kernel.observe is not None:
             steps = {
                 "pointers": lowered.func,
@@ -156,7 +158,8 @@ class CpuBackend(Backend):
             }
             for step, made in steps.items():
                 kernel.observe(step, with_llvm_functions(made, self.target))
-            kernel.observe("loop pointers", instructed)
+            kernel.observe("loop pointers", pointed)
+            kernel.observe("rolled loops", instructed)
         if kernel.checked:
             instructed = instructed.with_attr(CHECKED, True)
         uses_tiles = any(tile_calls(lowered.func.body)) and not self.target.emulates_tiles

@@ -29,10 +29,13 @@ from tvm.sym import detect_linear_equation
 from nnefc.passes.tir.bound_offsets import named_once
 from nnefc.passes.tir.expressions import int64, is_number, loads_of, substituted, variables_of
 
-__all__ = ["TiledAxis", "tiled_axes", "with_hoisted_condition", "with_remainders", "with_tiled_axis"]
+__all__ = ["SMALLER_TILES", "TiledAxis", "tiled_axes", "with_hoisted_condition", "with_remainders", "with_tiled_axis"]
 
 _TILED = "nnefc.tiled_axes"
 """Attribute of kernels: their tiled axes."""
+
+SMALLER_TILES = "nnefc.smaller_tiles"
+"""Annotation of loops over them."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,8 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -
         rounds = tirx.Select(axis.end >= int64(size), rounds, int64(0)) if size > 1 else rounds
         made.append(named_once(count, rounds))
         part = _tile(body, axis, first, begin + number * int64(size), size, once)
-        made.append(tirx.For(number, int64(0), count, tirx.ForKind.SERIAL, part))
+        smaller = {SMALLER_TILES: True}
+        made.append(tirx.For(number, int64(0), count, tirx.ForKind.SERIAL, part, annotations=smaller))
         begin = begin + count * int64(size)
     return tirx.SeqStmt(made)
 

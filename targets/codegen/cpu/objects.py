@@ -186,22 +186,25 @@ def _lowering(pointer_bits: int, is_open: bool, is_checked: bool) -> tuple[tvm.t
 
     Kernels of open sizes have several times as many statements, in tiles of several sizes. Theirs go without what LLVM
     does too, in less time: conditions moved out of loops, and what has no effect. Where no value depends on a
-    condition, no formula is chosen by a place either, nor are there common expressions that LLVM would not find: those
-    behind conditions, as which channel a place of a block holds.
+    condition, no formula is chosen by a place either: their loops become vectors, and are simplified, before others are
+    unrolled, once for all copies. Nor are there common expressions that LLVM would not find: those behind conditions,
+    as which channel a place of a block holds.
     """
+    unrolled = tirx.transform.UnrollLoop()
+    first = tvm.ir.transform.Sequential([unrolled, tirx.transform.StmtSimplify()])
+    common = tirx.transform.CommonSubexprElim()
     passes = [
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(pointer_bits),
         s_tir.transform.LoopPartition(),
-        tirx.transform.UnrollLoop(),
-        _where_it_chooses(tirx.transform.StmtSimplify()) if is_open else tirx.transform.StmtSimplify(),
+        _where(True, first) if is_open else first,
         tirx.transform.prim_func_pass(_vectorize, opt_level=0),
         *([] if is_open else [s_tir.transform.HoistIfThenElse()]),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
-        *([] if is_open else [tirx.transform.RemoveNoOp()]),
+        *([_where(False, unrolled)] if is_open else [tirx.transform.RemoveNoOp()]),
         s_tir.transform.RewriteUnsafeSelect(),
-        _where_it_chooses(tirx.transform.CommonSubexprElim()) if is_open else tirx.transform.CommonSubexprElim(),
+        _where(True, common) if is_open else common,
         *([tirx.transform.prim_func_pass(_check, opt_level=0)] if is_checked else []),
         tirx.transform.SplitHostDevice(),
         tirx.transform.MakePackedAPI(),
@@ -214,11 +217,12 @@ def _lowering(pointer_bits: int, is_open: bool, is_checked: bool) -> tuple[tvm.t
     return tvm.ir.transform.Sequential(passes), last, last
 
 
-def _where_it_chooses(change: tvm.transform.Pass) -> tvm.transform.Pass:
-    """A pass over the functions in which values depend on conditions, and over those that do not say."""
+def _where(chooses: bool, change: tvm.transform.Pass) -> tvm.transform.Pass:
+    """A pass over the functions in which values depend on conditions, and over those that do not say; or the others."""
 
     def changed(func: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
-        return change(tvm.IRModule({"kernel": func}))["kernel"] if func.attrs.get(CHOOSES, True) else func
+        concerned = bool(func.attrs.get(CHOOSES, True)) == chooses
+        return change(tvm.IRModule({"kernel": func}))["kernel"] if concerned else func
 
     return tirx.transform.prim_func_pass(changed, opt_level=0)
 

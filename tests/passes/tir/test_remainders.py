@@ -9,7 +9,7 @@ import tvm_ffi
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.remainders import TiledAxis, tiled_axes, with_remainders, with_tiled_axis
+from nnefc.passes.tir.remainders import SMALLER_TILES, TiledAxis, tiled_axes, with_remainders, with_tiled_axis
 
 TO_THE_END = """
     A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64
@@ -47,7 +47,7 @@ IN_TILES = """
                 (T.max(e - i * T.int64(4) - T.int64(1), T.int64(0)) + T.int64(1)) // T.int64(2),
                 T.int64(0),
             ))
-            for n in range(twos):
+            for n in T.serial(twos, annotations=SMALLER):
                 two: T.let[T.int64] = NAMED(T.min(n * T.int64(2), e - T.int64(2) - i * T.int64(4)))
                 c = T.alloc_local((T.int64(4),))
                 for z in T.unroll(T.int64(2)):
@@ -57,7 +57,7 @@ IN_TILES = """
                 for s in T.unroll(T.int64(2)):
                     C[i * T.int64(4) + (two + s)] = c[s]
             ones: T.let[T.int64] = NAMED(T.max(e - i * T.int64(4) - twos * T.int64(2), T.int64(0)))
-            for n in range(ones):
+            for n in T.serial(ones, annotations=SMALLER):
                 c = T.alloc_local((T.int64(4),))
                 for z in T.unroll(T.int64(1)):
                     c[z] = T.float32(1)
@@ -80,7 +80,8 @@ def changed(func: tirx.PrimFunc, *axes: TiledAxis, once: bool = False) -> tirx.P
 
 def test_tiles_say_nothing_of_the_end_and_smaller_ones_follow() -> None:
     func = function(TO_THE_END)
-    tvm.ir.assert_structural_equal(changed(func, axis_of(func, 4, 2, 1)), function(IN_TILES.replace("NAMED(", NAMED)))
+    text = IN_TILES.replace("NAMED(", NAMED).replace("=SMALLER", f'={{"{SMALLER_TILES}": True}}')
+    tvm.ir.assert_structural_equal(changed(func, axis_of(func, 4, 2, 1)), function(text))
 
 
 def test_without_smaller_tiles_nothing_changes() -> None:

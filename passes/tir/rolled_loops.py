@@ -1,0 +1,113 @@
+"""Loops of open sizes that LLVM leaves as they are, instead of writing several of their rounds out.
+
+    for k in 16:                              for k in 16:
+        for r in unrolled(2):       →             nnefc_round()                # no instruction, and may be there once
+            c[r] = c[r] + A[k + 16 r]             for r in unrolled(2):
+                                                      c[r] = c[r] + A[k + 16 r]
+
+What a schedule wants to be written out it unrolls itself. LLVM goes on: of smaller tiles, which are behind the last
+whole one, it makes four to sixteen copies, and machine code of these takes longer than that of the whole tile. They are
+as fast without. Short loops of whole tiles, as those over a filter's window, are left to LLVM: these gain from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from nnefc.passes.tir.remainders import SMALLER_TILES
+from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
+
+__all__ = ["with_rolled_loops"]
+
+_SHORT = 8
+"""Rounds of loops that LLVM may write out where tiles are whole."""
+
+_ROUND = "nnefc_round"
+_TEXT = f"""
+define linkonce_odr hidden void @{_ROUND}() alwaysinline {{
+  call void asm sideeffect "", ""() noduplicate nounwind memory(inaccessiblemem: readwrite)
+  ret void
+}}
+"""
+_COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
+
+
+def with_rolled_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A lowered kernel of open sizes with such loops; any other as it is."""
+    if OF_OPEN_SIZES not in func.attrs:
+        return func
+    kernel = _Kernel()
+    body, _ = kernel.statement(func.body, False)
+    if not kernel.changed:
+        return func
+    body = tirx.AttrStmt("default", "pragma_import_llvm", _TEXT, body)
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is in a statement.
+
+    Attributes:
+        loops: whether loops that stay loops are.
+        tiles: whether loops that the schedule has unrolled are.
+        values: whether anything but constants is written.
+    """
+
+    loops: bool = False
+    tiles: bool = False
+    values: bool = False
+
+
+class _Kernel:
+    """Statements, changed.
+
+    Attributes:
+        changed: whether any is.
+    """
+
+    def __init__(self) -> None:
+        self.changed = False
+
+    def statement(self, stmt: tirx.Stmt, smaller: bool) -> tuple[tirx.Stmt, _Found]:
+        """A statement, in a smaller tile or not, and what is in it."""
+        match stmt:
+            case tirx.SeqStmt():
+                parts = [self.statement(part, smaller) for part in stmt.seq]
+                return tirx.SeqStmt([part for part, _ in parts]), _joined([found for _, found in parts])
+            case tirx.IfThenElse():
+                then, found = self.statement(stmt.then_case, smaller)
+                rest, others = (None, _Found()) if stmt.else_case is None else self.statement(stmt.else_case, smaller)
+                return tirx.IfThenElse(stmt.condition, then, rest), _joined([found, others])
+            case tirx.AttrStmt():
+                body, found = self.statement(stmt.body, smaller)
+                return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body), found
+            case tirx.For() if stmt.kind in _COPIED:
+                return stmt, _Found(tiles=stmt.kind == tirx.ForKind.UNROLLED, values=True)
+            case tirx.For():
+                return self._loop(stmt, smaller or SMALLER_TILES in stmt.annotations)
+            case tirx.While():
+                return stmt, _Found(loops=True, values=True)
+            case tirx.BufferStore():
+                return stmt, _Found(values=not isinstance(stmt.value, tirx.Broadcast))
+        return stmt, _Found(values=True)
+
+    def _loop(self, loop: tirx.For, smaller: bool) -> tuple[tirx.For, _Found]:
+        body, found = self.statement(loop.body, smaller)
+        short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) <= _SHORT and not smaller
+        if loop.kind == tirx.ForKind.SERIAL and not found.loops and not short and (found.tiles or not found.values):
+            self.changed = True
+            mark = tirx.Evaluate(tirx.call_extern("void", _ROUND))
+            body = tirx.SeqStmt([mark, *(body.seq if isinstance(body, tirx.SeqStmt) else [body])])
+        made = tirx.For(
+            loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step
+        )
+        return made, _Found(loops=True, values=True)
+
+
+def _joined(parts: list[_Found]) -> _Found:
+    return _Found(
+        any(part.loops for part in parts), any(part.tiles for part in parts), any(part.values for part in parts)
+    )
