@@ -39,11 +39,14 @@ def _once(question: Callable[[Known, tirx.Expr], _Answer]) -> Callable[[Known, t
 
     @functools.wraps(question)
     def asked(known: Known, expr: tirx.Expr) -> _Answer:
-        answers: dict[Any, _Answer] = known.answers[question.__name__]
-        key = structural_key(expr)
-        answer = answers.get(key)
-        if answer is None:
-            answer = answers[key] = question(known, expr)
+        same, answers = known.answers[question.__name__]
+        place = hash(expr)  # where TVM has it: one that is kept stays there
+        if place not in same:
+            key = structural_key(expr)
+            if key not in answers:
+                answers[key] = question(known, expr)
+            same[place] = expr, answers[key]
+        answer: _Answer = same[place][1]
         return answer
 
     return asked
@@ -71,7 +74,7 @@ class Known:
         self._typical: dict[tirx.Var, tirx.IntImm] = {}
         self._sample: dict[tirx.Var, tirx.IntImm] = {}
         self._places: dict[tirx.Var, int] = {}
-        self.answers: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
+        self.answers: defaultdict[str, tuple[dict[int, Any], dict[Any, Any]]] = defaultdict(lambda: ({}, {}))
         self.open = dict(open_dimensions)
         self.counted: set[tirx.Var] = set()
         self.told: set[tirx.Var] = set()

@@ -180,7 +180,7 @@ class KernelAnalysis:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """All computations, in order."""
-        return steps_of(self._schedule)
+        return _steps_in_order(self.func) or steps_of(self._schedule)
 
     @cached_property
     def reductions(self) -> tuple[Step, ...]:
@@ -218,6 +218,43 @@ def step_of(sch: s_tir.Schedule, block: SBlockRV) -> Step:
 def steps_of(sch: s_tir.Schedule) -> tuple[Step, ...]:
     """The steps of a schedule as they are now, in order."""
     return tuple(step_of(sch, block) for block in root_blocks(sch))
+
+
+def _steps_in_order(func: tirx.PrimFunc) -> tuple[Step, ...]:
+    """The steps of a kernel without a schedule, for which TVM would prove much; none where they are not one by one."""
+    root = func.body.block
+    if root.name_hint != "root":
+        return ()
+    body = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    found: list[tuple[s_tir.SBlock, list[Size]]] = []
+    writers: dict[tirx.Var, str] = {}
+    for stmt in body:
+        extents: list[Size] = []
+        while isinstance(stmt, tirx.For):
+            extents.append(size_of(stmt.extent))
+            stmt = stmt.body
+        if not isinstance(stmt, s_tir.SBlockRealize):
+            return ()
+        found.append((stmt.block, extents))
+        for region in stmt.block.writes:
+            if writers.setdefault(region.source, str(stmt.block.name_hint)) != str(stmt.block.name_hint):
+                return ()
+    producers: dict[str, tuple[str, ...]] = {}
+    for node, _ in found:
+        before = [writers[read.source] for read in node.reads if writers.get(read.source) in producers]
+        producers[str(node.name_hint)] = tuple(dict.fromkeys(before))
+    if len(producers) < len(found):
+        return ()
+    return tuple(
+        Step(
+            node,
+            tuple(Axis(axis.var, size_of(axis.dom.extent), axis.iter_type) for axis in node.iter_vars),
+            tuple(extents),
+            producers[str(node.name_hint)],
+            tuple(name for name, read in producers.items() if str(node.name_hint) in read),
+        )
+        for node, extents in found
+    )
 
 
 @dataclass(frozen=True)

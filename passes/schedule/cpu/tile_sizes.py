@@ -6,7 +6,6 @@ many that nobody needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -143,7 +142,7 @@ def _best_for(
 ) -> tuple[Tile, tuple[int, ...]]:
     """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
     candidates = _candidates(columns, target, steps)
-    found = _cycles(extents, candidates, terms, target, steps)
+    found = _cycles(extents, columns, terms, target, steps)
     weights = np.array([_HALVED if _is_halved_image(n) else _USUAL if n % 8 == 0 else 1 for n in extents])
     excess = found / found.min(axis=0) @ weights / weights.sum()
     code = [1 + _CODE * sum(smaller) * tile.columns for tile, smaller in candidates]
@@ -177,33 +176,38 @@ def _smaller_than(rows: int) -> list[tuple[int, ...]]:
     return sorted(descending)
 
 
-def _cycles(
-    extents: range, candidates: Sequence[tuple[Tile, tuple[int, ...]]], terms: int, target: Target, steps: int
-) -> np.ndarray:
+def _cycles(extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int) -> np.ndarray:
     """Of all rows of each extent and one vector of columns, by each candidate: see `passes/tir/remainders.py`.
 
     All columns of a tile are read again for each tile of rows, from a cache of which they fill no more than half.
     """
+    candidates = _candidates(columns, target, steps)
+    numbers = _numbers(extents, columns, target, steps)
+    cycles = np.zeros((len(candidates), len(numbers)))
+    for row, (tile, smaller) in zip(cycles, candidates, strict=True):
+        sizes = (tile.rows, *smaller)
+        row[: len(sizes)] = [_tile_cycles(rows, tile.columns, terms, target, steps) for rows in sizes]
+    total: np.ndarray = sum(number * cost[:, None] for number, cost in zip(numbers, cycles.T, strict=True))
+    return total / np.array([[tile.columns] for tile, _ in candidates])
+
+
+@lru_cache
+def _numbers(extents: range, columns: tuple[int, ...], target: Target, steps: int) -> list[np.ndarray]:
+    """How many tiles of its first size each candidate computes each extent in, how many of its second, and so on."""
+    candidates = _candidates(columns, target, steps)
     most = max(len(smaller) for _, smaller in candidates)
     sizes = [(tile.rows, *smaller, *[0] * (most + 1 - len(smaller))) for tile, smaller in candidates]
-    cycles = [
-        [_tile_cycles(rows, tile.columns, terms, target, steps) for rows in row]
-        for row, (tile, _) in zip(sizes, candidates, strict=True)
-    ]
-    rows, cost = np.array(sizes)[:, :, None], np.array(cycles)[:, :, None]
-    count = np.array(extents)
+    rows, count = np.array(sizes)[:, :, None], np.array(extents)
     left = count % rows[:, 0]
-    whole = count // rows[:, 0]
     again = (left > rows[:, 1]) & (count >= rows[:, 0])  # the last tile begins earlier
-    total: np.ndarray = (whole + again) * cost[:, 0]
+    numbers = [count // rows[:, 0] + again]
     left = np.where(again, 0, left)
     for n in range(1, most + 1):
         size = np.maximum(rows[:, n], 1)
         number = np.where(count >= rows[:, n], -(-np.maximum(left - rows[:, n + 1], 0) // size), 0)
-        total += number * cost[:, n]
+        numbers.append(number)
         left = np.maximum(left - number * size, 0)
-    total /= np.array([[tile.columns] for tile, _ in candidates])
-    return total
+    return numbers
 
 
 @lru_cache(maxsize=4096)
