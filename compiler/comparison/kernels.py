@@ -113,7 +113,7 @@ def _steps(name: str, func: tirx.PrimFunc, operands: Sequence[Array], backend: B
     in_place = in_place_of(analysis)
     if in_place.is_view:
         return
-    exact = _run(_without_reports(one_by_one(func)), operands, results, "default", backend)
+    exact = _run(_without_reports(one_by_one(func)), operands, results, 0, "default", backend)
     seen: list[tuple[str, tirx.PrimFunc]] = [("", func)]
 
     def observe(step: str, changed: tirx.PrimFunc) -> None:
@@ -121,11 +121,12 @@ def _steps(name: str, func: tirx.PrimFunc, operands: Sequence[Array], backend: B
         if not tvm_ffi.structural_equal(changed, seen[-1][1]):
             seen.append((step, changed))
 
-    backend.lower(KernelUse(name, analysis, len(results), in_place, True, observe=observe))
+    lowered = backend.lower(KernelUse(name, analysis, len(results), in_place, True, observe=observe))
+    assert isinstance(lowered.workspace_bytes, int)  # all sizes are known
     for step, changed in seen[1:]:
         is_flat = not isinstance(changed.body, s_tir.SBlockRealize)
         pipeline = pipeline_of(backend.target.host) if is_flat else "default"
-        found = _run(changed, operands, results, pipeline, backend)
+        found = _run(changed, operands, results, lowered.workspace_bytes, pipeline, backend)
         apart = [(difference(own, wanted), wanted.dtype.kind in "iu") for own, wanted in zip(found, exact, strict=True)]
         yield KernelStep(name, step, *max(apart, key=lambda each: each[0].relative))
 
@@ -134,6 +135,7 @@ def _run(
     func: tirx.PrimFunc,
     operands: Sequence[Array],
     results: Sequence[tuple[tuple[int, ...], str]],
+    workspace_bytes: int,
     pipeline: str,
     backend: Backend,
 ) -> list[Array]:
@@ -146,15 +148,12 @@ def _run(
     own = func.params[len(tensors) :]
     takes_pointers = any(isinstance(param.ty, PointerType) for param in func.params)
     if takes_pointers:
-        memory = [tvm.runtime.empty((_WORKSPACE,), "uint8") for _ in own]
+        memory = [tvm.runtime.empty((max(1, workspace_bytes),), "uint8") for _ in own]
         library["main"](*(ctypes.c_void_p(_address(tensor)) for tensor in (*tensors, *memory)))
     else:
         memory = [tvm.runtime.empty(tuple(map(int, param.shape)), str(param.dtype)) for param in own]
         library["main"](*tensors, *memory)
     return [tensor.numpy() for tensor in tensors[len(operands) :]]
-
-
-_WORKSPACE = 64 << 20
 
 
 def _address(tensor: tvm.runtime.Tensor) -> int:
