@@ -180,6 +180,8 @@ def compile(
         f"{target} {MULTI}" if multi else target, *(() if precision == INT8 else (precision, keep_wide))
     )
     if patches:
+        if checked:
+            raise CompileError("kernels that compute a few rows at a time are not checked", hint="leave out --patches")
         machine = machine.with_patches()
     if small:
         machine = machine.made_small()

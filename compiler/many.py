@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from nnefc.artifact import Artifact
@@ -170,6 +171,7 @@ class Processes(Executor):
         self._begin = begin
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="nnefc-compile")
         self._idle: list[ProcessPoolExecutor] = []
+        self._made: list[ProcessPoolExecutor] = []
 
     def submit(self, call: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Future[T]:
         return self._threads.submit(partial(self._run, partial(call, *args, **named)))
@@ -191,7 +193,17 @@ class Processes(Executor):
         return result
 
     def _new(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), self._begin)
+        self._made.append(ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), self._begin))
+        return self._made[-1]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:  # what was asked for is not wanted any more
+            for executor in self._made:
+                for process in list((executor._processes or {}).values()):  # Python 3.14 has terminate_workers
+                    process.terminate()
+        self.shutdown(cancel_futures=kind is not None)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._threads.shutdown(wait, cancel_futures=cancel_futures)

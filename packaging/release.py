@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 from bill_of_materials import bill_of_materials
@@ -38,6 +39,8 @@ def release(folder: Path) -> list[Path]:
         (sources,) = (made / "sources").iterdir()
         wheel = _build("wheel", sources, made)  # of what is in the archive, and not what lies about here
         files = unpack_wheel(wheel)
+        if (here := version("nnefc")) != wheel.name.split("-")[1]:
+            raise SystemExit(f"version {here} of nnefc is installed here, and {wheel.name} was built: install it")
         (info,) = {name.partition("/")[0] for name in files if ".dist-info/" in name}
         files[f"{info}/sboms/nnefc.cdx.json"] = bill_of_materials("nnefc", EXTRAS).encode()
         written = [_repack(archive, folder), pack_wheel(files, folder / wheel.name), write_wheel(folder)]

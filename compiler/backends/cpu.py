@@ -11,7 +11,7 @@ from tvm import tirx
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
-from nnefc.passes.graph.choose_precision import moves_on, uses_on
+from nnefc.passes.graph.choose_precision import moves_on, sums_on, uses_on
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
 from nnefc.passes.graph.compute_in_single import ComputeInSingle
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
@@ -127,7 +127,8 @@ class CpuBackend(Backend):
             return ()
         check_names(modules, self.target.keep_wide)
         use = uses_on(self.target, dtype, algorithms)
-        return [("use narrow floats", UseNarrowFloats(dtype, use, moves_on(self.target, dtype), self.target.keep_wide))]
+        moves, sums = moves_on(self.target, dtype), sums_on(self.target)
+        return [("use narrow floats", UseNarrowFloats(dtype, use, moves, self.target.keep_wide, sums))]
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         once = bool(kernel.in_place.overwritable)

@@ -107,7 +107,7 @@ _MIB = 1 << 20
 )
 @click.option(
     "--idle",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0.001, max=86_400),
     default=_WHERE.idle,
     metavar="SECONDS",
     help="How long a connection, or a stream over gRPC, may be without a request.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -212,8 +213,8 @@ def compare(
             fixed, backend, arrays, lambda own: _is_close(own, wanted, bound), strict, memory_budget
         )
         if wrong_pass is None and backend.shows_steps:
-            steps = kernel_steps(fixed, backend, arrays, strict, memory_budget)
-            wrong_step = next((step for step in steps if not step.difference.relative <= bound), None)
+            with closing(kernel_steps(fixed, backend, arrays, strict, memory_budget)) as steps:
+                wrong_step = next((step for step in steps if not step.difference.relative <= bound), None)
     return Comparison(name, bound, tuple(tensors), tuple(outputs), left, wrong_pass, wrong_step, passes)
 
 

@@ -186,11 +186,24 @@ def labels_of(path: Path) -> dict[str, tuple[int | str, ...]]:
 def weights_beside(path: Path) -> Path | None:
     """The weights file that a library looks for in its folder, told without loading it; None if it needs none."""
     name = _text_of(path, b'"weights"').get("weights")
-    return path.with_name(name) if isinstance(name, str) and name else None
+    return path.parent / Path(name).name if isinstance(name, str) and name else None
 
 
 def _text_of(path: Path, wanted: bytes) -> dict[str, Any]:
-    """What a library says of itself as text; nothing if this is not in it."""
+    """What a library says of itself as text; nothing if this is not in it.
+
+    Raises:
+        LoadError: the file cannot be read, or the text is damaged.
+    """
+    try:
+        return _parsed_text(path, wanted)
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, struct.error, RecursionError) as error:
+        raise LoadError(f"{path} is damaged: copy it again") from error
+
+
+def _parsed_text(path: Path, wanted: bytes) -> dict[str, Any]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         start = content.find(_RECORD) + len(_RECORD)
         if start < len(_RECORD):

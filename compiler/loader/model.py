@@ -288,8 +288,7 @@ class Model:
     def trace(self, inputs: Mapping[str, Any], *, most: int = 1 << 20) -> list[Piece]:
         """Run once on inputs by name; returns what each thread did of each kernel, and each kernel's whole calls.
 
-        Other sessions of the library should not run meanwhile: their pieces are among the result. `most` is how many
-        pieces there is room for, 24 bytes each.
+        No other session of the library may run meanwhile. `most` is how many pieces there is room for, 24 bytes each.
 
         Raises:
             RunError: the library does not take the times of its kernels, there are more pieces, or as :meth:`run`.

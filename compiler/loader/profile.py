@@ -66,6 +66,8 @@ def traced(trace: Callable[[int | None, int], int], run: Callable[[], object], m
     Raises:
         RunError: there are more than `most`, or `run` raises it.
     """
+    if most < 1:
+        raise RunError(f"most is {most}: let there be room for a piece at least")
     room = np.empty(most, _PIECE)
     trace(room.ctypes.data, most)
     try:

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .files import check_file, weights_beside
+from .files import weights_beside
 from .tensors import LoadError
 
 __all__ = ["check_signature", "sign_library"]
@@ -36,13 +36,14 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
         LoadError: a file that cannot be read or written, or another kind of key.
     """
     ed25519, serialization = _cryptography()
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     try:
         private = serialization.load_pem_private_key(_read(key), password)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise LoadError(f"{key} is no private key that can be read: {error}") from error
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         raise LoadError(f"{key} is a key of another kind: make one with openssl genpkey -algorithm ed25519 -out {key}")
-    check_file(library)
     weights = weights or weights_beside(library)
     digests = _digest(library), "" if weights is None else _digest(weights)
     signed = base64.b64encode(private.sign(_message(*digests))).decode()
@@ -53,6 +54,7 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
         beside.write_text(json.dumps(said) + "\n", encoding="utf-8")
         beside.replace(path)
     except OSError as error:
+        beside.unlink(missing_ok=True)
         raise LoadError(f"{path} cannot be written: {error.strerror}") from error
     return path
 
@@ -69,11 +71,13 @@ def check_signature(library: Path, key: Path, weights: Path | None = None) -> No
         LoadError: there is no signature, it was made by another key, or the files are not those that were signed.
     """
     ed25519, serialization = _cryptography()
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
+    if not library.exists():
+        raise LoadError(f"{library} does not exist")
     try:
         public = serialization.load_pem_public_key(_read(key))
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise LoadError(f"{key} is no public key that can be read: {error}") from error
     if not isinstance(public, ed25519.Ed25519PublicKey):
         raise LoadError(f"{key} is a key of another kind than those that sign libraries, Ed25519")
@@ -85,13 +89,15 @@ def check_signature(library: Path, key: Path, weights: Path | None = None) -> No
         public.verify(signature, _message(*digests))
     except InvalidSignature:
         raise LoadError(f"{path} was not made by the key of {key}, or was changed since") from None
-    files = [(library, digests[0])]
+    _check_digest(library, digests[0])
     weights = weights or weights_beside(library)
     if weights is not None:
-        files.append((weights, digests[1]))
-    for file, digest in files:
-        if _digest(file) != digest:
-            raise LoadError(f"{file} is not the file that was signed: it was changed, or the signature is another's")
+        _check_digest(weights, digests[1])
+
+
+def _check_digest(file: Path, digest: str) -> None:
+    if _digest(file) != digest:
+        raise LoadError(f"{file} is not the file that was signed: it was changed, or the signature is another's")
 
 
 def _message(library: str, weights: str) -> bytes:

@@ -108,7 +108,8 @@ class Server:
             loop.remove_signal_handler(number)
         told(f"shutting down: {self.service.under_way} requests under way")
         left = await self.stop()
-        told(f"ended, though {left} runs go on that take longer than the drain" if left else "ended")
+        runs = "a run goes on that takes" if left == 1 else f"{left} runs go on that take"
+        told(f"ended, though {runs} longer than the drain" if left else "ended")
         return not left
 
     def _grpc_server(self) -> grpc.aio.Server:

@@ -8,16 +8,16 @@ from tvm import relax
 from nnefc.passes.compute.dot_product import pair_speed, sums_in_halves
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.rewriter import is_call
-from nnefc.passes.graph.use_narrow_floats import MOVES, Chooser, Use
+from nnefc.passes.graph.use_narrow_floats import MOVES, SUMS_OF_LANES, SUMS_OF_PAIRS, Chooser, HalfSums, Use
 from nnefc.targets.machine.target import Target
 
-__all__ = ["moves_on", "uses_on"]
+__all__ = ["moves_on", "sums_on", "uses_on"]
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 
 _ADDITIONS = ("add", "clip")
-"""Of arithmetic in float32, what rounds a result that is stored in float16 no further than by as much again."""
+"""Arithmetic that is done in float16 where its result is stored in float16: it rounds once more, by as much."""
 
 
 def moves_on(target: Target, dtype: str) -> tuple[str, ...]:
@@ -25,6 +25,11 @@ def moves_on(target: Target, dtype: str) -> tuple[str, ...]:
     if dtype == "float16" and sums_in_halves(target):
         return *MOVES, *_ADDITIONS
     return tuple(name for name in MOVES if name != "nn.relu" and "pool" not in name)
+
+
+def sums_on(target: Target) -> HalfSums:
+    """What sums in float16 ask of weights on `target`."""
+    return SUMS_OF_LANES if sums_in_halves(target) else SUMS_OF_PAIRS
 
 
 def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -33,7 +33,10 @@ from nnefc.targets.machine.target import KEPT_WIDE
 __all__ = [
     "CONVOLUTIONS",
     "MOVES",
+    "SUMS_OF_LANES",
+    "SUMS_OF_PAIRS",
     "Chooser",
+    "HalfSums",
     "Use",
     "UseNarrowFloats",
     "at_the_ends",
@@ -93,6 +96,7 @@ class UseNarrowFloats:
         moves: operators that move half floats.
         keep_wide: `first` for contractions that no other one's result goes into, `last` for those whose results go
             into no other one, and patterns of names: these stay as they are.
+        sums: of contractions that sum up in half floats.
     """
 
     def __init__(
@@ -101,14 +105,16 @@ class UseNarrowFloats:
         use: Chooser = _everywhere,
         moves: Sequence[str] = MOVES,
         keep_wide: Collection[str] = (),
+        sums: HalfSums | None = None,
     ) -> None:
         self._dtype = dtype
         self._use = use
         self._moves = moves
         self._keep_wide = frozenset(keep_wide)
+        self._sums = sums or SUMS_OF_PAIRS
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        rewriter = _Narrower(mod, self._dtype, self._use, self._moves, self._keep_wide)
+        rewriter = _Narrower(mod, self._dtype, self._use, self._moves, self._keep_wide, self._sums)
         return relax.transform.DeadCodeElimination()(rewriter.transform())
 
 
@@ -122,10 +128,17 @@ class _Narrower(Rewriter):
     """
 
     def __init__(
-        self, mod: tvm.IRModule, dtype: str, use: Chooser, moves: Sequence[str], keep_wide: Collection[str]
+        self,
+        mod: tvm.IRModule,
+        dtype: str,
+        use: Chooser,
+        moves: Sequence[str],
+        keep_wide: Collection[str],
+        sums: HalfSums,
     ) -> None:
         super().__init__(mod)
         self._dtype = dtype
+        self._sums = sums
         self._moves = moves
         self._bindings = [binding for block in self.old.body.blocks for binding in block.bindings]
         self._definitions = {binding.var: binding.value for binding in self._bindings}
@@ -160,7 +173,7 @@ class _Narrower(Rewriter):
         weights = self._weights(self._definitions[var])
         assert weights is not None
         channels = weights.ndim - 1 if is_call(call, "matmul") else 0
-        scale = powers_for(np.moveaxis(weights, channels, 0).reshape(weights.shape[channels], -1), *_SUMS)
+        scale = powers_for(np.moveaxis(weights, channels, 0).reshape(weights.shape[channels], -1), self._sums)
         along = [-1 if axis == channels else 1 for axis in range(weights.ndim)]
         right = self._narrowed(weights.astype(np.float32) * scale.reshape(along))
         made = summing_in_single([self._as_half(call.args[0]), right], call)
@@ -195,6 +208,8 @@ class _Narrower(Rewriter):
     def _fits(self, call: Any) -> bool:
         """Whether no known operand has numbers that the half float cannot hold."""
         known = [array_of(arg) for arg in operands(call) if is_constant(arg) and _is_single(arg)]
+        if is_call(call, "clip"):
+            known += [np.asarray(float(bound.value)) for bound in call.args[1:]]
         if _is_contraction(call) and (weights := self._weights(call)) is not None:
             known.append(weights)
         largest = _LARGEST[self._dtype]
@@ -235,19 +250,36 @@ class _Narrower(Rewriter):
         return relax.Call(call.op, [moved(arg) for arg in call.args], call.attrs)
 
 
-_TERMS = 4096  # of a sum that is made in half floats
-_SUMS = (0.125, 32.0)  # of so many weights: data may be below the half float's largest number by as much
+class HalfSums(NamedTuple):
+    """What sums in half floats ask of weights: sums stay finite if data are below the half float's largest number
+    divided by `most`.
+
+    Attributes:
+        terms: the most of one sum.
+        least, most: what the largest `terms` weights of a channel may sum up to as they are; others are scaled.
+    """
+
+    terms: int
+    least: float
+    most: float
 
 
-def powers_for(columns: np.ndarray, least: float, most: float) -> np.ndarray:
-    """A power of two for each row of `columns`, by which its largest weights sum up to `most` or half; 1 where they sum
-    up to what is between `least` and `most`."""
+SUMS_OF_PAIRS = HalfSums(64, 8.0, 8.0)
+"""Of `half_pairs`: sums of each term of 32 pairs."""
+
+SUMS_OF_LANES = HalfSums(4096, 0.125, 32.0)
+"""Of `half_product`: see `passes/schedule/cpu/half_sums.py`."""
+
+
+def powers_for(columns: np.ndarray, sums: HalfSums) -> np.ndarray:
+    """A power of two for each row of `columns`, by which its largest weights sum up to `sums.most` or half of that; 1
+    where they sum up to what is between `sums.least` and `sums.most`."""
     sizes = np.abs(columns.astype(np.float32))
-    count = min(_TERMS, sizes.shape[1])
+    count = min(sums.terms, sizes.shape[1])
     largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:].sum(axis=1)
     usual = np.isfinite(largest) & (largest > 0)
-    usual &= (largest < least) | (largest > most)
-    exponent = np.floor(np.log2(most / np.where(usual, largest, most)))
+    usual &= (largest < sums.least) | (largest > sums.most)
+    exponent = np.floor(np.log2(sums.most / np.where(usual, largest, sums.most)))
     scale: np.ndarray = np.exp2(np.clip(exponent, -100, 100)).astype(np.float32)
     return scale
 

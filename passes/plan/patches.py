@@ -46,21 +46,24 @@ _MOST_STEPS = 64
 
 
 def in_patches(program: Program) -> Program:
-    """The program, of known sizes, with its first layers in parts where that makes the workspace much smaller."""
+    """The program, its first layers in parts where all sizes are known and that makes the workspace much smaller."""
     if not program.is_straight:
         return program
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(analysis) for gv, analysis in analyses.items()}
     work = {gv: arithmetic_of(func) for gv, func in program.kernels.items()}
     total = sum(work[step.kernel] for step in program.steps if isinstance(step, Step))
-    before = plan_memory(program, in_place, {}).workspace_bytes
+    plan = plan_memory(program, in_place, {})
+    if plan.storages:  # sizes are open
+        return program
+    before = plan.workspace_bytes
     found = [
         (_size(program, in_place, plan), plan)
         for plan in _plans(program, analyses, in_place, work)
         if plan.added <= _MOST_ADDED * total
     ]
     least = min((size for size, _ in found), default=before)
-    if not found or least > before * (1 - _LEAST_SAVED):
+    if not found or least >= before or least > before * (1 - _LEAST_SAVED):
         return program
     best = min((plan for size, plan in found if size <= least * _NEAR), key=lambda plan: (plan.added, len(plan.parts)))
     return _Writer(program, best).program()

@@ -93,8 +93,12 @@ def _shared_names(library: str, names: Sequence[str], folder: Path) -> list[str]
     return _wasm_names(library, (*names, "nnefc_lend", "nnefc_lent", "nnefc_run_lent", "nnefc_may_wait"), folder)
 
 
+def _sealed_as_a_whole(library: Path, _constants: Constants | None) -> None:
+    """A small library does not compare its constants itself: one checksum is of all."""
+    add_seal(library, None)
+
+
 def _cut_and_sealed(library: Path, _constants: Constants | None) -> None:
-    """What a small library's file becomes: it does not compare its constants itself, so one checksum is of all."""
     without_section_table(library)
     add_seal(library, None)
 
@@ -137,7 +141,7 @@ _MACH_O = Linking(
     prepare=hide_mach_o,
     alone=Alone(libraries=("-lc",)),
 )
-_PE = Linking(
+_PLAIN_PE = Linking(
     compile_flags=("-ffunction-sections", "-fdata-sections"),
     link_flags=("-shared", "-s", "-Wl,--gc-sections"),
     libraries=(),
@@ -166,6 +170,7 @@ _PE = Linking(
     ),
     finish=add_seal,
 )
+_PE = replace(_PLAIN_PE, small=replace(_PLAIN_PE, finish=_sealed_as_a_whole))
 _WASM = Linking(
     compile_flags=("-ffunction-sections", "-fdata-sections"),
     # a stack as large as that of threads elsewhere

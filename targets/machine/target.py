@@ -179,7 +179,16 @@ class Target:
         return replace(self, keep_wide=tuple(contractions), levels=levels)
 
     def made_small(self) -> Target:
-        """The same machine, for which code shall be small rather than fast."""
+        """The same machine, for which code shall be small rather than fast.
+
+        Raises:
+            CompileError: a machine whose libraries are there for threads.
+        """
+        if "+atomics" in self.zig_cpu:
+            raise CompileError(
+                f"small libraries have one thread, and those for {self.name} have several",
+                hint="choose the target without threads",
+            )
         return replace(self, small=True, levels=tuple(level.made_small() for level in self.levels))
 
     def with_patches(self) -> Target:

@@ -216,8 +216,8 @@ NNEFC_API nnefc_status nnefc_create(const nnefc_options *options, nnefc_session 
 
 /* Compares the trained values that are in the library with their checksum, which takes as long as reading all of them; they may
  * have been damaged on the way to this machine. Those in a weights file are compared by nnefc_create. Returns
- * NNEFC_BAD_WEIGHTS, with a message by nnefc_last_error(NULL). Libraries compiled with --small compare nothing: their file has
- * one checksum at its end. */
+ * NNEFC_BAD_WEIGHTS, with a message by nnefc_last_error(NULL). Libraries compiled with --small compare nothing: those for
+ * Linux, Android and Windows have one checksum of everything at their end, which nnefc's loader looks at. */
 NNEFC_API nnefc_status nnefc_check(void);
 
 /* Destroys a session: waits for runs that were started, joins its threads and frees its memory. Null does nothing.

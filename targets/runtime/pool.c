@@ -143,7 +143,10 @@ static bool is_working(const thread_slot *slot) { return atomic_load_explicit(&s
 
 static void look_at_workers(nnefc_pool *pool) {
     for (uint32_t i = 1; i <= pool->started; i++)
-        if (is_working(&pool->slots[i])) nnefc_look_at(&pool->slots[i].movable, pool->slots[i].thread);
+        if (is_working(&pool->slots[i]))
+            nnefc_look_at(&pool->slots[i].movable, pool->slots[i].thread);
+        else
+            pool->slots[i].movable.ran = -1; /* a piece that it takes now is looked at the next time */
 }
 
 /* Whether workers that are in a piece were stopped since these looks, and have been brought here. */

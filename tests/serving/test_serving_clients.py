@@ -191,7 +191,7 @@ def test_a_stream_without_requests_is_ended(libraries: dict[str, Path]) -> None:
         if error is not None:
             ended.set()
 
-    with serving({"lookup": libraries["lookup"]}, idle=0.5) as server:
+    with serving({"lookup": libraries["lookup"]}, idle=2) as server:
         client = grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
         client.start_stream(take)
         client.async_stream_infer("lookup", [given(grpc, "row", "INT64", np.array([2]))])

@@ -173,7 +173,7 @@ def test_a_process_does_not_wait_for_runs_that_take_longer_than_the_drain(tmp_pa
                 time.sleep(0.02)
             process.terminate()
             assert process.wait(20) == 1
-            assert list(said)[-1] == "ended, though 1 runs go on that take longer than the drain\n"
+            assert list(said)[-1] == "ended, though a run goes on that takes longer than the drain\n"
             assert begun.exception() is not None or begun.result()[0] >= 500
         finally:
             process.kill()

@@ -37,7 +37,7 @@ from nnefc.passes.graph.packed_operands import packed_data, packed_weights
 from nnefc.passes.graph.patterns import OpPattern
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
-from nnefc.passes.graph.use_narrow_floats import powers_for
+from nnefc.passes.graph.use_narrow_floats import HalfSums, powers_for
 from nnefc.sizes import item_count, typical
 
 __all__ = [
@@ -257,8 +257,8 @@ def _by_winograd(
     return layouts.as_blocked(result, filters.shape[0])
 
 
-_LARGEST_TERMS = (0.125, 8.0)
-"""What the largest transformed weights of a channel sum up to: transformed data are up to 9 times as large as data."""
+_LARGEST_TERMS = HalfSums(4096, 1 / 32, 2.0)
+"""What the largest transformed weights of a channel sum up to: transformed data are up to 10.6 times as large."""
 
 
 def _winograd_in_halves(
@@ -281,7 +281,7 @@ def _winograd_in_halves(
     points, outer, _, _, lanes = weights.shape
     terms = np.moveaxis(weights, (1, 4), (0, 1)).reshape(outer * lanes, points, -1)
     largest = np.abs(terms).sum(axis=2).max(axis=1)
-    scale = powers_for(largest[:, None], *_LARGEST_TERMS).reshape(outer, 1, 1, lanes)
+    scale = powers_for(largest[:, None], _LARGEST_TERMS).reshape(outer, 1, 1, lanes)
     half = layouts.builder.emit(relax.op.astype(data, "float16"))
     padded = layouts.padded(half, sliding.before, wider)
     counts = tiles_of(height, tile[0]), tiles_of(width, tile[1])

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.element_types import bits_of
-from nnefc.passes.compute.dot_product import HALF_TOTAL, spreading
+from nnefc.passes.compute.dot_product import HALF_PART, HALF_TOTAL, spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
@@ -44,7 +44,7 @@ from nnefc.passes.tir.loaded_lanes import BY_LANE
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
 from nnefc.passes.tir.streamed_panels import STREAMED
-from nnefc.sizes import Size, dimension, is_known, typical
+from nnefc.sizes import Size, dimension, is_known, item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["ContractionRule"]
@@ -131,7 +131,8 @@ class ContractionRule:
         else:
             parts = sum_in_parts(sch, block)
         sums = step_of(sch, block if parts is None else parts)
-        halves = type_of_sums(sums) != sums.dtype
+        terms = item_count([axis.size for axis in sums.reduced])
+        halves = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= HALF_PART
         if halves:
             sch.annotate(block if parts is None else parts, HALF_SUMS, True)
             if parts is not None and step_of(sch, block).reduced[0].size <= HALF_TOTAL:

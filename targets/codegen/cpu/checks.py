@@ -270,7 +270,10 @@ class _Kernel:
         if extent is None:
             return None
         ends = [first, first + tirx.max(left, tirx.const(1, _dtype(first))) - 1]
-        return self._inside(f"{does} {name}", ends, ends, extent)
+        check = self._inside(f"{does} {name}", ends, ends, extent)
+        if check is None:
+            return None
+        return _Check(tirx.Or(left <= 0, check.holds), check.failed)
 
     def _inside(
         self, does: str, places: Sequence[tirx.Expr], indices: Sequence[tirx.Expr], extent: tirx.Expr

@@ -118,6 +118,7 @@ def test_results_in_integers_are_the_same_bit_for_bit(name: str, tmp_path: Path)
     net, result = NETWORKS[name]()
     model = quantized(net.write(result, tmp_path / "net.onnx"), net.shape)
     whole, patches = in_both_ways(model, io="int8", small=True)
+    assert patches.description.workspace_bytes < 0.9 * whole.description.workspace_bytes
     x = RANDOM.integers(-128, 128, net.shape, np.int8)
     assert np.array_equal(patches.run({"x": x})[result], whole.run({"x": x})[result])
 

@@ -33,8 +33,7 @@ def change(path: Path, place: int, bit: int) -> None:
 
 def test_a_changed_bit_anywhere_is_noticed(library: Path) -> None:
     whole, rng = library.read_bytes(), random.Random(3)
-    start, size = struct.unpack_from("<QQ", whole, len(whole) - SEAL_BYTES)
-    assert whole[start : start + size] == CONSTANTS
+    start, size = whole.index(CONSTANTS), len(CONSTANTS)
     places = [start, start + size - 1, start - 1, start + size, len(whole) - SEAL_BYTES - 1]
     places += [rng.randrange(20, len(whole) - SEAL_BYTES) for _ in range(60)]
     places += [rng.randrange(start, start + size) for _ in range(20)]
@@ -48,7 +47,8 @@ def test_a_changed_bit_anywhere_is_noticed(library: Path) -> None:
 
 
 def test_constants_are_compared_by_the_library(library: Path) -> None:
-    whole = library.read_bytes()
+    whole = library.read_bytes()[:-SEAL_BYTES]  # as strip leaves it
+    library.write_bytes(whole)
     change(library, whole.index(WEIGHTS.tobytes()) + 100, 5)
     with pytest.raises(LoadError, match="trained values in the library are damaged: their checksum is wrong; copy it"):
         load(library)
@@ -66,6 +66,9 @@ def test_a_seal_that_points_anywhere(library: Path, start: int, size: int) -> No
     content = bytearray(library.read_bytes())
     struct.pack_into("<QQ", content, len(content) - SEAL_BYTES, start, size)
     library.write_bytes(content)
+    if size == 0 or start > len(content):  # all of it is compared
+        load(library).close()
+        return
     with pytest.raises(LoadError, match="its checksum is wrong"):
         load(library)
 

@@ -155,8 +155,9 @@ static void one_session(uint64_t *state) {
     uint32_t whose = any(state, 4);
     if (whose == 0) options.parallel_for = backwards;
     for (int i = 0; whose == 1 && i < options.threads; i++) {
-        do processors[i] = (int32_t)any(state, 64);
-        while (!CPU_ISSET(processors[i], &everywhere));
+        processors[i] = -1;
+        for (uint32_t left = 1 + any(state, (uint32_t)CPU_COUNT(&everywhere)); left > 0;)
+            if (CPU_ISSET(++processors[i], &everywhere)) left--;
         options.processors = processors;
     }
     nnefc_session *session = NULL;
