@@ -303,7 +303,7 @@ def test_the_rule_of_the_page_on_schedule_rules_takes_what_it_says(columns: int,
 
 
 def test_every_picture_of_a_page_is_written_by_the_script_for_them_and_shown() -> None:
-    from pictures import FOLDER, PICTURES
+    from screenshots import FOLDER, PICTURES
 
     assert {path.stem for path in FOLDER.iterdir()} == set(PICTURES)
     text = "".join(page.read_text() for page in PAGES)

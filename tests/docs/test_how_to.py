@@ -101,6 +101,7 @@ net (float[1, 3, 224, 224] image) => (float[1, 3] scores) {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs: node")
 def test_the_page_on_browsers(folder: Path) -> None:
     network(MEANS, folder / "model.onnx")

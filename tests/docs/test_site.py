@@ -18,14 +18,18 @@ pytest.importorskip("sphinx")
 pytest.importorskip("myst_nb")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    options = ["--fail-on-warning", "--keep-going", "-q", "-c", str(ROOT / "docs" / "site")]
+def build(folder: Path, *options: str) -> Path:
+    options = (*options, "--fail-on-warning", "--keep-going", "-q", "-c", str(ROOT / "docs" / "site"))
     command = [sys.executable, "-m", "sphinx", *options, str(ROOT), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, whose notebooks were not run."""
+    return build(tmp_path_factory.mktemp("site"), "-D", "nb_execution_mode=off")
 
 
 def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
@@ -68,10 +72,12 @@ def test_notebooks_are_kept_without_what_their_cells_show() -> None:
         assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells), path
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_site_shows_what_cells_of_notebooks_show(site: Path, name: str) -> None:
-    page = (site / "examples" / "notebooks" / f"{name}.html").read_text()
-    assert [words for words in SHOWN[name] if words not in page] == []
+@pytest.mark.slow
+def test_the_site_shows_what_cells_of_notebooks_show(tmp_path: Path) -> None:
+    site = build(tmp_path)
+    for name, shown in SHOWN.items():
+        page = (site / "examples" / "notebooks" / f"{name}.html").read_text()
+        assert [words for words in shown if words not in page] == []
 
 
 def test_comments_of_a_header_stay_with_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Write the pictures of pages in docs/how-to/pictures, as headless Chromium shows them.
 
-    python docs/pictures.py [NAME...]
+    python docs/screenshots.py [NAME...]
 
 Of `nnefc view`, of `nnefc profile` and of examples/browser. The networks are in the repository.
 """
