@@ -7,7 +7,7 @@ to code, and again after each step that changes it: its schedule, then each pass
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ class KernelStep:
 
 def kernel_steps(
     network: Network, backend: Backend, inputs: Mapping[str, Array], strict: bool, memory_budget: float
-) -> Iterator[KernelStep]:
+) -> Generator[KernelStep, None, None]:
     """What each step does to each kernel of a network on these inputs, in the order in which the network calls them.
 
     Kernels that need the runtime for more than to report an error are left out.

@@ -187,8 +187,11 @@ def _cycles(extents: range, columns: tuple[int, ...], terms: int, target: Target
     for row, (tile, smaller) in zip(cycles, candidates, strict=True):
         sizes = (tile.rows, *smaller)
         row[: len(sizes)] = [_tile_cycles(rows, tile.columns, terms, target, steps) for rows in sizes]
-    total: np.ndarray = sum(number * cost[:, None] for number, cost in zip(numbers, cycles.T, strict=True))
-    return total / np.array([[tile.columns] for tile, _ in candidates])
+    total = np.zeros(numbers[0].shape)
+    for number, cost in zip(numbers, cycles.T, strict=True):
+        total += number * cost[:, None]
+    per_column: np.ndarray = total / np.array([[tile.columns] for tile, _ in candidates])
+    return per_column
 
 
 @lru_cache
