@@ -89,7 +89,7 @@ class Errors:
             wanted = exact.astype(np.float32)
             both = np.isfinite(found) & np.isfinite(wanted)
             alike = both | (np.isnan(found) & np.isnan(wanted)) | (found == wanted)
-            self.beyond += int(np.count_nonzero(~alike & (np.abs(exact) < _LARGEST)))
+            self.beyond += int(np.count_nonzero(~alike & ((np.abs(exact) < _LARGEST) | ~np.isfinite(exact))))
             usual = both & (np.abs(exact) >= _COUNTED)
             x, found, exact, wanted = x[usual], found[usual], exact[usual], wanted[usual]
             unit = np.exp2(np.floor(np.log2(np.abs(exact))) - 23)

@@ -41,7 +41,7 @@ _TURN_SECONDS = 0.02
 """Of a turn at least; it has a run at least."""
 
 _SECONDS = 2.0
-"""After which nobody gets another turn."""
+"""After which no library gets another turn."""
 
 _SAME = 1.02
 """How much longer than the least time is taken for the same: the smaller library is better then."""

@@ -71,7 +71,7 @@ def lowered_levels(
             own = replace(own, compiled=compiled.get(width, CompiledKernels()).copy())
         programs = _programs(network, special, level, strict, memory_budget, own, observe, generator)
         if any(_are_equal(programs, other.programs) for other in levels):
-            continue  # and what it would have compiled is known to nobody
+            continue  # its kernels are not compiled
         levels.append(LevelPrograms(level, generator, programs))
         if own.compiled is not None:
             compiled[width] = own.compiled

@@ -115,10 +115,9 @@ def _exchange_rate(size: int, both: int, target: Target) -> float:
     Args:
         both: bytes of the transformed data and of the products, which are in the second cache together.
     """
-    return (
-        target.costs.bytes_per_cycle(both if both <= target.costs.l2_bytes else max(size, target.costs.l2_bytes + 1))
-        / 2
-    )
+    second = target.costs.l2_bytes
+    found_in = both if both <= second else max(size, second + 1)  # no less than what the third cache is asked for
+    return target.costs.bytes_per_cycle(found_in) / 2
 
 
 def columns_to_add(height: int, width: int, vectors: int, target: Target, spread: float = 0.0) -> int:

@@ -240,9 +240,13 @@ def _steps_in_order(func: tirx.PrimFunc) -> tuple[Step, ...]:
             if writers.setdefault(region.source, str(stmt.block.name_hint)) != str(stmt.block.name_hint):
                 return ()
     producers: dict[str, tuple[str, ...]] = {}
+    consumers: dict[str, list[str]] = {}
     for node, _ in found:
+        name = str(node.name_hint)
         before = [writers[read.source] for read in node.reads if writers.get(read.source) in producers]
-        producers[str(node.name_hint)] = tuple(dict.fromkeys(before))
+        producers[name] = tuple(dict.fromkeys(before))
+        for producer in producers[name]:
+            consumers.setdefault(producer, []).append(name)
     if len(producers) < len(found):
         return ()
     return tuple(
@@ -251,7 +255,7 @@ def _steps_in_order(func: tirx.PrimFunc) -> tuple[Step, ...]:
             tuple(Axis(axis.var, size_of(axis.dom.extent), axis.iter_type) for axis in node.iter_vars),
             tuple(extents),
             producers[str(node.name_hint)],
-            tuple(name for name, read in producers.items() if str(node.name_hint) in read),
+            tuple(consumers.get(str(node.name_hint), ())),
         )
         for node, extents in found
     )

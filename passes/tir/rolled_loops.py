@@ -1,4 +1,4 @@
-"""Loops of open sizes that LLVM leaves as they are, instead of writing several of their rounds out.
+"""Loops of smaller tiles that LLVM leaves as they are, instead of writing several of their rounds out.
 
     for k in 16:                              for k in 16:
         for r in unrolled(2):       →             nnefc_round()                # no instruction, and may be there once
@@ -7,7 +7,7 @@
 
 What a schedule wants to be written out it unrolls itself. LLVM goes on: of smaller tiles, which are behind the last
 whole one, it makes four to sixteen copies, and machine code of these takes longer than that of the whole tile. They are
-as fast without. Short loops of whole tiles, as those over a filter's window, are left to LLVM: these gain from it.
+as fast without. Loops of whole tiles are left to LLVM: networks of small kernels are a tenth slower without its copies.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from nnefc.passes.tir.remainders import SMALLER_TILES
 from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 
 __all__ = ["with_rolled_loops"]
-
-_SHORT = 8
-"""Rounds of loops that LLVM may write out where tiles are whole."""
 
 _ROUND = "nnefc_round"
 _TEXT = f"""
@@ -96,8 +93,7 @@ class _Kernel:
 
     def _loop(self, loop: tirx.For, smaller: bool) -> tuple[tirx.For, _Found]:
         body, found = self.statement(loop.body, smaller)
-        short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) <= _SHORT and not smaller
-        if loop.kind == tirx.ForKind.SERIAL and not found.loops and not short and (found.tiles or not found.values):
+        if smaller and loop.kind == tirx.ForKind.SERIAL and not found.loops and (found.tiles or not found.values):
             self.changed = True
             mark = tirx.Evaluate(tirx.call_extern("void", _ROUND))
             body = tirx.SeqStmt([mark, *(body.seq if isinstance(body, tirx.SeqStmt) else [body])])

@@ -253,6 +253,20 @@ def test_what_is_moved_between_contractions_is_stored_in_half_floats(tmp_path: P
     assert 0 < np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("bound", [6.0, 1e5, float(np.finfo(np.float32).max)])
+def test_limits_beyond_float16_are_applied_in_float32(bound: float, tmp_path: Path) -> None:
+    if _ARM.missing:
+        pytest.skip(f"needs: {_ARM.missing}")
+    net = Net(seed=6)
+    x = net.floats(1, 32, 9, 9)
+    y = net.do("Conv", x, net.weight(32, 32, 1, 1))
+    z = net.do("Clip", y, *(net.constant(np.float32(value)) for value in (-bound, bound)))
+    onnx.save(net.model([net.do("Conv", z, net.weight(16, 32, 1, 1))]), tmp_path / "network.onnx")
+    wide, narrow = (nnefc.compile(tmp_path / "network.onnx", _ARM.target, precision=each) for each in ("fp32", "fp16"))
+    ((expected,), (found,)) = (list(run_on(_ARM, each, net.inputs).values()) for each in (wide, narrow))
+    assert 0 < np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
+
+
 def test_auto_takes_what_is_fastest_of_all_within_the_error(
     classifier: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,7 @@ Where lines are others, two orders of the same loops differ little; only for vec
 """
 
 _SHARE_AHEAD = 4
-"""Of the first cache, that is filled with what is asked for ahead."""
+"""One part in so many of the first cache is what is asked for ahead of its use."""
 
 _SPREAD_AT_ONCE = 2
 """Words whose halves are brought in form from one load: of more, LLVM keeps so many halves that sums are spilled."""

@@ -47,9 +47,9 @@ def rolled(func: tirx.PrimFunc) -> set[str]:
     }
 
 
-def test_of_tiles_and_borders_only_short_loops_of_whole_tiles_have_copies() -> None:
+def test_loops_of_smaller_tiles_have_no_copies() -> None:
     func = function(LOOPS).with_attr(OF_OPEN_SIZES, True)
-    assert rolled(with_rolled_loops(func)) == {"long", "small", "border"}
+    assert rolled(with_rolled_loops(func)) == {"small"}
 
 
 def test_kernels_of_known_sizes_stay_as_they_are() -> None:
