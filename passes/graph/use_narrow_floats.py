@@ -160,7 +160,7 @@ class _Narrower(Rewriter):
                 made = relax.Call(call.op, [data, call.args[1]], call.attrs, call.ty_args, call.span)
             case Use.STORED:
                 made = self._with_stored_weights(var, call)
-            case _ if var in self.narrow and is_call(call, *self._moves):
+            case _ if var in self.narrow and is_call(call, *self._moves) and self._fits(self._definitions[var]):
                 return self._widened(self.builder.emit(self._moved(call)))
             case _:
                 made = call
