@@ -267,6 +267,7 @@ def test_limits_beyond_float16_are_applied_in_float32(bound: float, tmp_path: Pa
     assert 0 < np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
 
 
+@pytest.mark.slow
 def test_auto_takes_what_is_fastest_of_all_within_the_error(
     classifier: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,9 @@ def test_results_in_floats_are_the_same(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(patches.run({"x": x})[result], whole.run({"x": x})[result], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "residual")) for name in NETWORKS]
+)
 def test_results_in_integers_are_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
     net, result = NETWORKS[name]()
     model = quantized(net.write(result, tmp_path / "net.onnx"), net.shape)
