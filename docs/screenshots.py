@@ -39,19 +39,21 @@ def view(folder: Path) -> bytes:
         return browser.picture()
 
 
+def _show_profile(browser: Page, folder: Path) -> None:
+    browser.command("Emulation.setScrollbarsHidden", hidden=True)
+    browser.open(_profiled(folder).as_uri())
+    browser.wait_for("document.querySelector('.span')?.textContent")
+
+
 def profile(folder: Path) -> bytes:
     with Page(1060, 2080) as browser:
-        browser.command("Emulation.setScrollbarsHidden", hidden=True)
-        browser.open(_profiled(folder).as_uri())
-        browser.wait_for("document.querySelector('.span')?.textContent")
+        _show_profile(browser, folder)
         return browser.picture()
 
 
 def timeline(folder: Path) -> bytes:
     with Page(1060, 420) as browser:
-        browser.command("Emulation.setScrollbarsHidden", hidden=True)
-        browser.open(_profiled(folder).as_uri())
-        browser.wait_for("document.querySelector('.span')?.textContent")
+        _show_profile(browser, folder)
         part = "document.querySelector('.time')"
         x, y = browser.value(
             f"(() => {{ {part}.closest('section').scrollIntoView(); const svg = {part}.querySelector('svg');"
