@@ -1,6 +1,6 @@
 """A server of one network for `serving.py`: of a compiled library, or of onnxruntime behind the same server.
 
-python benchmarks/serving_worker.py {nnefc,onnxruntime} MODEL ROWS DELAY_MS
+python benchmarks/serving_worker.py {nnefc,onnxruntime} MODEL ROWS
 
 writes the port of gRPC to stdout, and serves until SIGTERM. One session with one thread computes, so that on two
 processors the other one is left to the protocol and to the client.
@@ -62,13 +62,13 @@ def _tensor(port: Any) -> Tensor:
     return Tensor(port.name, TYPES[port.type], tuple(port.shape))
 
 
-async def serve(backend: str, model: Path, rows: int, delay: float) -> None:
+async def serve(backend: str, model: Path, rows: int) -> None:
     """Serve until SIGTERM."""
     if backend == "onnxruntime":
         served.load = OnnxRuntime  # type: ignore[assignment]
     where = Listening(port=None, grpc_port=0)
     first = samples if backend == "nnefc" else ones
-    server = Server({("net", "1"): model}, Policy(threads=1, rows=rows, delay=delay), where, first)
+    server = Server({("net", "1"): model}, Policy(threads=1, rows=rows), where, first)
 
     def told(line: str) -> None:
         if line.startswith("listening"):
@@ -80,4 +80,4 @@ async def serve(backend: str, model: Path, rows: int, delay: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) / 1e3))
+    asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
