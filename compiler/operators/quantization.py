@@ -199,7 +199,7 @@ class IntegerConvolution(Operator):
             result = _arithmetic(at, "add", result, bias)
         if w_zero is None:
             return result
-        ones = np.ones((1 if self.groups == 1 else filters, *terms), np.int8)
+        ones = np.ones((1 if self.groups == 1 else filters, *terms), w.dtype)
         moved = self._sums(at, window, x, ones)
         if origin is not None:
             count = np.array(math.prod(terms), np.int32)

@@ -22,6 +22,7 @@ from nnefc.passes.graph.layout_rules import (
     deconvolution,
     element_wise,
     gathering,
+    items_of_channels,
     local_response,
     narrow_convolution,
     pooling,
@@ -35,9 +36,12 @@ from nnefc.targets.machine.target import Target
 __all__ = ["AssignLayouts"]
 
 
+_KERNEL_RULES = (local_response.RULES, resize.RULES, items_of_channels.RULES)
+
+
 def _of_kernel(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """What becomes of a kernel that an attribute tells the meaning of."""
-    found = (rules["call_tir"](layouts, call) for rules in (local_response.RULES, resize.RULES))
+    """What becomes of a kernel whose meaning an attribute tells, or its form."""
+    found = (rules["call_tir"](layouts, call) for rules in _KERNEL_RULES)
     return next((made for made in found if made is not None), None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import tvm
@@ -55,6 +55,7 @@ class LayoutRewriter(Rewriter):
         self._other_form: dict[tuple[relax.Expr, Blocked | None], relax.Expr] = {}
         self._origin: dict[relax.Expr, relax.Expr] = {}  # of plain forms of blocked tensors
         self._padded: dict[tuple[relax.Expr, Border], relax.Expr] = {}
+        self._made: dict[Hashable, relax.Expr] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         rule = self._rule_of(call)
@@ -133,6 +134,12 @@ class LayoutRewriter(Rewriter):
     def origin(self, expr: relax.Expr) -> relax.Expr:
         """The blocked tensor that `expr` is the plain form of; else `expr`."""
         return self._origin.get(expr, expr)
+
+    def once(self, key: Hashable, make: Callable[[], relax.Expr]) -> relax.Expr:
+        """What `make` emits, the first time that it is asked for by this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def _arranged(self, expr: relax.Expr, wanted: Blocked) -> relax.Var:
         if self._is_ordered(wanted):

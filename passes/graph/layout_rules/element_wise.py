@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
+from nnefc.passes.graph.blocking import seen_as
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant
 
@@ -103,9 +104,12 @@ def _division(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _leader(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """The first operand in blocked layout, rather one of all channels: the others, and the result, take its."""
+    """The first operand in blocked layout, rather one of most channels, and without those of other tensors.
+
+    The others, and the result, take its layout.
+    """
     found = [(arg, layout) for arg in call.args if (layout := layouts.layout_of(arg)) is not None]
-    return min(found, key=lambda pair: not pair[1].is_whole)[0] if found else None
+    return min(found, key=lambda pair: (-pair[1].channels, not pair[1].is_whole))[0] if found else None
 
 
 def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> relax.Expr | None:
@@ -115,6 +119,10 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
     own, shape = layouts.plain_shape(arg), layouts.plain_shape(leader)
     if layouts.layout_of(arg) is None and all(size == 1 for size in own):
         return arg if len(own) <= len(shape) else None
+    if len(own) == len(shape) and own[1] == 1 != shape[1]:  # of all channels, position by position
+        if is_constant(arg):
+            return constant(array_of(arg)[..., None])
+        return seen_as(layouts.builder, layouts.plain(arg), (*own, 1))
     if len(own) != len(shape) or own[1] != shape[1]:
         return None
     layout = layouts.layout_of(leader)

@@ -9,6 +9,7 @@ of the weights of each output channel. Padding that a `nn.pad` before the convol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ from nnefc.passes.compute.depthwise_pairs import convolve_pairs, takes_pairs
 from nnefc.passes.compute.depthwise_words import convolve_words, words_of
 from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.matrix_units import in_tiles
+from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.choose_convolution import columns_to_add
@@ -38,6 +40,9 @@ from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
 
 __all__ = ["RULES"]
+
+_MOST_TAPS = 49
+"""Of a window whose items are added up one by one."""
 
 _MOST_READ = 2
 """Items that a group reads for each channel of its own; a copy of the data costs less than more of them."""
@@ -77,6 +82,8 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
         padded, filters, sliding = _taps_as_channels(layouts, padded, filters, sliding)
     value = padded.value + how.offset
+    if sliding.groups == filters.shape[0] == 1 and math.prod(filters.shape[2:]) <= _MOST_TAPS and np.all(filters == 1):
+        return _window_sums(layouts, padded.data, filters, sliding, how, value)
     merged, groups = merged_groups(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
     table = _operands(layouts, padded.data, how, groups, inputs)
@@ -87,11 +94,7 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         source = _few_channels(layouts, padded.data, sliding, how, value)
         in_blocks, wider = False, None
     else:
-        data = padded.data
-        if layouts.layout_of(data) is None:  # in long vectors; blocked data are converted where they are made
-            data = converted(layouts.builder, data, how)
-        data = layouts.laid_out(data, Blocked.of(groups * inputs, layouts.size, groups))
-        data = converted(layouts.builder, data, how)
+        data = _in_blocks(layouts, padded.data, Blocked.of(groups * inputs, layouts.size, groups), how)
         sizes = (1, *result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[2:], sliding))
         added = _columns_to_add(layouts, sizes[-2:], outputs, how) if groups == 1 else 0
         after = (*sliding.after[:-1], sliding.after[-1] + added * sliding.strides[-1])
@@ -105,6 +108,39 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     else:
         result = layouts.kernel(convolve_wider, source, packed, *steps, wider, how.product, name=name)
     return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, how)
+
+
+def _in_blocks(layouts: LayoutRewriter, data: relax.Expr, layout: Blocked, how: Multiplication) -> relax.Expr:
+    """Data as the instruction reads them; plain ones are converted first, in long vectors."""
+    if layouts.layout_of(data) is None:
+        data = _converted(layouts, data, how)
+    return _converted(layouts, layouts.laid_out(data, layout), how)
+
+
+def _converted(layouts: LayoutRewriter, data: relax.Expr, how: Multiplication) -> relax.Expr:
+    """Once, for all convolutions that read the data."""
+    made = layouts.once(("converted", data, how.data), lambda: converted(layouts.builder, data, how))
+    return layouts.like(data, made)
+
+
+def _window_sums(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, how: Multiplication, value: int
+) -> relax.Expr:
+    """A convolution with a filter of ones: the sums of the items under its window, in plain layout."""
+    channels = filters.shape[1]
+    if layouts.layout_of(data) is None and channels < layouts.size:
+        source = layouts.padded(_converted(layouts, data, how), sliding.before, sliding.after, value)
+        pixels = layouts.emit(sum_channels, source)
+    else:
+        layout = Blocked.of(channels, layouts.size)
+        source = layouts.padded(_in_blocks(layouts, data, layout, how), sliding.before, sliding.after, value)
+        bits = np.where(np.asarray(layout.order) >= 0, -1, 0).reshape(-1, layouts.size)
+        pixels = layouts.emit(sum_lanes, layouts.emit(sum_blocks, source, to_constant(bits.astype(how.data))))
+    sums = layouts.emit(sum_windows, pixels, filters.shape[2:], sliding.strides, sliding.dilation)
+    if not how.offset:
+        return sums
+    less = to_constant(np.full((1,) * filters.ndim, -how.offset * filters.size, np.int32))
+    return layouts.builder.emit(relax.op.add(sums, less))
 
 
 def _columns_to_add(layouts: LayoutRewriter, sizes: Sequence[int], outputs: int, how: Multiplication) -> int:

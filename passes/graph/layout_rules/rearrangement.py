@@ -7,10 +7,12 @@ from typing import Any
 from tvm import relax, te, topi
 
 from nnefc.passes.graph.blocked_layout import Blocked
+from nnefc.passes.graph.blocking import seen_as
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.patterns import FUSION, OpPattern
-from nnefc.passes.graph.rewriter import shape_of
+from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.schedule.in_place import CONCATENATION
+from nnefc.sizes import item_count
 
 __all__ = ["RULES"]
 
@@ -67,7 +69,26 @@ def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr 
     return relax.op.reshape(layouts.plain(kept), left)
 
 
+def _extreme(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """Also the extreme of all items in a row: first that of each channel."""
+    row = layouts.definition(call.args[0])
+    items = layouts.origin(row.args[0]) if is_call(row, "reshape") else call.args[0]
+    shape, layout = layouts.plain_shape(items), layouts.layout_of(items)
+    all_of = call.attrs.axis is None or [int(axis) % 2 for axis in call.attrs.axis] == [1]
+    if layout is None or shape_of(call.args[0])[:-1] != (1,) or not all_of or len(shape) < 3:
+        return _spatial_reduction(layouts, call)
+    if layout.is_full:
+        size = item_count(shape)
+        return relax.Call(call.op, [seen_as(layouts.builder, items, (1, size))], call.attrs, call.ty_args)
+    function = getattr(relax.op, call.op.name.removeprefix("relax."))
+    for axis in range(2, len(shape)):  # one after the other: extremes of neighbours do not wait for each other
+        items = layouts.like(items, layouts.builder.emit(function(items, [axis], True)))
+    channels = layouts.builder.emit(relax.op.reshape(layouts.plain(items), (1, shape[0] * shape[1])))
+    return relax.Call(call.op, [channels], call.attrs, call.ty_args)
+
+
 RULES: dict[str, LayoutRule] = {
     "concat": _concatenation,
-    **dict.fromkeys(("mean", "sum", "max", "min"), _spatial_reduction),
+    **dict.fromkeys(("mean", "sum"), _spatial_reduction),
+    **dict.fromkeys(("max", "min"), _extreme),
 }

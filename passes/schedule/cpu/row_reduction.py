@@ -1,9 +1,9 @@
 """Reductions of rows and the element-wise steps around them, as softmax and layer normalization: row after row.
 
 for row in parallel:
-    partial[lanes] = start
-    for the row, in vectors: partial[:] = combine(partial[:], x[row, :])
-    total = combine of the lanes of partial
+    partial[4][lanes] = start
+    for the row, in vectors, four at a time: partial[i][:] = combine(partial[i][:], x[row, :])
+    total = combine of the lanes of the combined four
     for the row, in vectors: y[row, :] = f(x[row, :], total)
 
 The steps of a kernel, for rows of 8 and a vector of 4:
@@ -33,6 +33,10 @@ from nnefc.sizes import is_known, item_count, may_exceed, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["RowReductionRule"]
+
+_MOST_AT_ONCE = (4, 2)
+_LEAST_ROUNDS = 4
+"""Vectors that are combined side by side, and the rounds through all of them that a row takes at least."""
 
 
 class RowReductionRule:
@@ -151,9 +155,19 @@ def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
             longest = max(longest, typical(item_count([axis.size for axis in step.reduced])))
             if length % lanes == 0 and may_exceed(length, lanes):
                 register_reducer(sch.get(block))
-                _, lane = sch.split(column, [None, lanes])
+                vectors = _vectors_at_once(length, lanes)
+                _, lane = sch.split(column, [None, vectors * lanes])
                 partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
+                if vectors > 1:  # of which one is made before its lanes are joined
+                    _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
+                    partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
     return longest, partial
+
+
+def _vectors_at_once(length: Size, lanes: int) -> int:
+    """How many partial results of a long row to have side by side, so that few wait for the one before."""
+    fitting = (count for count in _MOST_AT_ONCE if length % (count * lanes) == 0)
+    return next((count for count in fitting if typical(length) >= _LEAST_ROUNDS * count * lanes), 1)
 
 
 def _joined(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
